@@ -1,0 +1,31 @@
+"""JupyterHub on the GPUs of a Slurm cluster.
+
+Names are loaded when they are asked for (PEP 562), so that the launcher on the
+compute node, which shares this package's core, never imports JupyterHub.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
+    from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
+    from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
+
+__version__ = "0.1.0"
+__all__ = ["GPULocalSpawner", "GPUProfilesSpawner", "GPUSlurmSpawner", "__version__"]
+
+_LAZY = {
+    "GPULocalSpawner": "jupyterhub_gpuspawner.hub.local_spawner",
+    "GPUProfilesSpawner": "jupyterhub_gpuspawner.hub.profiles_spawner",
+    "GPUSlurmSpawner": "jupyterhub_gpuspawner.hub.slurm_spawner",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,80 @@
+"""Everything this package raises, by whose fault it is.
+
+::
+
+    GPUSpawnerError            one sentence, and a hint: what would be right
+    ├── ConfigError            the admin's: configuration or a profile; told at start-up, with the path to the field
+    ├── RequestError           the user's: names the field and what is allowed            -> 400
+    ├── SubmitRejected         Slurm said no: its own words, and ours                     -> 400
+    ├── SlurmUnavailable       no answer from Slurm (time-out, down, missing command)     -> 503 at start; at poll the server is kept
+    └── SlurmOutputError       an answer we do not understand: carries the raw line       -> 500, please report
+
+Problems on a compute node are no exceptions: they are lines in the node's report.
+"""
+
+from __future__ import annotations
+
+
+class GPUSpawnerError(Exception):
+    """One fault, told in one sentence; ``hint`` says what would be right."""
+
+    status_code = 500
+    reason = "gpuspawner_error"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+
+class ConfigError(GPUSpawnerError):
+    """The admin's configuration or a profile is wrong; ``where`` is the file, line or field path."""
+
+    reason = "configuration"
+
+    def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(f"{where}: {message}" if where else message, hint=hint)
+        self.where = where
+
+
+class RequestError(GPUSpawnerError):
+    """What the user asked for is not allowed or not understood; ``field`` names the option."""
+
+    status_code = 400
+    reason = "user_options"
+
+    def __init__(self, message: str, *, field: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.field = field
+
+
+class SubmitRejected(GPUSpawnerError):
+    """Slurm refused the job; ``stderr`` is what sbatch said, at most 2,000 characters."""
+
+    status_code = 400
+    reason = "submit_rejected"
+
+    def __init__(self, message: str, *, stderr: str = "", exit_code: int = 1, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.stderr = stderr[:2000]
+        self.exit_code = exit_code
+
+
+class SlurmUnavailable(GPUSpawnerError):
+    """Slurm gave no answer: time-out, controller down, command missing."""
+
+    status_code = 503
+    reason = "slurm_unavailable"
+
+
+class SlurmOutputError(GPUSpawnerError):
+    """Slurm answered with a text this version does not understand; ``raw`` is that text."""
+
+    reason = "slurm_output"
+
+    def __init__(self, message: str, *, raw: str = "") -> None:
+        super().__init__(message, hint="Please report this line to the project.")
+        self.raw = raw[:2000]

@@ -1,0 +1,1 @@
+"""What runs inside the JupyterHub process: spawners, API handlers, pages."""

@@ -1,0 +1,1 @@
+"""The only room that runs Slurm commands: client, parsers, and the one watcher."""

@@ -1,0 +1,243 @@
+"""The two documents that hub and node exchange, both versioned. Pure, stdlib only.
+
+:class:`LaunchPlan` goes from the hub to the node, inside the batch script: nothing in it is secret.
+:class:`NodeReport` comes back by ``POST /hub/api/gpuspawner/report`` with the server's own token. The hub
+does not trust it: :func:`parse_report` knows every field, its type and its bounds, and refuses the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Mapping, Optional, Tuple
+
+PLAN_VERSION = 1
+REPORT_VERSION = 1
+REPORT_LIMIT = 65536
+"""Bytes of a report at most."""
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+MEMORY_POLICIES = ("none", "preferred", "bind")
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """What the launcher is to do on the node."""
+
+    gpus: Optional[int] = None
+    """GPUs the profile promised; None: whatever was granted."""
+    cpus: Optional[int] = None
+    """CPUs the profile promised; None: all granted."""
+    policy: str = "best-effort"
+    memory_policy: str = "preferred"
+    port_range: Optional[Tuple[int, int]] = None
+    """First and last port to try, both included; None: any free port."""
+    topology_file: Optional[str] = None
+    """A topology file that stands in for discovery; ``{node}`` in it is the node's Slurm name."""
+    deadline: float = 3.0
+    """Seconds that looking at the hardware may take."""
+    set_threads: bool = True
+    """Export OMP_NUM_THREADS and its kin unless set."""
+    report: bool = True
+    """False: bind and exec only (``gpuspawner bind``)."""
+
+    def dumps(self) -> str:
+        """One line of JSON; the launcher reads it back with :func:`parse_plan`."""
+        return json.dumps({"version": PLAN_VERSION, **asdict(self)}, sort_keys=True)
+
+
+def parse_plan(text: str) -> LaunchPlan:
+    """Read a plan; raises ValueError. Fields a newer hub added are ignored: the notebook always starts."""
+    document = json.loads(text)
+    if not isinstance(document, dict):
+        raise ValueError("a launch plan is a JSON object")
+    values = {key: value for key, value in document.items() if key in LaunchPlan.__dataclass_fields__}
+    if values.get("port_range") is not None:
+        first, last = values["port_range"]
+        values["port_range"] = (int(first), int(last))
+    return LaunchPlan(**values)
+
+
+@dataclass(frozen=True)
+class PlacedGpu:
+    """One of the server's own GPUs, in the order of ``CUDA_VISIBLE_DEVICES``."""
+
+    index: int
+    uuid: str = ""
+    pci: str = ""
+    name: str = ""
+    memory_mib: Optional[int] = None
+    numa_node: Optional[int] = None
+    mig: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class PlacementDocument:
+    """Where a server runs and what it got: version 1, as pages and REST show it."""
+
+    job_id: Optional[str] = None
+    """Slurm's job id; None for a server on the hub's own machine."""
+    node: str = ""
+    partition: Optional[str] = None
+    simulated: bool = False
+    gpus: Tuple[PlacedGpu, ...] = ()
+    cpus: str = ""
+    """CPUs the server may use, as a kernel cpulist (``0-3,8``)."""
+    numa_nodes: Tuple[int, ...] = ()
+    memory_policy: str = "none"
+    """What the kernel answered when asked: ``default``, ``preferred:0``, ``bind:0-1``, …"""
+    policy: str = "best-effort"
+    aligned: Optional[bool] = None
+    """GPUs, CPUs and memory on the same NUMA node(s); None where unknown."""
+    weakest_link: Optional[str] = None
+    why: str = ""
+    problems: Tuple[str, ...] = ()
+    started_at: Optional[str] = None
+    """ISO 8601, UTC."""
+    ends_at: Optional[str] = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as pages, REST and the spawner's state carry it."""
+        return {"version": REPORT_VERSION, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """What the launcher tells the hub just before it becomes the server."""
+
+    port: int
+    placement: PlacementDocument = field(default_factory=PlacementDocument)
+    topology: Optional[Mapping[str, Any]] = None
+    """The node's topology document, for the picture; None where it is not known or too large."""
+
+    def dumps(self) -> str:
+        """The body of the report."""
+        document = {"version": REPORT_VERSION, "port": self.port, "placement": self.placement.to_json()}
+        if self.topology is not None:
+            document["topology"] = self.topology
+        return json.dumps(document)
+
+
+class ReportError(ValueError):
+    """A report that is refused; the text names the field."""
+
+
+_TEXT_LIMIT = 500
+_LIST_LIMIT = 64
+
+
+def _text(name: str, value: object, *, none: bool = False) -> Optional[str]:
+    if value is None and none:
+        return None
+    if not isinstance(value, str) or len(value) > _TEXT_LIMIT or not all(c.isprintable() for c in value):
+        raise ReportError(f"{name}: must be printable text of at most {_TEXT_LIMIT} characters")
+    return value
+
+
+def _whole(name: str, value: object, low: int, high: int, *, none: bool = False) -> Optional[int]:
+    if value is None and none:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ReportError(f"{name}: must be a whole number from {low} to {high}")
+    return value
+
+
+def _bool(name: str, value: object, *, none: bool = False) -> Optional[bool]:
+    if value is None and none:
+        return None
+    if not isinstance(value, bool):
+        raise ReportError(f"{name}: must be true or false")
+    return value
+
+
+def _items(name: str, value: object) -> list[Any]:
+    if not isinstance(value, list) or len(value) > _LIST_LIMIT:
+        raise ReportError(f"{name}: must be a list of at most {_LIST_LIMIT}")
+    return value
+
+
+def _fields(name: str, value: object, known: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ReportError(f"{name}: must be an object")
+    for key in value:
+        if key not in known:
+            raise ReportError(f"{name}.{str(key)[:40]}: no such field")
+    return value
+
+
+def _gpu(name: str, value: object) -> PlacedGpu:
+    fields = _fields(name, value, PlacedGpu.__dataclass_fields__)
+    return PlacedGpu(
+        index=_whole(f"{name}.index", fields.get("index"), 0, 1023) or 0,
+        uuid=_text(f"{name}.uuid", fields.get("uuid", "")) or "",
+        pci=_text(f"{name}.pci", fields.get("pci", "")) or "",
+        name=_text(f"{name}.name", fields.get("name", "")) or "",
+        memory_mib=_whole(f"{name}.memory_mib", fields.get("memory_mib"), 0, 2**31, none=True),
+        numa_node=_whole(f"{name}.numa_node", fields.get("numa_node"), 0, 4095, none=True),
+        mig=_text(f"{name}.mig", fields.get("mig"), none=True),
+    )
+
+
+def _placement(value: object) -> PlacementDocument:
+    known = {**PlacementDocument.__dataclass_fields__, "version": None}
+    got = _fields("placement", value, known)
+    texts = {
+        key: _text(f"placement.{key}", got.get(key, "")) or ""
+        for key in ("node", "cpus", "memory_policy", "policy", "why")
+    }
+    maybe = {
+        key: _text(f"placement.{key}", got.get(key), none=True)
+        for key in ("job_id", "partition", "weakest_link", "started_at", "ends_at")
+    }
+    if any(c not in "0123456789,-" for c in texts["cpus"]):
+        raise ReportError("placement.cpus: must be a CPU list such as 0-3,8")
+    return PlacementDocument(
+        simulated=bool(_bool("placement.simulated", got.get("simulated", False))),
+        gpus=tuple(_gpu(f"placement.gpus[{n}]", g) for n, g in enumerate(_items("placement.gpus", got.get("gpus", [])))),
+        numa_nodes=tuple(
+            _whole(f"placement.numa_nodes[{n}]", v, 0, 4095) or 0
+            for n, v in enumerate(_items("placement.numa_nodes", got.get("numa_nodes", [])))
+        ),
+        aligned=_bool("placement.aligned", got.get("aligned"), none=True),
+        problems=tuple(
+            _text(f"placement.problems[{n}]", v) or ""
+            for n, v in enumerate(_items("placement.problems", got.get("problems", [])))
+        ),
+        **texts,  # type: ignore[arg-type]
+        **maybe,  # type: ignore[arg-type]
+    )
+
+
+def parse_report(body: bytes) -> NodeReport:
+    """Read a node's report; raises :class:`ReportError` naming the first field at fault.
+
+    The port is from 1024 to 65535. Nothing in a report chooses an address, a path, a class or an attribute.
+    """
+    if len(body) > REPORT_LIMIT:
+        raise ReportError(f"report: {len(body)} bytes are more than {REPORT_LIMIT}")
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ReportError("report: must be JSON") from error
+    got = _fields("report", document, {"version": None, "port": None, "placement": None, "topology": None})
+    if got.get("version") != REPORT_VERSION or isinstance(got.get("version"), bool):
+        raise ReportError(f"version: must be {REPORT_VERSION}")
+    port = _whole("port", got.get("port"), 1024, 65535)
+    topology = got.get("topology")
+    if topology is not None:
+        from jupyterhub_gpuspawner.topology import from_document
+
+        try:
+            from_document(_fields("topology", topology, topology if isinstance(topology, dict) else {}))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ReportError(f"topology: {error}") from error
+    return NodeReport(port=port or 0, placement=_placement(got.get("placement", {})), topology=topology)
+
+
+def parse_placement(value: object) -> PlacementDocument:
+    """Read a placement document back from a spawner's stored state; raises :class:`ReportError`."""
+    return _placement(value)
+
+
+def with_job(placement: PlacementDocument, **facts: Any) -> PlacementDocument:
+    """The placement with what Slurm itself says (job id, node, partition, end) put over the node's word."""
+    return replace(placement, **{key: value for key, value in facts.items() if value is not None})
