@@ -1,0 +1,233 @@
+"""The small grammars Slurm and the kernel write in, each read and written here. Pure, stdlib only.
+
+Walltime (sbatch(1) ``--time``), memory (sbatch(1) ``--mem``), CPU lists (cpuset(7), "List Format"),
+generic resources (gres.conf(5), and what ``sinfo`` and ``scontrol`` print), host lists (scontrol(1)
+``show hostnames``). Every function that reads raises ValueError with a text that says what is right.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Iterable, List, Optional, Tuple, Union
+
+LIMIT = 65536
+"""CPUs, indices or nodes that one list may name; a longer one is a fault or an attack."""
+
+_WALLTIME = re.compile(
+    r"(?:(?P<days>\d{1,6})-(?P<after>\d{1,9}(?::\d{1,9}){0,2})|(?P<clock>\d{1,9}(?::\d{1,9}){0,2}))", re.A
+)
+_WALLTIME_FORMS = (
+    "write minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, "
+    "days-hours:minutes:seconds, or UNLIMITED"
+)
+_MEMORY = re.compile(r"(?P<number>\d{1,12})(?:\.(?P<part>\d{1,9}))?\s*(?P<unit>[KMGT]?)(?P<bytes>I?B)?", re.A | re.I)
+_KIB = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
+_SPAN = re.compile(r"(?P<low>\d{1,9})(?:-(?P<high>\d{1,9}))?", re.A)
+_GRES = re.compile(r"(?:gres[/:])?(?P<name>[A-Za-z_][\w-]*)(?P<rest>(?:[:=][\w.+-]+)*)(?P<notes>(?:\([^()]*\))*)", re.A)
+_COUNT = re.compile(r"(?P<number>\d{1,12})(?P<unit>[KMGTP]?)", re.A | re.I)
+_SHARES = re.compile(r"\d+/\d+(?:,\d+/\d+)*", re.A)
+_HOST = re.compile(r"(?:[\w.-]|\[[^\[\]]*\])+", re.A)
+
+
+def parse_walltime(text: Union[str, int]) -> Optional[int]:
+    """Seconds of a Slurm time limit; None for UNLIMITED and INFINITE. A bare number counts minutes.
+
+    As sbatch(1) does, a part may exceed its clock: ``90:00`` is an hour and a half. Zero is zero here, though
+    sbatch takes ``--time=0`` as no limit.
+    """
+    if isinstance(text, bool) or not isinstance(text, (str, int)):
+        raise ValueError(f"{text!r} is no time: {_WALLTIME_FORMS}")
+    word = str(text).strip()
+    if word.upper() in ("UNLIMITED", "INFINITE"):
+        return None
+    match = _WALLTIME.fullmatch(word)
+    if match is None:
+        raise ValueError(f"{text!r} is no time: {_WALLTIME_FORMS}")
+    if match["days"] is not None:
+        hours, minutes, seconds = ([int(part) for part in match["after"].split(":")] + [0, 0])[:3]
+        return ((int(match["days"]) * 24 + hours) * 60 + minutes) * 60 + seconds
+    parts = [int(part) for part in match["clock"].split(":")]
+    if len(parts) == 1:
+        return parts[0] * 60
+    hours, minutes, seconds = [0] * (3 - len(parts)) + parts
+    return (hours * 60 + minutes) * 60 + seconds
+
+
+def format_walltime(seconds: Optional[int]) -> str:
+    """``8:00:00``, ``1-02:00:00``, or ``UNLIMITED`` for None: what sbatch takes and squeue prints."""
+    if seconds is None:
+        return "UNLIMITED"
+    if seconds < 0:
+        raise ValueError(f"{seconds} seconds: a time limit is not negative")
+    days, rest = divmod(seconds, 86400)
+    hours, minutes, left = rest // 3600, rest // 60 % 60, rest % 60
+    return f"{days}-{hours:02}:{minutes:02}:{left:02}" if days else f"{hours}:{minutes:02}:{left:02}"
+
+
+def parse_memory(text: Union[str, int]) -> int:
+    """MiB of ``32G``, ``32 GiB``, ``32GB``, ``1.5T``, ``32000M`` or ``32000``; a bare number counts MiB.
+
+    The letters are powers of 1024, as everywhere in Slurm. What is not a whole MiB is rounded up.
+    """
+    match = None if isinstance(text, bool) else _MEMORY.fullmatch(str(text).strip())
+    if match is None or (match["bytes"] and not match["unit"]):
+        raise ValueError(
+            f"{text!r} is no memory size: write MiB as a number, or a number with K, M, G or T, such as 32G"
+        )
+    part = match["part"] or ""
+    kib = _KIB[match["unit"].upper() or "M"] * int(match["number"] + part)
+    divisor: int = 1024 * 10 ** len(part)
+    return -(-kib // divisor)
+
+
+def format_memory(mib: int) -> str:
+    """``32000M``: sbatch's form; ``0`` asks for all the memory of the node."""
+    if mib < 0:
+        raise ValueError(f"{mib} MiB: memory is not negative")
+    return f"{mib}M" if mib else "0"
+
+
+def parse_cpulist(text: str) -> Tuple[int, ...]:
+    """Numbers of a list such as ``0-3,8``, sorted, each once; an empty text is an empty list.
+
+    The form is cpuset(7)'s, so a stride (``0-31:2``) is refused, and ``0-1-2`` and ``3-1`` are too.
+    """
+    found: List[int] = []
+    for item in text.strip().split(",") if text.strip() else ():
+        match = _SPAN.fullmatch(item)
+        low = int(match["low"]) if match else 0
+        high = int(match["high"] or low) if match else -1
+        if high < low:
+            raise ValueError(f"{item!r} in {_short(text)} is no CPU or range of CPUs: write a list such as 0-3,8")
+        if len(found) + high - low >= LIMIT:
+            raise ValueError(f"{_short(text)} names more than {LIMIT} CPUs")
+        found.extend(range(low, high + 1))
+    return tuple(sorted(set(found)))
+
+
+def format_cpulist(cpus: Iterable[int]) -> str:
+    """``0-3,8``: the shortest list in the form of cpuset(7); empty for no CPU."""
+    spans: List[List[int]] = []
+    for cpu in sorted(set(cpus)):
+        if cpu < 0:
+            raise ValueError(f"{cpu}: a CPU number is not negative")
+        if spans and spans[-1][1] == cpu - 1:
+            spans[-1][1] = cpu
+        else:
+            spans.append([cpu, cpu])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
+
+
+@dataclass(frozen=True)
+class Gres:
+    """One generic resource: what a job asks for, what a node has, or what is in use there."""
+
+    name: str
+    """``gpu``, ``shard``, ``mps``, …"""
+    type: Optional[str] = None
+    """``a100``, ``1g.10gb``, …; None for an untyped one."""
+    count: int = 1
+    indices: Tuple[int, ...] = ()
+    """Slurm's indices of those in use (``IDX:``); for shards in the form ``3/4,0/4``, the GPUs with shares in use."""
+    sockets: Tuple[int, ...] = ()
+    """Sockets next to it (``S:``); empty where Slurm names none."""
+
+    def __str__(self) -> str:
+        """sbatch's form: ``gpu:a100:2``."""
+        return ":".join((self.name, self.type, str(self.count)) if self.type else (self.name, str(self.count)))
+
+
+def parse_gres(text: str) -> Tuple[Gres, ...]:
+    """Every generic resource of a text as ``--gres``, ``Gres=``, ``GresUsed``, ``TresPerNode`` or ``TRES`` write it.
+
+    ``gpu:a100:4(S:0-1)``, ``gres/gpu:k80:2``, ``gres/gpu:k80=2``, ``shard:3(3/4,0/4)``, ``gpu:0(IDX:N/A)``; several are
+    separated by commas. Nothing for an empty text, ``(null)``, ``N/A`` and ``none``. A missing count is one. Of a TRES
+    list (``cpu=4,mem=8G,gres/gpu=2``) only what begins with ``gres/`` is one.
+    """
+    if text.strip().lower() in ("", "(null)", "n/a", "none"):
+        return ()
+    items = [item.strip() for item in _split(text)]
+    return tuple(_gres(item) for item in items if "=" not in item or item.startswith("gres/"))
+
+
+def _gres(item: str) -> Gres:
+    match = _GRES.fullmatch(item)
+    if match is None:
+        raise ValueError(f"{_short(item)} is no generic resource: write name[:type][:count], such as gpu:a100:2")
+    parts = [part for part in re.split("[:=]", match["rest"])[1:] if part != "no_consume"]
+    count = _COUNT.fullmatch(parts[-1]) if parts else None
+    if count is not None:
+        parts.pop()
+    if len(parts) > 1:
+        raise ValueError(f"{_short(item)} is no generic resource: write name[:type][:count], such as gpu:a100:2")
+    indices: Tuple[int, ...] = ()
+    sockets: Tuple[int, ...] = ()
+    for note in re.findall(r"\(([^()]*)\)", match["notes"]):
+        word, _, value = note.partition(":")
+        if word == "IDX":
+            indices = () if value == "N/A" else parse_cpulist(value)
+        elif word == "S":
+            sockets = parse_cpulist(value)
+        elif _SHARES.fullmatch(note):
+            indices = tuple(n for n, share in enumerate(note.split(",")) if int(share.split("/")[0]))
+        elif word != "CNT":
+            raise ValueError(
+                f"({_short(note)}) in {_short(item)} is unknown: it may be IDX:, S:, CNT: or shares such as 3/4,0/4"
+            )
+    return Gres(
+        name=match["name"],
+        type=parts[0] if parts else None,
+        count=int(count["number"]) * 1024 ** " KMGTP".index(count["unit"].upper() or " ") if count else 1,
+        indices=indices,
+        sockets=sockets,
+    )
+
+
+def expand_nodelist(text: str) -> Tuple[str, ...]:
+    """Host names of a Slurm host list such as ``g[1-2],rack[1-2]n[01-03]``, in its order; leading zeros stay.
+
+    Nothing for an empty text, ``(null)`` and ``None assigned``.
+    """
+    if text.strip() in ("", "(null)", "None assigned"):
+        return ()
+    names: List[str] = []
+    for item in _split(text):
+        if _HOST.fullmatch(item) is None:
+            raise ValueError(f"{_short(item)} is no host list: write names such as g1 or g[1-4,07-12]")
+        found = [""]
+        for piece in re.findall(r"\[([^\[\]]*)\]|([\w.-]+)", item):
+            ends = _bracket(piece[0], item) if piece[1] == "" else [piece[1]]
+            if len(names) + len(found) * len(ends) > LIMIT:
+                raise ValueError(f"{_short(text)} names more than {LIMIT} nodes")
+            found = [start + end for start in found for end in ends]
+        names.extend(found)
+    return tuple(names)
+
+
+def _bracket(text: str, item: str) -> List[str]:
+    ends: List[str] = []
+    for span in text.split(","):
+        match = _SPAN.fullmatch(span)
+        low = int(match["low"]) if match else 0
+        high = int(match["high"] or low) if match else -1
+        if match is None or not 0 <= high - low < LIMIT:
+            raise ValueError(f"[{_short(text)}] in {_short(item)} is no list of numbers: write one such as [1-4,07-12]")
+        ends.extend(str(number).zfill(len(match["low"])) for number in range(low, high + 1))
+    return ends
+
+
+def _split(text: str) -> List[str]:
+    """The parts between commas that stand outside of any bracket."""
+    parts, depth = [""], 0
+    for character in text.strip():
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
