@@ -15,6 +15,10 @@ PLAN_VERSION = 1
 REPORT_VERSION = 1
 REPORT_LIMIT = 65536
 """Bytes of a report at most."""
+TEXT_LIMIT = 500
+"""Characters of one text in a report at most; all of them printable."""
+LIST_LIMIT = 64
+"""Items of one list in a placement at most."""
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 MEMORY_POLICIES = ("none", "preferred", "bind")
 
@@ -121,15 +125,12 @@ class ReportError(ValueError):
     """A report that is refused; the text names the field."""
 
 
-_TEXT_LIMIT = 500
-_LIST_LIMIT = 64
-
 
 def _text(name: str, value: object, *, none: bool = False) -> Optional[str]:
     if value is None and none:
         return None
-    if not isinstance(value, str) or len(value) > _TEXT_LIMIT or not all(c.isprintable() for c in value):
-        raise ReportError(f"{name}: must be printable text of at most {_TEXT_LIMIT} characters")
+    if not isinstance(value, str) or len(value) > TEXT_LIMIT or not all(c.isprintable() for c in value):
+        raise ReportError(f"{name}: must be printable text of at most {TEXT_LIMIT} characters")
     return value
 
 
@@ -150,8 +151,8 @@ def _bool(name: str, value: object, *, none: bool = False) -> Optional[bool]:
 
 
 def _items(name: str, value: object) -> list[Any]:
-    if not isinstance(value, list) or len(value) > _LIST_LIMIT:
-        raise ReportError(f"{name}: must be a list of at most {_LIST_LIMIT}")
+    if not isinstance(value, list) or len(value) > LIST_LIMIT:
+        raise ReportError(f"{name}: must be a list of at most {LIST_LIMIT}")
     return value
 
 
