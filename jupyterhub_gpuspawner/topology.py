@@ -7,16 +7,19 @@ Anything may be unknown: ``None`` says so, never a guess. A :class:`NodeTopology
 ``problems``: one sentence for each thing that could not be learned.
 
 Link words are those of ``nvidia-smi topo -m``: ``X`` (self), ``NV<n>`` (n NVLinks), ``PIX``, ``PXB``,
-``PHB``, ``NODE``, ``SYS`` (older drivers: ``SOC``), and ``?`` where it is not known.
+``PHB``, ``NODE``, ``SYS`` (older drivers: ``SOC``), and ``?`` where it is not known. Between two MIG devices of one
+GPU it is ``PHB``: MIG has no peer access, so data goes through the host.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Callable, Mapping, Optional, Tuple
 
 VERSION = 1
+LINKS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "?")
+"""The link words without a number; beside them ``NV1`` to ``NV99``."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,11 @@ class Gpu:
     minor: Optional[int] = None
     """n of ``/dev/nvidia<n>``; not the index."""
     nvlink_generation: Optional[int] = None
+    pcie_generation: Optional[int] = None
+    numa_affinity: Tuple[int, ...] = ()
+    """Every NUMA node the driver calls near; in a virtual machine often all. ``numa_node`` is set where it is one."""
+    gpu_numa_id: Optional[int] = None
+    """NUMA node that is the GPU's own memory (Grace Hopper, POWER9); None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +88,26 @@ class NodeTopology:
     problems: Tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
+        size = len(self.gpus)
         if self.links:
-            size = len(self.gpus)
             if len(self.links) != size or any(len(row) != size for row in self.links):
                 raise ValueError(f"links must be a square of {size} GPUs")
             for a in range(size):
+                if self.links[a][a] != "X":
+                    raise ValueError(f"link {a}-{a} is {self.links[a][a]}, not X")
                 for b in range(a):
                     if self.links[a][b] != self.links[b][a]:
                         raise ValueError(f"link {a}-{b} is {self.links[a][b]} one way and {self.links[b][a]} the other")
+        if self.nic_links and (
+            len(self.nic_links) != len(self.nics) or any(len(row) != size for row in self.nic_links)
+        ):
+            raise ValueError(f"nic_links must be {len(self.nics)} rows of {size} GPUs")
+        if self.nic_numa and len(self.nic_numa) != len(self.nics):
+            raise ValueError(f"nic_numa must name a node, or null, for each of {len(self.nics)} NICs")
+        if len({node.id for node in self.numa_nodes}) != len(self.numa_nodes):
+            raise ValueError("numa_nodes must have different ids")
+        if any(len(node.distances) not in (0, len(self.numa_nodes)) for node in self.numa_nodes):
+            raise ValueError(f"distances of a NUMA node must be {len(self.numa_nodes)} numbers, or none")
 
     def link(self, a: int, b: int) -> str:
         """The link word between the GPUs at positions ``a`` and ``b``; ``?`` where unknown."""
@@ -107,36 +127,137 @@ class NodeTopology:
         return replace(self, problems=self.problems + tuple(s for s in sentences if s not in self.problems))
 
 
+def is_link(word: str) -> bool:
+    """Whether ``word`` is a link word: one of :data:`LINKS`, or ``NV1`` to ``NV99``."""
+    digits = word[2:]
+    return word in LINKS or (
+        word[:2] == "NV" and digits.isascii() and digits.isdigit() and digits[0] != "0" and len(digits) < 3
+    )
+
+
 def to_document(topology: NodeTopology) -> dict[str, Any]:
     """The topology as a JSON document, version 1; CPU lists stay lists of numbers."""
     return {"version": VERSION, **asdict(topology)}
 
 
 def from_document(document: Mapping[str, Any]) -> NodeTopology:
-    """Read a topology document; raises ValueError that names the field at fault."""
-    if document.get("version") != VERSION:
-        raise ValueError(f"version: {document.get('version')!r} is not {VERSION}")
-    known = set(NodeTopology.__dataclass_fields__)
-    unknown = sorted(set(document) - known - {"version"})
-    if unknown:
-        raise ValueError(f"{unknown[0]}: no such field; fields are {', '.join(sorted(known))}")
-    values = {key: document[key] for key in known if key in document}
-    try:
-        values["gpus"] = tuple(Gpu(**{**g, "cpus": tuple(g.get("cpus", ()))}) for g in document.get("gpus", ()))
-        values["numa_nodes"] = tuple(
-            NumaNode(**{**n, "cpus": tuple(n.get("cpus", ())), "distances": tuple(n.get("distances", ()))})
-            for n in document.get("numa_nodes", ())
-        )
-        for key in ("links", "siblings", "packages", "nic_links"):
-            values[key] = tuple(tuple(row) for row in document.get(key, ()))
-        for key in ("nics", "nic_numa", "problems"):
-            values[key] = tuple(document.get(key, ()))
-    except TypeError as error:
-        raise ValueError(str(error)) from error
-    return NodeTopology(**values)
+    """Read a topology document; raises ValueError that names the field at fault.
+
+    Every field has its type and bounds, so a document may come from a compute node that the reader does not trust.
+    """
+    version = document.get("version") if isinstance(document, Mapping) else None
+    if version != VERSION or isinstance(version, bool):
+        raise ValueError(f"version: must be {VERSION}, not {version!r:.40}")
+    topology: NodeTopology = _record(NodeTopology, _NODE)("", {k: v for k, v in document.items() if k != "version"})
+    return topology
 
 
 def load(path: str) -> NodeTopology:
     """Read a topology file (JSON); raises OSError or ValueError."""
     with open(path, encoding="utf-8") as file:
         return from_document(json.load(file))
+
+
+_Reader = Callable[[str, Any], Any]
+
+
+def _whole(low: int, high: int, *, none: bool = False) -> _Reader:
+    def read(where: str, value: Any) -> Any:
+        if value is None and none:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"{where}: must be a whole number from {low} to {high}{', or null' if none else ''}")
+        return value
+
+    return read
+
+
+def _text(*, none: bool = False) -> _Reader:
+    def read(where: str, value: Any) -> Any:
+        if value is None and none:
+            return None
+        if not isinstance(value, str) or len(value) > 500 or not value.isprintable():
+            raise ValueError(f"{where}: must be printable text of at most 500 characters")
+        return value
+
+    return read
+
+
+def _link(where: str, value: Any) -> Any:
+    if not isinstance(value, str) or not is_link(value):
+        raise ValueError(f"{where}: {value!r:.40} is no link word; words are NV1 to NV99, {', '.join(LINKS)}")
+    return value
+
+
+def _flag(where: str, value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise ValueError(f"{where}: must be true or false")
+    return value
+
+
+def _list(item: _Reader) -> _Reader:
+    def read(where: str, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            raise ValueError(f"{where}: must be a list")
+        return tuple([item(f"{where}[{n}]", each) for n, each in enumerate(value)])
+
+    return read
+
+
+def _record(kind: Any, fields: Mapping[str, _Reader]) -> _Reader:
+    def read(where: str, value: Any) -> Any:
+        prefix = f"{where}." if where else ""
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{where}: must be an object")
+        for key in value:
+            if key not in fields:
+                raise ValueError(f"{prefix}{key!s:.40}: no such field; fields are {', '.join(sorted(fields))}")
+        try:
+            return kind(**{key: fields[key](prefix + key, each) for key, each in value.items()})
+        except TypeError as error:
+            raise ValueError(f"{where or 'topology'}: {error}") from error
+
+    return read
+
+
+_CPUS = _list(_whole(0, 65535))
+_NUMA = _whole(0, 4095)
+_MAYBE_NUMA = _whole(0, 4095, none=True)
+_MEMORY = _whole(0, 2**40, none=True)
+_GENERATION = _whole(1, 99, none=True)
+_GPU: dict[str, _Reader] = {
+    "index": _whole(0, 1023),
+    "uuid": _text(),
+    "pci": _text(),
+    "name": _text(),
+    "memory_mib": _MEMORY,
+    "numa_node": _MAYBE_NUMA,
+    "cpus": _CPUS,
+    "mig": _text(none=True),
+    "minor": _whole(0, 1023, none=True),
+    "nvlink_generation": _GENERATION,
+    "pcie_generation": _GENERATION,
+    "numa_affinity": _list(_NUMA),
+    "gpu_numa_id": _MAYBE_NUMA,
+}
+_NUMA_NODE: dict[str, _Reader] = {
+    "id": _NUMA,
+    "cpus": _CPUS,
+    "memory_mib": _MEMORY,
+    "distances": _list(_whole(0, 255)),
+}
+_NODE: dict[str, _Reader] = {
+    "hostname": _text(),
+    "gpus": _list(_record(Gpu, _GPU)),
+    "links": _list(_list(_link)),
+    "numa_nodes": _list(_record(NumaNode, _NUMA_NODE)),
+    "siblings": _list(_CPUS),
+    "packages": _list(_CPUS),
+    "nics": _list(_text()),
+    "nic_links": _list(_list(_link)),
+    "nic_numa": _list(_MAYBE_NUMA),
+    "source": _text(),
+    "simulated": _flag,
+    "driver": _text(),
+    "problems": _list(_text()),
+}
