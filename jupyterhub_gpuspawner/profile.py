@@ -1,0 +1,202 @@
+"""A profile: what a user may pick, as its admin or instructor wrote it. KubeSpawner's ``profile_list``, with typed blocks.
+
+:func:`parse_profiles` reads what a hub's configuration holds: dicts of this schema, wrapspawner's
+tuples and pairs, mixed. Every fault is a ConfigError that names the path to the field.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from jupyterhub_gpuspawner.environment import Environment
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.placement_rules import PlacementRules
+from jupyterhub_gpuspawner.profile_option import UNLISTED, Override, ProfileOption
+from jupyterhub_gpuspawner.profile_tuple import TYPED, as_document, typed_resources
+from jupyterhub_gpuspawner.resources import Resources
+from jupyterhub_gpuspawner.schema import (
+    Checked,
+    Frozen,
+    OneOrMany,
+    Prose,
+    Seconds,
+    Text,
+    UrlPath,
+    dotted,
+    matching,
+    validated,
+)
+
+SLUG = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
+
+
+def _moment(value: object) -> date:
+    if isinstance(value, date):
+        return value
+    try:
+        text = str(value)
+        return date.fromisoformat(text) if len(text) == len("2024-05-31") else datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{value!r} is no moment: write 2024-05-31, or 2024-05-31 09:00") from None
+
+
+Moment = Annotated[date, Checked(_moment, {"type": "string", "examples": ["2024-05-31", "2024-05-31 09:00"]})]
+
+
+class Allow(Frozen):
+    """Who may use a profile, and when. Left out: everybody, always."""
+
+    groups: Annotated[tuple[Text, ...], OneOrMany] = ()
+    """JupyterHub groups; being in one of them is enough."""
+    users: Annotated[tuple[Text, ...], OneOrMany] = ()
+    """User names; either a group or a name is enough."""
+    from_: Moment | None = Field(default=None, alias="from")
+    """The first day, or the first moment, by the hub's clock unless it has an offset."""
+    until: Moment | None = None
+    """The last day (to its end), or the moment when it ends."""
+
+
+def _command(value: Any) -> Any:
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+def _port_range(value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,5}-[0-9]{1,5}", value):
+        value = [int(port) for port in value.split("-")]
+    match value:
+        case [int(first), int(last)] if 1024 <= first <= last <= 65535:  # noqa: PLR2004 - the ports of no service
+            return first, last
+    raise ValueError(f"{value!r} must be two ports within 1024 to 65535, such as 20000-20999")
+
+
+class Profile(Frozen):
+    """What a user may pick."""
+
+    slug: Annotated[str, matching(SLUG, "letters, digits and . _ -, at most 63")]
+    """Its name in links, REST and stored options; left out: made of the display name."""
+    display_name: Prose
+    description: Prose = ""
+    default: bool = False
+    """Picked where the user picks none; of several, the first one that the user may use."""
+    kind: Literal["slurm", "local", "other"] = "slurm"
+    """A Slurm job, a process on the hub's machine, or a spawner class of the admin's."""
+    spawner_class: str | None = None
+    """Dotted name of that class, for kind ``other``."""
+    traits: Mapping[str, Any] = Field(default_factory=dict)
+    """Settings of the spawner that starts the server, such as ``ip``."""
+    slurm: Resources = Resources()
+    environment: Environment = Environment()
+    placement: PlacementRules = PlacementRules()
+    allow: Allow = Allow()
+    profile_options: dict[str, ProfileOption] = Field(default_factory=dict)
+    start_timeout: Seconds | None = None
+    """Seconds from the click until the server's address is known; waiting in Slurm's queue counts."""
+    http_timeout: Seconds | None = None
+    """Seconds until the server answers at its address."""
+    poll_interval: Seconds | None = None
+    """Seconds between two looks at whether the server still runs."""
+    command: Annotated[tuple[Text, ...], BeforeValidator(_command)] | None = None
+    """The server's command; left out: the hub's (``jupyterhub-singleuser``)."""
+    default_url: UrlPath | None = None
+    """The page that opens first, such as ``/lab/tree/start.ipynb``."""
+    port_range: Annotated[tuple[int, int], BeforeValidator(_port_range)] | None = None
+    """Ports that the server may listen on: ``20000-20999``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_slug(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "slug" not in value and isinstance(value.get("display_name"), str):
+            return {**value, "slug": slug_of(value["display_name"])}
+        return value
+
+    @field_validator("profile_options")
+    @classmethod
+    def _names(cls, value: dict[str, ProfileOption]) -> dict[str, ProfileOption]:
+        for name in value:
+            good = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name, re.ASCII)
+            if not good or "--" in name or name in ("profile", UNLISTED):
+                raise ValueError(f"{name!r} is no name of an option: letters, digits, . _ -, no --, and not 'profile'")
+        return value
+
+    @model_validator(mode="after")
+    def _class_of_other(self) -> Profile:
+        if (self.kind == "other") != bool(self.spawner_class):
+            raise ValueError("kind: other needs a spawner_class (a dotted name), and other kinds have none")
+        return self
+
+    def as_override(self) -> Override:
+        """What the profile itself says, before any option."""
+        return Override(
+            slurm=self.slurm,
+            environment=self.environment,
+            placement=self.placement,
+            command=self.command,
+            default_url=self.default_url,
+        )
+
+
+def slug_of(display_name: str) -> str:
+    """``Furiosa GPU node - 40 cores`` -> ``furiosa-gpu-node-40-cores``."""
+    plain = unicodedata.normalize("NFKD", display_name).encode("ascii", "ignore").decode().lower()
+    return re.sub("[^a-z0-9]+", "-", plain).strip("-")[:63].rstrip("-")
+
+
+Where = Callable[[Sequence[str | int]], str]
+
+
+def parse_profile(value: object, where: Where) -> Profile:
+    """One profile from a dict of this schema, a wrapspawner tuple or a pair; raises ConfigError.
+
+    ``where`` turns the path of a field in ``value`` into a place for people.
+    """
+    if isinstance(value, Profile):
+        return value
+    if isinstance(value, (tuple, list)):
+        try:
+            value = as_document(value, slug_of)
+        except ValueError as error:
+            raise ConfigError(str(error), where=where(())) from None
+    return validated(Profile, value, where)
+
+
+def parse_profiles(value: Sequence[object], *, name: str = "profiles") -> tuple[Profile, ...]:
+    """Every profile of a list; raises ConfigError for the first fault, such as ``profiles[2].slurm.memory: …``."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
+        raise ConfigError("must be a list of profiles", where=name)
+    found: dict[str, Profile] = {}
+    for position, item in enumerate(value):
+
+        def where(path: Sequence[str | int], position: int = position) -> str:
+            return dotted((name, position, *path))
+
+        profile = parse_profile(item, where)
+        if profile.slug in found:
+            raise ConfigError(
+                f"{profile.slug!r} is the slug of an earlier profile, too.",
+                where=where(("slug",)),
+                hint="Give each profile a slug of its own.",
+            )
+        found[profile.slug] = profile
+    return tuple(found.values())
+
+
+def site_defaults(req: Mapping[str, str], *, name: str = "c.SlurmSpawner") -> Resources:
+    """What a hub's ``req_*`` settings ask for where a profile says nothing; keys without ``req_``.
+
+    Raises ConfigError that names the setting, such as ``c.SlurmSpawner.req_memory``.
+    """
+    settings = {ours: f"req_{old}" for old, ours in TYPED.items()}
+    try:
+        document = typed_resources({f"req_{key}": value for key, value in req.items()}, bare=False)
+    except ValueError as error:
+        raise ConfigError(str(error), where=f"{name}.req_gres") from None
+    return validated(
+        Resources, document, lambda path: dotted((name, *(settings.get(str(step), step) for step in path)))
+    )

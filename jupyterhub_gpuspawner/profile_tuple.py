@@ -1,0 +1,108 @@
+"""wrapspawner's tuples, and the pairs of older hubs, as documents of the profile schema.
+
+``(display name, key, class, traits)`` or ``(display name, traits)``. Traits that batchspawner calls
+``req_*`` become typed fields; so do those names without the prefix, in pairs. What has no typed field stays a trait.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jupyterhub_gpuspawner.units import parse_gres
+
+TYPED = {
+    "partition": "partition",
+    "nprocs": "cpus",
+    "memory": "memory",
+    "runtime": "time",
+    "ngpus": "gpus",
+    "nnodes": "nodes",
+    "account": "account",
+    "qos": "qos",
+    "reservation": "reservation",
+    "constraint": "constraint",
+    "options": "extra",
+}
+"""batchspawner's name, without ``req_``, and ours."""
+_ITS_OWN = ("start_timeout", "http_timeout", "poll_interval", "default_url")
+_LOCAL = ("LocalProcessSpawner", "SimpleLocalProcessSpawner", "GPULocalSpawner")
+_SCHEMA = ("slurm", "placement", "allow", "profile_options", "display_name", "slug")
+
+
+def as_document(item: Sequence[Any], slug_of: Callable[[str], str]) -> dict[str, Any]:
+    """The document; raises ValueError that says what a tuple must be."""
+    match tuple(item):
+        case (display_name, key, spawner_class, traits):
+            pass
+        case (display_name, traits):
+            key, spawner_class = None, "GPUSlurmSpawner"
+        case _:
+            raise ValueError(
+                f"a tuple of {len(item)} is no profile: write (display name, key, class, traits), "
+                "(display name, traits), or a dict"
+            )
+    if not isinstance(display_name, str) or not isinstance(traits, Mapping):
+        raise ValueError("a profile's tuple begins with its display name (text) and ends with its traits (a dict)")  # noqa: TRY004
+    ours = sorted(set(traits) & set(_SCHEMA))
+    if ours:
+        raise ValueError(f"{ours[0]!r} is no trait: write the whole profile as a dict with display_name, slurm, ...")
+    class_name = _class_name(spawner_class)
+    document: dict[str, Any] = {"display_name": display_name, "kind": _kind(class_name)}
+    if document["kind"] == "other":
+        document["spawner_class"] = class_name
+    if key is not None:
+        usable = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", str(key), re.ASCII)
+        document["slug"] = str(key) if usable else slug_of(str(key))
+    rest = dict(traits)
+    for name in _ITS_OWN:
+        if name in rest:
+            document[name] = rest.pop(name)
+    if "cmd" in rest:
+        document["command"] = rest.pop("cmd")
+    if document["kind"] == "slurm":
+        document["slurm"] = typed_resources(rest, bare=key is None)
+    document["traits"] = rest
+    return document
+
+
+def _class_name(spawner_class: object) -> str:
+    if isinstance(spawner_class, str):
+        return spawner_class
+    if isinstance(spawner_class, type):
+        return f"{spawner_class.__module__}.{spawner_class.__qualname__}"
+    raise ValueError(f"{spawner_class!r} is no spawner class: give the class or its dotted name")
+
+
+def _kind(class_name: str) -> str:
+    last = class_name.rpartition(".")[2]
+    if last.endswith("SlurmSpawner"):
+        return "slurm"
+    return "local" if last in _LOCAL else "other"
+
+
+def typed_resources(rest: dict[str, Any], *, bare: bool) -> dict[str, Any]:
+    """Take the typed fields out of ``rest``; an empty text means that nothing is asked for."""
+    found: dict[str, Any] = {}
+    for old, ours in TYPED.items():
+        for name in (f"req_{old}", *((old,) if bare else ())):
+            value = rest.pop(name, None)
+            if value not in (None, ""):
+                found[ours] = value
+    for name in ("req_gres", *(("gres",) if bare else ())):
+        for ours, value in _gres(rest.pop(name, None)).items():
+            found[ours] = f"{found[ours]}\n{value}" if ours == "extra" and "extra" in found else value
+    return found
+
+
+def _gres(text: Any) -> dict[str, Any]:
+    """GPUs of one type or shards have fields; any other generic resource goes to Slurm as it is."""
+    if text in (None, ""):
+        return {}
+    gres = parse_gres(str(text))
+    if len(gres) == 1 and gres[0].name == "gpu":
+        return {"gpus": gres[0].count, **({"gpu_type": gres[0].type} if gres[0].type else {})}
+    if len(gres) == 1 and gres[0].name == "shard" and gres[0].type is None:
+        return {"shards": gres[0].count}
+    return {"extra": f"--gres={text}"}

@@ -1,0 +1,317 @@
+"""From what a user chose to what a job is: one gate for form, link and REST.
+
+``parse_choice`` reads the flat user options, ``choice_from_form`` makes them from a form, and ``resolve`` checks them
+against the profiles of today. What comes out is typed and plain; what is refused is a RequestError
+that names the field and says what is allowed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.profile_option import UNLISTED, VALUE_LIMIT, put_over
+from jupyterhub_gpuspawner.resources import Resources
+from jupyterhub_gpuspawner.schema import merged
+from jupyterhub_gpuspawner.units import Gres
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.environment import Environment
+    from jupyterhub_gpuspawner.placement_rules import PlacementRules
+    from jupyterhub_gpuspawner.profile import Profile
+    from jupyterhub_gpuspawner.profile_option import Override
+
+OPTION_LIMIT = 64
+"""User options at most."""
+_SUFFIX = f"--{UNLISTED}"
+_PREFIX = "profile-option-"
+
+
+@dataclass(frozen=True)
+class UserChoice:
+    """What a user picked: a profile's slug (empty: the default profile) and values of its options."""
+
+    profile: str = ""
+    options: Mapping[str, str | int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ResolvedResources:
+    """What one job asks of Slurm, in plain values; None: not asked for. Counts are for each node."""
+
+    partition: str | None = None
+    nodes: int = 1
+    gpus: int | None = None
+    gpu_type: str | None = None
+    shards: int | None = None
+    cpus: int | None = None
+    memory: int | None = None
+    """MiB; 0 is all of the node's."""
+    time: int | str | None = None
+    """Seconds, or UNLIMITED."""
+    account: str | None = None
+    qos: str | None = None
+    reservation: str | None = None
+    constraint: str | None = None
+    exclusive: bool = False
+    extra: tuple[str, ...] = ()
+
+    @property
+    def gres(self) -> tuple[Gres, ...]:
+        """The generic resources to ask for, as ``--gres`` takes them."""
+        asked = (("gpu", self.gpus), ("shard", self.shards))
+        return tuple(Gres(name, self.gpu_type, count) for name, count in asked if count)
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """One server that may be started: who, what, where, all checked."""
+
+    profile: str
+    """The profile's slug."""
+    display_name: str
+    kind: str
+    """``slurm``, ``local`` or ``other``."""
+    username: str
+    server_name: str
+    resources: ResolvedResources
+    environment: Environment
+    placement: PlacementRules
+    spawner_class: str | None = None
+    command: tuple[str, ...] | None = None
+    default_url: str | None = None
+    port_range: tuple[int, int] | None = None
+    start_timeout: int | None = None
+    http_timeout: int | None = None
+    poll_interval: int | None = None
+    traits: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, str | int | float] = field(default_factory=dict)
+    """The user options to store: the slug under ``profile``, and what the user chose."""
+
+    def with_defaults(self, defaults: ResolvedResources) -> JobRequest:
+        """The same request with ``defaults`` wherever neither profile nor user says anything."""
+        missing = {
+            name: value
+            for name, value in vars(defaults).items()
+            if name not in ("nodes", "extra", "exclusive") and getattr(self.resources, name) is None
+        }
+        if self.resources.gres:
+            for name in ("gpus", "gpu_type", "shards"):
+                missing.pop(name, None)
+        resources = replace(self.resources, extra=defaults.extra + self.resources.extra, **missing)
+        return replace(self, resources=resources)
+
+
+def parse_choice(user_options: Mapping[str, object]) -> UserChoice:
+    """Read flat user options ``{"profile": slug, option: value}``; raises RequestError.
+
+    ``option--unlisted-choice``, as KubeSpawner's clients send it, is the option's value unless a listed one is chosen.
+    """
+    if len(user_options) > OPTION_LIMIT:
+        raise RequestError(f"{len(user_options)} options are too many.", hint=f"At most {OPTION_LIMIT} are read.")
+    values = {_shown(name): _value(name, value) for name, value in user_options.items()}
+    profile = values.pop("profile", "")
+    if not isinstance(profile, str):
+        raise RequestError("profile must be text: a profile's slug.", field="profile")
+    for name in [name for name in values if name.endswith(_SUFFIX)]:
+        text, option = values.pop(name), name.removesuffix(_SUFFIX)
+        if text != "" and values.get(option, UNLISTED) == UNLISTED:
+            values[option] = text
+    for name, value in values.items():
+        if value == UNLISTED:
+            raise RequestError(f"{name}: a value of your own was chosen, but none was given.", field=name)
+    return UserChoice(profile, values)
+
+
+def _value(name: object, value: object) -> str | int | float:
+    shown = _shown(name)
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise RequestError(f"{shown} must be text or a number, not {type(value).__name__}.", field=shown)
+    if isinstance(value, str) and (len(value) > VALUE_LIMIT or not value.isprintable()):
+        raise RequestError(f"{shown} must be printable text of at most {VALUE_LIMIT} characters.", field=shown)
+    return value
+
+
+def _shown(name: object) -> str:
+    if not isinstance(name, str) or len(name) > VALUE_LIMIT or not name.isprintable():
+        raise RequestError(f"{str(name)[:40]!r} is no name of an option.", field="user_options")
+    return name
+
+
+def choice_from_form(formdata: Mapping[str, list[str]]) -> dict[str, object]:
+    """The flat user options of a form or an ``opt-`` link; raises RequestError.
+
+    Takes KubeSpawner's names (``profile``, ``profile-option-<slug>--<option>``, ``…--unlisted-choice``), of which those
+    of other profiles are dropped, and the flat names as they are. Empty fields count as not given.
+    """
+    given: dict[str, str] = {}
+    for name, values in formdata.items():
+        filled = sorted({value for value in values if value})
+        if len(filled) > 1:
+            raise RequestError(f"{_shown(name)} is given twice.", field=_shown(name), hint="Give one value.")
+        if filled and name != "_xsrf":
+            given[name] = filled[0]
+    own = f"{_PREFIX}{given.get('profile', '')}--"
+    options: dict[str, object] = {}
+    for name, value in given.items():
+        if not name.startswith(_PREFIX):
+            options.setdefault(name, value)
+        elif "profile" not in given:
+            raise RequestError("Options are given, but no profile.", field="profile", hint="Choose a profile.")
+        elif name.startswith(own):
+            options[name.removeprefix(own)] = value
+    choice = parse_choice(options)
+    return {**({"profile": choice.profile} if choice.profile else {}), **choice.options}
+
+
+def permitted(profile: Profile, user: str, groups: Collection[str], now: datetime) -> str | None:
+    """Why this user may not use the profile now, in words; None where they may.
+
+    A moment without an offset is by ``now``'s clock.
+    """
+    allow = profile.allow
+    if (allow.groups or allow.users) and user not in allow.users and not set(allow.groups) & set(groups):
+        if not allow.groups:
+            return "it is for other users"
+        return f"it is for the group{'s' if len(allow.groups) > 1 else ''} {', '.join(allow.groups)}"
+    if allow.from_ is not None and now < _start(allow.from_, now):
+        return f"it begins {_said(allow.from_)}"
+    if allow.until is not None and now >= _end(allow.until, now):
+        return f"it ended {_said(allow.until)}"
+    return None
+
+
+def _start(moment: date, now: datetime) -> datetime:
+    if not isinstance(moment, datetime):
+        moment = datetime.combine(moment, time())
+    return moment.replace(tzinfo=now.tzinfo) if moment.tzinfo is None else moment
+
+
+def _end(moment: date, now: datetime) -> datetime:
+    return _start(moment if isinstance(moment, datetime) else moment + timedelta(days=1), now)
+
+
+def _said(moment: date) -> str:
+    return moment.isoformat(" ", "minutes") if isinstance(moment, datetime) else moment.isoformat()
+
+
+def resolve(
+    profiles: Sequence[Profile],
+    user_options: Mapping[str, object],
+    *,
+    username: str,
+    groups: Collection[str],
+    server_name: str,
+    now: datetime,
+    defaults: Resources | None = None,
+) -> JobRequest:
+    """The job that the user's options ask for under today's profiles; raises RequestError.
+
+    ``{}`` is the default profile: the first marked so that the user may use, else the first that they may. ``now`` is
+    the hub's clock, with or without its zone. ``defaults`` are the site's, for Slurm jobs alone.
+    """
+    choice = parse_choice(user_options)
+    profile = _chosen(profiles, choice.profile, username, groups, now if now.tzinfo else now.astimezone())
+    unknown = [name for name in choice.options if name not in profile.profile_options]
+    if unknown:
+        raise RequestError(
+            f"Profile {profile.slug} has no option {unknown[0]!r}.",
+            field=unknown[0],
+            hint=f"Its options are {', '.join(profile.profile_options) or 'none'}.",
+        )
+    said = profile.as_override()
+    if profile.kind == "slurm" and defaults is not None:
+        said = said.model_copy(update={"slurm": merged(defaults, profile.slurm)})
+    stored: dict[str, str | int | float] = {"profile": profile.slug}
+    for name, option in profile.profile_options.items():
+        value = choice.options.get(name, option.initial(said))
+        if value is None:
+            continue
+        try:
+            value, over = option.choose(value)
+        except ValueError as error:
+            raise RequestError(f"{name}: {value!r} is not allowed: {error}.", field=name) from None
+        said = put_over(said, over)
+        if name in choice.options:
+            stored[name] = value
+    return _job(profile, said, stored, username=username, server_name=server_name, now=now)
+
+
+def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Collection[str], now: datetime) -> Profile:
+    reasons = {profile.slug: permitted(profile, username, groups, now) for profile in profiles}
+    usable = [profile for profile in profiles if reasons[profile.slug] is None]
+    names = ", ".join(profile.slug for profile in usable) or "none"
+    if slug:
+        named = next((profile for profile in profiles if profile.slug == slug), None)
+        if named is None:
+            raise RequestError(f"There is no profile {slug!r}.", field="profile", hint=f"You may use: {names}.")
+        if reasons[slug] is not None:
+            raise RequestError(
+                f"You may not use profile {slug} now: {reasons[slug]}.", field="profile", hint=f"You may use: {names}."
+            )
+        return named
+    if not usable:
+        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        raise RequestError(f"There is no profile that you may use now{f' ({why})' if why else ''}.", field="profile")
+    return next((profile for profile in usable if profile.default), usable[0])
+
+
+def _job(
+    profile: Profile,
+    said: Override,
+    stored: Mapping[str, str | int | float],
+    *,
+    username: str,
+    server_name: str,
+    now: datetime,
+) -> JobRequest:
+    return JobRequest(
+        profile=profile.slug,
+        display_name=profile.display_name,
+        kind=profile.kind,
+        spawner_class=profile.spawner_class,
+        username=username,
+        server_name=server_name,
+        resources=resolved(said.slurm, now.date()),
+        environment=said.environment,
+        placement=said.placement,
+        command=said.command,
+        default_url=said.default_url,
+        port_range=profile.port_range,
+        start_timeout=profile.start_timeout,
+        http_timeout=profile.http_timeout,
+        poll_interval=profile.poll_interval,
+        traits=profile.traits,
+        options=stored,
+    )
+
+
+def resolved(asked: Resources, day: date) -> ResolvedResources:
+    """Plain values for a job of ``day``; raises RequestError where there is no reservation for it."""
+    try:
+        reservation = asked.reservation.on(day) if asked.reservation is not None else None
+    except LookupError as error:
+        raise RequestError(f"{str(error.args[0]).capitalize()}.", field="slurm.reservation") from None
+    if asked.gpus and asked.shards:
+        raise RequestError("GPUs and shards cannot be asked for together.", field="slurm.gpus", hint="Choose one.")
+    gpus = 1 if asked.gpus is None and asked.gpu_type and not asked.shards else asked.gpus
+    return ResolvedResources(
+        partition=asked.partition,
+        nodes=asked.nodes or 1,
+        gpus=gpus,
+        gpu_type=asked.gpu_type if gpus or asked.shards else None,
+        shards=asked.shards,
+        cpus=asked.cpus,
+        memory=asked.memory,
+        time=asked.time,
+        account=asked.account,
+        qos=asked.qos,
+        reservation=reservation,
+        constraint=asked.constraint,
+        exclusive=bool(asked.exclusive),
+        extra=asked.extra,
+    )

@@ -1,0 +1,237 @@
+"""What all parts of a profile share: the strict base model, one grammar for each kind of text, faults told by path.
+
+No grammar admits a control character, and those whose values stand in ``#SBATCH`` lines admit no blank and no quote
+either, so no value can end its line or begin another option.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, core_schema
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.units import format_walltime, parse_memory, parse_walltime
+
+TEXT_LIMIT = 4096
+"""Characters that one text of a profile may have."""
+
+_KUBERNETES = (
+    "is KubeSpawner's and means nothing to Slurm; write the typed blocks instead: "
+    "slurm: {gpus: 1, cpus: 4, memory: 16G}, environment: {...}, placement: {...}"
+)
+
+
+class Frozen(BaseModel):
+    """A part of a profile: frozen, with no field but its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    elsewhere: ClassVar[dict[str, str]] = {"kubespawner_override": _KUBERNETES, "spawner_override": _KUBERNETES}
+    """Fields that people bring from other systems, and what to write instead."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_its_fields(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        fields = {field.alias or name for name, field in cls.model_fields.items()}
+        for key in value:
+            if key in fields or key in cls.model_fields:
+                continue
+            if key in cls.elsewhere:
+                raise PydanticCustomError("elsewhere", "{says}", {"says": cls.elsewhere[key], "field": key})
+            near = get_close_matches(str(key), fields, n=1)
+            says = f"did you mean {near[0]}?" if near else f"fields are {', '.join(sorted(fields))}"
+            raise PydanticCustomError("no_field", "no such field; {says}", {"says": says, "field": str(key)})
+        return value
+
+
+Part = TypeVar("Part", bound=Frozen)
+
+
+def merged(base: Part, over: Part) -> Part:
+    """``base`` with what ``over`` sets put over it: lists are added, tables merged by key, the rest replaced.
+
+    A field that ``over`` sets to null is taken away.
+    """
+    update: dict[str, Any] = {}
+    for name in over.model_fields_set:
+        old, new = getattr(base, name), getattr(over, name)
+        if isinstance(old, tuple) and isinstance(new, tuple):
+            new = old + new
+        elif isinstance(old, dict) and isinstance(new, dict):
+            new = {**old, **new}
+        update[name] = new
+    return base.model_copy(update=update)
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """Annotates a field with the function that reads it, and with what JSON Schema says of it."""
+
+    read: Callable[[object], object]
+    json_schema: dict[str, Any]
+
+    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, _schema: object, _handler: object) -> dict[str, Any]:
+        return self.json_schema
+
+
+def matching(pattern: str, says: str) -> Checked:
+    """Text that matches ``pattern`` as a whole; ``says`` completes 'must be …'. A number is taken as its digits."""
+    grammar = re.compile(pattern, re.ASCII)
+
+    def read(value: object) -> str:
+        text = _as_text(value)
+        if grammar.fullmatch(text) is None or len(text) > TEXT_LIMIT:
+            raise ValueError(f"{_short(value)} must be {says}")
+        return text
+
+    return Checked(read, {"type": "string", "pattern": f"^(?:{pattern})$"})
+
+
+def printable(value: str) -> str:
+    """The text itself if it is one printable line; raises ValueError."""
+    if not value.isprintable() or len(value) > TEXT_LIMIT:
+        raise ValueError(f"{_short(value)} must be one line of printable text, at most {TEXT_LIMIT} characters")
+    return value
+
+
+def whole(low: int, high: int = 10**6) -> Checked:
+    """A whole number from ``low`` to ``high``; digits in quotes count."""
+
+    def read(value: object) -> int:
+        if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"{_short(value)} must be a whole number from {low} to {high}")
+        return int(value)
+
+    return Checked(read, {"type": "integer", "minimum": low, "maximum": high})
+
+
+def _as_text(value: object) -> str:
+    """An account may be a number in YAML; a truth value is a slip."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise ValueError(f"{_short(value)} must be text: put it in quotes")  # noqa: TRY004 - pydantic wants ValueError
+    return str(value)
+
+
+def _memory(value: object) -> int:
+    return parse_memory(value if isinstance(value, int) else str(value))
+
+
+def _time(value: object) -> int | str:
+    seconds = parse_walltime(value if isinstance(value, int) else str(value))
+    if seconds == 0:
+        raise ValueError("a time limit of zero is none: write UNLIMITED if that is meant")
+    return "UNLIMITED" if seconds is None else seconds
+
+
+def _lines(value: object) -> object:
+    """A block of text is a list of lines."""
+    return value.rstrip("\n").split("\n") if isinstance(value, str) else value
+
+
+def _one_or_many(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _shell_line(value: str) -> str:
+    if not value.replace("\t", " ").isprintable():
+        raise ValueError(f"{_short(value)} must be a line of shell, without control characters")
+    return value
+
+
+WORD = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"
+Name = Annotated[str, matching(WORD, "letters, digits and . _ + -, no blank")]
+Names = Annotated[
+    str, matching(rf"{WORD}(?:,{WORD})*", "names of letters, digits and . _ + -, separated by commas, no blank")
+]
+Constraint = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9_(\[][A-Za-z0-9_.:+&|*()\[\],!-]*", "node features, joined by Slurm's & | * ( ) [ ], no blank"
+    ),
+]
+ExtraLine = Annotated[str, matching(r"-[!-~][ -~]*", "one printable line of sbatch options that begins with '-'")]
+ModuleName = Annotated[
+    str, matching(r"[A-Za-z0-9_][A-Za-z0-9_.+/:@=-]*", "a module's name such as CUDA/12.4, no blank")
+]
+Folder = Annotated[
+    str, matching(r"/[^\x00-\x1f\x7f\"'\\$`]*", "an absolute path without quotes, $ and control characters")
+]
+PythonHome = Annotated[str, matching(r"[A-Za-z0-9_./~][A-Za-z0-9_./~+@-]*", "an environment's name or path, no blank")]
+Image = Annotated[
+    str,
+    matching(r"[A-Za-z0-9_./][A-Za-z0-9_./:@+=-]*", "an image's path, or an address such as docker://..., no blank"),
+]
+Bind = Annotated[str, matching(r"[A-Za-z0-9_./][A-Za-z0-9_./:@+=-]*", "SOURCE[:TARGET[:ro]], no blank")]
+UrlPath = Annotated[str, matching(r"/[!-~]*", "a path on the server that begins with '/', no blank")]
+Text = Annotated[str, Checked(lambda value: printable(_as_text(value)), {"type": "string"})]
+Prose = Annotated[str, Checked(lambda value: printable(" ".join(_as_text(value).split())), {"type": "string"})]
+"""Words for people; folded YAML text becomes one line."""
+ShellLine = Annotated[str, AfterValidator(_shell_line)]
+Lines = BeforeValidator(_lines)
+OneOrMany = BeforeValidator(_one_or_many)
+Memory = Annotated[int, Checked(_memory, {"type": ["string", "integer"], "examples": ["32G"]})]
+Time = Annotated[int | str, Checked(_time, {"type": ["string", "integer"], "examples": ["8:00:00"]})]
+Seconds = Annotated[int, whole(1, 10**7)]
+
+
+def validated(model: type[Part], value: object, where: Callable[[Sequence[str | int]], str]) -> Part:
+    """``value`` as a ``model``; raises ConfigError for its first fault, at the place that ``where`` names."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        more = [dotted(_path(fault)) for fault in faults[1:]]
+        hint = f"Also wrong: {', '.join(more[:5])}." if more else ""
+        text = fault_text(faults[0]) + ("." if hint else "")
+        raise ConfigError(text, where=where(_path(faults[0])), hint=hint) from None
+
+
+def fault_text(fault: Any) -> str:
+    """What is wrong, in our words."""
+    text: str = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "missing":
+        return "is missing"
+    if fault["type"] in ("model_type", "dict_type", "model_attributes_type"):
+        return f"{_short(fault['input'])} must be a table of fields"
+    return text.replace("Input should be", f"{_short(fault['input'])} must be")
+
+
+def _path(fault: Any) -> list[str | int]:
+    path = [step for step in fault["loc"] if step != "[key]"]
+    field = fault.get("ctx", {}).get("field")
+    return [*path, field] if field else path
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """``slurm.extra[0]``."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def as_time_text(seconds: int | str) -> str:
+    """The text that a time of a profile came from."""
+    return seconds if isinstance(seconds, str) else format_walltime(seconds)
