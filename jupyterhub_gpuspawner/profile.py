@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.environment import Environment
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profile_option import UNLISTED, Override, ProfileOption
-from jupyterhub_gpuspawner.profile_tuple import TYPED, as_document, typed_resources
+from jupyterhub_gpuspawner.profile_tuple import as_document
 from jupyterhub_gpuspawner.resources import Resources
 from jupyterhub_gpuspawner.schema import (
     Checked,
@@ -71,7 +71,7 @@ def _port_range(value: Any) -> Any:
     if isinstance(value, str) and re.fullmatch("[0-9]{1,5}-[0-9]{1,5}", value):
         value = [int(port) for port in value.split("-")]
     match value:
-        case [int(first), int(last)] if 1024 <= first <= last <= 65535:  # noqa: PLR2004 - the ports of no service
+        case [int(first), int(last)] if 1024 <= first <= last <= 65535:
             return first, last
     raise ValueError(f"{value!r} must be two ports within 1024 to 65535, such as 20000-20999")
 
@@ -185,18 +185,3 @@ def parse_profiles(value: Sequence[object], *, name: str = "profiles") -> tuple[
             )
         found[profile.slug] = profile
     return tuple(found.values())
-
-
-def site_defaults(req: Mapping[str, str], *, name: str = "c.SlurmSpawner") -> Resources:
-    """What a hub's ``req_*`` settings ask for where a profile says nothing; keys without ``req_``.
-
-    Raises ConfigError that names the setting, such as ``c.SlurmSpawner.req_memory``.
-    """
-    settings = {ours: f"req_{old}" for old, ours in TYPED.items()}
-    try:
-        document = typed_resources({f"req_{key}": value for key, value in req.items()}, bare=False)
-    except ValueError as error:
-        raise ConfigError(str(error), where=f"{name}.req_gres") from None
-    return validated(
-        Resources, document, lambda path: dotted((name, *(settings.get(str(step), step) for step in path)))
-    )

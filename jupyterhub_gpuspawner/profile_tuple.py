@@ -62,7 +62,7 @@ def as_document(item: Sequence[Any], slug_of: Callable[[str], str]) -> dict[str,
     if "cmd" in rest:
         document["command"] = rest.pop("cmd")
     if document["kind"] == "slurm":
-        document["slurm"] = typed_resources(rest, bare=key is None)
+        document["slurm"] = _resources(rest, bare=key is None)
     document["traits"] = rest
     return document
 
@@ -82,7 +82,7 @@ def _kind(class_name: str) -> str:
     return "local" if last in _LOCAL else "other"
 
 
-def typed_resources(rest: dict[str, Any], *, bare: bool) -> dict[str, Any]:
+def _resources(rest: dict[str, Any], *, bare: bool) -> dict[str, Any]:
     """Take the typed fields out of ``rest``; an empty text means that nothing is asked for."""
     found: dict[str, Any] = {}
     for old, ours in TYPED.items():
