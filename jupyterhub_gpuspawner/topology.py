@@ -20,6 +20,7 @@ from typing import Any, Callable, Mapping, Optional, Tuple
 VERSION = 1
 LINKS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "?")
 """The link words without a number; beside them ``NV1`` to ``NV99``."""
+_TEXT_LIMIT = 500
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,12 @@ def is_link(word: str) -> bool:
 
 
 def to_document(topology: NodeTopology) -> dict[str, Any]:
-    """The topology as a JSON document, version 1; CPU lists stay lists of numbers."""
-    return {"version": VERSION, **asdict(topology)}
+    """The topology as a JSON document, version 1; CPU lists stay lists of numbers.
+
+    A problem may quote anything, so it is cut to the 500 printable characters that :func:`from_document` takes.
+    """
+    problems = tuple("".join([c if c.isprintable() else " " for c in each[:_TEXT_LIMIT]]) for each in topology.problems)
+    return {"version": VERSION, **asdict(topology), "problems": problems}
 
 
 def from_document(document: Mapping[str, Any]) -> NodeTopology:
@@ -176,8 +181,8 @@ def _text(*, none: bool = False) -> _Reader:
     def read(where: str, value: Any) -> Any:
         if value is None and none:
             return None
-        if not isinstance(value, str) or len(value) > 500 or not value.isprintable():
-            raise ValueError(f"{where}: must be printable text of at most 500 characters")
+        if not isinstance(value, str) or len(value) > _TEXT_LIMIT or not value.isprintable():
+            raise ValueError(f"{where}: must be printable text of at most {_TEXT_LIMIT} characters")
         return value
 
     return read
