@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 OPTION_LIMIT = 64
 """User options at most."""
+NUMBER_LIMIT = 10**12
 _SUFFIX = f"--{UNLISTED}"
 _PREFIX = "profile-option-"
 
@@ -50,6 +51,8 @@ def _value(name: object, value: object) -> str | int | float:
     shown = _shown(name)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise RequestError(f"{shown} must be text or a number, not {type(value).__name__}.", field=shown)
+    if not isinstance(value, str) and not abs(value) < NUMBER_LIMIT:
+        raise RequestError(f"{shown} must be a number below {NUMBER_LIMIT}.", field=shown)
     if isinstance(value, str) and (len(value) > VALUE_LIMIT or not value.isprintable()):
         raise RequestError(f"{shown} must be printable text of at most {VALUE_LIMIT} characters.", field=shown)
     return value
