@@ -1,0 +1,135 @@
+"""A site's configuration read without a hub: for ``show`` and ``check``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from traitlets.config import Config
+from traitlets.config.loader import PyFileConfigLoader
+from traitlets.utils.importstring import import_item
+
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from jupyterhub_gpuspawner.hub.batch import BatchJob
+
+ENTRY_POINTS = {"gpu-profiles": GPUProfilesSpawner, "gpu-slurm": GPUSlurmSpawner}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of ``gpuspawner check``."""
+
+    subject: str
+    text: str
+    ok: bool = True
+
+
+@dataclass(frozen=True)
+class NamedGroup:
+    """A JupyterHub group, for a user who is not signed in."""
+
+    name: str
+
+
+@dataclass
+class NamedUser:
+    """A JupyterHub user who is not signed in: a name and groups, all that a script depends on."""
+
+    name: str
+    groups: Sequence[NamedGroup] = ()
+    url: str = "/user/"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def escaped_name(self) -> str:
+        """The name as in URLs."""
+        return self.name
+
+
+@dataclass(frozen=True)
+class NamedServer:
+    """The database's row of a server that is not there."""
+
+    name: str
+    display_name: str = ""
+    server: None = None
+
+
+@dataclass(frozen=True)
+class Site:
+    """The configuration of one hub."""
+
+    config: Config
+    spawner_class: type[GPUProfilesSpawner] | type[GPUSlurmSpawner]
+
+    def spawner(self, user: str, groups: Sequence[str] = (), server: str = "") -> Any:
+        """The hub's spawner for a user, as it would be built."""
+        spawner = self.spawner_class(
+            config=self.config,
+            user=NamedUser(user, [NamedGroup(name) for name in groups], url=f"/user/{user}/"),
+        )
+        spawner.orm_spawner = NamedServer(server)
+        return spawner
+
+    async def job(self, choice: Mapping[str, object], *, user: str, groups: Sequence[str] = (), server: str = "") -> BatchJob:
+        """The job that ``choice`` would submit; raises ConfigError or RequestError."""
+        spawner = self.spawner(user, groups, server)
+        child = spawner
+        if isinstance(spawner, GPUProfilesSpawner):
+            spawner.prepare(spawner.resolve(choice))
+            child = spawner.child_spawner
+        if not isinstance(child, GPUSlurmSpawner):
+            raise RequestError(f"Profile {choice['profile']!r} is no Slurm job: it has no batch script.", field="profile")
+        return child.batch_job(await child.account())
+
+    async def findings(self) -> list[Finding]:
+        """What is right and what is wrong, one line each."""
+        spawner = self.spawner("nobody")
+        found: list[Finding] = []
+        child: GPUSlurmSpawner
+        if isinstance(spawner, GPUProfilesSpawner):
+            found.extend(Finding("profile file", str(error), ok=False) for error in spawner.profile_errors())
+            for profile in spawner.offered():
+                found.append(Finding(f"profile {profile.slug}", f"{profile.display_name} ({profile.kind})"))
+            child = spawner.slurm_spawner_class(config=self.config, user=spawner.user)
+        else:
+            child = spawner
+        client = child.connection().client
+        try:
+            version = await client.version()
+            snapshot = await client.snapshot()
+        except SlurmUnavailable as error:
+            raise SlurmUnavailable(f"Slurm: {error.message}", hint=error.hint) from error
+        partitions = {partition.name for partition in snapshot.partitions}
+        found.append(Finding("Slurm", f"{version}, {len(snapshot.nodes)} nodes, partitions {', '.join(sorted(partitions))}"))
+        if isinstance(spawner, GPUProfilesSpawner):
+            for profile in spawner.offered():
+                wanted = profile.slurm.partition if profile.kind == "slurm" else None
+                if wanted and not set(wanted.split(",")) <= partitions:
+                    found.append(Finding(f"profile {profile.slug}", f"there is no partition {wanted!r}", ok=False))
+        return found
+
+
+def load_site(path: Path) -> Site:
+    """Read a hub's configuration file; raises ConfigError."""
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}", hint="Name the hub's configuration with --config.")
+    try:
+        config = PyFileConfigLoader(path.name, path=str(path.parent)).load_config()
+    except Exception as error:  # noqa: BLE001 - it is the admin's own program; whatever it raises is told
+        raise ConfigError(f"{type(error).__name__}: {error}", where=str(path)) from error
+    named = config.JupyterHub.get("spawner_class", "gpu-profiles")
+    try:
+        spawner_class = ENTRY_POINTS.get(named) or (import_item(named) if isinstance(named, str) else named)
+    except ImportError as error:
+        raise ConfigError(str(error), where="c.JupyterHub.spawner_class") from error
+    if not issubclass(spawner_class, (GPUProfilesSpawner, GPUSlurmSpawner)):
+        raise ConfigError(f"{named!r} is none of ours", where="c.JupyterHub.spawner_class", hint="Set it to 'gpu-profiles'.")
+    return Site(config, spawner_class)

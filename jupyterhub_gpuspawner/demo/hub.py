@@ -1,0 +1,200 @@
+"""A JupyterHub process of our own: started, asked over REST, stopped. The demo and the tests use it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import requests
+
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+CONFIG = Path(__file__).parent / "jupyterhub_config.py"
+SINGLEUSER = Path(sys.executable).parent / "jupyterhub-singleuser"
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Ports of 127.0.0.1 that nobody listens on now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return tuple(each.getsockname()[1] for each in sockets)
+
+
+class HubFailed(GPUSpawnerError):
+    """The hub did not start; the message ends with the last lines of its log."""
+
+
+@dataclass
+class HubProcess:
+    """One JupyterHub (and its proxy) in a folder of its own; ``with`` starts and stops it."""
+
+    folder: Path
+    config: Path = CONFIG
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """More environment for the hub: SLURM_CONF, PATH, …"""
+    port: int = 0
+    """The public port; 0 takes a free one."""
+    arguments: Sequence[str] = ()
+    token: str = field(default_factory=lambda: secrets.token_hex(16))
+    password: str = "demo"  # noqa: S105 - printed to whoever runs the demo
+    process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        free = free_ports(3)
+        self.ports = (self.port or free[0], free[1], free[2])
+        self.url = f"http://127.0.0.1:{self.ports[0]}"
+        self.log = self.folder / "hub.log"
+
+    def start(self, *, timeout: float = 60.0) -> None:
+        """Start the hub and wait until it answers; raises HubFailed with the log's end."""
+        if shutil.which("configurable-http-proxy", path=self._environment()["PATH"]) is None:
+            raise ConfigError(
+                "configurable-http-proxy is not on the PATH.", hint="Install it: npm install -g configurable-http-proxy"
+            )
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "jupyterhub", "-f", str(self.config), *self.arguments],
+                cwd=self.folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + timeout
+        while not self.answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise HubFailed(f"The hub did not start. The end of {self.log}:\n{self.log_end()}")
+            time.sleep(0.2)
+
+    def _environment(self) -> dict[str, str]:
+        kept = {key: os.environ[key] for key in ("PATH", "LANG", "TERM", "TZ") if key in os.environ}
+        own = {
+            "GPUSPAWNER_DEMO_FOLDER": str(self.folder),
+            "GPUSPAWNER_DEMO_PORTS": ",".join(map(str, self.ports)),
+            "GPUSPAWNER_DEMO_TOKEN": self.token,
+            "GPUSPAWNER_DEMO_PASSWORD": self.password,
+            "GPUSPAWNER_DEMO_SINGLEUSER": str(SINGLEUSER),
+            "HOME": str(self.folder),
+        }
+        path = f"{Path(sys.executable).parent}:{kept.get('PATH', '/usr/bin:/bin')}"
+        return {**kept, **own, "PATH": path, **self.environment}
+
+    def answers(self) -> bool:
+        """Whether the hub is up, and then whether its proxy leads to it."""
+        try:
+            behind = requests.get(f"http://127.0.0.1:{self.ports[1]}/hub/health", timeout=2)
+            return behind.ok and requests.get(f"{self.url}/hub/health", timeout=2).ok
+        except requests.RequestException:
+            return False
+
+    def log_end(self, lines: int = 20) -> str:
+        """The last lines of the hub's log."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def stop(self, *, timeout: float = 60.0) -> None:
+        """Ask the hub to end (it stops its servers first), and see that hub and proxy are gone."""
+        if self.process is None:
+            return
+        self._signal(signal.SIGTERM, whole_group=False)
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pass
+        self._signal(signal.SIGKILL, whole_group=True)
+        self.process.wait()
+        self.process = None
+
+    def kill(self) -> None:
+        """End the hub without a chance to clean up; its proxy and its servers live on."""
+        assert self.process is not None  # noqa: S101 - a caller's mistake
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    def _signal(self, number: int, *, whole_group: bool) -> None:
+        assert self.process is not None  # noqa: S101
+        try:
+            (os.killpg if whole_group else os.kill)(self.process.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def __enter__(self) -> HubProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- REST ------------------------------------------------------------------------------------
+
+    def api(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> requests.Response:
+        """Call the hub's REST API; the answer as it came."""
+        return requests.request(
+            method,
+            f"{self.url}/hub/api{path}",
+            json=body,
+            headers={"Authorization": f"token {token or self.token}"},
+            timeout=60,
+        )
+
+    def spawn(self, user: str, options: Mapping[str, Any], *, server: str = "", timeout: float = 120.0) -> dict[str, Any]:
+        """Start a server and wait until it is ready; its placement document. Raises HubFailed."""
+        self.api("POST", f"/users/{user}")
+        answer = self.api("POST", server_path(user, server), dict(options))
+        if answer.status_code >= 400:
+            raise HubFailed(f"{user}'s server was refused: {answer.json().get('message', answer.text)}")
+        self.wait(user, server, ready=True, timeout=timeout)
+        placement: dict[str, Any] = self.api("GET", f"/gpuspawner/placement/{user}/{server}".rstrip("/")).json()
+        return placement
+
+    def server(self, user: str, server: str = "") -> dict[str, Any] | None:
+        """The hub's model of a server; None where it is not active."""
+        model = self.api("GET", f"/users/{user}").json()
+        found: dict[str, Any] | None = model.get("servers", {}).get(server)
+        return found
+
+    def wait(self, user: str, server: str = "", *, ready: bool, timeout: float = 120.0) -> None:
+        """Wait until a server is ready, or gone."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            model = self.server(user, server)
+            if ready and model is not None and model["ready"]:
+                return
+            if not ready and (model is None or not (model["ready"] or model["pending"])):
+                return
+            if ready and model is None:
+                break
+            time.sleep(0.3)
+        raise HubFailed(f"{user}'s server did not become {'ready' if ready else 'gone'}. The hub's log:\n{self.log_end()}")
+
+    def end(self, user: str, server: str = "") -> None:
+        """Stop a server and wait until it is gone."""
+        self.api("DELETE", server_path(user, server))
+        self.wait(user, server, ready=False)
+
+
+def server_path(user: str, server: str = "") -> str:
+    """The REST path of a server."""
+    return f"/users/{user}/servers/{server}" if server else f"/users/{user}/server"

@@ -1,0 +1,51 @@
+"""The demo's hub: our spawner in front of a private Slurm. Only for one person on one machine."""
+
+import os
+from pathlib import Path
+
+folder = Path(os.environ["GPUSPAWNER_DEMO_FOLDER"])
+public_port, hub_port, proxy_port = os.environ["GPUSPAWNER_DEMO_PORTS"].split(",")
+
+c = get_config()  # noqa: F821 - JupyterHub provides it
+
+# The one line that switches the plugin on, and the folder of profiles.
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUProfilesSpawner.profiles_dir = str(folder / "profiles")
+
+# Everything below is the demo's own: one machine, one account, no real sign-in.
+c.JupyterHub.bind_url = f"http://127.0.0.1:{public_port}"
+c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{hub_port}"
+c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{proxy_port}"
+c.ConfigurableHTTPProxy.pid_file = str(folder / "proxy.pid")
+c.JupyterHub.db_url = f"sqlite:///{folder / 'hub.sqlite'}"
+c.JupyterHub.cookie_secret_file = str(folder / "cookie_secret")
+c.JupyterHub.authenticator_class = "dummy"
+c.DummyAuthenticator.password = os.environ["GPUSPAWNER_DEMO_PASSWORD"]
+c.Authenticator.allow_all = True
+c.Authenticator.admin_users = {"admin"}
+c.JupyterHub.allow_named_servers = True
+c.JupyterHub.services = [{"name": "demo", "api_token": os.environ["GPUSPAWNER_DEMO_TOKEN"]}]
+c.JupyterHub.load_roles = [
+    {"name": "demo", "services": ["demo"], "scopes": ["admin:users", "admin:servers", "admin:server_state"]}
+]
+
+homes = folder / "homes"
+c.Spawner.cmd = [os.environ["GPUSPAWNER_DEMO_SINGLEUSER"]]
+c.Spawner.args = ["--allow-root"] if os.getuid() == 0 else []
+c.Spawner.http_timeout = 120
+c.GPUSlurmSpawner.exec_prefix = ""
+c.GPUSlurmSpawner.req_homedir = str(homes / "{username}")
+c.GPUSlurmSpawner.hub_name = "demo"
+c.GPUSlurmSpawner.start_timeout = 600
+c.GPUSlurmSpawner.topology_file = os.environ.get("GPUSPAWNER_DEMO_TOPOLOGY", "")
+c.GPUSlurmSpawner.slurm_bin_dir = os.environ.get("GPUSPAWNER_DEMO_SLURM", "")
+c.GPULocalSpawner.as_hub_account = True
+c.GPULocalSpawner.home_dir_template = str(homes / "{username}")
+
+
+def make_home(spawner):
+    """The demo's people have no accounts, so they have no homes until they start a server."""
+    (homes / spawner.user.name).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+c.Spawner.pre_spawn_hook = make_home

@@ -1,0 +1,92 @@
+"""``gpuspawner demo``: a private Slurm, a hub in front of it, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profile_file import ProfileFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROFILES = Path(__file__).parent / "profiles"
+
+
+def say(text: str) -> None:
+    """Tell the person in front of the screen; standard output stays free for JSON."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def run_demo(*, once: bool, port: int, folder: Path | None) -> None:
+    """Bring Slurm and hub up; serve until Ctrl-C, or spawn every profile once. Raises GPUSpawnerError."""
+    if not SINGLEUSER.exists():
+        raise ConfigError(f"{SINGLEUSER} is missing.", hint="Install JupyterLab beside JupyterHub: pip install jupyterlab")
+    with ExitStack() as stack:
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="gpuspawner-demo-"))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        hub = demo_hub(stack, folder, port=0 if once else port)
+        say("Starting the hub ...")
+        stack.enter_context(hub)
+        if once:
+            for placement in spawn_each(hub, ProfileFolder(folder / "profiles")):
+                print(json.dumps(placement), flush=True)
+            return
+        say(
+            f"\n  Open {hub.url}\n  Sign in with any name (admin is an administrator), password {hub.password!r}.\n"
+            f"  Files: {folder}; log: {hub.log}\n  Ctrl-C takes everything down.\n"
+        )
+        _until_told(hub)
+        say("\nTaking everything down ...")
+
+
+def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
+    """The hub of the demo, not started; with a private Slurm, which is started, where Slurm can be had."""
+    folder.mkdir(parents=True, exist_ok=True)
+    profiles = folder / "profiles"
+    profiles.mkdir(exist_ok=True)
+    shutil.copy(PROFILES / "hub.yaml", profiles)
+    reason = missing()
+    environment: dict[str, str] = {}
+    if reason is None:
+        shutil.copy(PROFILES / "cluster.yaml", profiles)
+        say("Starting a private Slurm of simulated nodes ...")
+        slurm = stack.enter_context(PrivateSlurm(DEMO_CLUSTER, folder / "slurm"))
+        environment = {
+            **slurm.environment,
+            "GPUSPAWNER_DEMO_SLURM": slurm.bin_dir,
+            "GPUSPAWNER_DEMO_TOPOLOGY": slurm.topology_pattern,
+        }
+    else:
+        say(f"No Slurm here ({reason}); serving the profile on this machine alone.")
+    return HubProcess(folder, environment=environment, port=port)
+
+
+def spawn_each(hub: HubProcess, folder: ProfileFolder) -> Iterator[dict[str, object]]:
+    """Start, report and stop a server of each profile, one after the other."""
+    for profile in folder.profiles():
+        say(f"Starting {profile.display_name} ...")
+        placement = hub.spawn("demo", {"profile": profile.slug})
+        yield {"profile": profile.slug, "placement": placement}
+        hub.end("demo")
+
+
+def _until_told(hub: HubProcess) -> None:
+    """Wait for Ctrl-C, SIGTERM, or the hub's own end."""
+    told = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: told.set())
+    while not told.wait(1.0):
+        if hub.process is not None and hub.process.poll() is not None:
+            raise ConfigError(f"The hub has ended by itself. The end of {hub.log}:\n{hub.log_end()}")

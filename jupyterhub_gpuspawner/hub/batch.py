@@ -1,0 +1,138 @@
+"""From a spawner's settings and a checked request to the batch job: what ``sbatch`` gets, and ``gpuspawner show`` prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner import script
+from jupyterhub_gpuspawner.launcher import launcher_archive
+from jupyterhub_gpuspawner.profile import Profile, parse_profile
+from jupyterhub_gpuspawner.request import JobRequest, resolve, resolved
+from jupyterhub_gpuspawner.units import format_memory
+from jupyterhub_gpuspawner.schema import as_time_text
+from jupyterhub_gpuspawner.wire import LaunchPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jupyterhub_gpuspawner.hub.account import Account
+    from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
+    from jupyterhub_gpuspawner.request import ResolvedResources
+
+NOT_DEFAULTS = ("req_username", "req_homedir", "req_keepvars", "req_keepvars_extra")
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """A job ready to be submitted."""
+
+    script: str
+    notes: tuple[str, ...]
+    """What was mended in the admin's own template, one sentence each."""
+    tag: str
+    """The job's comment; it names hub, user and server, and this one start."""
+
+
+def site_profile(spawner: GPUSlurmSpawner) -> Profile:
+    """The site's defaults, from the ``req_*`` settings, as a profile; raises ConfigError naming the setting."""
+    traits = {
+        name: value
+        for name in spawner.trait_names()
+        if name.startswith("req_") and name not in NOT_DEFAULTS and (value := getattr(spawner, name))
+    }
+
+    def where(path: Sequence[str | int]) -> str:
+        return f"c.GPUSlurmSpawner.req_* ({'.'.join(map(str, path))})"
+
+    return parse_profile(("The site's defaults", "default", "GPUSlurmSpawner", traits), where)
+
+
+def plain_request(spawner: GPUSlurmSpawner) -> JobRequest:
+    """The request of a hub without profiles: the site's defaults alone."""
+    return resolve(
+        (site_profile(spawner),),
+        {},
+        username=spawner.user.name,
+        groups=(),
+        server_name=spawner.name,
+        now=datetime.now().astimezone(),
+    )
+
+
+def batch_job(spawner: GPUSlurmSpawner, request: JobRequest, account: Account, *, start_id: str) -> BatchJob:
+    """The job of ``request`` under the spawner's settings; raises ConfigError or RequestError."""
+    site = site_profile(spawner)
+    request = request.with_defaults(resolved(site.slurm, datetime.now().astimezone().date()))
+    tag = script.tag(spawner.hub_name, request.username, request.server_name)
+    if start_id:
+        tag = f"{tag}#{start_id}"
+    command = [*(request.command or spawner.cmd), *spawner.get_args()]
+    log_dir = spawner.log_dir.replace("{homedir}", account.home).replace("{username}", account.name)
+    log_path = f"{log_dir}/jupyterhub-%j.log"
+    if spawner.batch_script:
+        rendered = script.render_template(
+            spawner.batch_script,
+            template_variables(spawner, request, account),
+            launcher=launcher_archive(),
+            plan=launch_plan(spawner, request),
+            command=command,
+            tag=tag,
+        )
+        return BatchJob(rendered.script, rendered.notes, tag)
+    text = script.render(
+        request,
+        launcher=launcher_archive(),
+        plan=launch_plan(spawner, request),
+        command=command,
+        tag=tag,
+        log_path=log_path,
+        job_name=spawner.job_name,
+        chdir=account.home,
+        prologue=spawner.req_prologue,
+        epilogue=spawner.req_epilogue,
+    )
+    return BatchJob(text, (), tag)
+
+
+def launch_plan(spawner: GPUSlurmSpawner, request: JobRequest) -> LaunchPlan:
+    """What the launcher on the node is told."""
+    first_last = spawner.port_range.split("-") if spawner.port_range else None
+    return LaunchPlan(
+        gpus=request.resources.gpus or request.resources.shards,
+        cpus=request.resources.cpus,
+        policy=request.placement.policy or spawner.placement_policy,
+        memory_policy=request.placement.memory_policy or spawner.memory_policy,
+        port_range=request.port_range or (first_last and (int(first_last[0]), int(first_last[1]))) or None,
+        topology_file=spawner.topology_file or None,
+        deadline=spawner.observe_timeout,
+    )
+
+
+def template_variables(spawner: GPUSlurmSpawner, request: JobRequest, account: Account) -> dict[str, str]:
+    """batchspawner's names for an admin's own template: ``req_*`` as set, with what the request says put over them."""
+    variables: dict[str, Any] = {
+        name.removeprefix("req_"): getattr(spawner, name) for name in spawner.trait_names() if name.startswith("req_")
+    }
+    variables.update({key: value for key, value in _in_batchspawners_words(request.resources).items() if value})
+    variables.update(username=account.name, homedir=account.home)
+    names = sorted(spawner.job_environment(account))
+    variables["keepvars"] = ",".join([*names, *filter(None, [spawner.req_keepvars_extra])])
+    return {key: str(value) for key, value in variables.items()}
+
+
+def _in_batchspawners_words(resources: ResolvedResources) -> dict[str, str]:
+    return {
+        "partition": resources.partition or "",
+        "nprocs": str(resources.cpus or ""),
+        "ngpus": str(resources.gpus or ""),
+        "nnodes": str(resources.nodes),
+        "memory": format_memory(resources.memory) if resources.memory is not None else "",
+        "runtime": as_time_text(resources.time) if resources.time is not None else "",
+        "account": resources.account or "",
+        "qos": resources.qos or "",
+        "reservation": resources.reservation or "",
+        "gres": ",".join(map(str, resources.gres)),
+        "options": " ".join(resources.extra),
+    }

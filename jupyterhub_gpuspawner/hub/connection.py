@@ -1,0 +1,44 @@
+"""The hub's one connection to Slurm: one client and one watcher for all of its servers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
+
+
+@dataclass(frozen=True)
+class ConnectionSettings:
+    """What makes two spawners share a connection; seconds and counts."""
+
+    bin_dir: str = ""
+    timeout: float = 10.0
+    limit: int = 8
+    active_interval: float = 1.5
+    rest_interval: float = 30.0
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One client (with its limit of commands at once) and one watcher (one ``squeue`` for all jobs)."""
+
+    client: SlurmClient
+    watcher: JobWatcher
+
+
+_CONNECTIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ConnectionSettings, Connection]] = WeakKeyDictionary()
+
+
+def connection(settings: ConnectionSettings) -> Connection:
+    """The connection of this event loop for these settings; made at its first use."""
+    known = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
+    if settings not in known:
+        client = SlurmClient(bin_dir=settings.bin_dir, timeout=settings.timeout, limit=settings.limit)
+        watcher = JobWatcher(
+            client, active_interval=settings.active_interval, rest_interval=settings.rest_interval
+        )
+        known[settings] = Connection(client, watcher)
+    return known[settings]

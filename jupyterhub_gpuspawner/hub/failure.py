@@ -1,0 +1,41 @@
+"""One function from our errors to what JupyterHub shows: the form, the progress stream, REST and the log."""
+
+from __future__ import annotations
+
+from html import escape
+
+from tornado import web
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
+
+try:  # JupyterHub 6.0 and newer
+    from jupyterhub.spawner import SpawnException
+except ImportError:  # pragma: no cover - JupyterHub 5.4
+    SpawnException = None
+
+
+def spawn_failure(error: GPUSpawnerError) -> web.HTTPError:
+    """The exception to raise from ``start()`` or ``apply_user_options`` for one of our errors.
+
+    It carries ``jupyterhub_message`` and ``jupyterhub_html_message``: JupyterHub 6.1 shows
+    nothing else on the form and on the page after a failed start.
+    """
+    return _failure(str(error), reason=error.reason, status_code=error.status_code)
+
+
+def start_failed(message: str, *, detail: str = "", reason: str = "job_ended") -> web.HTTPError:
+    """A start that failed after submission, told in one sentence, with ``detail`` (log lines) below it."""
+    return _failure(message, reason=reason, status_code=500, detail=detail)
+
+
+def _failure(message: str, *, reason: str, status_code: int, detail: str = "") -> web.HTTPError:
+    html = f"<p>{escape(message)}</p>"
+    if detail:
+        html += f'<pre class="text-start">{escape(detail)}</pre>'
+    if SpawnException is None:
+        failure = web.HTTPError(status_code, "%s", message)
+    else:
+        failure = SpawnException(message, reason=reason, message_html=html, status_code=status_code)
+    # JupyterHub looks for these two names on any exception
+    vars(failure).update(jupyterhub_message=f"{message}\n{detail}".strip(), jupyterhub_html_message=html)
+    return failure

@@ -1,0 +1,29 @@
+"""The last lines of a job's log, bounded, for the page after a failed start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+LIMIT = 4096
+"""Bytes read from the end of a log."""
+LINES = 15
+
+
+async def last_lines(path: str) -> str:
+    """At most :data:`LINES` lines from the end of the file; empty if it cannot be read here."""
+    return await asyncio.to_thread(_read_end, path)
+
+
+def _read_end(path: str) -> str:
+    try:
+        # a log is a plain file: neither a link nor a pipe that would block
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - LIMIT))
+        text = file.read(LIMIT).decode("utf-8", "replace")
+    lines = text.splitlines()[-LINES:]
+    return "\n".join("".join(c if c.isprintable() else "�" for c in line) for line in lines)

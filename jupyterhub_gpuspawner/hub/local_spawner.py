@@ -1,0 +1,167 @@
+"""Servers on the hub's own machine: the same launcher, the same binding, the same report."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from jupyterhub.spawner import LocalProcessSpawner
+from traitlets import Bool, Enum, Float, Unicode, default
+
+from jupyterhub_gpuspawner.hub.failure import start_failed
+from jupyterhub_gpuspawner.hub.registration import register
+from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
+from jupyterhub_gpuspawner.launcher import launcher_archive
+from jupyterhub_gpuspawner.request import JobRequest
+from jupyterhub_gpuspawner.wire import MEMORY_POLICIES, POLICIES, LaunchPlan
+
+
+@lru_cache(maxsize=1)
+def launcher_file() -> Path:
+    """The launcher as a file that every user may read and only the hub may write; made once per hub process."""
+    folder = Path(tempfile.mkdtemp(prefix="gpuspawner-launcher-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)
+    path = folder / "launch.pyz"
+    path.write_bytes(launcher_archive())
+    path.chmod(0o644)
+    return path
+
+
+class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
+    """Starts servers as processes on the hub's own machine, bound and reported like a job's."""
+
+    as_hub_account = Bool(
+        False,
+        config=True,
+        help="Run every server as the hub's own account. For demos: it keeps no user from another's files.",
+    )
+    home_dir_template = Unicode(
+        "/tmp/{username}",  # noqa: S108 - only with as_hub_account, and the admin's to set
+        config=True,
+        help="Home of each user where `as_hub_account` is set; `{username}` is replaced.",
+    )
+    placement_policy = Enum(POLICIES, "best-effort", config=True, help="Policy where the profile names none.")
+    memory_policy = Enum(MEMORY_POLICIES, "preferred", config=True, help="Memory policy where the profile names none.")
+    topology_file = Unicode("", config=True, help="A topology file that stands in for discovery.")
+    observe_timeout = Float(3.0, config=True, help="Seconds that looking at the hardware may take.")
+
+    request: JobRequest | None = None
+
+    @default("ip")
+    def _ip_default(self) -> str:
+        return "127.0.0.1"
+
+    def plan(self) -> LaunchPlan:
+        """What the launcher is told."""
+        request = self.request
+        resources = request.resources if request is not None else None
+        rules = request.placement if request is not None else None
+        return LaunchPlan(
+            gpus=resources.gpus if resources is not None else None,
+            cpus=resources.cpus if resources is not None else None,
+            policy=(rules.policy if rules is not None else None) or self.placement_policy,
+            memory_policy=(rules.memory_policy if rules is not None else None) or self.memory_policy,
+            topology_file=self.topology_file or None,
+            deadline=self.observe_timeout,
+        )
+
+    def get_env(self) -> dict[str, str]:
+        """The server's environment, with the profile's variables."""
+        env: dict[str, str] = super().get_env()
+        if self.request is not None:
+            env.update(self.request.environment.variables)
+        return env
+
+    async def start(self) -> tuple[str, int]:
+        """Start the launcher, wait for its report, return where the server will listen."""
+        self.forget_report()
+        own_command = self.cmd
+        if self.request is not None and self.request.command:
+            own_command = list(self.request.command)
+        given = self.cmd
+        self.cmd = [sys.executable, str(launcher_file()), "--plan", self.plan().dumps(), "--", *own_command]
+        try:
+            await super().start()
+        finally:
+            self.cmd = given
+        self.store()
+        await self._until_reported()
+        self.port = self.reported_port
+        return self.ip or "127.0.0.1", self.port
+
+    async def _until_reported(self) -> None:
+        while not self.reported.is_set():
+            status = await self.poll()
+            if status is not None:
+                raise start_failed(
+                    f"The server on the hub's machine ended before it was ready (exit code {status}).",
+                    reason="process_ended",
+                )
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.reported.wait(), timeout=0.5)
+
+    async def poll(self) -> int | None:
+        """None while the process lives, else its exit code; keeps the state for the hub to clear."""
+        if self.proc is not None:
+            status: int | None = self.proc.poll()
+            return status
+        if not self.pid:
+            return 0
+        return None if await self._signal(0) else 0
+
+    async def progress(self) -> Any:
+        """What happens, told once each."""
+        yield {"progress": 20, "message": "Starting on the hub's own machine."}
+        await self.reported.wait()
+        yield {"progress": 80, "message": "Bound and reported. The server is starting."}
+
+    def make_preexec_fn(self, name: str) -> Any:
+        """Become the user, unless every server runs as the hub's own account."""
+        if not self.as_hub_account:
+            return super().make_preexec_fn(name)
+        home = self._home()
+
+        def enter_home() -> None:
+            os.makedirs(home, mode=0o700, exist_ok=True)
+            os.chdir(home)
+
+        return enter_home
+
+    def user_env(self, env: dict[str, str]) -> dict[str, str]:
+        """USER, HOME and SHELL of the account that the server runs as."""
+        if not self.as_hub_account:
+            return super().user_env(env)
+        return {**env, "USER": self.user.name, "HOME": self._home(), "SHELL": "/bin/bash"}
+
+    async def move_certs(self, paths: dict[str, str]) -> dict[str, str]:
+        """Certificates stay where they are for the hub's own account."""
+        return paths if self.as_hub_account else await super().move_certs(paths)
+
+    def _home(self) -> str:
+        return self.home_dir_template.replace("{username}", self.user.name)
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """The process id and the report."""
+        super().load_state(state)
+        self.load_report(state)
+
+    def get_state(self) -> dict[str, Any]:
+        """The process id and the report."""
+        return {**super().get_state(), **self.report_state()}
+
+    def clear_state(self) -> None:
+        """Forget process and report."""
+        super().clear_state()
+        self.forget_report()
+
+
+register()

@@ -1,0 +1,353 @@
+"""The spawner that JupyterHub knows: it offers profiles, and a child of the right kind starts the server.
+
+What it inherits from wrapspawner is the name, the ``profiles`` setting and the idea of a child.
+Trait links, saved configuration and the silent fallback to a local process are not
+inherited: the child is built from the request that was checked, and gets what is named here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.spawner import Spawner
+from jupyterhub.utils import maybe_future
+from traitlets import Callable, List, TraitError, Type, Unicode, Union, default
+from traitlets.utils.importstring import import_item
+from wrapspawner import ProfilesSpawner
+
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.hub.failure import spawn_failure
+from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
+from jupyterhub_gpuspawner.hub.options_form import render_form
+from jupyterhub_gpuspawner.hub.pages import ServerFacts, server_facts
+from jupyterhub_gpuspawner.hub.profile_source import offered_profiles, profile_folder
+from jupyterhub_gpuspawner.hub.registration import register
+from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
+from jupyterhub_gpuspawner.request import JobRequest, choice_from_form, resolve
+from jupyterhub_gpuspawner.wire import ReportError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from jupyterhub_gpuspawner.profile import Profile
+    from jupyterhub_gpuspawner.wire import NodeReport, PlacementDocument
+
+STATE_VERSION = 1
+
+BORN_WITH = (
+    "user",
+    "orm_spawner",
+    "hub",
+    "authenticator",
+    "oauth_client_id",
+    "config",
+    "cookie_options",
+    "cookie_host_prefix_enabled",
+    "proxy_spec",
+    "public_url",
+    "public_hub_url",
+    "trusted_alt_names",
+    "internal_ssl",
+    "internal_trust_bundles",
+    "internal_certs_location",
+    "_deprecated_db_session",
+)
+"""What the child gets at birth: who it works for."""
+
+HANDED_DOWN = ("api_token", "admin_access", "cert_paths", "handler", "user_options")
+"""What the child gets just before its start: what the hub has set for this one start."""
+
+SETTINGS = (
+    "args",
+    "cmd",
+    "cpu_guarantee",
+    "cpu_limit",
+    "debug",
+    "default_url",
+    "disable_user_config",
+    "hub_connect_url",
+    "mem_guarantee",
+    "mem_limit",
+    "notebook_dir",
+)
+"""What the child gets if it was set on this spawner itself: by its configuration, a hook or a group override."""
+
+TIMES = ("start_timeout", "http_timeout", "poll_interval")
+"""What the hub reads from this spawner and the child or the profile knows better; seconds."""
+
+
+class GPUProfilesSpawner(ProfilesSpawner):
+    """Offers profiles of GPU and CPU jobs; the chosen one decides which child starts the server."""
+
+    profiles: List[Any, Any] = List(
+        config=True,
+        help="""Profiles to offer, mixed: wrapspawner's (display, key, class, dict); pairs
+        (display, dict); dicts in the schema of the reference, which is KubeSpawner's `profile_list`
+        with typed `slurm`, `environment`, `placement` and `allow`.""",
+    )
+    profiles_dir = Unicode(
+        "",
+        config=True,
+        help="A folder of YAML files with further profiles; read anew when a file changes.",
+    )
+    slurm_spawner_class = Type(GPUSlurmSpawner, GPUSlurmSpawner, config=True, help="Child for Slurm profiles.")
+    local_spawner_class = Type(
+        GPULocalSpawner, GPULocalSpawner, config=True, help="Child for profiles on the hub's own machine."
+    )
+
+    options_form = Union([Unicode(), Callable()], config=True, help="The form; a text or a callable, as in Spawner.")
+    options_from_form = Union([Callable(), Unicode()], config=True, help="From form data to user options.")
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._as_configured = {name: copy.deepcopy(getattr(self, name)) for name in (*SETTINGS, "environment")}
+
+    @default("options_form")
+    def _default_options_form(self) -> Any:
+        return render_form
+
+    # wrapspawner would set its own static form here
+    _options_form_default = _default_options_form
+
+    @default("options_from_form")
+    def _default_options_from_form(self) -> Any:
+        return choice_from_form
+
+    @default("apply_user_options")
+    def _default_apply_user_options(self) -> Any:
+        return _apply_user_options
+
+    def offered(self) -> tuple[Profile, ...]:
+        """All profiles of this hub; raises ConfigError."""
+        return offered_profiles(self.profiles, self.profiles_dir)
+
+    def profile_errors(self) -> tuple[ConfigError, ...]:
+        """What is wrong with files of the profiles' folder now; their last good versions are offered."""
+        return profile_folder(self.profiles_dir).errors if self.profiles_dir else ()
+
+    def groups_of_user(self) -> frozenset[str]:
+        """The names of the JupyterHub groups of this server's user."""
+        return frozenset(group.name for group in self.user.groups)
+
+    def resolve(self, user_options: Mapping[str, object]) -> JobRequest:
+        """What the user's options ask for, checked; raises RequestError or ConfigError."""
+        return resolve(
+            self.offered(),
+            user_options,
+            username=self.user.name,
+            groups=self.groups_of_user(),
+            server_name=self.name,
+            now=datetime.now().astimezone(),
+        )
+
+    def prepare(self, request: JobRequest) -> None:
+        """Build the child for ``request`` and take over its times; raises ConfigError."""
+        child_class = self._child_class(request.kind, request.spawner_class)
+        child = self._new_child(child_class, request.traits, where=f"profile {request.profile}")
+        if isinstance(child, (GPUSlurmSpawner, GPULocalSpawner)):
+            child.request = request
+        elif request.command:
+            child.cmd = list(request.command)
+        if request.default_url:
+            child.default_url = request.default_url
+        for name in TIMES:
+            given = getattr(request, name)
+            if given is None and name in self._configured_here():
+                continue
+            setattr(self, name, given if given is not None else getattr(child, name))
+        self.child_profile = request.profile
+        self._kind, self._class_name = request.kind, request.spawner_class or ""
+        self.child_spawner = child
+
+    _kind = ""
+    _class_name = ""
+
+    def _child_class(self, kind: str, dotted_name: str | None) -> type[Spawner]:
+        if kind == "slurm":
+            return self.slurm_spawner_class
+        if kind == "local":
+            return self.local_spawner_class
+        try:
+            found = import_item(dotted_name or "")
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"the spawner class {dotted_name!r} cannot be imported: {error}") from error
+        if not (isinstance(found, type) and issubclass(found, Spawner)):
+            raise ConfigError(f"{dotted_name!r} is not a Spawner class")
+        return found
+
+    def _new_child(self, child_class: type[Spawner], traits: Mapping[str, Any], *, where: str) -> Spawner:
+        unknown = sorted(name for name in traits if not child_class.class_traits().get(name))
+        if unknown:
+            raise ConfigError(
+                f"{child_class.__name__} has no setting {unknown[0]!r}",
+                where=where,
+                hint="The reference lists the settings of each spawner.",
+            )
+        born_with = {name: getattr(self, name) for name in BORN_WITH if self.has_trait(name)}
+        try:
+            child = child_class(**born_with, **copy.deepcopy(dict(traits)))
+        except TraitError as error:
+            raise ConfigError(str(error), where=where) from error
+        child.wrapper = self
+        return child
+
+    def _configured_here(self) -> frozenset[str]:
+        """Names that the admin set on this class (not on all spawners), or a hook or group has changed since."""
+        names: set[str] = set()
+        for cls in type(self).__mro__:
+            if cls is Spawner:
+                break
+            names.update(self.config.get(cls.__name__, {}))
+        names.update(name for name, value in self._as_configured.items() if getattr(self, name) != value)
+        return frozenset(names)
+
+    def _hand_down(self, child: Spawner) -> None:
+        for name in HANDED_DOWN:
+            if child.has_trait(name) or hasattr(child, name):
+                setattr(child, name, getattr(self, name, None))
+        set_here = self._configured_here()
+        for name in SETTINGS:
+            if name in set_here:
+                setattr(child, name, getattr(self, name))
+        before = {} if "environment" in self.config.get(type(self).__name__, {}) else self._as_configured["environment"]
+        added = {key: value for key, value in self.environment.items() if before.get(key) != value}
+        child.environment = {**child.environment, **added}
+        for name, value in vars(self).items():  # a group override of req_* lands here as a plain attribute
+            if name.startswith("req_") and child.has_trait(name):
+                setattr(child, name, value)
+
+    # --- the spawner contract -------------------------------------------------------------------
+
+    async def start(self) -> Any:
+        """Start the child; raises what the hub can show."""
+        try:
+            if self.child_spawner is None:
+                self.prepare(self.resolve(self.user_options))
+            child = self.child_spawner
+            self._hand_down(child)
+            return await maybe_future(child.start())
+        except GPUSpawnerError as error:
+            raise spawn_failure(error) from error
+
+    async def stop(self, now: bool = False) -> None:
+        """Stop the child."""
+        if self.child_spawner is not None:
+            await maybe_future(self.child_spawner.stop(now=now))
+
+    async def poll(self) -> int | None:
+        """The child's answer; 0 (not running) where there is none."""
+        if self.child_spawner is None:
+            return 0
+        status: int | None = await maybe_future(self.child_spawner.poll())
+        return status
+
+    async def progress(self) -> AsyncIterator[dict[str, Any]]:
+        """The child's events; works before there is a child, too."""
+        while self.child_spawner is None:
+            await asyncio.sleep(0.2)
+        async for event in self.child_spawner.progress():
+            yield event
+
+    async def get_url(self) -> str:
+        """The child's word on where the server is."""
+        asked = self.child_spawner.get_url() if self.child_spawner is not None else super().get_url()
+        url: str = await maybe_future(asked)
+        return url
+
+    async def move_certs(self, paths: dict[str, str]) -> dict[str, str]:
+        """Let the child bring the certificates to where its server runs."""
+        moving = self.child_spawner.move_certs if self.child_spawner is not None else super().move_certs
+        moved: dict[str, str] = await maybe_future(moving(paths))
+        return moved
+
+    async def rename(self, old_name: str, new_name: str) -> None:
+        """Tell the child that its server has a new name."""
+        if self.child_spawner is not None:
+            await maybe_future(self.child_spawner.rename(old_name, new_name))
+
+    # --- state: which profile, which kind, and the child's own facts; never configuration -----------
+
+    def get_state(self) -> dict[str, Any]:
+        """Profile slug, kind, and the child's facts; empty where nothing runs."""
+        if self.child_spawner is None:
+            return {}
+        state: dict[str, Any] = {
+            "version": STATE_VERSION,
+            "profile": self.child_profile,
+            "kind": self._kind,
+            "child": self.child_spawner.get_state(),
+        }
+        if self._class_name:
+            state["class"] = self._class_name
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Rebuild the child from its facts; today's profiles play no part in it."""
+        child_state = state.get("child")
+        kind, class_name = str(state.get("kind", "")), str(state.get("class", ""))
+        if child_state is None and "child_state" in state:  # written by wrapspawner
+            child_state = state["child_state"]
+            kind = "slurm" if "job_id" in child_state else "local"
+        if not isinstance(child_state, dict) or not kind:
+            return
+        try:
+            child = self._new_child(self._child_class(kind, class_name), {}, where="stored state")
+        except ConfigError as error:
+            self.log.error("The stored server of %s cannot be restored: %s", self._log_name, error)
+            return
+        child.load_state(child_state)
+        self.child_profile = str(state.get("profile", ""))
+        self._kind, self._class_name = kind, class_name
+        self.child_spawner = child
+
+    def clear_state(self) -> None:
+        """Forget the server; the hub calls this when it has ended and before a start."""
+        Spawner.clear_state(self)
+        if self.child_spawner is not None:
+            self.child_spawner.clear_state()
+        self.child_spawner = None
+        self.child_profile = ""
+        self._kind = self._class_name = ""
+
+    # --- the report ---------------------------------------------------------------------------
+
+    def accept_report(self, report: NodeReport) -> None:
+        """Hand the launcher's report to the child; raises ReportError if nothing is being started."""
+        accept = getattr(self.child_spawner, "accept_report", None)
+        if accept is None:
+            raise ReportError("server: nothing is being started here")
+        accept(report)
+
+    @property
+    def placement(self) -> PlacementDocument | None:
+        """Where the server runs and what it got; None before its report."""
+        return getattr(self.child_spawner, "placement", None)
+
+    @property
+    def topology(self) -> Mapping[str, Any] | None:
+        """The node's topology document, for the picture."""
+        return getattr(self.child_spawner, "topology", None)
+
+    def facts(self) -> ServerFacts | None:
+        """What the home page says of this server; None before its report."""
+        if self.placement is None:
+            return None
+        return server_facts(self.placement, self.topology, now=datetime.now().astimezone())
+
+
+def _apply_user_options(spawner: GPUProfilesSpawner, user_options: Mapping[str, object]) -> None:
+    """The one gate for form, link and REST: check, normalise, store, and build the child."""
+    try:
+        request = spawner.resolve(user_options)
+        spawner.prepare(request)
+    except GPUSpawnerError as error:
+        raise spawn_failure(error) from error
+    spawner.user_options = dict(request.options)
+    if spawner.orm_spawner is not None:
+        spawner.orm_spawner.user_options = dict(request.options)
+
+
+register()

@@ -1,0 +1,57 @@
+"""What the home page says of a running server."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from jupyterhub_gpuspawner.hub.pages import ServerFacts, server_facts
+from jupyterhub_gpuspawner.wire import PlacedGpu, PlacementDocument
+
+NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc)
+
+
+def test_a_gpu_server_in_words() -> None:
+    """Node, job, GPUs, cores, NUMA nodes, memory policy, alignment and end, in this order."""
+    placement = PlacementDocument(
+        job_id="12",
+        node="g1",
+        partition="gpu",
+        gpus=(PlacedGpu(index=1, name="Tesla K80", memory_mib=11441, numa_node=0),),
+        cpus="0-3",
+        numa_nodes=(0,),
+        memory_policy="preferred:0",
+        aligned=True,
+        why="The GPU, the cores and the memory are on NUMA node 0.",
+        ends_at="2026-05-04T12:30:00+00:00",
+    )
+
+    assert server_facts(placement, None, now=NOW) == ServerFacts(
+        rows=(
+            ("Node", "g1"),
+            ("Job", "12, partition gpu"),
+            ("GPUs", "GPU 1: Tesla K80, 11 GiB, NUMA node 0"),
+            ("Cores", "0-3"),
+            ("NUMA nodes", "0"),
+            ("Memory", "preferred:0"),
+            ("Aligned", "yes: The GPU, the cores and the memory are on NUMA node 0."),
+            ("Ends", "2026-05-04 12:30 UTC (in 2 h 30 min)"),
+        ),
+        problems=(),
+        simulated=False,
+        picture="",  # type: ignore[arg-type]
+    )
+
+
+def test_what_is_not_known_is_said_to_be_not_known() -> None:
+    """An empty report gives no empty row and no invention."""
+    facts = server_facts(PlacementDocument(node="c1", problems=("NVML did not answer.",)), None, now=NOW)
+
+    assert facts.rows == (
+        ("Node", "c1"),
+        ("GPUs", "none"),
+        ("Cores", "not known"),
+        ("NUMA nodes", "not known"),
+        ("Memory", "none"),
+        ("Aligned", "not known"),
+    )
+    assert facts.problems == ("NVML did not answer.",)
