@@ -79,9 +79,9 @@ def _port_range(value: Any) -> Any:
 class Profile(Frozen):
     """What a user may pick."""
 
+    display_name: Prose
     slug: Annotated[str, matching(SLUG, "letters, digits and . _ -, at most 63")]
     """Its name in links, REST and stored options; left out: made of the display name."""
-    display_name: Prose
     description: Prose = ""
     default: bool = False
     """Picked where the user picks none; of several, the first one that the user may use."""

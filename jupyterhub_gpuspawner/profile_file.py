@@ -164,20 +164,26 @@ class ProfileFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.errors: tuple[ConfigError, ...] = ()
-        """What is wrong now; a file with a fault goes on with its last good version."""
         self._signatures: dict[str, _Signature] | None = None
         self._good: dict[str, tuple[Profile, ...]] = {}
         self._faults: dict[str, ConfigError] = {}
         self._profiles: tuple[Profile, ...] = ()
+        self._unreadable: tuple[ConfigError, ...] = ()
+        self._in_files: tuple[ConfigError, ...] = ()
+
+    @property
+    def errors(self) -> tuple[ConfigError, ...]:
+        """What was wrong at the last look; a file with a fault goes on with its last good version."""
+        return self._unreadable or self._in_files
 
     def profiles(self) -> tuple[Profile, ...]:
         """The profiles as they are now. Costs one stat a file when nothing has changed; never raises."""
         try:
             signatures = self._look()
         except OSError as error:
-            self.errors = (ConfigError(f"the folder cannot be read: {error.strerror}", where=str(self.path)),)
+            self._unreadable = (ConfigError(f"the folder cannot be read: {error.strerror}", where=str(self.path)),)
             return self._profiles
+        self._unreadable = ()
         if signatures != self._signatures:
             self._read(signatures)
         return self._profiles
@@ -223,4 +229,4 @@ class ProfileFolder:
                         f"{profile.slug!r} is the slug of a profile in {owner}, too; this one is left out", where=name
                     )
         self._profiles = tuple(found)
-        self.errors = tuple(faults[name] for name in sorted(faults))
+        self._in_files = tuple(faults[name] for name in sorted(faults))

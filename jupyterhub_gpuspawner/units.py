@@ -8,37 +8,39 @@ generic resources (gres.conf(5), and what ``sinfo`` and ``scontrol`` print), hos
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Iterable, List, Optional, Tuple, Union
 
 LIMIT = 65536
 """CPUs, indices or nodes that one list may name; a longer one is a fault or an attack."""
 
 _WALLTIME = re.compile(
-    r"(?:(?P<days>\d{1,6})-(?P<after>\d{1,9}(?::\d{1,9}){0,2})|(?P<clock>\d{1,9}(?::\d{1,9}){0,2}))", re.A
+    r"(?:(?P<days>\d{1,6})-(?P<after>\d{1,9}(?::\d{1,9}){0,2})|(?P<clock>\d{1,9}(?::\d{1,9}){0,2}))", re.ASCII
 )
 _WALLTIME_FORMS = (
     "write minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, "
     "days-hours:minutes:seconds, or UNLIMITED"
 )
-_MEMORY = re.compile(r"(?P<number>\d{1,12})(?:\.(?P<part>\d{1,9}))?\s*(?P<unit>[KMGT]?)(?P<bytes>I?B)?", re.A | re.I)
+_MEMORY = re.compile(
+    r"(?P<number>\d{1,12})(?:\.(?P<part>\d{1,9}))?\s*(?P<unit>[KMGT]?)(?P<bytes>I?B)?", re.ASCII | re.IGNORECASE
+)
 _KIB = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
-_SPAN = re.compile(r"(?P<low>\d{1,9})(?:-(?P<high>\d{1,9}))?", re.A)
-_GRES = re.compile(r"(?:gres[/:])?(?P<name>[A-Za-z_][\w-]*)(?P<rest>(?:[:=][\w.+-]+)*)(?P<notes>(?:\([^()]*\))*)", re.A)
-_COUNT = re.compile(r"(?P<number>\d{1,12})(?P<unit>[KMGTP]?)", re.A | re.I)
-_SHARES = re.compile(r"\d+/\d+(?:,\d+/\d+)*", re.A)
-_HOST = re.compile(r"(?:[\w.-]|\[[^\[\]]*\])+", re.A)
+_SPAN = re.compile(r"(?P<low>\d{1,9})(?:-(?P<high>\d{1,9}))?", re.ASCII)
+_GRES = re.compile(
+    r"(?:gres[/:])?(?P<name>[A-Za-z_][\w-]*)(?P<rest>(?:[:=][\w.+-]+)*)(?P<notes>(?:\([^()]*\))*)", re.ASCII
+)
+_COUNT = re.compile(r"(?P<number>\d{1,12})(?P<unit>[KMGTP]?)", re.ASCII | re.IGNORECASE)
+_SHARES = re.compile(r"\d+/\d+(?:,\d+/\d+)*", re.ASCII)
+_HOST = re.compile(r"(?:[\w.-]|\[[^\[\]]*\])+", re.ASCII)
 
 
-def parse_walltime(text: Union[str, int]) -> Optional[int]:
+def parse_walltime(text: str | int) -> int | None:
     """Seconds of a Slurm time limit; None for UNLIMITED and INFINITE. A bare number counts minutes.
 
     As sbatch(1) does, a part may exceed its clock: ``90:00`` is an hour and a half. Zero is zero here, though
     sbatch takes ``--time=0`` as no limit.
     """
-    if isinstance(text, bool) or not isinstance(text, (str, int)):
-        raise ValueError(f"{text!r} is no time: {_WALLTIME_FORMS}")
-    word = str(text).strip()
+    word = "" if isinstance(text, bool) else str(text).strip()
     if word.upper() in ("UNLIMITED", "INFINITE"):
         return None
     match = _WALLTIME.fullmatch(word)
@@ -54,7 +56,7 @@ def parse_walltime(text: Union[str, int]) -> Optional[int]:
     return (hours * 60 + minutes) * 60 + seconds
 
 
-def format_walltime(seconds: Optional[int]) -> str:
+def format_walltime(seconds: int | None) -> str:
     """``8:00:00``, ``1-02:00:00``, or ``UNLIMITED`` for None: what sbatch takes and squeue prints."""
     if seconds is None:
         return "UNLIMITED"
@@ -65,7 +67,7 @@ def format_walltime(seconds: Optional[int]) -> str:
     return f"{days}-{hours:02}:{minutes:02}:{left:02}" if days else f"{hours}:{minutes:02}:{left:02}"
 
 
-def parse_memory(text: Union[str, int]) -> int:
+def parse_memory(text: str | int) -> int:
     """MiB of ``32G``, ``32 GiB``, ``32GB``, ``1.5T``, ``32000M`` or ``32000``; a bare number counts MiB.
 
     The letters are powers of 1024, as everywhere in Slurm. What is not a whole MiB is rounded up.
@@ -88,12 +90,12 @@ def format_memory(mib: int) -> str:
     return f"{mib}M" if mib else "0"
 
 
-def parse_cpulist(text: str) -> Tuple[int, ...]:
+def parse_cpulist(text: str) -> tuple[int, ...]:
     """Numbers of a list such as ``0-3,8``, sorted, each once; an empty text is an empty list.
 
     The form is cpuset(7)'s, so a stride (``0-31:2``) is refused, and ``0-1-2`` and ``3-1`` are too.
     """
-    found: List[int] = []
+    found: list[int] = []
     for item in text.strip().split(",") if text.strip() else ():
         match = _SPAN.fullmatch(item)
         low = int(match["low"]) if match else 0
@@ -108,7 +110,7 @@ def parse_cpulist(text: str) -> Tuple[int, ...]:
 
 def format_cpulist(cpus: Iterable[int]) -> str:
     """``0-3,8``: the shortest list in the form of cpuset(7); empty for no CPU."""
-    spans: List[List[int]] = []
+    spans: list[list[int]] = []
     for cpu in sorted(set(cpus)):
         if cpu < 0:
             raise ValueError(f"{cpu}: a CPU number is not negative")
@@ -125,12 +127,12 @@ class Gres:
 
     name: str
     """``gpu``, ``shard``, ``mps``, …"""
-    type: Optional[str] = None
+    type: str | None = None
     """``a100``, ``1g.10gb``, …; None for an untyped one."""
     count: int = 1
-    indices: Tuple[int, ...] = ()
+    indices: tuple[int, ...] = ()
     """Slurm's indices of those in use (``IDX:``); for shards in the form ``3/4,0/4``, the GPUs with shares in use."""
-    sockets: Tuple[int, ...] = ()
+    sockets: tuple[int, ...] = ()
     """Sockets next to it (``S:``); empty where Slurm names none."""
 
     def __str__(self) -> str:
@@ -138,7 +140,7 @@ class Gres:
         return ":".join((self.name, self.type, str(self.count)) if self.type else (self.name, str(self.count)))
 
 
-def parse_gres(text: str) -> Tuple[Gres, ...]:
+def parse_gres(text: str) -> tuple[Gres, ...]:
     """Every generic resource of a text as ``--gres``, ``Gres=``, ``GresUsed``, ``TresPerNode`` or ``TRES`` write it.
 
     ``gpu:a100:4(S:0-1)``, ``gres/gpu:k80:2``, ``gres/gpu:k80=2``, ``shard:3(3/4,0/4)``, ``gpu:0(IDX:N/A)``; several are
@@ -161,8 +163,8 @@ def _gres(item: str) -> Gres:
         parts.pop()
     if len(parts) > 1:
         raise ValueError(f"{_short(item)} is no generic resource: write name[:type][:count], such as gpu:a100:2")
-    indices: Tuple[int, ...] = ()
-    sockets: Tuple[int, ...] = ()
+    indices: tuple[int, ...] = ()
+    sockets: tuple[int, ...] = ()
     for note in re.findall(r"\(([^()]*)\)", match["notes"]):
         word, _, value = note.partition(":")
         if word == "IDX":
@@ -184,14 +186,14 @@ def _gres(item: str) -> Gres:
     )
 
 
-def expand_nodelist(text: str) -> Tuple[str, ...]:
+def expand_nodelist(text: str) -> tuple[str, ...]:
     """Host names of a Slurm host list such as ``g[1-2],rack[1-2]n[01-03]``, in its order; leading zeros stay.
 
     Nothing for an empty text, ``(null)`` and ``None assigned``.
     """
     if text.strip() in ("", "(null)", "None assigned"):
         return ()
-    names: List[str] = []
+    names: list[str] = []
     for item in _split(text):
         if _HOST.fullmatch(item) is None:
             raise ValueError(f"{_short(item)} is no host list: write names such as g1 or g[1-4,07-12]")
@@ -205,8 +207,8 @@ def expand_nodelist(text: str) -> Tuple[str, ...]:
     return tuple(names)
 
 
-def _bracket(text: str, item: str) -> List[str]:
-    ends: List[str] = []
+def _bracket(text: str, item: str) -> list[str]:
+    ends: list[str] = []
     for span in text.split(","):
         match = _SPAN.fullmatch(span)
         low = int(match["low"]) if match else 0
@@ -217,7 +219,7 @@ def _bracket(text: str, item: str) -> List[str]:
     return ends
 
 
-def _split(text: str) -> List[str]:
+def _split(text: str) -> list[str]:
     """The parts between commas that stand outside of any bracket."""
     parts, depth = [""], 0
     for character in text.strip():

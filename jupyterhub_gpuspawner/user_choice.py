@@ -59,7 +59,7 @@ def _value(name: object, value: object) -> str | int | float:
 
 
 def _shown(name: object) -> str:
-    if not isinstance(name, str) or len(name) > VALUE_LIMIT or not name.isprintable():
+    if not isinstance(name, str) or not name or len(name) > VALUE_LIMIT or not name.isprintable():
         raise RequestError(f"{str(name)[:40]!r} is no name of an option.", field="user_options")
     return name
 

@@ -98,14 +98,23 @@ def _with(**fields: object) -> dict[str, object]:
         (_with(slurm={"time": 0}), "profiles[1].slurm.time: a time limit of zero is none: write UNLIMITED"),
         (_with(slurm={"gpus": 1, "shards": 2}), "profiles[1].slurm: gpus and shards exclude each other"),
         (_with(slurm={"extra": ["exclusive"]}), "profiles[1].slurm.extra[0]: 'exclusive' must be one printable line"),
-        (_with(slurm={"extra": ["--a\x0b--b"]}), "profiles[1].slurm.extra[0]: '--a\\x0b--b' must be one printable line"),
+        (
+            _with(slurm={"extra": ["--a\x0b--b"]}),
+            "profiles[1].slurm.extra[0]: '--a\\x0b--b' must be one printable line",
+        ),
         (_with(slurm={"reservation": "a b"}), "profiles[1].slurm.reservation.pattern: 'a b' gives 'a b'"),
         (_with(slurm={"exclusive": "perhaps"}), "profiles[1].slurm.exclusive: 'perhaps' must be a valid boolean"),
         (_with(slurm=["gpu"]), "profiles[1].slurm: ['gpu'] must be a table of fields"),
         (_with(slurm={"account": False}), "profiles[1].slurm.account: False must be text: put it in quotes"),
-        (_with(kubespawner_override={}), "profiles[1].kubespawner_override: is KubeSpawner's and means nothing to Slurm"),
+        (
+            _with(kubespawner_override={}),
+            "profiles[1].kubespawner_override: is KubeSpawner's and means nothing to Slurm",
+        ),
         (_with(placement={"policy": "strict"}), "profiles[1].placement.policy: 'strict' must be 'none', 'best-effort'"),
-        (_with(environment={"variables": {"A-B": 1}}), "profiles[1].environment.variables: 'A-B' is no name of a variable"),
+        (
+            _with(environment={"variables": {"A-B": 1}}),
+            "profiles[1].environment.variables: 'A-B' is no name of a variable",
+        ),
         (
             _with(environment={"variables": {"CUDA_VISIBLE_DEVICES": "0"}}),
             "profiles[1].environment.variables: CUDA_VISIBLE_DEVICES is not a profile's to set: the launcher sets it",

@@ -38,7 +38,12 @@ def _sets(over: Override) -> dict[str, Any]:
         (HOURS, 8, 8, {"time": 28800}),
         (MEMORY, "16", 16, {"memory": 16384}),
         (CPUS, 16, 16, {"cpus": 16}),
-        ({"range": {"min": 0.1, "max": 0.5, "step": 0.1, "sets": "slurm.time", "unit": "hours"}}, 0.3, 0.3, {"time": 1080}),
+        (
+            {"range": {"min": 0.1, "max": 0.5, "step": 0.1, "sets": "slurm.time", "unit": "hours"}},
+            0.3,
+            0.3,
+            {"time": 1080},
+        ),
     ],
 )
 def test_a_value_within_what_is_allowed_sets_its_field(
@@ -56,7 +61,11 @@ def test_a_value_within_what_is_allowed_sets_its_field(
         (TEXT, "5", "one to four"),
         (TEXT, "3\n", "one to four"),
         (TEXT, "33", "one to four"),
-        ({**TEXT, "unlisted_choice": {"validation_regex": ".*", "sets": "slurm.gpus"}}, "x", "'x' must be a whole number"),
+        (
+            {**TEXT, "unlisted_choice": {"validation_regex": ".*", "sets": "slurm.gpus"}},
+            "x",
+            "'x' must be a whole number",
+        ),
         (HOURS, 9, r"it must be a number from 1 to 8 in steps of 0.5 \(hours\)"),
         (HOURS, 0.5, "it must be a number from 1 to 8"),
         (HOURS, 2.25, "it must be a number from 1 to 8 in steps of 0.5"),
@@ -102,12 +111,18 @@ def test_what_holds_if_the_user_says_nothing(
         ({"choices": {"a": {"default": True}, "b": {"default": True}}}, "choices a and b are both marked default"),
         ({"choices": {"unlisted-choice": {}}}, "a choice cannot be called unlisted-choice"),
         ({"unlisted_choice": {"validation_regex": "(", "sets": "slurm.gpus"}}, "is no regular expression"),
-        ({"unlisted_choice": {"validation_regex": ".", "sets": "slurm.extra"}}, "'slurm.extra' cannot be set by a text"),
+        (
+            {"unlisted_choice": {"validation_regex": ".", "sets": "slurm.extra"}},
+            "'slurm.extra' cannot be set by a text",
+        ),
         ({"unlisted_choice": {"validation_regex": ".", "sets": "environment.setup"}}, "cannot be set by a text"),
         ({"range": {"min": 1, "max": 2, "sets": "slurm.partition"}}, "'slurm.partition' cannot be set by a range"),
         ({"range": {"min": 4, "max": 2, "sets": "slurm.cpus"}}, "min 4 must not exceed max 2"),
         ({"range": {"min": 1, "max": 2, "step": 0, "sets": "slurm.cpus"}}, "step 0 must be above 0"),
-        ({"range": {"min": 1, "max": 4, "step": 2, "sets": "slurm.cpus"}}, "it must be a number from 1 to 4 in steps of 2"),
+        (
+            {"range": {"min": 1, "max": 4, "step": 2, "sets": "slurm.cpus"}},
+            "it must be a number from 1 to 4 in steps of 2",
+        ),
         ({"range": {"min": 1, "max": 4, "default": 5, "sets": "slurm.cpus"}}, "it must be a number from 1 to 4"),
         ({"range": {"min": 1, "max": 4, "sets": "slurm.memory", "unit": "cores"}}, "must be K, M, G or T"),
         ({"range": {"min": 1, "max": 4, "sets": "slurm.time", "unit": "h"}}, "must be seconds, minutes, hours or days"),
