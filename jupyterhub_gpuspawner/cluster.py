@@ -1,0 +1,208 @@
+"""The cluster as one snapshot: nodes, partitions, reservations, and plain questions about them. Pure.
+
+Source: scontrol(1), ``show node``, ``show partition``, ``show reservation``; states from sinfo(1), "NODE STATE CODES".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from jupyterhub_gpuspawner.units import Gres
+
+_UP = frozenset({"IDLE", "MIXED", "ALLOCATED", "COMPLETING"})
+_OUT = frozenset(
+    {
+        "BLOCKED",
+        "DOWN",
+        "DRAIN",
+        "DYNAMIC_FUTURE",
+        "FAIL",
+        "FUTURE",
+        "INVALID",
+        "INVALID_REG",
+        "MAINTENANCE",
+        "NOT_RESPONDING",
+        "PERFCTRS",
+        "POWERING_DOWN",
+        "POWER_DOWN",
+        "REBOOT_ISSUED",
+        "UNKNOWN",
+    }
+)
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """One node as slurmctld has it."""
+
+    name: str
+    """Slurm's NodeName."""
+    address: str = ""
+    """NodeAddr: where Slurm, and so the hub, reaches it. Need not be a name that DNS knows."""
+    states: frozenset[str] = frozenset()
+    """State words, such as ``{"MIXED", "DRAIN"}``."""
+    cpus: int = 0
+    """CPUs that jobs may use (CPUEfctv); as Slurm counts them, so hardware threads where it knows of them."""
+    cpus_allocated: int = 0
+    sockets: int = 1
+    cores_per_socket: int = 1
+    threads_per_core: int = 1
+    memory_mib: int = 0
+    memory_allocated_mib: int = 0
+    gres: tuple[Gres, ...] = ()
+    """What the node has."""
+    gres_used: tuple[Gres, ...] = ()
+    """What jobs hold of it, with Slurm's indices."""
+    features: tuple[str, ...] = ()
+    """Active features, for ``--constraint``."""
+    partitions: tuple[str, ...] = ()
+    reason: str = ""
+    """Why it is out, in the admin's words; empty where nothing is said."""
+
+    @property
+    def usable(self) -> bool:
+        """Slurm may start a job here: up, answering, neither draining nor in maintenance.
+
+        A node in a reservation (``RESERVED``) and a cloud node that is powered down count as usable.
+        """
+        return bool(self.states & _UP) and not self.states & _OUT
+
+    @property
+    def cpus_free(self) -> int:
+        """CPUs that no job holds."""
+        return max(0, self.cpus - self.cpus_allocated)
+
+    @property
+    def memory_free_mib(self) -> int:
+        """MiB that no job holds; other than the kernel's free memory."""
+        return max(0, self.memory_mib - self.memory_allocated_mib)
+
+    def gpus(self) -> Counter[str]:
+        """GPUs (and MIG devices) by type; the empty type where gres.conf names none."""
+        return Counter({kind: count for kind, count in _counts(self.gres, "gpu") if count})
+
+    def gpus_free(self) -> Counter[str]:
+        """GPUs by type that no job holds, neither whole nor by a shard."""
+        free = self.gpus()
+        for kind, count in _counts(self.gres_used, "gpu"):
+            free[kind] -= count
+        for shard in self.gres_used:
+            if shard.name == "shard":
+                free[shard.type or ""] -= len(shard.indices)
+        return +free
+
+
+def _counts(gres: tuple[Gres, ...], name: str) -> Iterator[tuple[str, int]]:
+    for one in gres:
+        if one.name == name:
+            yield one.type or "", one.count
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition. Lists of who may use it are empty where Slurm says ALL."""
+
+    name: str
+    state: str = "UP"
+    """``UP``, ``DOWN``, ``DRAIN`` or ``INACTIVE``."""
+    default: bool = False
+    hidden: bool = False
+    nodes: tuple[str, ...] = ()
+    max_time: int | None = None
+    """Seconds; None for UNLIMITED."""
+    default_time: int | None = None
+    """Seconds; None where Slurm falls back to :attr:`max_time`."""
+    min_nodes: int = 0
+    max_nodes: int | None = None
+    max_cpus_per_node: int | None = None
+    max_memory_per_node_mib: int | None = None
+    allow_groups: tuple[str, ...] = ()
+    allow_accounts: tuple[str, ...] = ()
+    deny_accounts: tuple[str, ...] = ()
+    allow_qos: tuple[str, ...] = ()
+    deny_qos: tuple[str, ...] = ()
+    root_allowed: bool = True
+    needs_reservation: bool = False
+    """ReqResv: only jobs with a reservation."""
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """One reservation; times are seconds since the epoch."""
+
+    name: str
+    start: float | None = None
+    end: float | None = None
+    nodes: tuple[str, ...] = ()
+    partition: str = ""
+    flags: frozenset[str] = frozenset()
+    users: tuple[str, ...] = ()
+    """Who may use it; a name with ``-`` in front may not. Empty: see :attr:`accounts` and :attr:`groups`."""
+    accounts: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    def active(self, now: float) -> bool:
+        """It has begun and has not ended."""
+        return (self.start is None or self.start <= now) and (self.end is None or now < self.end)
+
+
+@dataclass(frozen=True)
+class ClusterSnapshot:
+    """Nodes, partitions and reservations as Slurm told them at one moment."""
+
+    nodes: tuple[NodeState, ...] = ()
+    partitions: tuple[Partition, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    taken_at: float = 0.0
+    """Seconds since the epoch."""
+
+    @cached_property
+    def node_by_name(self) -> Mapping[str, NodeState]:
+        """Nodes by Slurm's name."""
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def partition_by_name(self) -> Mapping[str, Partition]:
+        """Partitions by name."""
+        return {partition.name: partition for partition in self.partitions}
+
+    @cached_property
+    def reservation_by_name(self) -> Mapping[str, Reservation]:
+        """Reservations by name."""
+        return {reservation.name: reservation for reservation in self.reservations}
+
+    def nodes_of(self, partition: str) -> tuple[NodeState, ...]:
+        """The nodes of a partition, in Slurm's order; none for a partition that is not there."""
+        known = self.partition_by_name.get(partition)
+        if known is None:
+            return ()
+        members = set(known.nodes)
+        return tuple(node for node in self.nodes if node.name in members)
+
+
+def gpus_by_type(snapshot: ClusterSnapshot, partition: str) -> dict[str, int]:
+    """GPUs that a partition has, by type (MIG profiles too), whatever state its nodes are in."""
+    found: Counter[str] = Counter()
+    for node in snapshot.nodes_of(partition):
+        found += node.gpus()
+    return dict(found)
+
+
+def free_gpus(snapshot: ClusterSnapshot, partition: str, *, reservation: str = "") -> dict[str, int]:
+    """GPUs of a partition's usable nodes that nobody holds, by type; types with none are left out.
+
+    Without ``reservation``, nodes in a reservation that runs now count for nothing; with one, its nodes alone count.
+    """
+    kept = snapshot.reservation_by_name.get(reservation)
+    found: Counter[str] = Counter()
+    for node in snapshot.nodes_of(partition):
+        inside = node.name in kept.nodes if kept is not None else not reservation and "RESERVED" not in node.states
+        if node.usable and inside:
+            found += node.gpus_free()
+    return dict(found)

@@ -1,0 +1,241 @@
+"""Slurm's job reasons in words: what a participant reads, what an admin can do, and whether waiting helps. Pure.
+
+Sources: squeue(1), "JOB REASON CODES"; the reasons that real clusters of 22.05 to 26.05 gave (``tests/data``);
+the names of limits follow one grammar, scope + kind + measure + per whom, and are read by it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Meaning(NamedTuple):
+    """What one reason means."""
+
+    sentence: str
+    """For a participant."""
+    hint: str = ""
+    """For an admin; may be empty."""
+    clears: bool = True
+    """False: the job never starts by waiting alone."""
+
+
+_HELD = "Release it with `scontrol release JOB`, or cancel it."
+_REASONS: dict[str, Meaning] = {
+    "None": Meaning("Slurm has the job and will look at it soon."),
+    "Resources": Meaning(
+        "Waiting until enough is free: all that would fit is in use.", "`squeue --start` may know when."
+    ),
+    "Priority": Meaning("Waiting behind other jobs.", "`sprio -j JOB` shows what its priority is made of."),
+    "SchedDefer": Meaning("Waiting: Slurm has put off looking at the job.", "SchedulerParameters has `defer`."),
+    "Prolog": Meaning("Slurm is preparing the node.", "The prolog runs."),
+    "Cleaning": Meaning("Waiting until Slurm has cleaned up after the job's earlier run."),
+    "BeginTime": Meaning(
+        "Waiting for the time at which the job may start.", "Set by --begin, or two minutes after a requeue."
+    ),
+    "Dependency": Meaning("Waiting for another job to finish.", "The job has --dependency, or is a singleton."),
+    "DependencyNeverSatisfied": Meaning(
+        "The job waits for one that did not end as it should have, so it never starts.", "Cancel it.", clears=False
+    ),
+    "Licenses": Meaning("Waiting for a software licence.", "`scontrol show licenses` shows which are taken."),
+    "Reservation": Meaning("Waiting for its reservation to begin.", "`scontrol show reservation` shows when."),
+    "ReservationDeleted": Meaning("The job's reservation was deleted, and Slurm holds the job.", _HELD, clears=False),
+    "ReservationInvalid": Meaning(
+        "The job's reservation is not valid any more.", "Name another reservation.", clears=False
+    ),
+    "JobArrayTaskLimit": Meaning("Waiting until other tasks of the same job array end.", "The array has a limit (%)."),
+    "JobHeldUser": Meaning("The job is held by its owner and does not start by itself.", _HELD, clears=False),
+    "JobHeldAdmin": Meaning("The job is held by an administrator and does not start by itself.", _HELD, clears=False),
+    "JobHoldMaxRequeue": Meaning(
+        "Slurm had to put the job back too often and holds it.",
+        "MaxBatchRequeue was reached: look for a failing prolog or node. " + _HELD,
+        clears=False,
+    ),
+    "job requeued in held state": Meaning(
+        "Slurm put the job back and holds it: it does not start by itself.", _HELD, clears=False
+    ),
+    "launch failed requeued held": Meaning(
+        "The node could not start the job, and Slurm holds it.",
+        "The prolog failed, or slurmd could not launch the job: see slurmd's log. " + _HELD,
+        clears=False,
+    ),
+    "PartitionDown": Meaning(
+        "The partition is closed at the moment.", "`scontrol update partition=NAME state=up` opens it."
+    ),
+    "PartitionInactive": Meaning(
+        "The partition is switched off at the moment.", "`scontrol update partition=NAME state=up` opens it."
+    ),
+    "PartitionNodeLimit": Meaning(
+        "The job asks for more or fewer nodes than the partition allows, so it never starts.",
+        "Compare `nodes` in the profile with MinNodes and MaxNodes of the partition.",
+        clears=False,
+    ),
+    "PartitionTimeLimit": Meaning(
+        "The job asks for more time than the partition allows, so it never starts.",
+        "Compare `time` in the profile with MaxTime of the partition.",
+        clears=False,
+    ),
+    "PartitionConfig": Meaning(
+        "The partition does not offer what the job asks for.",
+        "Compare the profile with the partition (`scontrol show partition`) and the states of its nodes.",
+    ),
+    "MaxMemPerLimit": Meaning(
+        "The job asks for more memory than the partition allows, so it never starts.",
+        "Compare `memory` in the profile with MaxMemPerNode or MaxMemPerCPU of the partition.",
+        clears=False,
+    ),
+    "BadConstraints": Meaning(
+        "No node can ever satisfy what the job asks for.",
+        "Compare gpus, cpus, memory, nodes and constraint in the profile with `scontrol show node`.",
+        clears=False,
+    ),
+    "ReqNodeNotAvail": Meaning("A node that the job needs is not available now.", "`sinfo -R` says why nodes are out."),
+    "AccountNotAllowed": Meaning(
+        "The job's account may not use this partition or QOS.",
+        "Set `account` in the profile to one that may.",
+        clears=False,
+    ),
+    "QOSNotAllowed": Meaning(
+        "The job's QOS may not be used in this partition or account.",
+        "Set `qos` in the profile to one that may.",
+        clears=False,
+    ),
+    "InvalidAccount": Meaning(
+        "The job's account is not valid any more.", "Set `account` in the profile.", clears=False
+    ),
+    "InvalidQOS": Meaning("The job's QOS is not valid any more.", "Set `qos` in the profile.", clears=False),
+    "AccountingPolicy": Meaning(
+        "Waiting: a limit of the account or the QOS is reached.", "`sacctmgr show assoc,qos` shows limits."
+    ),
+    "QOSJobLimit": Meaning("Waiting: the job limit of the QOS is reached."),
+    "QOSResourceLimit": Meaning("Waiting: a resource limit of the QOS is reached."),
+    "QOSTimeLimit": Meaning("Waiting: the time limit of the QOS is reached."),
+    "QOSUsageThreshold": Meaning(
+        "Waiting: the account has used more than its QOS lets it.", "UsageThreshold of the QOS."
+    ),
+    "AssociationJobLimit": Meaning("Waiting: the job limit of the account is reached."),
+    "AssociationResourceLimit": Meaning("Waiting: a resource limit of the account is reached."),
+    "AssociationTimeLimit": Meaning("Waiting: the time limit of the account is reached."),
+    "FedJobLock": Meaning("Waiting while the clusters of the federation agree on who runs the job."),
+    "FrontEndDown": Meaning("Waiting: no front-end node is up."),
+    "BurstBufferResources": Meaning("Waiting for space in the burst buffer."),
+    "BurstBufferStageIn": Meaning("Waiting while data are copied to the burst buffer."),
+    "BurstBufferOperation": Meaning("The burst buffer failed.", "See slurmctld's log."),
+    "PowerNotAvail": Meaning("Waiting until there is enough electric power."),
+    "PowerReserved": Meaning("Waiting: the electric power is reserved."),
+    "NodeDown": Meaning("A node of the job went down.", "`sinfo -R` says why."),
+    "SystemFailure": Meaning("Slurm itself failed.", "See slurmctld's log."),
+    "JobLaunchFailure": Meaning(
+        "The node could not start the job.", "See slurmd's log on the node, and the job's log."
+    ),
+    "NonZeroExitCode": Meaning("The job ended with an error.", "See the job's log."),
+    "RaisedSignal": Meaning("The job was ended by a signal.", "Signal 9 is often the memory limit. See the job's log."),
+    "OutOfMemory": Meaning("The job used more memory than it had been given.", "Give the profile more memory."),
+    "TimeLimit": Meaning("The job reached its time limit.", "Give the profile more time."),
+    "DeadLine": Meaning("The job cannot end before its deadline."),
+    "InactiveLimit": Meaning("The job was ended because it was inactive.", "InactiveLimit in slurm.conf."),
+}
+
+_PHRASES: tuple[tuple[re.Pattern[str], Meaning], ...] = (
+    (
+        re.compile(r"ReqNodeNotAvail, Reserved for maintenance"),
+        Meaning(
+            "Waiting: the nodes are reserved for maintenance.",
+            "A shorter `time` may end before the maintenance begins.",
+        ),
+    ),
+    (
+        re.compile(r"ReqNodeNotAvail, May be reserved for other job"),
+        Meaning(
+            "Waiting: the nodes are kept for another job or a reservation.",
+            "`scontrol show reservation` shows reservations.",
+        ),
+    ),
+    (
+        re.compile(r"ReqNodeNotAvail, *UnavailableNodes:"),
+        Meaning("Waiting: nodes that the job needs are not available.", "`sinfo -R` says why nodes are out."),
+    ),
+    (re.compile(r"ReqNodeNotAvail\b"), _REASONS["ReqNodeNotAvail"]),
+    (
+        re.compile(r"Nodes required for job are DOWN, DRAINED"),
+        Meaning(
+            "Waiting: the nodes that would fit are down, or kept for more urgent jobs.",
+            "`sinfo -R` says why nodes are out.",
+        ),
+    ),
+    (
+        re.compile(r"uid \d+ not in group permitted to use this partition"),
+        Meaning(
+            "You are in none of the groups that may use this partition.", "AllowGroups of the partition.", clears=False
+        ),
+    ),
+    (re.compile(r"RaisedSignal:"), _REASONS["RaisedSignal"]),
+)
+
+_LIMIT = re.compile(
+    r"(?P<scope>QOS|Assoc|)(?P<kind>Grp|Max|Min)"
+    r"(?P<what>Cpu|CPU|GRES|SubmitJobs?|Jobs|Mem(?:ory)?|Node|Wall(?:Duration)?|Energy|License|BB|Billing|Unknown)"
+    r"(?P<minutes>RunMinutes|Minutes)?(?P<per>PerJob|PerNode|PerUser|PerAccount)?(?:Limit|NotSatisfied)?"
+)
+_MEASURES = {
+    "Cpu": "CPU cores",
+    "CPU": "CPU cores",
+    "GRES": "GPUs",
+    "Submit": "jobs at a time",
+    "Jobs": "running jobs",
+    "Mem": "memory",
+    "Node": "nodes",
+    "Wall": "time",
+    "Energy": "energy",
+    "License": "licences",
+    "BB": "burst buffer",
+    "Billing": "billing units",
+    "Unknown": "some resource",
+}
+
+
+def meaning(reason: str) -> Meaning:
+    """What one of Slurm's reasons means; for one that is not known, a sentence that quotes it."""
+    if not reason:
+        return _REASONS["None"]
+    if reason in _REASONS:
+        return _REASONS[reason]
+    for pattern, told in _PHRASES:
+        if pattern.match(reason):
+            return told
+    limit = _LIMIT.fullmatch(reason)
+    if limit is not None:
+        return _limit(reason, limit)
+    return Meaning(f"Waiting: Slurm says '{reason}'.")
+
+
+def _limit(reason: str, limit: re.Match[str]) -> Meaning:
+    what = next(words for name, words in _MEASURES.items() if limit["what"].startswith(name))
+    if limit["minutes"]:
+        what += " times minutes"
+    whose = "its account" if limit["scope"] == "Assoc" else "its QOS"
+    table = "assoc" if limit["scope"] == "Assoc" else "qos"
+    hint = f"{reason} is a limit of `sacctmgr show {table}`."
+    if limit["kind"] == "Min":
+        fewer = "less" if what in ("memory", "time", "energy") else "fewer"
+        return Meaning(f"The job asks for {fewer} {what} than {whose} demands, so it never starts.", hint, clears=False)
+    if limit["per"] in ("PerJob", "PerNode"):
+        one = "one job" if limit["per"] == "PerJob" else "one node"
+        return Meaning(
+            f"The job asks for more {what} than {whose} allows for {one}, so it never starts.", hint, clears=False
+        )
+    if limit["per"] == "PerAccount" or limit["kind"] == "Grp":
+        holder = "jobs of this QOS" if limit["scope"] == "QOS" else "jobs of this account"
+        told = f"Waiting: all {holder} together have reached a limit ({what})."
+    else:
+        told = f"Waiting: your own jobs have reached a limit ({what})."
+    return Meaning(told, hint + " A job that alone asks for more never starts.")
+
+
+def never_clears(reason: str) -> bool:
+    """True where waiting alone cannot help: someone must change the job, its limits or its partition.
+
+    Only what is certain: a limit that is shared with other jobs, and a reason that is not known, count as clearing.
+    """
+    return not meaning(reason).clears

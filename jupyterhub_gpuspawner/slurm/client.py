@@ -1,0 +1,290 @@
+"""Slurm's commands, each as one method: async, without a shell, with a time-out and a limit on how many at once.
+
+Reading is done as the hub's own account; only :meth:`SlurmClient.submit` and :meth:`SlurmClient.cancel` take a prefix
+that makes them the user's. Slurm's cost for each command stands in squeue(1) and scontrol(1), "PERFORMANCE".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import shlex
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.cluster import ClusterSnapshot
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.job import JobDetail, JobStatus
+from jupyterhub_gpuspawner.slurm.command import Answer, run
+from jupyterhub_gpuspawner.slurm.faults import failure, last_line, rejected
+from jupyterhub_gpuspawner.slurm.parse_cluster import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.parse_job import parse_job
+from jupyterhub_gpuspawner.slurm.parse_squeue import columns, parse_squeue
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+__all__ = ["JobDetail", "JobStatus", "SlurmClient", "command_prefix"]
+
+_JOB_ID = re.compile(r"[0-9]{1,10}")
+_SUBMITTED = re.compile(r"([0-9]{1,10})(?:;[\w.-]+)?")
+_NODE = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+_ADDRESS = re.compile(r"[A-Za-z0-9:][\w.:-]*", re.ASCII)
+_ADDRESS_AGE = 300.0
+"""Seconds that a node's address is kept; a cloud node gets a new one at each start, before its job runs."""
+_SNAPSHOT_LIMIT = 1 << 26
+_UNKNOWN_JOB = "Invalid job id specified"
+
+
+class SlurmClient:
+    """One cluster, as its commands on this machine show it.
+
+    Every method raises SlurmUnavailable where Slurm gives no answer (down, time-out, command or configuration
+    missing) and SlurmOutputError where the answer is not understood.
+    """
+
+    def __init__(
+        self,
+        *,
+        bin_dir: str = "",
+        prefix: Sequence[str] = (),
+        timeout: float = 10.0,
+        limit: int = 8,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """``prefix`` stands before the commands that only read; ``timeout`` in seconds; ``limit`` commands at once.
+
+        ``environment`` is added to the commands' own (PATH, LANG, TZ, SLURM_CONF); of the hub's they get nothing else.
+        """
+        self.bin_dir = bin_dir
+        self.prefix = tuple(prefix)
+        self.timeout = timeout
+        self._turns = asyncio.Semaphore(limit)
+        self._environment = {**_base_environment(bin_dir), **(environment or {})}
+        self._addresses: dict[str, tuple[float, str]] = {}
+
+    # --- as the user ---------------------------------------------------------------------------
+
+    async def submit(
+        self, script: str, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> str:
+        """Submit a batch script (``prefix sbatch --parsable``, the script on stdin) and return the job id.
+
+        ``environment`` is added to sbatch's own, which the job gets. Raises SubmitRejected with sbatch's words,
+        ConfigError where the prefix does not let sbatch run. After SlurmUnavailable, and after a cancellation of the
+        caller, the job may have been made all the same: look for its tag.
+        """
+        answer = await self._run("sbatch", "--parsable", prefix=prefix, environment=environment, stdin=script)
+        if answer.code != 0:
+            raise failure("sbatch", answer.stderr) or rejected(answer.stderr, answer.code)
+        lines = answer.stdout.strip().splitlines()
+        job = _SUBMITTED.fullmatch(lines[-1].strip()) if lines else None
+        if job is None:
+            raise SlurmOutputError("sbatch took the job and gave no job id.", raw=answer.stdout or answer.stderr)
+        return job[1]
+
+    async def cancel(
+        self, job_id: str, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Cancel a job; one that has ended or that Slurm does not know is a success.
+
+        Raises ConfigError where it is somebody else's.
+        """
+        answer = await self._run("scancel", _checked(job_id), prefix=prefix, environment=environment)
+        if answer.code == 0 or _UNKNOWN_JOB in answer.stderr or "already complet" in answer.stderr:
+            return
+        if "Access/permission denied" in answer.stderr:
+            raise ConfigError(
+                f"scancel may not cancel job {job_id}: {last_line(answer.stderr)}.",
+                where="exec_prefix",
+                hint="It must run the command as the job's owner.",
+            )
+        raise _unanswered("scancel", answer)
+
+    # --- as the hub ----------------------------------------------------------------------------
+
+    async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+        """The jobs of these ids, with one squeue; ids that Slurm does not know are absent.
+
+        Slurm keeps a job that has ended for MinJobAge (300 s unless configured), then it is absent too.
+        """
+        wanted = {_checked(job_id) for job_id in job_ids}
+        if not wanted:
+            return {}
+        found = await self._squeue("-j", ",".join(sorted(wanted, key=int)))
+        return {job_id: status for job_id, status in found.items() if job_id in wanted}
+
+    async def tagged(self, tag: str) -> dict[str, JobStatus]:
+        """Every job, ended ones too, whose comment starts with ``tag``.
+
+        A comment is its owner's to change: who adopts a job compares :attr:`JobStatus.user` with whom the tag names.
+        """
+        found = await self._squeue()
+        return {job_id: status for job_id, status in found.items() if status.tag.startswith(tag)}
+
+    async def job(self, job_id: str) -> JobDetail | None:
+        """All about one job (``scontrol show job -d``); None where Slurm does not know it (any more)."""
+        answer = await self._run("scontrol", "show", "job", "-d", "-o", _checked(job_id))
+        if answer.code == 0:
+            return parse_job(answer.stdout, job_id)
+        if _UNKNOWN_JOB in answer.stderr:
+            return None
+        raise _unanswered("scontrol", answer)
+
+    async def address(self, node: str) -> str:
+        """The address by which Slurm reaches a node (NodeAddr); kept for five minutes."""
+        if not _NODE.fullmatch(node):
+            raise SlurmOutputError(f"{node[:80]!r} is no node's name.", raw=node)
+        known = self._addresses.get(node)
+        if known is not None and time.monotonic() - known[0] < _ADDRESS_AGE:
+            return known[1]
+        answer = await self._run("scontrol", "show", "node", "-o", node)
+        if f"Node {node} not found" in answer.stdout + answer.stderr:
+            raise SlurmOutputError(f"Slurm knows no node {node}.", raw=answer.stdout)
+        found = parse_nodes(_good("scontrol", answer))
+        if len(found) != 1 or not _ADDRESS.fullmatch(found[0].address):
+            raise SlurmOutputError(f"scontrol told no address of node {node}.", raw=answer.stdout)
+        self._addresses[node] = (time.monotonic(), found[0].address)
+        return found[0].address
+
+    async def snapshot(self) -> ClusterSnapshot:
+        """Nodes, partitions (hidden ones too) and reservations, with three commands."""
+        taken_at = time.time()
+        nodes, partitions, reservations = await asyncio.gather(
+            self._show("node", "-a", "-d"), self._show("partition", "-a"), self._show("reservation", "-a")
+        )
+        # five thousand nodes take a third of a second to read: not in the hub's loop
+        return await asyncio.to_thread(
+            lambda: ClusterSnapshot(
+                nodes=parse_nodes(nodes),
+                partitions=parse_partitions(partitions),
+                reservations=parse_reservations(reservations),
+                taken_at=taken_at,
+            )
+        )
+
+    async def version(self) -> str:
+        """The version of the commands, such as ``22.05.8``."""
+        text = _good("sinfo", await self._run("sinfo", "--version"))
+        found = re.search(r"\d+\.\d+(?:\.\d+)*", text)
+        if found is None:
+            raise SlurmOutputError("sinfo --version named no version.", raw=text)
+        return found[0]
+
+    async def ping(self) -> bool:
+        """Whether a slurmctld answers (``scontrol ping``); False after the time-out."""
+        try:
+            answer = await self._run("scontrol", "ping")
+        except _CommandMissing:
+            raise
+        except SlurmUnavailable:
+            return False
+        return re.search(r"^Slurmctld\(.*\) at .* is UP", answer.stdout, re.MULTILINE) is not None
+
+    # --- one command ---------------------------------------------------------------------------
+
+    async def _squeue(self, *which: str) -> dict[str, JobStatus]:
+        mark = secrets.token_hex(8)
+        answer = await self._run("squeue", "-h", "-a", "-t", "all", *which, "-O", columns(mark))
+        if answer.code != 0 and _UNKNOWN_JOB in answer.stderr:
+            return {}
+        return parse_squeue(_good("squeue", answer), mark)
+
+    async def _show(self, what: str, *options: str) -> str:
+        return _good("scontrol", await self._run("scontrol", "show", what, *options, "-o", limit=_SNAPSHOT_LIMIT))
+
+    async def _run(
+        self,
+        command: str,
+        *arguments: str,
+        prefix: Sequence[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        stdin: str = "",
+        limit: int = 1 << 24,
+    ) -> Answer:
+        before = self.prefix if prefix is None else tuple(prefix)
+        words = (*before, os.path.join(self.bin_dir, command), *arguments)
+        env = {**self._environment, **(environment or {})}
+        if prefix is None:
+            env["SLURM_TIME_FORMAT"] = "%s"  # for answers alone: a job would inherit it
+        # by the hub's PATH: the job's may be another
+        path = shutil.which(words[0], path=self._environment["PATH"])
+        if path is None:
+            raise _missing(before, words[0])
+        async with self._turns:
+            try:
+                return await run(
+                    (path, *words[1:]), name=command, environment=env, timeout=self.timeout, stdin=stdin, limit=limit
+                )
+            except OSError as error:
+                raise _missing(before, path) from error
+
+
+class _CommandMissing(SlurmUnavailable):
+    """The command itself is not there."""
+
+
+def _missing(before: Sequence[str], path: str) -> GPUSpawnerError:
+    if before:
+        return ConfigError(
+            f"The command {path!r} is not there, or may not be run.", where="exec_prefix", hint="Give its full path."
+        )
+    return _CommandMissing(
+        f"Slurm's command {path!r} is not there, or may not be run.",
+        hint="Set slurm_bin_dir to the folder of Slurm's commands.",
+    )
+
+
+def _good(command: str, answer: Answer) -> str:
+    if answer.code != 0:
+        raise _unanswered(command, answer)
+    return answer.stdout
+
+
+def _unanswered(command: str, answer: Answer) -> GPUSpawnerError:
+    return failure(command, answer.stderr) or SlurmUnavailable(
+        f"{command} failed with exit code {answer.code}: {last_line(answer.stderr or answer.stdout)}"
+    )
+
+
+def _checked(job_id: str) -> str:
+    if not _JOB_ID.fullmatch(job_id):
+        raise SlurmOutputError(f"{job_id[:80]!r} is no job id.", raw=job_id)
+    return job_id
+
+
+def _base_environment(bin_dir: str) -> dict[str, str]:
+    path = os.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
+    found = {"PATH": f"{bin_dir}:{path}" if bin_dir else path, "LANG": "C.UTF-8"}
+    found.update({name: os.environ[name] for name in ("SLURM_CONF", "TZ") if os.environ.get(name)})
+    return found
+
+
+_JINJA = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+_PLACE = re.compile(r"\{(\w*)\}")
+
+
+def command_prefix(text: str | Sequence[str], username: str, **values: str) -> tuple[str, ...]:
+    """``exec_prefix`` as words, with ``{username}`` (and ``values``) put into each word; never through a shell.
+
+    ``text`` is batchspawner's form (``sudo -u {username}``, split as a shell would) or a list of words. Raises
+    ConfigError for a place that has no value, for quotes that do not close, and for a user name that is none.
+    """
+    if not username or username.startswith("-") or not username.isprintable() or " " in username:
+        raise ConfigError(f"{username!r} is no user name.", where="exec_prefix")
+    known = {"username": username, **values}
+    try:
+        words = shlex.split(_JINJA.sub(r"{\1}", text)) if isinstance(text, str) else list(text)
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is no command: {error}.", where="exec_prefix") from error
+
+    def filled(place: re.Match[str]) -> str:
+        if place[1] not in known:
+            places = ", ".join(f"{{{name}}}" for name in sorted(known))
+            raise ConfigError(f"{place[0]} has no value.", where="exec_prefix", hint=f"It may hold {places}.")
+        return known[place[1]]
+
+    return tuple(_PLACE.sub(filled, word) for word in words)

@@ -1,0 +1,67 @@
+"""What all of Slurm's answers share: fields, absent values, times. Pure.
+
+Written against the recorded answers of Slurm 22.05, 24.11 and 26.05 in ``tests/data/slurm-outputs``.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from jupyterhub_gpuspawner.errors import SlurmOutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+_ABSENT = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNKNOWN", "NO_VAL"})
+_FIELD = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/:]*)=", re.ASCII)
+
+
+def present(text: str | None) -> str:
+    """The value, or nothing for Slurm's many words for nothing (``(null)``, ``N/A``, ``n/a``, ``None``, ...)."""
+    value = (text or "").strip()
+    return "" if value in _ABSENT else value
+
+
+def fields(line: str) -> dict[str, str]:
+    """The ``Key=value`` pairs of one record of ``scontrol show``; values may hold blanks. The first of a key counts."""
+    found: dict[str, str] = {}
+    marks = list(_FIELD.finditer(line))
+    ends = [mark.start() for mark in marks[1:]] + [len(line)]
+    for mark, end in zip(marks, ends, strict=True):
+        found.setdefault(mark[1], line[mark.end() : end].strip())
+    return found
+
+
+def epoch(text: str | None) -> float | None:
+    """Seconds since the epoch of a time as Slurm prints it; None where it prints none.
+
+    The client sets ``SLURM_TIME_FORMAT=%s``, which squeue and scontrol of 22.05 to 26.05 honour. The standard form
+    (``2026-11-21T10:14:49``) is in local time, and so ambiguous for one hour of the year.
+    """
+    value = present(text)
+    if not value:
+        return None
+    if value.isdigit():
+        return float(value)
+    try:
+        return datetime.fromisoformat(value).timestamp()
+    except ValueError as error:
+        raise SlurmOutputError(f"Slurm gave {value!r} for a time.", raw=value) from error
+
+
+def read(reader: Callable[[str], T], key: str, text: str) -> T:
+    """``reader(text)``, with its ValueError told as Slurm's odd answer for ``key``."""
+    try:
+        return reader(text)
+    except ValueError as error:
+        raise SlurmOutputError(f"Slurm gave {text[:80]!r} for {key}: {error}", raw=f"{key}={text}") from error
+
+
+def words(text: str | None, *, everyone: str = "") -> tuple[str, ...]:
+    """The items of a list with commas; none for an absent one or for ``everyone``."""
+    value = present(text)
+    return () if not value or value == everyone else tuple(item for item in value.split(",") if item)

@@ -1,0 +1,74 @@
+"""The one question that the hub asks ``squeue`` all the time, and how its answer is read. Pure.
+
+A job's comment is its owner's: it may hold newlines, ``|`` and whole lines that look like another job's. So it stands
+last, and each record ends in a mark drawn anew for each question, which no owner can foresee. The job's name is never
+asked for. ``-O Field:suffix`` prints fields whole; ``-O Field`` cuts them at 20 characters (squeue(1), ``--Format``).
+"""
+
+from __future__ import annotations
+
+from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.job import JobStatus, Phase, end_of, phase_of
+from jupyterhub_gpuspawner.slurm.parse import epoch, present
+
+COLUMNS = (
+    "JobID",
+    "State",
+    "Reason",
+    "StartTime",
+    "EndTime",
+    "BatchHost",
+    "NodeList",
+    "Partition",
+    "UserName",
+    "exit_code",
+    "Comment",
+)
+
+
+def columns(mark: str) -> str:
+    """The value for ``squeue -O``; ``mark`` is a word of letters and digits that no job's owner can know."""
+    return ",".join(f"{name}:|" for name in COLUMNS) + mark
+
+
+def parse_squeue(text: str, mark: str) -> dict[str, JobStatus]:
+    """Every job of an answer to ``squeue -h -O columns(mark)``, by job id, in Slurm's order.
+
+    A task of a job array stands under its own job id. Raises SlurmOutputError for a record that does not fit.
+    """
+    *records, rest = text.split(f"|{mark}\n")
+    if rest.strip():
+        raise SlurmOutputError("squeue's answer breaks off in the middle.", raw=rest)
+    found = [_status(record) for record in records]
+    return {status.job_id: status for status in found}
+
+
+def _status(record: str) -> JobStatus:
+    values = record.split("|", len(COLUMNS) - 1)
+    if len(values) != len(COLUMNS) or not (values[0].isascii() and values[0].isdigit()):
+        raise SlurmOutputError("squeue gave a line that does not fit the columns asked for.", raw=record)
+    job_id, state, reason, start, end, host, nodes, partition, user, code, comment = values
+    phase = phase_of(state)
+    return JobStatus(
+        job_id=job_id,
+        phase=phase,
+        state=state,
+        reason=present(reason),
+        nodes=present(nodes),
+        batch_host=present(host),
+        user=present(user),
+        partition=present(partition),
+        starts_at=epoch(start),
+        ends_at=epoch(end),
+        exit_code=_exit_code(code) if phase in (Phase.ENDING, Phase.ENDED) else "",
+        end=end_of(state),
+        tag="" if comment == "(null)" else comment,
+    )
+
+
+def _exit_code(text: str) -> str:
+    """``3:0`` of ``3:0`` (24.11 and later) or of the wait status 768 (22.05)."""
+    value = present(text)
+    if value.isdigit():
+        return f"{int(value) >> 8 & 0xFF}:{int(value) & 0x7F}"
+    return value
