@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 
 LIMIT = 4096
 """Bytes read from the end of a log."""
@@ -21,8 +22,11 @@ def _read_end(path: str) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return ""
-    with os.fdopen(descriptor, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            return ""
+        size = about.st_size
         file.seek(max(0, size - LIMIT))
         text = file.read(LIMIT).decode("utf-8", "replace")
     lines = text.splitlines()[-LINES:]

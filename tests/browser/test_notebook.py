@@ -1,0 +1,83 @@
+"""What a participant does: sign in, choose, start, wait, work, look where it runs."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from tests.browser.conftest import PICTURES
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
+
+
+def sign_in(page: Page, hub: HubProcess, name: str) -> None:
+    """Through the hub's own page."""
+    page.goto(f"{hub.url}/hub/login")
+    page.fill("#username_input", name)
+    page.fill("#password_input", hub.password)
+    page.click("#login_submit")
+    page.wait_for_url(re.compile("/hub/(spawn|home)"))
+
+
+def shoot(page: Page, name: str) -> None:
+    """Keep a screenshot for the documentation, where that is asked for."""
+    if os.environ.get("GPUSPAWNER_PICTURES"):
+        PICTURES.mkdir(exist_ok=True)
+        page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+
+
+def run_in_notebook(page: Page, code: str) -> str:
+    """Open a notebook from the launcher of a real JupyterLab, run one cell, return its output."""
+    page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
+    cell = page.locator(".jp-Notebook .jp-CodeCell .cm-content").first
+    cell.click()
+    page.keyboard.insert_text(code)
+    page.keyboard.press("Shift+Enter")
+    output = page.locator(".jp-Notebook .jp-OutputArea-output pre").first
+    output.wait_for()
+    return output.inner_text().strip()
+
+
+def test_from_the_click_to_the_kernel_and_back_to_the_home_page(shared_hub: HubProcess, page: Page) -> None:
+    """The GPUs in the kernel's CUDA_VISIBLE_DEVICES are the GPUs on the home page."""
+    sign_in(page, shared_hub, "pia")
+    page.goto(f"{shared_hub.url}/hub/spawn")
+    page.check("#profile-p100x4")
+    shoot(page, "choose")
+    page.click("#spawn_form button[type=submit]")
+    page.wait_for_url(re.compile("/(spawn-pending|user)/pia"))
+    if "spawn-pending" in page.url:
+        expect(page.locator("#progress-message")).to_contain_text(re.compile("job [0-9]+", re.IGNORECASE))
+        shoot(page, "wait")
+    page.wait_for_url(re.compile("/user/pia/lab"), timeout=120_000)
+    visible = run_in_notebook(page, 'import os; print(os.environ["CUDA_VISIBLE_DEVICES"])')
+
+    page.goto(f"{shared_hub.url}/hub/home")
+    shown = page.locator('#gpuspawner-servers [data-fact="GPUs"]').inner_text()
+    shoot(page, "home")
+
+    assert re.findall(r"GPU (\d+):", shown) == visible.split(",")
+    assert len(visible.split(",")) == 4
+    expect(page.locator('#gpuspawner-servers [data-fact="Node"]')).to_have_text("d1")
+    expect(page.locator("#gpuspawner-servers")).to_contain_text("simulated")
+
+    shared_hub.end("pia")
+
+
+def test_an_option_outside_its_bounds_is_explained_on_the_form(shared_hub: HubProcess, page: Page) -> None:
+    """A value that the browser did not stop comes back with a sentence; no server is started."""
+    sign_in(page, shared_hub, "quinn")
+    page.goto(f"{shared_hub.url}/hub/spawn")
+    page.check("#profile-k80")
+    page.evaluate("document.querySelector('#spawn_form').noValidate = true")
+    page.fill('[name="profile-option-k80--gpus"]', "9")
+    page.click("#spawn_form button[type=submit]")
+    error = page.locator(".spawn-error-msg")
+
+    expect(error).to_contain_text("a number from 1 to 4")
+    expect(error).not_to_contain_text("SpawnException")
+    assert shared_hub.server("quinn") is None
