@@ -1,0 +1,191 @@
+"""A process that holds other processes, and ends every descendant of theirs when its parent ends or says so.
+
+It is a child subreaper (prctl(2)): processes whose own parents are gone, such as the steps of Slurm's jobs, become its
+children instead of init's, so that it finds them all. Standard library only: it is run as a file, by its path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+PR_SET_CHILD_SUBREAPER = 36
+GRACE, LIMIT = 1.5, 10.0
+"""Seconds from SIGTERM to SIGKILL, and for all of it."""
+
+
+class GuardLost(RuntimeError):
+    """The guard has ended, or could not start a program; the message says which."""
+
+
+class Guard:
+    """The parent's side: start programs, ask after them, end them all and remove ``folders``."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", __file__, str(os.getpid()), *map(str, folders)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C at the terminal is for the parent alone
+        )
+
+    def start(self, name: str, argv: Sequence[str], *, environment: Mapping[str, str], output: Path) -> int:
+        """Start a program under this name; its process id. Standard output and error go to the end of ``output``."""
+        answer = self._ask(name=name, argv=list(argv), environment=dict(environment), output=str(output))
+        if "error" in answer:
+            raise GuardLost(f"{argv[0]} did not start: {answer['error']}")
+        return int(answer["pid"])
+
+    def ended(self) -> dict[str, int]:
+        """The programs that have ended, and how: an exit status, or a signal's number below zero."""
+        return dict(self._ask())
+
+    def stop(self) -> None:
+        """End everything."""
+        assert self._process.stdin is not None  # noqa: S101 - for mypy
+        assert self._process.stdout is not None  # noqa: S101 - for mypy
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def _ask(self, **question: object) -> dict[str, Any]:
+        assert self._process.stdin is not None  # noqa: S101 - for mypy
+        assert self._process.stdout is not None  # noqa: S101 - for mypy
+        try:
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.flush()
+            answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        except (OSError, ValueError) as error:
+            raise GuardLost(f"The process that holds the daemons is gone ({error}).") from error
+        return answer
+
+
+class _Held:
+    """The guard's side: the programs by name, and the ends of those that ended."""
+
+    def __init__(self) -> None:
+        self.pids: dict[str, int] = {}
+        self.exits: dict[int, int] = {}
+
+    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        if "argv" not in question:
+            self.reap()
+            return {name: self.exits[pid] for name, pid in self.pids.items() if pid in self.exits}
+        append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        try:
+            pid = os.posix_spawn(
+                question["argv"][0],
+                question["argv"],
+                question["environment"],
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, question["output"], append, 0o644),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                ],
+            )
+        except OSError as error:
+            return {"error": str(error)}
+        self.pids[question["name"]] = pid
+        return {"pid": pid}
+
+    def reap(self, *_: object) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                self.exits[pid] = os.waitstatus_to_exitcode(status)
+
+    def end(self) -> None:
+        """SIGTERM to every descendant, then SIGKILL until none is left: a process may fork while we look."""
+        began = time.monotonic()
+        number = signal.SIGTERM
+        told: set[int] = set()
+        while left := descendants(os.getpid()):
+            waited = time.monotonic() - began
+            if waited > LIMIT:
+                return
+            if waited > GRACE and number is signal.SIGTERM:
+                number, told = signal.SIGKILL, set()
+            for pid in left - told:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+            told |= left
+            time.sleep(0.02)
+            self.reap()
+
+
+def descendants(ancestor: int) -> set[int]:
+    """The living processes below ``ancestor``."""
+    parents = dict(_parents())
+    found: set[int] = set()
+    level = {ancestor}
+    while level:
+        level = {pid for pid, parent in parents.items() if parent in level} - found
+        found |= level
+    return found
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            # proc(5): after the command's name in parentheses come the state and the parent
+            state, parent = Path("/proc", name, "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                yield int(name), int(parent)
+
+
+def _questions(parent: int) -> Iterator[dict[str, Any]]:
+    """Lines of JSON from standard input, until it ends or the parent is gone."""
+    waiting = b""
+    while os.getppid() == parent:
+        if not select.select([0], [], [], 1.0)[0]:
+            continue
+        got = os.read(0, 65536)
+        if not got:
+            return
+        *lines, waiting = (waiting + got).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+
+def main(parent: int, folders: Sequence[str]) -> None:
+    """Hold programs until told to stop, then end them and remove ``folders``."""
+    held = _Held()
+
+    def stop(*_: object) -> None:
+        raise SystemExit
+
+    signal.signal(signal.SIGCHLD, held.reap)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        for question in _questions(parent):
+            os.write(1, json.dumps(held.answer(question)).encode() + b"\n")
+    except BrokenPipeError:
+        pass
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        held.end()
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])
