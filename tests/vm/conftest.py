@@ -1,0 +1,167 @@
+"""A virtual machine with a real two-socket Linux kernel: the node of a workshop of 2017, under software emulation.
+
+Two sockets of 12 cores, NUMA distances 10 and 21, CPUs 0-11 and 12-23; two GPU boards of two GPUs each behind a PCIe
+switch, one board on each socket; a network adapter on the second. No root, no KVM; about 5 s to boot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jupyterhub_gpuspawner.launcher import launcher_archive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+HERE = Path(__file__).parent
+SCRIPTS = HERE.parents[1] / "scripts"
+SECONDS = 240
+"""For boot and all jobs; on two idle cores they take a quarter of it at most."""
+PROGRAMS = ("qemu-system-x86_64", "busybox", "cpio", "numactl", "setpriv", "ldd")
+LIBRARY_LEFT_OUT = ("config-*", "test", "idlelib", "lib2to3", "ensurepip", "tkinter", "*-packages", "pydoc_data")
+# Haswell as on the workshop's node, less what emulation lacks.
+CPU = "Haswell-noTSX,-invpcid,-x2apic,-tsc-deadline,-pcid"
+MACHINE = (
+    "-nodefaults -no-user-config -no-reboot -display none "
+    f"-machine q35,hpet=off,smbus=off,sata=off,usb=off,graphics=off -accel tcg,thread=multi -cpu {CPU} "
+    "-smp 24,sockets=2,cores=12,threads=1 -m 768M "
+    "-object memory-backend-ram,id=m0,size=384M -numa node,nodeid=0,cpus=0-11,memdev=m0 "
+    "-object memory-backend-ram,id=m1,size=384M -numa node,nodeid=1,cpus=12-23,memdev=m1 "
+    "-numa dist,src=0,dst=1,val=21 "
+    # Socket 0: GPU0 and GPU1.
+    "-device pxb-pcie,id=s0,bus=pcie.0,bus_nr=16,numa_node=0 -device pcie-root-port,id=r0,bus=s0,chassis=1,slot=1 "
+    "-device x3130-upstream,id=u0,bus=r0 "
+    "-device xio3130-downstream,id=d0,bus=u0,chassis=2 -device pci-testdev,bus=d0 "
+    "-device xio3130-downstream,id=d1,bus=u0,chassis=3 -device pci-testdev,bus=d1 "
+    # Socket 1: GPU2 and GPU3, and the network adapter.
+    "-device pxb-pcie,id=s1,bus=pcie.0,bus_nr=128,numa_node=1 -device pcie-root-port,id=r1,bus=s1,chassis=4,slot=2 "
+    "-device x3130-upstream,id=u1,bus=r1 "
+    "-device xio3130-downstream,id=d2,bus=u1,chassis=5 -device pci-testdev,bus=d2 "
+    "-device xio3130-downstream,id=d3,bus=u1,chassis=6 -device pci-testdev,bus=d3 "
+    "-device pcie-root-port,id=r2,bus=s1,chassis=7,slot=3 -device edu,bus=r2"
+)
+
+
+@pytest.fixture(scope="session")
+def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kernel to boot: the one in ``GPUSPAWNER_VM_KERNEL``, else Debian's, fetched once."""
+    if platform.machine() != "x86_64":
+        pytest.skip(f"the virtual machine is x86_64; this machine is {platform.machine()}")
+    named = os.environ.get("GPUSPAWNER_VM_KERNEL")
+    if named:
+        return Path(named)
+    cache = request.config.cache
+    folder = cache.mkdir("vm-kernel") if cache else tmp_path_factory.mktemp("vm-kernel")
+    try:
+        command = [SCRIPTS / "vm-kernel", folder]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        pytest.skip(f"no kernel for the virtual machine: {error}")
+    if done.returncode != 0:
+        pytest.skip(f"no kernel for the virtual machine: {done.stderr.strip()}")
+    return Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def boot(kernel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[dict[str, Any]]]:
+    """``boot(jobs, files)`` boots the machine, runs the jobs one after the other and returns what the guest said.
+
+    ``files`` are texts by name, for the machine's folder ``/guest``.
+    """
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)} (scripts/apt-vm.txt names the packages)")
+
+    def run(jobs: list[dict[str, Any]], files: dict[str, str]) -> list[dict[str, Any]]:
+        folder = tmp_path_factory.mktemp("vm")
+        root = folder / "root"
+        fill(root)
+        (root / "guest" / "launch.pyz").write_bytes(launcher_archive())
+        for name, text in {"jobs.json": json.dumps(jobs), **files}.items():
+            (root / "guest" / name).write_text(text)
+        image = pack(root, folder / "initramfs.cpio")
+        return power_on(kernel, image, folder)
+
+    return run
+
+
+def power_on(kernel: Path, image: Path, folder: Path) -> list[dict[str, Any]]:
+    """Run the machine until it switches itself off; the objects that it wrote to its second serial line."""
+    console, results = folder / "console", folder / "results"
+    command = [
+        *["qemu-system-x86_64", *MACHINE.split()],
+        *["-serial", f"file:{console}", "-serial", f"file:{results}"],
+        *["-kernel", str(kernel), "-initrd", str(image), "-append", "console=ttyS0 quiet panic=-1"],
+    ]
+    for path in (console, results):
+        path.touch()
+    with (folder / "qemu").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as machine:
+        try:
+            machine.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            machine.kill()
+    said = [json.loads(line) for line in results.read_text().splitlines() if line.endswith("}")]
+    if not said or "end" not in said[-1]:
+        tail = (console.read_text(errors="replace") + (folder / "qemu").read_text())[-3000:]
+        pytest.fail(f"the machine did not come to its end (at most {SECONDS} s); its last words:\n{tail}")
+    return said
+
+
+def fill(root: Path) -> None:
+    """The machine's files: busybox, numactl, the system's Python with its library, and ``guest/``."""
+    for name in ("proc", "sys", "dev", "bin", "usr/bin"):
+        (root / name).mkdir(parents=True)
+    shutil.copytree(HERE / "guest", root / "guest")
+    (root / "guest" / "init").rename(root / "init")
+    add(root, shutil.which("busybox"), "bin/busybox")
+    for name in ("numactl", "setpriv"):
+        add(root, shutil.which(name), f"usr/bin/{name}")
+    python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+    ask = "import json, sys, sysconfig; print(json.dumps([sys.executable, sysconfig.get_path('stdlib')]))"
+    answer = subprocess.run([python, "-I", "-c", ask], capture_output=True, check=True)
+    _, library = json.loads(answer.stdout)
+    add(root, python, "usr/bin/python3")
+    shutil.copytree(library, root / library.lstrip("/"), ignore=shutil.ignore_patterns(*LIBRARY_LEFT_OUT))
+    for path in needed(Path(library).glob("lib-dynload/*.so")):
+        add(root, path)
+
+
+def add(root: Path, source: str | None, target: str = "") -> None:
+    """Copy a file, and the shared libraries that it needs, into the machine."""
+    assert source is not None
+    path = root / (target or source.lstrip("/"))
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, path)
+    if target:
+        for library in needed([Path(source)]):
+            add(root, library)
+
+
+def needed(programs: Iterable[Path]) -> list[str]:
+    """Paths of the shared libraries that the dynamic linker finds for ``programs``."""
+    answer = subprocess.run(["ldd", *map(str, programs)], check=False, capture_output=True, text=True)
+    words = {word for line in answer.stdout.splitlines() for word in line.split() if word.startswith("/")}
+    return sorted(word for word in words if not word.endswith(":"))
+
+
+def pack(root: Path, image: Path) -> Path:
+    """The files as an initramfs: a cpio archive, uncompressed since unpacking would be emulated too."""
+    names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
+    with image.open("wb") as file:
+        subprocess.run(
+            ["cpio", "--quiet", "--create", "--format=newc", "--owner=0:0"],
+            input=names.encode(), stdout=file, cwd=root, check=True,
+        )  # fmt: skip
+    return image

@@ -1,0 +1,124 @@
+"""Runs in the virtual machine as root: stands for slurmd and for the hub, and says what came of each job.
+
+Each job of ``/guest/jobs.json`` gets a cgroup with its cpuset and an environment as slurmstepd makes them; its first
+process is the launcher. One JSON object a line goes to standard output: the node first, then each job, then the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+ENTER = 'echo $$ >"$0/cgroup.procs" && exec /usr/bin/setpriv --reuid=1000 --regid=1000 --clear-groups "$@"'
+AT_ONCE = 2
+"""On two cores more do not end sooner."""
+CGROUPS = Path("/sys/fs/cgroup")
+REPORTS: dict[str, str] = {}
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Takes a report under the token it came with."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        REPORTS[self.headers["Authorization"]] = f"{self.path} {body.decode()}"
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def say(facts: dict[str, Any]) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def node() -> dict[str, Any]:
+    """The machine in the kernel's words."""
+    nodes = Path("/sys/devices/system/node")
+    devices = Path("/sys/bus/pci/devices")
+    return {
+        "kernel": os.uname().release,
+        "cpulist": {path.name: (path / "cpulist").read_text().strip() for path in sorted(nodes.glob("node[0-9]*"))},
+        "distance": {path.name: (path / "distance").read_text().strip() for path in sorted(nodes.glob("node[0-9]*"))},
+        "pci": {
+            path.name: {
+                name: (path / name).read_text().strip()
+                for name in ("vendor", "device", "class", "numa_node", "local_cpulist")
+            }
+            for path in sorted(devices.iterdir())
+        },
+        "numactl": output("numactl", "--hardware"),
+    }
+
+
+def cpuset(number: int, cpus: str, mems: str) -> str:
+    """A job's cgroup, where Slurm puts it, with the cpuset set on the job as slurmstepd does; the task's folder."""
+    job = CGROUPS / f"system.slice/slurmstepd.scope/job_{number}"
+    step = job / "step_batch/user/task_0"
+    step.mkdir(parents=True)
+    folder = CGROUPS
+    for part in step.relative_to(CGROUPS).parts[:-1]:
+        (folder / "cgroup.subtree_control").write_text("+cpuset")
+        folder /= part
+    (job / "cpuset.cpus").write_text(cpus)
+    (job / "cpuset.mems").write_text(mems)
+    return str(step)
+
+
+def run(number: int, job: dict[str, Any], url: str) -> dict[str, Any]:
+    group = cpuset(number, job["cpus"], job["mems"])
+    environ = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/tmp",
+        "SLURM_JOB_ID": str(number),
+        "SLURM_JOB_PARTITION": "gpu",
+        "SLURMD_NODENAME": "k80",
+        "JUPYTERHUB_API_URL": url,
+        "JUPYTERHUB_API_TOKEN": job["name"],
+        "JUPYTERHUB_SERVICE_URL": "http://127.0.0.1:0/user/ada/",
+        **job["environ"],
+    }
+    launcher = ["python3", "/guest/launch.pyz", "--plan", job["plan"], "--", "python3", "/guest/witness.py"]
+    command = ["sh", "-c", ENTER, group, *job["before"], *launcher]
+    done = subprocess.run(command, check=False, env=environ, capture_output=True, text=True, timeout=90)
+    return {
+        "job": job["name"],
+        "report": REPORTS.get(f"token {job['name']}"),
+        "witness": done.stdout,
+        "log": done.stderr,
+        "returncode": done.returncode,
+    }
+
+
+def main() -> None:
+    hub = HTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=hub.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{hub.server_address[1]}/hub/api"
+    say({"node": node()})
+
+    def attempt(number: int, job: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return run(number, job, url)
+        except Exception as error:  # noqa: BLE001 - told to the test
+            return {"job": job["name"], "failed": f"{type(error).__name__}: {error}"}
+
+    jobs = json.loads(Path("/guest/jobs.json").read_text())
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for facts in pool.map(attempt, range(17, 17 + len(jobs)), jobs):
+            say(facts)
+    say({"end": True})
+
+
+if __name__ == "__main__":
+    main()
