@@ -80,6 +80,8 @@ def render_template(
             hint="Put {cmd} on the line where jupyterhub-singleuser is to start.",
         )
     notes: list[str] = []
+    if re.search(rf"\bexec\b.*{re.escape(words)}", text):
+        notes.append("exec before {cmd} leaves the launcher's folder behind on the node: write {cmd} without it.")
     first = next(at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
     head = [mended for line in lines[:first] for mended in _mended(line, tag, notes)]
     at = 1 if head and head[0].startswith("#!") else 0
@@ -98,7 +100,7 @@ def _filled(template: str, variables: Mapping[str, str]) -> str:
         return template.format_map(variables)
     except KeyError as error:
         raise ConfigError(
-            f"there is no value called {error.args[0]!r}.", where=WHERE, hint=f"Names are {names}."
+            f"there is no value called {error.args[0]!r}.", where=WHERE, hint=f"{_BRACES} Names are {names}."
         ) from None
     except TemplateError as error:
         line = getattr(error, "lineno", None)

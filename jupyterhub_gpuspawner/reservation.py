@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from jupyterhub_gpuspawner.schema import WORD, Frozen
 
@@ -25,8 +25,8 @@ class Reservation(Frozen):
 
     @field_validator("pattern", "default")
     @classmethod
-    def _renders(cls, value: str | None) -> str | None:
-        if value:
+    def _renders(cls, value: str | None, field: ValidationInfo) -> str | None:
+        if value or (value is not None and field.field_name == "pattern"):
             _rendered(value, date(2000, 1, 1))
         return value
 

@@ -46,6 +46,7 @@ def test_a_day_that_the_table_leaves_out_has_no_reservation_to_run_in() -> None:
 @pytest.mark.parametrize(
     ("reservation", "says"),
     [
+        ("", "'' gives ''"),
         ("ml hpc", "'ml hpc' gives 'ml hpc'"),
         ("a\n#SBATCH --x", "a reservation is letters, digits"),
         ("ml-%e", "%e in 'ml-%e' is no code for a reservation: codes are %a"),
