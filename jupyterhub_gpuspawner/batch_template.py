@@ -14,6 +14,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.launch_block import call, find_python, srun_cpus, unpack
+from jupyterhub_gpuspawner.placement_rules import BINDING
 from jupyterhub_gpuspawner.setup_lines import in_container, setup_lines
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def render_template(
     first = next(at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
     head = [mended for line in lines[:first] for mended in _mended(line, tag, notes)]
     at = 1 if head and head[0].startswith("#!") else 0
-    head[at:at] = [f"#SBATCH {option}" for option in _added(head, variables, tag, notes)]
+    head[at:at] = [f"#SBATCH {option}" for option in _added(head, variables, plan.policy, tag, notes)]
     setup = setup_lines(environment) if environment is not None else []
     block = [unpack(launcher, plan), srun_cpus(), *setup, find_python(command, now=False)]
     shebang = [] if at else ["#!/bin/bash"]
@@ -157,7 +158,7 @@ def _options(text: str) -> list[str]:
     return found
 
 
-def _added(head: Sequence[str], variables: Mapping[str, str], tag: str, notes: list[str]) -> Iterator[str]:
+def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
     """Options that the template leaves out and a server needs."""
     there = set()
     for line in head:
@@ -173,3 +174,6 @@ def _added(head: Sequence[str], variables: Mapping[str, str], tag: str, notes: l
         if value and not there & set(options):
             notes.append(f"--{name}={value} is added: the profile asks for it, and the template does not.")
             yield f"--{name}={value}"
+    if policy in BINDING and variables.get("gres") and "gres-flags" not in there:
+        notes.append(f"--gres-flags=enforce-binding is added: the policy {policy} asks it of Slurm.")
+        yield "--gres-flags=enforce-binding"

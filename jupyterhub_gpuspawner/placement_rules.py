@@ -6,6 +6,9 @@ from typing import Literal
 
 from jupyterhub_gpuspawner.schema import Frozen
 
+BINDING = ("restricted", "single-numa-node")
+"""Policies that only Slurm can fulfil: inside a job nothing can be swapped."""
+
 
 class PlacementRules(Frozen):
     """Left out: the site's setting."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.batch_template import Rendered, render_template
 from jupyterhub_gpuspawner.launch_block import call, find_python, srun_cpus, unpack
+from jupyterhub_gpuspawner.placement_rules import BINDING
 from jupyterhub_gpuspawner.schema import as_time_text
 from jupyterhub_gpuspawner.setup_lines import in_container, setup_lines
 from jupyterhub_gpuspawner.tag import parse_tag, tag
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.wire import LaunchPlan
 
 __all__ = ["Rendered", "parse_tag", "render", "render_template", "tag"]
-
-BINDING = ("restricted", "single-numa-node")
-"""Policies that only Slurm can fulfil: inside a job nothing can be swapped."""
 
 _SERVE = "trap : TERM INT HUP\nstatus=0\n{} || status=$?"
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/,+=%@()*&|\[\]!~^-]*", re.ASCII)

@@ -126,6 +126,13 @@ def test_what_a_profile_promises_and_the_template_leaves_out_is_added_and_told(t
     assert [line for line in _head(rendered) if line[8:] in added] == [f"#SBATCH {option}" for option in added]
 
 
+def test_a_policy_that_only_slurm_can_keep_is_asked_for_in_a_template_too() -> None:
+    """Where the template does not say it itself."""
+    rendered = _render("#!/bin/bash\n#SBATCH --gres={gres}\n{cmd}", gres="gpu:1", plan=LaunchPlan(policy="restricted"))
+    assert rendered.notes == ("--gres-flags=enforce-binding is added: the policy restricted asks it of Slurm.",)
+    assert "#SBATCH --gres-flags=enforce-binding" in _head(rendered)
+
+
 def test_the_profiles_environment_is_set_up_before_the_templates_commands() -> None:
     """Modules and variables too; a container holds the server."""
     environment = Environment.model_validate({"variables": {"A": "1"}, "container": "/a.sif"})

@@ -11,6 +11,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profile import Allow, Profile, parse_profiles, slug_of
 from jupyterhub_gpuspawner.resources import Resources
+from jupyterhub_gpuspawner.wire import MEMORY_POLICIES, POLICIES
 
 
 def test_a_full_profile_is_read_into_typed_values() -> None:
@@ -192,3 +193,10 @@ def test_a_profile_cannot_be_changed() -> None:
     (profile,) = parse_profiles([_with()])
     with pytest.raises(ValueError, match="frozen"):
         profile.slug = "other"
+
+
+def test_the_words_of_placement_are_those_of_the_launch_plan() -> None:
+    """Every policy that the launcher knows can be written in a profile, and no other."""
+    schema = PlacementRules.model_json_schema()["properties"]
+    words = [tuple(schema[field]["anyOf"][0]["enum"]) for field in ("policy", "memory_policy")]
+    assert words == [POLICIES, MEMORY_POLICIES]
