@@ -31,7 +31,7 @@ def fields(line: str) -> dict[str, str]:
     found: dict[str, str] = {}
     marks = list(_FIELD.finditer(line))
     ends = [mark.start() for mark in marks[1:]] + [len(line)]
-    for mark, end in zip(marks, ends, strict=True):
+    for mark, end in zip(marks, ends, strict=False):  # text without a field has an end and no mark
         found.setdefault(mark[1], line[mark.end() : end].strip())
     return found
 
