@@ -79,6 +79,7 @@ def batch_job(spawner: GPUSlurmSpawner, request: JobRequest, account: Account, *
             plan=launch_plan(spawner, request),
             command=command,
             tag=tag,
+            environment=request.environment,
         )
         return BatchJob(rendered.script, rendered.notes, tag)
     text = script.render(

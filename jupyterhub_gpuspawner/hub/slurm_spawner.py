@@ -53,6 +53,11 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         help="""A template of your own, as batchspawner has it: `req_*` values by name, and `{cmd}`.
         Empty (the default): the script is built from typed values; `gpuspawner show` prints it.""",
     )
+    req_homedir = Unicode(
+        "",
+        config=True,
+        help="Home of the job's user, `{username}` is replaced; empty: as the account database says.",
+    )
     hub_name = Unicode(config=True, help="This hub's name in the tag of its jobs; the same after each restart.")
     job_name = Unicode("jupyterhub", config=True, help="Slurm's job name.")
     log_dir = Unicode(
@@ -83,10 +88,6 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
     @default("hub_name")
     def _hub_name_default(self) -> str:
         return f"{socket.gethostname()}-{self.hub.port}" if self.hub is not None else socket.gethostname()
-
-    @default("req_homedir")
-    def _req_homedir_default(self) -> str:
-        return ""  # asked of the account database at the start, in a thread
 
     @validate("port_range")
     def _valid_port_range(self, proposal: Any) -> str:
