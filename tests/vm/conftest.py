@@ -52,15 +52,38 @@ MACHINE = (
 
 
 @pytest.fixture(scope="session")
-def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A kernel to boot: the one in ``GPUSPAWNER_VM_KERNEL``, else Debian's, fetched once."""
+def boot(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., list[dict[str, Any]]]:
+    """``boot(jobs, files)`` boots the machine, runs the jobs and returns what the guest said.
+
+    ``files`` are texts by name, for the machine's folder ``/guest``.
+    """
     if platform.machine() != "x86_64":
         pytest.skip(f"the virtual machine is x86_64; this machine is {platform.machine()}")
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)} (scripts/apt-vm.txt names the packages)")
+    cache = request.config.cache
+    linux = kernel(cache.mkdir("vm-kernel") if cache else tmp_path_factory.mktemp("vm-kernel"))
+
+    def run(jobs: list[dict[str, Any]], files: dict[str, str]) -> list[dict[str, Any]]:
+        folder = tmp_path_factory.mktemp("vm")
+        root = folder / "root"
+        fill(root)
+        (root / "guest" / "launch.pyz").write_bytes(launcher_archive())
+        for name, text in {"jobs.json": json.dumps(jobs), **files}.items():
+            (root / "guest" / name).write_text(text)
+        return power_on(linux, pack(root, folder / "initramfs.cpio"), folder)
+
+    return run
+
+
+def kernel(folder: Path) -> Path:
+    """A kernel to boot: the one in ``GPUSPAWNER_VM_KERNEL``, else Debian's, fetched once into ``folder``."""
     named = os.environ.get("GPUSPAWNER_VM_KERNEL")
     if named:
         return Path(named)
-    cache = request.config.cache
-    folder = cache.mkdir("vm-kernel") if cache else tmp_path_factory.mktemp("vm-kernel")
     try:
         command = [SCRIPTS / "vm-kernel", folder]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
@@ -71,34 +94,12 @@ def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Path(done.stdout.strip())
 
 
-@pytest.fixture(scope="session")
-def boot(kernel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[dict[str, Any]]]:
-    """``boot(jobs, files)`` boots the machine, runs the jobs one after the other and returns what the guest said.
-
-    ``files`` are texts by name, for the machine's folder ``/guest``.
-    """
-    missing = [name for name in PROGRAMS if shutil.which(name) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)} (scripts/apt-vm.txt names the packages)")
-
-    def run(jobs: list[dict[str, Any]], files: dict[str, str]) -> list[dict[str, Any]]:
-        folder = tmp_path_factory.mktemp("vm")
-        root = folder / "root"
-        fill(root)
-        (root / "guest" / "launch.pyz").write_bytes(launcher_archive())
-        for name, text in {"jobs.json": json.dumps(jobs), **files}.items():
-            (root / "guest" / name).write_text(text)
-        image = pack(root, folder / "initramfs.cpio")
-        return power_on(kernel, image, folder)
-
-    return run
-
-
 def power_on(kernel: Path, image: Path, folder: Path) -> list[dict[str, Any]]:
     """Run the machine until it switches itself off; the objects that it wrote to its second serial line."""
     console, results = folder / "console", folder / "results"
     command = [
-        *["qemu-system-x86_64", *MACHINE.split()],
+        # Should the tests be killed, so is the machine.
+        *["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", *MACHINE.split()],
         *["-serial", f"file:{console}", "-serial", f"file:{results}"],
         *["-kernel", str(kernel), "-initrd", str(image), "-append", "console=ttyS0 quiet panic=-1"],
     ]
