@@ -8,8 +8,9 @@ does not trust it: :func:`parse_report` knows every field, its type and its boun
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any
 
 PLAN_VERSION = 1
 REPORT_VERSION = 1
@@ -27,15 +28,15 @@ MEMORY_POLICIES = ("none", "preferred", "bind")
 class LaunchPlan:
     """What the launcher is to do on the node."""
 
-    gpus: Optional[int] = None
+    gpus: int | None = None
     """GPUs the profile promised; None: whatever was granted."""
-    cpus: Optional[int] = None
+    cpus: int | None = None
     """CPUs the profile promised; None: all granted."""
     policy: str = "best-effort"
     memory_policy: str = "preferred"
-    port_range: Optional[Tuple[int, int]] = None
+    port_range: tuple[int, int] | None = None
     """First and last port to try, both included; None: any free port."""
-    topology_file: Optional[str] = None
+    topology_file: str | None = None
     """A topology file that stands in for discovery; ``{node}`` in it is the node's Slurm name."""
     deadline: float = 3.0
     """Seconds that looking at the hardware may take."""
@@ -55,10 +56,42 @@ def parse_plan(text: str) -> LaunchPlan:
     if not isinstance(document, dict):
         raise ValueError("a launch plan is a JSON object")
     values = {key: value for key, value in document.items() if key in LaunchPlan.__dataclass_fields__}
+    for key, value in values.items():
+        if not _FITS[key](value):
+            raise ValueError(f"{key}: {value!r:.40} is not what a launch plan may say")
     if values.get("port_range") is not None:
         first, last = values["port_range"]
-        values["port_range"] = (int(first), int(last))
+        values["port_range"] = (first, last)
     return LaunchPlan(**values)
+
+
+def _is_count(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 65536)
+
+
+def _is_range(value: object) -> bool:
+    if value is None:
+        return True
+    if not isinstance(value, (list, tuple)) or len(value) != 2 or not all(type(port) is int for port in value):
+        return False
+    return bool(1024 <= value[0] <= value[1] <= 65535)
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 600
+
+
+_FITS: Mapping[str, Callable[[object], bool]] = {
+    "gpus": _is_count,
+    "cpus": _is_count,
+    "policy": POLICIES.__contains__,
+    "memory_policy": MEMORY_POLICIES.__contains__,
+    "port_range": _is_range,
+    "topology_file": lambda value: value is None or isinstance(value, str),
+    "deadline": _is_seconds,
+    "set_threads": lambda value: isinstance(value, bool),
+    "report": lambda value: isinstance(value, bool),
+}
 
 
 @dataclass(frozen=True)
@@ -69,35 +102,36 @@ class PlacedGpu:
     uuid: str = ""
     pci: str = ""
     name: str = ""
-    memory_mib: Optional[int] = None
-    numa_node: Optional[int] = None
-    mig: Optional[str] = None
+    memory_mib: int | None = None
+    numa_node: int | None = None
+    mig: str | None = None
 
 
 @dataclass(frozen=True)
 class PlacementDocument:
     """Where a server runs and what it got: version 1, as pages and REST show it."""
 
-    job_id: Optional[str] = None
+    job_id: str | None = None
     """Slurm's job id; None for a server on the hub's own machine."""
     node: str = ""
-    partition: Optional[str] = None
+    partition: str | None = None
     simulated: bool = False
-    gpus: Tuple[PlacedGpu, ...] = ()
+    gpus: tuple[PlacedGpu, ...] = ()
     cpus: str = ""
     """CPUs the server may use, as a kernel cpulist (``0-3,8``)."""
-    numa_nodes: Tuple[int, ...] = ()
+    numa_nodes: tuple[int, ...] = ()
+    """NUMA nodes of these CPUs by kernel number; those of the GPUs where the CPUs' are not known."""
     memory_policy: str = "none"
     """What the kernel answered when asked: ``default``, ``preferred:0``, ``bind:0-1``, …"""
     policy: str = "best-effort"
-    aligned: Optional[bool] = None
+    aligned: bool | None = None
     """GPUs, CPUs and memory on the same NUMA node(s); None where unknown."""
-    weakest_link: Optional[str] = None
+    weakest_link: str | None = None
     why: str = ""
-    problems: Tuple[str, ...] = ()
-    started_at: Optional[str] = None
+    problems: tuple[str, ...] = ()
+    started_at: str | None = None
     """ISO 8601, UTC."""
-    ends_at: Optional[str] = None
+    ends_at: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The document as pages, REST and the spawner's state carry it."""
@@ -110,7 +144,7 @@ class NodeReport:
 
     port: int
     placement: PlacementDocument = field(default_factory=PlacementDocument)
-    topology: Optional[Mapping[str, Any]] = None
+    topology: Mapping[str, Any] | None = None
     """The node's topology document, for the picture; None where it is not known or too large."""
 
     def dumps(self) -> str:
@@ -125,8 +159,13 @@ class ReportError(ValueError):
     """A report that is refused; the text names the field."""
 
 
+def printable(text: str) -> str:
+    """One line of text, at most :data:`TEXT_LIMIT` characters: what a document may hold."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    return line if len(line) <= TEXT_LIMIT else line[: TEXT_LIMIT - 1] + "…"
 
-def _text(name: str, value: object, *, none: bool = False) -> Optional[str]:
+
+def _text(name: str, value: object, *, none: bool = False) -> str | None:
     if value is None and none:
         return None
     if not isinstance(value, str) or len(value) > TEXT_LIMIT or not all(c.isprintable() for c in value):
@@ -134,7 +173,7 @@ def _text(name: str, value: object, *, none: bool = False) -> Optional[str]:
     return value
 
 
-def _whole(name: str, value: object, low: int, high: int, *, none: bool = False) -> Optional[int]:
+def _whole(name: str, value: object, low: int, high: int, *, none: bool = False) -> int | None:
     if value is None and none:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -142,7 +181,7 @@ def _whole(name: str, value: object, low: int, high: int, *, none: bool = False)
     return value
 
 
-def _bool(name: str, value: object, *, none: bool = False) -> Optional[bool]:
+def _bool(name: str, value: object, *, none: bool = False) -> bool | None:
     if value is None and none:
         return None
     if not isinstance(value, bool):
@@ -193,7 +232,9 @@ def _placement(value: object) -> PlacementDocument:
         raise ReportError("placement.cpus: must be a CPU list such as 0-3,8")
     return PlacementDocument(
         simulated=bool(_bool("placement.simulated", got.get("simulated", False))),
-        gpus=tuple(_gpu(f"placement.gpus[{n}]", g) for n, g in enumerate(_items("placement.gpus", got.get("gpus", [])))),
+        gpus=tuple(
+            _gpu(f"placement.gpus[{n}]", g) for n, g in enumerate(_items("placement.gpus", got.get("gpus", [])))
+        ),
         numa_nodes=tuple(
             _whole(f"placement.numa_nodes[{n}]", v, 0, 4095) or 0
             for n, v in enumerate(_items("placement.numa_nodes", got.get("numa_nodes", [])))
@@ -203,7 +244,7 @@ def _placement(value: object) -> PlacementDocument:
             _text(f"placement.problems[{n}]", v) or ""
             for n, v in enumerate(_items("placement.problems", got.get("problems", [])))
         ),
-        **texts,  # type: ignore[arg-type]
+        **texts,
         **maybe,  # type: ignore[arg-type]
     )
 

@@ -1,7 +1,7 @@
 """CPU affinity and memory policy of this process, set and read back. Both survive ``exec``.
 
-sched_setaffinity(2), set_mempolicy(2), get_mempolicy(2). The C library wraps the last two in libnuma only, so they
-are called by number.
+sched_setaffinity(2), set_mempolicy(2), get_mempolicy(2). The C library has no wrapper for the last two (libnuma has),
+so they are called by number.
 """
 
 from __future__ import annotations
@@ -9,85 +9,76 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from typing import Iterable, List, NamedTuple, Optional, Tuple
+from collections.abc import Iterable
 
 from jupyterhub_gpuspawner.units import format_cpulist
 
-_NUMBERS = {"x86_64": (238, 239), "aarch64": (237, 236), "ppc64le": (261, 260), "ppc64": (261, 260)}
+_NUMBERS = {"x86_64": (238, 239), "aarch64": (237, 236), "ppc64le": (261, 260)}
 """set_mempolicy and get_mempolicy of each machine."""
 _MODES = {"default": 0, "preferred": 1, "bind": 2, "interleave": 3, "local": 4, "preferred-many": 5}
 _MEMS_ALLOWED = 1 << 2
 _BITS = 4096
 """More than any kernel's MAX_NUMNODES; get_mempolicy refuses fewer."""
-_WORDS = _BITS // 64
+_LONG = 8 * ctypes.sizeof(ctypes.c_ulong)
 _FLAGS = 0xE000
 """Mode flags (MPOL_F_STATIC_NODES and the like), which get_mempolicy hands back with the mode."""
 
 
-class CpuBinding(NamedTuple):
-    """The CPUs that this process may use now, by kernel number, as the kernel tells."""
-
-    cpus: Tuple[int, ...]
-    problems: Tuple[str, ...] = ()
-
-
-class MemoryBinding(NamedTuple):
-    """The memory policy of this process now, as the kernel tells."""
-
-    policy: str
-    """``default``, ``preferred:0``, ``preferred-many:0-1``, ``bind:0``; ``none`` where it can't be known."""
-    problems: Tuple[str, ...] = ()
-
-
-def allowed_cpus() -> Tuple[int, ...]:
-    """CPUs that this process may use."""
+def allowed_cpus() -> tuple[int, ...]:
+    """CPUs that this process may use, by kernel number."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
-def bind_cpus(cpus: Iterable[int]) -> CpuBinding:
-    """Stay on ``cpus``, of those that are allowed already; never raises for what the kernel refuses."""
+def bind_cpus(cpus: Iterable[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Stay on ``cpus``, of those that are allowed already.
+
+    Returns the CPUs that the kernel now allows, and what it refused. (Of a set with foreign CPUs in it the kernel
+    silently takes the rest, so the rest is what it is given.)
+    """
     allowed = allowed_cpus()
     wanted = tuple(sorted(set(cpus)))
     possible = tuple(cpu for cpu in wanted if cpu in allowed)
+    if not wanted:
+        return allowed, ()
     if not possible:
-        if not wanted:
-            return CpuBinding(allowed)
-        return CpuBinding(
-            allowed,
-            (f"Not bound: of CPUs {format_cpulist(wanted)} this process may use none, but {format_cpulist(allowed)}.",),
-        )
-    problems: Tuple[str, ...] = ()
+        problem = f"CPUs {format_cpulist(wanted)} are not this process's to use; it stays on {format_cpulist(allowed)}."
+        return allowed, (problem,)
     try:
         os.sched_setaffinity(0, possible)
     except OSError as error:
-        problems = (f"The kernel refused to bind to CPUs {format_cpulist(possible)}: {error.strerror}.",)
-    return CpuBinding(allowed_cpus(), problems)
+        return allowed_cpus(), (f"The kernel refused to bind to CPUs {format_cpulist(possible)}: {error.strerror}.",)
+    return allowed_cpus(), ()
 
 
-def bind_memory(policy: str, nodes: Iterable[int]) -> MemoryBinding:
+def bind_memory(policy: str, nodes: Iterable[int]) -> tuple[str, tuple[str, ...]]:
     """Set the memory policy to ``preferred`` or ``bind`` on ``nodes`` (kernel numbers); ``none`` leaves it as it is.
 
-    Several preferred nodes are ``preferred-many`` (Linux 5.15), and the first of them on an older kernel.
+    Of several preferred nodes the order does not count (``preferred-many``, Linux 5.15); an older kernel takes only the
+    first. Returns the policy as the kernel now tells it (``default``, ``preferred:0``, ``preferred-many:0-1``,
+    ``bind:0``; ``none`` where it does not tell), and what it refused.
     """
-    wanted = tuple(sorted(set(nodes)))
+    wanted = tuple(dict.fromkeys(nodes))
+    problems: tuple[str, ...] = ()
     try:
-        problems = _set(policy, wanted) if policy != "none" and wanted else ()
+        if policy != "none" and wanted:
+            problems = _set(policy, wanted)
     except OSError as error:
         problems = (f"The kernel refused the memory policy {policy}: {_words(error)}.",)
     try:
-        return MemoryBinding(read_memory(), problems)
+        return read_memory(), problems
     except OSError as error:
-        return MemoryBinding("none", (*problems, f"The kernel does not tell its memory policy: {_words(error)}."))
+        return "none", (*problems, f"The kernel does not tell its memory policy: {_words(error)}.")
 
 
-def _set(policy: str, wanted: Tuple[int, ...]) -> Tuple[str, ...]:
+def _set(policy: str, wanted: tuple[int, ...]) -> tuple[str, ...]:
     allowed = _get(_MEMS_ALLOWED)[1]
     nodes = tuple(node for node in wanted if node in allowed)
     if not nodes:
-        return (
-            f"No memory policy: of NUMA nodes {format_cpulist(wanted)} this job may use none, "
-            f"but {format_cpulist(allowed)}.",
+        problem = (
+            f"Memory of NUMA nodes {format_cpulist(wanted)} is not this job's to use, which has "
+            f"{format_cpulist(allowed)}; no policy was set."
         )
+        return (problem,)
     if policy == "bind" or len(nodes) == 1:
         _set_mode(_MODES[policy], nodes)
         return ()
@@ -101,35 +92,31 @@ def _set(policy: str, wanted: Tuple[int, ...]) -> Tuple[str, ...]:
 
 
 def read_memory() -> str:
-    """This process's memory policy in words; raises OSError."""
+    """This process's memory policy as the kernel tells it; raises OSError."""
     mode, nodes = _get(0)
-    names = {number: name for name, number in _MODES.items()}
-    name = names.get(mode & ~_FLAGS, f"mode {mode}")
+    name = next((name for name, number in _MODES.items() if number == mode & ~_FLAGS), f"mode {mode}")
     return f"{name}:{format_cpulist(nodes)}" if nodes else name
 
 
-def _set_mode(mode: int, nodes: Tuple[int, ...]) -> None:
-    mask = (ctypes.c_ulong * _WORDS)()
+def _set_mode(mode: int, nodes: tuple[int, ...]) -> None:
+    mask = (ctypes.c_ulong * (_BITS // _LONG))()
     for node in nodes:
-        mask[node // 64] |= 1 << node % 64
+        mask[node // _LONG] |= 1 << node % _LONG
     _call(0, ctypes.c_long(mode), mask, ctypes.c_ulong(_BITS + 1))
 
 
-def _get(flags: int) -> Tuple[int, Tuple[int, ...]]:
+def _get(flags: int) -> tuple[int, tuple[int, ...]]:
     mode = ctypes.c_int()
-    mask = (ctypes.c_ulong * _WORDS)()
-    address = None if flags & _MEMS_ALLOWED else ctypes.byref(mode)
-    _call(1, address, mask, ctypes.c_ulong(_BITS), None, ctypes.c_ulong(flags))
-    nodes: List[int] = [n for n in range(_BITS) if mask[n // 64] >> n % 64 & 1]
-    return mode.value, tuple(nodes)
+    mask = (ctypes.c_ulong * (_BITS // _LONG))()
+    _call(1, ctypes.byref(mode), mask, ctypes.c_ulong(_BITS), None, ctypes.c_ulong(flags))
+    return mode.value, tuple(n for n in range(_BITS) if mask[n // _LONG] >> n % _LONG & 1)
 
 
-def _call(which: int, *arguments: Optional[object]) -> None:
+def _call(which: int, *arguments: object | None) -> None:
     machine = os.uname().machine
     if machine not in _NUMBERS:
-        raise OSError(errno.ENOSYS, f"its number on {machine} is not known here")
+        raise OSError(errno.ENOSYS, f"no number of the system call is known for {machine}")
     library = ctypes.CDLL(None, use_errno=True)
-    ctypes.set_errno(0)
     if library.syscall(ctypes.c_long(_NUMBERS[machine][which]), *arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -11,7 +11,8 @@ import os
 import select
 import signal
 import time
-from typing import Callable, NamedTuple, NoReturn, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 LIMIT = 4 * 1024 * 1024
 """Bytes that a child may say."""
@@ -20,55 +21,65 @@ _REAP = 0.05
 _PR_SET_PDEATHSIG = 1
 
 
-class Answer(NamedTuple):
-    """What a child said, and whether it came to its end in time."""
+class Child:
+    """A forked child that runs ``work(fd)``; :meth:`answer` is what it wrote to ``fd``.
 
-    output: bytes
-    finished: bool
-
-    @property
-    def lines(self) -> Tuple[bytes, ...]:
-        """The complete lines; a last one without its end is dropped."""
-        return tuple(self.output.split(b"\n")[:-1])
-
-
-def ask(work: Callable[[int], object], seconds: float) -> Answer:
-    """Run ``work(fd)`` in a forked child and read what it writes to ``fd``, for ``seconds`` at most.
-
-    Raises OSError where the system gives no pipe or process. What ``work`` raises ends the child in silence.
+    The deadline counts from here, so the parent may do something else first. Raises OSError where the system gives no
+    pipe or process. What ``work`` raises ends the child in silence.
     """
-    ends_at = time.monotonic() + seconds
-    reading, writing = os.pipe()
-    try:
-        pid = os.fork()
-    except OSError:
-        os.close(reading)
+
+    def __init__(self, work: Callable[[int], object], seconds: float) -> None:
+        self._ends_at = time.monotonic() + seconds
+        self._reading, writing = os.pipe()
+        try:
+            self._pid = os.fork()
+        except OSError:
+            os.close(self._reading)
+            os.close(writing)
+            raise
+        if self._pid == 0:
+            _work(work, writing)
         os.close(writing)
-        raise
-    if pid == 0:
-        _be_child(work, writing)
-    os.close(writing)
-    try:
-        return _read(reading, ends_at)
-    finally:
-        os.close(reading)
-        _end(pid)
+
+    def answer(self) -> tuple[bytes, bool]:
+        """What the child wrote, up to the last end of a line, and whether it came to its end in time; to be asked once.
+
+        After this there is no child, or one that the kernel does not let die.
+        """
+        try:
+            return self._read()
+        finally:
+            os.close(self._reading)
+            _end(self._pid)
+
+    def _read(self) -> tuple[bytes, bool]:
+        poll = select.poll()
+        poll.register(self._reading, select.POLLIN)
+        output = bytearray()
+        finished = False
+        while not finished and len(output) < LIMIT:
+            left = max(0.0, self._ends_at - time.monotonic())
+            if not poll.poll(left * 1000):
+                break
+            chunk = os.read(self._reading, 65536)
+            finished = not chunk
+            output += chunk
+        return bytes(output[: output.rfind(b"\n") + 1]), finished
 
 
-def run(command: Sequence[str], seconds: float) -> Answer:
-    """Run a command without a shell and read its standard output; its standard error is dropped."""
+def run(command: Sequence[str], seconds: float) -> bytes:
+    """Run a command without a shell; its standard output as far as it came, without its standard error."""
 
     def work(writing: int) -> None:
         null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 0)
-        os.dup2(writing, 1)
-        os.dup2(null, 2)
-        os.execvp(command[0], list(command))  # noqa: S606 - no shell is wanted
+        for theirs, ours in ((0, null), (1, writing), (2, null)):
+            os.dup2(ours, theirs)
+        os.execvp(command[0], list(command))
 
-    return ask(work, seconds)
+    return Child(work, seconds).answer()[0]
 
 
-def _be_child(work: Callable[[int], object], writing: int) -> NoReturn:
+def _work(work: Callable[[int], object], writing: int) -> NoReturn:
     try:
         os.setpgid(0, 0)
         _die_with_parent()
@@ -85,21 +96,6 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError, ImportError):
         return
-
-
-def _read(reading: int, ends_at: float) -> Answer:
-    poll = select.poll()
-    poll.register(reading, select.POLLIN)
-    output = bytearray()
-    while len(output) < LIMIT:
-        left = ends_at - time.monotonic()
-        if left <= 0 or not poll.poll(left * 1000):
-            break
-        chunk = os.read(reading, 65536)
-        if not chunk:
-            return Answer(bytes(output), finished=True)
-        output += chunk
-    return Answer(bytes(output), finished=False)
 
 
 def _end(pid: int) -> None:

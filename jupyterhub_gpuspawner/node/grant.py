@@ -6,242 +6,269 @@ Three number spaces meet here (gres.conf(5), sbatch(1), srun(1)):
   ``SLURM_STEP_GPUS``, ``IDX:`` in ``scontrol show job -d``.
 - *The visible name* is an entry of ``CUDA_VISIBLE_DEVICES``: with ``ConstrainDevices=yes`` counted from 0 within the
   job, else Slurm's index; a UUID for MIG devices and with ``Flags=env_uuid``. The i-th name is the i-th Slurm index.
-- *The position* is the place in :attr:`NodeTopology.gpus`. Inside a device cgroup NVML lists the job's GPUs alone.
+- *The position* is the place in :attr:`NodeTopology.gpus`. Inside a device cgroup NVML lists the job's GPUs alone,
+  numbered from 0; without one it lists all of the node's.
 
-The visible names are kept as Slurm wrote them, only fewer and in another order, since programs read them in the form
-that their site has.
+The visible names are kept as Slurm wrote them, only fewer and in another order: a program that reads numbers finds
+numbers, one that reads UUIDs finds UUIDs. MIG devices have no number that CUDA takes, so they are always UUIDs.
 """
 
 from __future__ import annotations
 
-from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from jupyterhub_gpuspawner.topology import NodeTopology
 from jupyterhub_gpuspawner.units import format_cpulist
 
+Numbers = tuple[int, ...]
+Names = tuple[str, ...]
 
-class JobDetail(NamedTuple):
+
+@dataclass(frozen=True)
+class JobDetail:
     """What ``scontrol show job -d`` says of this job on this node; None where it says nothing."""
 
-    gpus: Optional[Tuple[int, ...]] = None
+    gpus: Numbers | None = None
     """Slurm's indices."""
-    cpus: Optional[Tuple[int, ...]] = None
+    cpus: Numbers | None = None
     """Slurm's abstract CPU numbers: package by package, core by core, thread by thread."""
 
 
-AskSlurm = Callable[[], JobDetail]
-"""Costs a question to slurmctld; called only where the environment leaves something open."""
+class Slurm(Protocol):
+    """Questions to slurmctld; each costs it something and is asked only where the environment leaves it open."""
+
+    def job(self) -> JobDetail:
+        """What this job got on this node."""
+
+    def hands_out_gpus(self) -> bool | None:
+        """Whether this node's GPUs are a generic resource at all; None where that can't be known."""
 
 
-class GpuGrant(NamedTuple):
+@dataclass(frozen=True)
+class GpuGrant:
     """The job's GPUs, in Slurm's order.
 
     ``positions`` is None where it is not known which devices of the topology they are; then ``names`` alone holds.
     """
 
-    names: Tuple[str, ...] = ()
+    names: Names = ()
     """Entries for ``CUDA_VISIBLE_DEVICES``."""
-    positions: Optional[Tuple[int, ...]] = ()
-    slurm: Tuple[int, ...] = ()
+    positions: Numbers | None = ()
+    slurm: Numbers = ()
     """Slurm's indices, in the same order; empty where not known."""
-    managed: bool = True
-    """False where no scheduler hands out GPUs: outside a job."""
-    problems: Tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def in_job(environ: Mapping[str, str]) -> bool:
     """True inside a Slurm job."""
-    return bool(environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID"))
+    return bool(environ.get("SLURM_JOB_ID"))
 
 
-def gpus(environ: Mapping[str, str], topology: NodeTopology, ask_slurm: AskSlurm) -> GpuGrant:
-    """The GPUs that are this job's, as positions and names; outside a job, all that the environment leaves visible."""
+def gpus(environ: Mapping[str, str], topology: NodeTopology, slurm: Slurm) -> GpuGrant:
+    """The GPUs that are this job's; outside a job, all that the environment leaves visible."""
     names = _names(environ)
+    granted = _job_gpus(environ, names, topology, slurm) if in_job(environ) else _visible(names, topology)
+    return _reachable(granted, topology)
+
+
+def _job_gpus(environ: Mapping[str, str], names: Names | None, topology: NodeTopology, slurm: Slurm) -> GpuGrant:
+    if names == ():
+        return GpuGrant()
     indices = _indices(environ.get("SLURM_STEP_GPUS")) or _indices(environ.get("SLURM_JOB_GPUS"))
-    if not in_job(environ):
-        return _local(names, topology)
-    count = _count(environ.get("SLURM_GPUS_ON_NODE"))
-    if names and not all(name.isdigit() for name in names):
+    if names and not _are_numbers(names):
         return _by_uuid(names, indices, topology)
-    if indices is None and _open(names, count, topology):
-        indices = ask_slurm().gpus
+    count = len(names or ()) or _count(environ.get("SLURM_GPUS_ON_NODE"))
+    if not indices and count and _is_open(names, count, topology):
+        indices = slurm.job().gpus or ()
     if indices:
         return _by_index(names, indices, topology)
     if names:
-        return _by_name(names, topology)
+        return _by_index(None, tuple(int(name) for name in names), topology)
     if count:
         return _by_count(count, topology)
+    if topology.gpus and slurm.hands_out_gpus() is False:
+        problem = "Slurm does not hand out this node's GPUs: nothing keeps other jobs off them."
+        return replace(_visible(None, topology), problems=(problem,))
     return GpuGrant()
 
 
-def _names(environ: Mapping[str, str]) -> Tuple[str, ...]:
-    """Entries of ``CUDA_VISIBLE_DEVICES``, else of ``GPU_DEVICE_ORDINAL``; none for Slurm's ``NoDevFiles``."""
-    text = environ.get("CUDA_VISIBLE_DEVICES")
-    if text is None:
-        text = environ.get("GPU_DEVICE_ORDINAL", "")
-    names = [name.strip() for name in text.split(",")]
-    return () if text == "NoDevFiles" else tuple(dict.fromkeys(name for name in names if name and name != "-1"))
+def _names(environ: Mapping[str, str]) -> Names | None:
+    """Entries of ``CUDA_VISIBLE_DEVICES``, else of ``GPU_DEVICE_ORDINAL``; None where both are unset.
 
-
-def _indices(text: Optional[str]) -> Optional[Tuple[int, ...]]:
-    words = [word.strip() for word in (text or "").split(",") if word.strip()]
-    return tuple(dict.fromkeys(int(word) for word in words)) if words and all(w.isdigit() for w in words) else None
-
-
-def _count(text: Optional[str]) -> int:
-    return int(text) if text and text.isdigit() else 0
-
-
-def _open(names: Tuple[str, ...], count: int, topology: NodeTopology) -> bool:
-    """True where names or a count alone do not tell which devices are meant.
-
-    NVML shows either the job's GPUs alone (then they are all meant) or every GPU, which happens only without a device
-    cgroup, where names are Slurm's indices. A file always shows every GPU, so a name may be either.
+    CUDA reads up to the first entry that it does not take, such as ``-1`` or Slurm's ``NoDevFiles``.
     """
-    granted = len(names) or count
-    if not granted or granted == len(topology.gpus):
-        return False
-    return not names or topology.source == "file"
+    text = environ.get("CUDA_VISIBLE_DEVICES", environ.get("GPU_DEVICE_ORDINAL"))
+    if text is None:
+        return None
+    names: list[str] = []
+    for name in text.split(","):
+        if name.strip() in ("", "-1", "NoDevFiles", "none", "void"):
+            break
+        names.append(name.strip())
+    return tuple(dict.fromkeys(names))
 
 
-def _local(names: Tuple[str, ...], topology: NodeTopology) -> GpuGrant:
-    if not names:
+def _are_numbers(names: Names) -> bool:
+    return all(name.isascii() and name.isdigit() for name in names)
+
+
+def _indices(text: str | None) -> Numbers:
+    words = tuple(word.strip() for word in (text or "").split(",") if word.strip())
+    return tuple(dict.fromkeys(int(word) for word in words)) if _are_numbers(words) else ()
+
+
+def _count(text: str | None) -> int:
+    return int(text) if text and _are_numbers((text,)) else 0
+
+
+def _is_open(names: Names | None, count: int, topology: NodeTopology) -> bool:
+    """True where names, or a count alone, do not tell which devices are meant.
+
+    NVML shows either the job's GPUs alone (then all of them are meant) or every GPU, which happens only without a
+    device cgroup, where the names are Slurm's indices. A file always shows every GPU, so there a name may be either.
+    """
+    return count != len(topology.gpus) and (not names or topology.source == "file")
+
+
+def _visible(names: Names | None, topology: NodeTopology) -> GpuGrant:
+    if names is None:
         everything = tuple(range(len(topology.gpus)))
-        return GpuGrant(tuple(_own_name(topology, n) for n in everything), everything, managed=False)
-    if all(name.isdigit() for name in names):
-        return _by_name(names, topology)._replace(managed=False)
-    return _by_uuid(names, None, topology)._replace(managed=False)
+        return GpuGrant(tuple(_own_name(topology, n) for n in everything), everything)
+    if _are_numbers(names):
+        return _by_index(None, tuple(int(name) for name in names), topology) if names else GpuGrant()
+    return _by_uuid(names, (), topology)
 
 
-def _by_uuid(names: Tuple[str, ...], indices: Optional[Tuple[int, ...]], topology: NodeTopology) -> GpuGrant:
+def _by_uuid(names: Names, indices: Numbers, topology: NodeTopology) -> GpuGrant:
     """By UUID, of which CUDA takes any unambiguous beginning."""
-    slurm = indices if indices is not None and len(indices) == len(names) else ()
+    slurm = indices if len(indices) == len(names) else ()
     found = []
     for name in names:
         matches = [n for n, gpu in enumerate(topology.gpus) if gpu.uuid and gpu.uuid.startswith(name)]
         if len(matches) != 1:
-            break
+            return GpuGrant(names, None, slurm, (f"No GPU that could be found on this node is {name}.",))
         found.append(matches[0])
-    else:
-        return GpuGrant(names, tuple(found), slurm)
-    if len(names) == len(topology.gpus) and not any(gpu.uuid for gpu in topology.gpus):
-        return GpuGrant(names, tuple(range(len(names))), slurm)
-    return GpuGrant(names, None, slurm, problems=(f"No GPU of this node is known as {name}.",))
+    return GpuGrant(names, tuple(found), slurm)
 
 
-def _by_index(names: Tuple[str, ...], indices: Tuple[int, ...], topology: NodeTopology) -> GpuGrant:
-    """By Slurm's indices; names that go with them are kept, if there are as many."""
+def _by_index(names: Names | None, indices: Numbers, topology: NodeTopology) -> GpuGrant:
+    """By Slurm's indices; the names that go with them are kept, if there are as many."""
     if names and len(names) != len(indices):
         return _narrowed(names, indices, topology)
+    names = names or tuple(str(index) for index in indices)
     positions = _positions(indices, topology)
     if positions is None:
-        return GpuGrant(names or _words(indices), None, indices, problems=(_unknown(indices, topology),))
-    own = tuple(_own_name(topology, position) for position in positions)
-    if any(topology.gpus[position].mig for position in positions):
-        return GpuGrant(own, positions, indices)
-    return GpuGrant(names or own, positions, indices)
+        return GpuGrant(names, None, indices, (_not_found(indices, topology),))
+    named = tuple(
+        _own_name(topology, position) if topology.gpus[position].mig else name
+        for name, position in zip(names, positions)
+    )
+    return GpuGrant(named, positions, indices)
 
 
-def _narrowed(names: Tuple[str, ...], indices: Tuple[int, ...], topology: NodeTopology) -> GpuGrant:
-    """The environment names fewer GPUs (or others) than Slurm granted: what both allow."""
+def _narrowed(names: Names, indices: Numbers, topology: NodeTopology) -> GpuGrant:
+    """The environment names not as many GPUs as Slurm granted: what both allow."""
     numbers = tuple(int(name) for name in names)
     both = tuple(number for number in numbers if number in indices)
-    if both != numbers and max(numbers) < len(indices):
-        both = tuple(indices[number] for number in numbers)
-        return _by_index(names, both, topology)
     problem = (
-        f"CUDA_VISIBLE_DEVICES is {','.join(names)} though Slurm granted GPUs {','.join(_words(indices))}; "
-        f"what both allow is used."
+        f"CUDA_VISIBLE_DEVICES is {','.join(names)} though Slurm granted GPU {format_cpulist(indices)}; "
+        "what both allow is used."
     )
-    granted = _by_index((), both, topology) if both else GpuGrant()
-    return granted._replace(problems=(problem, *granted.problems))
-
-
-def _by_name(names: Tuple[str, ...], topology: NodeTopology) -> GpuGrant:
-    numbers = tuple(int(name) for name in names)
-    positions = _positions(numbers, topology)
-    if positions is None:
-        return GpuGrant(names, None, problems=(_unknown(numbers, topology),))
-    return GpuGrant(names, positions)
+    granted = _by_index(None, both, topology) if both else GpuGrant()
+    return replace(granted, problems=(problem, *granted.problems))
 
 
 def _by_count(count: int, topology: NodeTopology) -> GpuGrant:
-    positions = tuple(range(len(topology.gpus)))
-    if count == len(positions):
-        return GpuGrant(tuple(_own_name(topology, n) for n in positions), positions)
-    return GpuGrant(
-        (), None, problems=(f"Slurm granted {count} GPUs of {len(positions)} but does not say which; none is hidden.",)
-    )
+    everything = _visible(None, topology)
+    if count == len(everything.names):
+        return everything
+    found = len(topology.gpus)
+    problem = f"Slurm granted {count} GPU{'s' if count != 1 else ''} but does not say which; {found} could be found."
+    return GpuGrant((), None, problems=(problem,))
 
 
-def _positions(numbers: Tuple[int, ...], topology: NodeTopology) -> Optional[Tuple[int, ...]]:
-    """Where the GPUs of these indices stand in the topology; None where one of them does not."""
-    if len(numbers) == len(topology.gpus):
-        ranks = sorted(numbers)
-        return tuple(ranks.index(number) for number in numbers)
+def _positions(indices: Numbers, topology: NodeTopology) -> Numbers | None:
+    """Where the GPUs of these indices stand in the topology; None where that cannot be told.
+
+    Either the topology counts as Slurm does, or it shows the job's GPUs alone, in the same order.
+    """
     if any(gpu.mig for gpu in topology.gpus):
         places = {n: n for n in range(len(topology.gpus))}
     else:
         places = {gpu.index: n for n, gpu in enumerate(topology.gpus)}
-    if any(number not in places for number in numbers):
-        return None
-    return tuple(places[number] for number in numbers)
+    if all(index in places for index in indices):
+        return tuple(places[index] for index in indices)
+    if len(indices) == len(topology.gpus):
+        order = sorted(indices)
+        return tuple(order.index(index) for index in indices)
+    return None
 
 
 def _own_name(topology: NodeTopology, position: int) -> str:
-    """The name without Slurm's help: the index for whole GPUs, the UUID for MIG devices."""
+    """The name without Slurm's help: the index of a whole GPU, the UUID of a MIG device."""
     gpu = topology.gpus[position]
     return gpu.uuid if gpu.mig and gpu.uuid else str(gpu.index)
 
 
-def _words(numbers: Tuple[int, ...]) -> Tuple[str, ...]:
-    return tuple(str(number) for number in numbers)
+def _not_found(indices: Numbers, topology: NodeTopology) -> str:
+    found = format_cpulist(gpu.index for gpu in topology.gpus)
+    seen = f"GPU {found} could be found" if found else "no GPU could be found"
+    return f"GPU {format_cpulist(indices)} is this server's, but {seen} on this node."
 
 
-def _unknown(numbers: Tuple[int, ...], topology: NodeTopology) -> str:
-    seen = f"{len(topology.gpus)} GPU{'s' if len(topology.gpus) != 1 else ''}" if topology.gpus else "no GPU"
-    return f"Slurm granted GPU {','.join(_words(numbers))}, but {seen} could be found on this node."
+def _reachable(granted: GpuGrant, topology: NodeTopology) -> GpuGrant:
+    """Without the GPUs that the driver counts but cannot name (lost from the bus), where others are left.
 
-
-class CpuGrant(NamedTuple):
-    """CPUs by kernel number; of a simulated node, its own numbers."""
-
-    cpus: Tuple[int, ...] = ()
-    problems: Tuple[str, ...] = ()
+    CUDA fails as a whole if one of its visible devices fails.
+    """
+    if not granted.positions or "nvml" not in topology.source:
+        return granted
+    lost = {n for n in granted.positions if not topology.gpus[n].uuid and not topology.gpus[n].pci}
+    keep = [i for i, n in enumerate(granted.positions) if n not in lost]
+    if not lost or not keep:
+        return granted
+    left_out = format_cpulist(topology.gpus[n].index for n in lost)
+    return GpuGrant(
+        names=tuple(granted.names[i] for i in keep),
+        positions=tuple(granted.positions[i] for i in keep),
+        slurm=tuple(granted.slurm[i] for i in keep) if granted.slurm else (),
+        problems=(*granted.problems, f"GPU {left_out} is this server's but does not answer; it was left out."),
+    )
 
 
 def cpus(
-    environ: Mapping[str, str], topology: NodeTopology, allowed: Tuple[int, ...], ask_slurm: AskSlurm
-) -> CpuGrant:
-    """The CPUs that are this job's: what the kernel allows, and where that is more than Slurm granted, only those.
+    environ: Mapping[str, str], topology: NodeTopology, allowed: Numbers, slurm: Slurm
+) -> tuple[Numbers, tuple[str, ...]]:
+    """The CPUs that are this job's, by kernel number, and what was amiss.
 
-    ``allowed`` is this process's affinity; on a simulated node it says nothing.
+    What the kernel allows (``allowed``, this process's affinity); where that is more than Slurm granted, only what
+    Slurm granted. On a simulated node ``allowed`` says nothing, and the numbers are the simulated node's.
     """
     count = _count(environ.get("SLURM_CPUS_ON_NODE"))
     field = tuple(sorted(cpu for node in topology.numa_nodes for cpu in node.cpus)) if topology.simulated else allowed
     if not in_job(environ) or not count or len(field) <= count:
-        return CpuGrant(field)
-    abstract = ask_slurm().cpus
+        return field, ()
+    abstract = slurm.job().cpus
     if abstract is None:
-        return CpuGrant(field, (f"Slurm granted {count} CPUs but does not hold the job to them, or say which.",))
+        return field, (f"Slurm granted {count} of {len(field)} CPUs, does not hold the job to them nor say which.",)
     granted = tuple(cpu for cpu in kernel_cpus(abstract, topology) if cpu in field)
     if not granted:
-        return CpuGrant(
-            field, (f"Slurm granted CPUs {format_cpulist(abstract)}, of which this process may use none.",)
-        )
-    return CpuGrant(granted)
+        return field, (f"Slurm granted CPUs {format_cpulist(abstract)}, of which this process may use none.",)
+    return granted, ()
 
 
-def kernel_cpus(abstract: Tuple[int, ...], topology: NodeTopology) -> Tuple[int, ...]:
+def kernel_cpus(abstract: Numbers, topology: NodeTopology) -> Numbers:
     """Kernel numbers of Slurm's abstract CPUs, which count package by package, core by core, thread by thread.
 
-    Where the node's cores and packages are not known, the numbers are taken as they are.
+    Where the node's packages are not known, or do not hold as many CPUs, the numbers are taken as they are.
     """
-    order: List[int] = []
-    cores = {core[0]: core for core in topology.siblings}
+    core_of: dict[int, Numbers] = {core[0]: core for core in topology.siblings}
+    order: list[int] = []
     for package in topology.packages:
-        for cpu in package:
-            order.extend(cores.get(cpu, () if topology.siblings else (cpu,)))
+        for cpu in sorted(package):
+            order.extend(core_of.get(cpu, ()) if topology.siblings else (cpu,))
     if not order or max(abstract, default=0) >= len(order):
-        return abstract
+        return tuple(sorted(abstract))
     return tuple(sorted(order[number] for number in abstract))

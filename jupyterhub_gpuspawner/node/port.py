@@ -6,9 +6,10 @@ makes that rare. Held open it cannot be: the server would not get it either.
 
 from __future__ import annotations
 
+import errno
 import socket
 from os import urandom
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 
 class Url(NamedTuple):
@@ -16,33 +17,62 @@ class Url(NamedTuple):
 
     scheme: str
     host: str
-    port: Optional[int]
+    port: int | None
     path: str
 
-    def __str__(self) -> str:
+    @property
+    def authority(self) -> str:
+        """``host:port``, an IPv6 address in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}{'' if self.port is None else f':{self.port}'}{self.path}"
+        return host if self.port is None else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.path}"
 
 
 def parse_url(text: str) -> Url:
-    """Scheme, host, port and path; raises ValueError. (``urllib.parse`` costs a tenth of the whole launch.)"""
+    """Scheme, host, port and path; raises ValueError."""
     scheme, separator, rest = text.partition("://")
     authority, slash, path = rest.partition("/")
-    host, bracket, tail = authority.rpartition("@")[2].partition("]")
-    if bracket:
-        host, colon, port = host.lstrip("["), tail[:1], tail[1:]
+    place = authority.rpartition("@")[2]
+    if place.startswith("["):
+        host, _, tail = place[1:].partition("]")
+        port = tail[1:]
     else:
-        host, colon, port = authority.rpartition("@")[2].partition(":")
-    if not separator or not scheme or (port and not port.isdigit()):
+        host, _, port = place.partition(":")
+    if not separator or not scheme or (port and not (port.isascii() and port.isdigit())):
         raise ValueError(f"{text!r} is no URL of the form scheme://host:port/path")
     return Url(scheme.lower(), host, int(port) if port else None, slash + path)
 
 
-def pick(host: str, *, port_range: Optional[Tuple[int, int]], wish: int = 0) -> int:
+def door(service_url: str, port_range: tuple[int, int] | None) -> tuple[int, str | None, list[str]]:
+    """A free port on the host of ``JUPYTERHUB_SERVICE_URL``, that URL with the port in it, and what went wrong.
+
+    A port that the hub chose is kept if it is free and in the range. Port 0 where none is to be had at all.
+    """
+    problems: list[str] = []
+    url = Url("http", "", None, "/")
+    try:
+        url = parse_url(service_url) if service_url else url
+    except ValueError as error:
+        problems.append(f"JUPYTERHUB_SERVICE_URL: {error}")
+        service_url = ""
+    for host, ports in ((url.host, port_range), (url.host, None), ("", None)):
+        try:
+            number = pick(host, port_range=ports, wish=url.port or 0)
+        except OSError as error:
+            problems.append(f"No port on {host or 'any address'}: {error.strerror or error}.")
+        else:
+            return number, str(url._replace(port=number)) if service_url else None, problems
+    return 0, None, problems
+
+
+def pick(host: str, *, port_range: tuple[int, int] | None, wish: int = 0) -> int:
     """A port that is free on ``host`` (empty: all addresses) now.
 
-    From ``port_range`` (both ends included), beginning at a random one; without a range ``wish`` if it is free, else
-    any. Raises OSError where the whole range is taken, or ``host`` is no address of this machine.
+    From ``port_range`` (both ends included), beginning at ``wish`` if that is in it, else at a random one; without a
+    range ``wish`` if it is free, else any. Raises OSError where the whole range is taken, or
+    ``host`` is no address of this machine.
     """
     if port_range is None:
         if wish and _free(host, wish):
@@ -50,7 +80,7 @@ def pick(host: str, *, port_range: Optional[Tuple[int, int]], wish: int = 0) -> 
         return _bound(host, 0)
     first, last = port_range
     count = last - first + 1
-    start = int.from_bytes(urandom(4), "big")
+    start = wish - first if first <= wish <= last else int.from_bytes(urandom(4), "big")
     for step in range(count):
         port = first + (start + step) % count
         if _free(host, port):
@@ -64,8 +94,6 @@ def _free(host: str, port: int) -> bool:
     except PermissionError:
         return False
     except OSError as error:
-        import errno
-
         if error.errno == errno.EADDRINUSE:
             return False
         raise

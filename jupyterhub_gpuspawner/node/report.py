@@ -1,166 +1,68 @@
-"""The report's way to the hub: one small HTTP/1.1 request, bounded in time, tried three times.
+"""Port and report: the server's door, and the hub told of it.
 
-Written on a socket, since ``http.client`` brings 40 modules and a third of the whole launch's time to send one
-request and read one status line.
+Both are done in a child process (:mod:`~jupyterhub_gpuspawner.node.child`), since looking up a host name can wait for
+ever; the parent needs no network code.
 """
 
 from __future__ import annotations
 
 import json
-import socket
-import sys
-import time
-from dataclasses import replace
-from typing import Mapping, Optional
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
-from jupyterhub_gpuspawner.node.port import Url, parse_url
-from jupyterhub_gpuspawner.wire import LIST_LIMIT, REPORT_LIMIT, TEXT_LIMIT, NodeReport, PlacementDocument
+from jupyterhub_gpuspawner.node.child import Child
+from jupyterhub_gpuspawner.wire import NodeReport
 
-TIMEOUT = 5.0
-"""Seconds for one try."""
-PAUSES = (0.5, 2.0)
-"""Seconds between the tries; one try more than pauses."""
-_ANSWER_LIMIT = 8192
+DEADLINE = 20.0
+"""Seconds for the port and all tries of the report together."""
 
 
-class Refused(Exception):
-    """The hub answered, and not with 2xx."""
+@dataclass(frozen=True)
+class Announcement:
+    """The port that was picked, what to call the server's URL now, and what went wrong."""
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(f"{status} {message}".strip())
-        self.status = status
-
-
-def deliver(report: NodeReport, environ: Mapping[str, str]) -> Optional[str]:
-    """Tell the hub; returns a sentence where it could not be told.
-
-    A body that the hub finds wrong (400) is sent once more with nothing but the port and the reason, since without
-    the port there is no server. Other 4xx are final. No answer and 5xx are tried again.
-    """
-    body = fit(report).dumps().encode()
-    error: Optional[Exception] = None
-    for pause in (*PAUSES, None):
-        try:
-            post(body, environ)
-        except Refused as refused:
-            error = refused
-            if refused.status == 400 and body != (least := _least(report, str(refused))):
-                body = least
-                continue
-            if refused.status < 500:
-                break
-        except (OSError, ValueError) as failure:
-            error = failure
-        else:
-            return None
-        if pause is not None:
-            time.sleep(pause)
-    return f"The hub could not be told where this server is: {error}"
+    port: int = 0
+    service_url: str | None = None
+    problems: tuple[str, ...] = ()
 
 
-def fit(report: NodeReport) -> NodeReport:
-    """The report within the bounds that the hub will check; the topology goes first."""
-    placement = report.placement
-    placement = replace(
-        placement,
-        why=printable(placement.why),
-        problems=tuple(printable(problem) for problem in placement.problems[:LIST_LIMIT]),
-        gpus=placement.gpus[:LIST_LIMIT],
-        numa_nodes=placement.numa_nodes[:LIST_LIMIT],
-    )
-    fitting = replace(report, placement=placement)
-    if len(fitting.dumps().encode()) > REPORT_LIMIT:
-        return replace(fitting, topology=None)
-    return fitting
+def announce(
+    report: NodeReport, *, port_range: tuple[int, int] | None, environ: Mapping[str, str], deadline: float = DEADLINE
+) -> Announcement:
+    """Pick the server's port, put it into ``report``, deliver that; port 0 where there was none to be had."""
+    output, finished = Child(lambda fd: _tell(fd, report, port_range, environ), deadline).answer()
+    port, service_url, failures = 0, None, []
+    for line in output.splitlines():
+        document = json.loads(line)
+        port = document.get("port", port)
+        service_url = document.get("service_url", service_url)
+        failures += document.get("problems", ())
+    if not finished:
+        failures.append(f"Telling the hub was given up after {deadline:g} s.")
+    return Announcement(port, service_url, tuple(failures))
 
 
-def printable(text: str) -> str:
-    """One line of text, as long as the hub takes it."""
-    line = "".join(c if c.isprintable() else " " for c in text)
-    return line if len(line) <= TEXT_LIMIT else line[: TEXT_LIMIT - 1] + "…"
+def _tell(fd: int, report: NodeReport, port_range: tuple[int, int] | None, environ: Mapping[str, str]) -> None:
+    """The child's part: the port first, so that it holds even if the report takes too long."""
 
+    def say(**document: object) -> None:
+        os.write(fd, json.dumps(document).encode() + b"\n")
 
-def _least(report: NodeReport, reason: str) -> bytes:
-    problem = printable(f"The hub refused the full report: {reason}")
-    return NodeReport(report.port, PlacementDocument(problems=(problem,))).dumps().encode()
-
-
-def post(body: bytes, environ: Mapping[str, str]) -> None:
-    """Send ``body`` with the server's own token; raises Refused, OSError (no connection, time-out) or ValueError."""
-    api = environ.get("JUPYTERHUB_API_URL", "")
-    token = environ.get("JUPYTERHUB_API_TOKEN", "")
-    if not api or not token:
-        raise ValueError("JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set")
-    url = parse_url(api)
-    head = (
-        f"POST {url.path.rstrip('/')}/gpuspawner/report HTTP/1.1\r\n"
-        f"Host: {url.host}{'' if url.port is None else f':{url.port}'}\r\n"
-        f"Authorization: token {token}\r\n"
-        "Content-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n"
-        "User-Agent: jupyterhub-gpuspawner\r\n"
-        "Connection: close\r\n"
-    )
-    if not head.isascii() or any(c < " " for c in head.replace("\r\n", "")):
-        raise ValueError("JUPYTERHUB_API_URL or JUPYTERHUB_API_TOKEN holds a character that HTTP does not allow")
-    ends_at = time.monotonic() + TIMEOUT
-    with _connect(url, environ) as connection:
-        connection.sendall(head.encode() + b"\r\n" + body)
-        answer = _read(connection, ends_at)
-    words = answer.split(b"\r\n", 1)[0].split(None, 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        raise ValueError(f"{url.host} did not answer as an HTTP server")
-    status = int(words[1])
-    if not 200 <= status < 300:
-        raise Refused(status, _message(answer) or words[-1].decode("latin-1"))
-
-
-def _connect(url: Url, environ: Mapping[str, str]) -> socket.socket:
-    if url.scheme not in ("http", "https"):
-        raise ValueError(f"JUPYTERHUB_API_URL begins with {url.scheme}, not http or https")
-    plain = socket.create_connection((url.host, url.port or (443 if url.scheme == "https" else 80)), timeout=TIMEOUT)
-    if url.scheme == "http":
-        return plain
     try:
-        return _secured(plain, url.host, environ)
-    except BaseException:
-        plain.close()
-        raise
+        _announce(say, report, port_range, environ)
+    except Exception as error:  # noqa: BLE001 - told to the parent, which goes on without
+        say(problems=[f"Telling the hub failed: {type(error).__name__}: {error}"])
 
 
-def _secured(plain: socket.socket, host: str, environ: Mapping[str, str]) -> socket.socket:
-    """TLS; with the hub's internal certificates where it gave this server some (``internal_ssl``)."""
-    import ssl
+def _announce(
+    say: Callable[..., None], report: NodeReport, port_range: tuple[int, int] | None, environ: Mapping[str, str]
+) -> None:
+    from jupyterhub_gpuspawner.node import delivery, port
 
-    context = ssl.create_default_context(cafile=environ.get("JUPYTERHUB_SSL_CLIENT_CA") or None)
-    certificate, key = environ.get("JUPYTERHUB_SSL_CERTFILE"), environ.get("JUPYTERHUB_SSL_KEYFILE")
-    if certificate and key:
-        context.load_cert_chain(certificate, key)
-    return context.wrap_socket(plain, server_hostname=host)
-
-
-def _read(connection: socket.socket, ends_at: float) -> bytes:
-    """The answer up to its end, or as much as is needed of it."""
-    answer = b""
-    while len(answer) < _ANSWER_LIMIT:
-        connection.settimeout(max(0.01, ends_at - time.monotonic()))
-        chunk = connection.recv(_ANSWER_LIMIT)
-        answer += chunk
-        if not chunk or answer.startswith(b"HTTP/1.1 204"):
-            break
-    return answer
-
-
-def _message(answer: bytes) -> str:
-    """The ``message`` of JupyterHub's JSON error body; empty where there is none."""
-    try:
-        document = json.loads(answer.partition(b"\r\n\r\n")[2])
-    except ValueError:
-        return ""
-    message = document.get("message") if isinstance(document, dict) else None
-    return printable(message) if isinstance(message, str) else ""
-
-
-def complain(sentence: str) -> None:
-    """One line to the job's log."""
-    print(f"gpuspawner: {sentence}", file=sys.stderr, flush=True)
+    number, service_url, problems = port.door(environ.get("JUPYTERHUB_SERVICE_URL", ""), port_range)
+    say(port=number, service_url=service_url, problems=problems)
+    placement = replace(report.placement, problems=(*report.placement.problems, *problems))
+    failure = delivery.deliver(replace(report, port=number, placement=placement), environ)
+    if failure:
+        say(problems=[failure])

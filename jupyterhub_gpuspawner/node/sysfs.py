@@ -8,7 +8,6 @@ Read from a root folder, so that a recorded tree is as good as a machine. Source
 from __future__ import annotations
 
 import os
-from typing import Dict, List, Optional, Tuple
 
 from jupyterhub_gpuspawner.topology import Gpu, NodeTopology, NumaNode
 from jupyterhub_gpuspawner.units import parse_cpulist
@@ -43,21 +42,21 @@ def _text(*parts: str) -> str:
         return ""
 
 
-def _number(*parts: str) -> Optional[int]:
+def _number(*parts: str) -> int | None:
     try:
         return int(_text(*parts))
     except ValueError:
         return None
 
 
-def _cpus(*parts: str) -> Tuple[int, ...]:
+def _cpus(*parts: str) -> tuple[int, ...]:
     try:
         return parse_cpulist(_text(*parts))
     except ValueError:
         return ()
 
 
-def _names(folder: str, prefix: str) -> List[int]:
+def _names(folder: str, prefix: str) -> list[int]:
     """Numbers of the entries ``prefix<number>`` of a folder, sorted; none where there is no folder."""
     try:
         entries = os.listdir(folder)
@@ -67,7 +66,7 @@ def _names(folder: str, prefix: str) -> List[int]:
     return sorted(int(tail) for tail in tails if tail.isdigit())
 
 
-def _numa_nodes(root: str) -> Tuple[Tuple[NumaNode, ...], Tuple[str, ...]]:
+def _numa_nodes(root: str) -> tuple[tuple[NumaNode, ...], tuple[str, ...]]:
     folder = os.path.join(root, "sys/devices/system/node")
     online = _cpus(root, "sys/devices/system/cpu/online")
     ids = _names(folder, "node")
@@ -90,7 +89,7 @@ def _numa_nodes(root: str) -> Tuple[Tuple[NumaNode, ...], Tuple[str, ...]]:
     return tuple(nodes), ()
 
 
-def _memory_mib(meminfo: str) -> Optional[int]:
+def _memory_mib(meminfo: str) -> int | None:
     for line in meminfo.splitlines():
         words = line.split()
         if "MemTotal:" in words and words[-1] == "kB" and words[-2].isdigit():
@@ -98,12 +97,12 @@ def _memory_mib(meminfo: str) -> Optional[int]:
     return None
 
 
-def _cores(root: str) -> Tuple[Tuple[Tuple[int, ...], ...], Tuple[Tuple[int, ...], ...]]:
+def _cores(root: str) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
     """Groups of CPUs that are one core, and CPUs of each package; empty where one CPU tells nothing."""
     folder = os.path.join(root, "sys/devices/system/cpu")
     online = _cpus(folder, "online") or tuple(_names(folder, "cpu"))
-    cores: Dict[Tuple[int, ...], None] = {}
-    packages: Dict[int, List[int]] = {}
+    cores: dict[tuple[int, ...], None] = {}
+    packages: dict[int, list[int]] = {}
     for cpu in online:
         topology = os.path.join(folder, f"cpu{cpu}", "topology")
         core = _cpus(topology, "thread_siblings_list") or _cpus(topology, "core_cpus_list")
@@ -119,14 +118,14 @@ def _cores(root: str) -> Tuple[Tuple[Tuple[int, ...], ...], Tuple[Tuple[int, ...
     )
 
 
-def _gpus(root: str, nodes: Tuple[NumaNode, ...]) -> Tuple[Gpu, ...]:
+def _gpus(root: str, nodes: tuple[NumaNode, ...]) -> tuple[Gpu, ...]:
     """NVIDIA's display devices in the order of their bus ids, which is NVML's and Slurm's too."""
     folder = os.path.join(root, "sys/bus/pci/devices")
     try:
         devices = sorted(os.listdir(folder))
     except OSError:
         return ()
-    found = []
+    found: list[Gpu] = []
     for device in devices:
         path = os.path.join(folder, device)
         if _text(path, "vendor") != _NVIDIA or _text(path, "class")[:6] not in _DISPLAY_CLASSES:
@@ -148,14 +147,14 @@ def _gpus(root: str, nodes: Tuple[NumaNode, ...]) -> Tuple[Gpu, ...]:
     return tuple(found)
 
 
-def _numa_of(number: Optional[int], nodes: Tuple[NumaNode, ...]) -> Optional[int]:
+def _numa_of(number: int | None, nodes: tuple[NumaNode, ...]) -> int | None:
     """The PCI device's NUMA node; -1 (virtual machines, some firmware) is node 0 on a one-node host, else unknown."""
     if number is not None and number >= 0:
         return number
     return nodes[0].id if len(nodes) == 1 else None
 
 
-def _driver_facts(text: str) -> Dict[str, str]:
+def _driver_facts(text: str) -> dict[str, str]:
     pairs = (line.partition(":") for line in text.splitlines() if ":" in line)
     return {name.strip(): value.strip() for name, _, value in pairs}
 

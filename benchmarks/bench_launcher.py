@@ -1,0 +1,105 @@
+"""From interpreter start to exec with a report delivered: how much longer than bare ``python3 -c pass``?
+
+Run pairs of both, one after the other, so that a busy machine troubles both alike, and print the medians.
+
+    python benchmarks/bench_launcher.py [--runs 30] [--python PATH]... [--check 0.10]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from jupyterhub_gpuspawner.launcher import launcher_archive
+from jupyterhub_gpuspawner.topology import Gpu, NodeTopology, NumaNode, to_document
+from jupyterhub_gpuspawner.wire import LaunchPlan
+
+GPUS, CPUS = 8, 128
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Takes a report and answers at once."""
+
+    def do_POST(self) -> None:
+        """204."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Silent."""
+
+
+def node_file(folder: Path) -> Path:
+    """A topology file of eight GPUs on two sockets."""
+    half = CPUS // 2
+    nodes = tuple(NumaNode(n, tuple(range(n * half, (n + 1) * half)), 262144, (10, 21)) for n in range(2))
+    gpus = tuple(
+        Gpu(n, f"GPU-{n:08x}-0000-0000-0000-000000000000", f"0000:{n:02x}:00.0", "NVIDIA A100-SXM4-80GB", 81920, n // 4)
+        for n in range(GPUS)
+    )
+    links = tuple(tuple("X" if a == b else "NV12" for b in range(GPUS)) for a in range(GPUS))
+    packages = tuple(node.cpus for node in nodes)
+    topology = NodeTopology("n1", gpus, links, nodes, tuple((c,) for c in range(CPUS)), packages, simulated=True)
+    path = folder / "n1.json"
+    path.write_text(json.dumps(to_document(topology)))
+    return path
+
+
+def timed(command: list[str], environ: dict[str, str]) -> float:
+    """Seconds from start to end."""
+    start = time.perf_counter()
+    subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def main() -> int:
+    """Print a table; exit 1 where ``--check`` is exceeded."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--python", action="append")
+    parser.add_argument("--check", type=float)
+    options = parser.parse_args()
+    worst = 0.0
+    with tempfile.TemporaryDirectory() as name, ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        folder = Path(name)
+        archive = folder / "launch.pyz"
+        archive.write_bytes(launcher_archive())
+        print(f"archive: {archive.stat().st_size} bytes; {options.runs} pairs; medians in ms")
+        print(f"{'python':>10} {'node':>14} {'bare':>7} {'launch':>7} {'more':>7}")
+        plans = {
+            "sysfs": LaunchPlan(),
+            "file, 8 GPUs": LaunchPlan(gpus=4, cpus=8, topology_file=str(node_file(folder))),
+        }
+        environ = {
+            "PATH": os.environ["PATH"],
+            "JUPYTERHUB_API_URL": f"http://127.0.0.1:{hub.server_address[1]}/hub/api",
+            "JUPYTERHUB_API_TOKEN": "0",
+            "JUPYTERHUB_SERVICE_URL": "http://127.0.0.1:0/",
+        }
+        for python in options.python or [sys.executable]:
+            for kind, plan in plans.items():
+                command = [python, str(archive), "--plan", plan.dumps(), "--", "/bin/true"]
+                pairs = [(timed([python, "-c", "pass"], environ), timed(command, environ)) for _ in range(options.runs)]
+                bare, launch = (statistics.median(column) for column in zip(*pairs, strict=True))
+                more = statistics.median(b - a for a, b in pairs)
+                worst = max(worst, more)
+                print(
+                    f"{Path(python).name[-10:]:>10} {kind:>14} {bare * 1e3:7.1f} {launch * 1e3:7.1f} {more * 1e3:7.1f}"
+                )
+        hub.shutdown()
+    return 1 if options.check is not None and worst > options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
