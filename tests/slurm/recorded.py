@@ -1,0 +1,49 @@
+"""What real clusters answered: ``tests/data/slurm-outputs/<version>/<area>/<name>.out`` and ``.err``, see INDEX.tsv."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDER = Path(__file__).parents[1] / "data" / "slurm-outputs"
+VERSIONS = ("22.05", "24.11", "26.05")
+MARK = "0123456789abcdef"
+"""The mark in the recorded answers to the hub's own squeue (area ``hub``)."""
+
+
+class Recorded(NamedTuple):
+    """One answer."""
+
+    version: str
+    area: str
+    name: str
+    code: int
+    stdout: str
+    stderr: str
+
+
+def _text(version: str, area: str, name: str, kind: str) -> str:
+    path = FOLDER / version / area / f"{name}.{kind}"
+    return path.read_text(errors="replace") if path.exists() else ""  # an empty answer has no file
+
+
+def _index() -> dict[tuple[str, str, str], int]:
+    with (FOLDER / "INDEX.tsv").open(newline="") as file:
+        return {
+            (row["version"], row["area"], row["name"]): int(row["rc"]) for row in csv.DictReader(file, delimiter="\t")
+        }
+
+
+INDEX = _index()
+
+
+def recorded(version: str, area: str, name: str) -> Recorded:
+    """The answer of that name; KeyError where none was recorded."""
+    code = INDEX[version, area, name]
+    return Recorded(version, area, name, code, _text(version, area, name, "out"), _text(version, area, name, "err"))
+
+
+def all_recorded(area: str, *, version: str = "") -> list[Recorded]:
+    """Every answer of an area."""
+    return [recorded(*key) for key in INDEX if key[1] == area and version in ("", key[0])]
