@@ -187,10 +187,6 @@ class PrivateSlurm:
         place = self.place
         for folder in (place.logs, place.folder / "state", place.folder / "spool", self.folder / "topology"):
             folder.mkdir()
-        # munged's key: whoever reads it can act as anybody
-        key = place.folder / "munge.key"
-        key.touch(mode=0o600, exist_ok=False)
-        key.write_bytes(os.urandom(1024))
         self.conf.write_text(slurm_conf(self.cluster, place))
         (place.folder / "gres.conf").write_text(gres_conf(self.cluster, place))
         (place.folder / "cgroup.conf").write_text(cgroup_conf(_version()))
@@ -203,6 +199,12 @@ class PrivateSlurm:
             for name in sorted({name for group in node.gpus for files in group.devices for name in files}):
                 # Slurm sets CUDA_VISIBLE_DEVICES only for character devices. This one is everywhere, without root.
                 (devices / name).symlink_to(os.devnull)
+        for path in filter(lambda path: not path.is_symlink(), [*place.folder.rglob("*"), *self.folder.rglob("*")]):
+            path.chmod(0o755 if path.is_dir() else 0o644)  # whatever the umask is
+        # Whoever reads munged's key can act as anybody.
+        key = place.folder / "munge.key"
+        key.touch(mode=0o600, exist_ok=False)
+        key.write_bytes(os.urandom(1024))
 
     def _start_daemons(self, deadline: float) -> None:
         place = self.place

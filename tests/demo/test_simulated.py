@@ -1,0 +1,40 @@
+"""The demo's cluster claims what its topology files show."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.demo import slurm_cluster
+from jupyterhub_gpuspawner.demo.simulated import DEMO_CLUSTER, SimulatedNode
+from jupyterhub_gpuspawner.topology import NodeTopology, load
+from jupyterhub_gpuspawner.units import parse_cpulist
+
+
+def topology(node: SimulatedNode) -> NodeTopology:
+    return load(str(slurm_cluster.MACHINES / f"{node.machine}.json"))
+
+
+@pytest.mark.parametrize("node", DEMO_CLUSTER.nodes, ids=lambda node: node.name)
+def test_a_node_is_its_machine(node: SimulatedNode) -> None:
+    """Sockets, cores and memory of a node in Slurm are within those of its topology file."""
+    machine = topology(node)
+    assert len(machine.packages) == node.sockets
+    assert [len(package) for package in machine.packages] == [node.cores_per_socket * node.threads] * node.sockets
+    assert node.memory_mib <= sum(each.memory_mib or 0 for each in machine.numa_nodes)
+
+
+@pytest.mark.parametrize("node", DEMO_CLUSTER.nodes, ids=lambda node: node.name)
+def test_gpus_stand_in_slurms_order(node: SimulatedNode) -> None:
+    """The n-th GPU of gres.conf is the n-th of the topology file: same device, same cores beside it, MIG or not."""
+    described = [
+        (files[0], tuple(parse_cpulist(group.cores)), len(files) > 1) for group in node.gpus for files in group.devices
+    ]
+    found = [(f"nvidia{gpu.minor}", tuple(gpu.cpus), gpu.mig is not None) for gpu in topology(node).gpus]
+    assert described == found
+
+
+def test_every_node_is_in_one_partition() -> None:
+    """No node is forgotten, and exactly one partition is the default."""
+    named = [name for partition in DEMO_CLUSTER.partitions for name in partition.nodes]
+    assert sorted(named) == sorted(node.name for node in DEMO_CLUSTER.nodes)
+    assert [partition.default for partition in DEMO_CLUSTER.partitions].count(True) == 1

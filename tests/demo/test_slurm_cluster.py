@@ -1,0 +1,269 @@
+"""The private Slurm: what jobs on it see, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from jupyterhub_gpuspawner.demo import slurm_cluster as subject
+from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
+from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, SlurmFailed, missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("needs_slurm")]
+
+SMALL = ClusterDescription(
+    nodes=(SimulatedNode("n1", machine="cpu", sockets=1, cores_per_socket=2, memory_mib=2000),),
+    partitions=(SimulatedPartition("batch", ("n1",), default=True),),
+)
+
+
+def wait_until(true: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+class Jobs:
+    """Jobs that write their environment to a file and then wait to be cancelled."""
+
+    def __init__(self, slurm: PrivateSlurm, folder: Path) -> None:
+        self.slurm = slurm
+        self.folder = folder
+
+    def submit(self, *options: str) -> str:
+        script = f"env > {self.folder}/$SLURM_JOB_ID.part; mv {self.folder}/$SLURM_JOB_ID.part {self.folder}/$SLURM_JOB_ID"
+        common = ["--parsable", "--cpus-per-task=2", "--output=/dev/null", f"--chdir={self.folder}"]
+        job = self.slurm.run("sbatch", *common, *options, f"--wrap={script}; sleep 600")
+        wait_until((self.folder / job).exists, f"job {job} has started")
+        return job
+
+    def environment(self, job: str) -> dict[str, str]:
+        lines = (self.folder / job).read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)
+
+    def granted(self, job: str) -> list[str]:
+        """Node and GPUs, as ``scontrol show job -d`` has them."""
+        detail = self.slurm.run("scontrol", "show", "job", "-d", job)
+        return re.findall(r"Nodes=(\S+) .* GRES=(\S*)", detail)
+
+
+@pytest.fixture
+def jobs(slurm_cluster: PrivateSlurm, tmp_path: Path) -> Iterator[Jobs]:
+    """Jobs on the session's cluster, all cancelled in the end."""
+    jobs = Jobs(slurm_cluster, tmp_path)
+    yield jobs
+    ids = [path.name for path in tmp_path.iterdir()]
+    if ids:
+        slurm_cluster.run("scancel", "--full", "--signal=KILL", *ids)
+        wait_until(lambda: not slurm_cluster.run("squeue", "-h", "--jobs", ",".join([*ids, "999999"])), "jobs are gone")
+
+
+def test_the_nodes_are_those_described(slurm_cluster: PrivateSlurm) -> None:
+    """Slurm shows each node with its cores, memory, GPUs with the sockets beside them, and features."""
+    said = slurm_cluster.run("sinfo", "--Node", "--noheader", "--format=%N|%R|%z|%m|%G|%f")
+    assert said.splitlines() == [
+        "c1|batch|2:20:1|190000|(null)|cpu",
+        "c2|batch|2:20:1|190000|(null)|cpu",
+        "d1|gpu|2:20:1|512000|gpu:p100:8(S:0-1)|p100,nvlink",
+        "g1|gpu|2:12:1|64000|gpu:k80:4(S:0-1)|k80",
+        "m1|gpu|2:16:1|512000|gpu:a100:2(S:0),gpu:1g.10gb:4(S:1)|a100,mig",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gres", "indices", "granted"),
+    [
+        ("gpu:k80:2", "0,1", ("g1", "gpu:k80:2(IDX:0-1)")),
+        ("gpu:p100:4", "0,1,2,3", ("d1", "gpu:p100:4(IDX:0-3)")),
+        ("gpu:a100:1", "0", ("m1", "gpu:a100:1(IDX:0)")),
+        ("gpu:1g.10gb:2", "2,3", ("m1", "gpu:1g.10gb:2(IDX:2-3)")),
+    ],
+)
+def test_a_job_sees_its_gpus(jobs: Jobs, gres: str, indices: str, granted: tuple[str, str]) -> None:
+    """A job's environment names the GPUs that Slurm says it granted."""
+    job = jobs.submit("--partition=gpu", f"--gres={gres}")
+    environment = jobs.environment(job)
+    assert {key: environment[key] for key in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURMD_NODENAME")} == {
+        "CUDA_VISIBLE_DEVICES": indices,
+        "SLURM_JOB_GPUS": indices,
+        "SLURMD_NODENAME": granted[0],
+    }
+    assert jobs.granted(job) == [granted]
+
+
+def test_a_job_without_gpus_sees_none(jobs: Jobs) -> None:
+    """Without ``--gres`` there is no variable, and by default a job goes to a node without GPUs."""
+    environment = jobs.environment(jobs.submit())
+    assert environment["SLURM_JOB_PARTITION"] == "batch"
+    assert not {"CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS"} & set(environment)
+
+
+def test_two_jobs_on_one_node_get_different_gpus(jobs: Jobs) -> None:
+    """What one job has, the other does not get."""
+    first, second = (jobs.submit("--partition=gpu", "--gres=gpu:k80:2") for _ in range(2))
+    assert jobs.granted(first) == [("g1", "gpu:k80:2(IDX:0-1)")]
+    assert jobs.granted(second) == [("g1", "gpu:k80:2(IDX:2-3)")]
+
+
+@pytest.mark.users
+def test_a_job_runs_as_the_user_who_submitted_it(
+    slurm_cluster: PrivateSlurm, two_users: tuple[str, str], public_folder: Path
+) -> None:
+    """With root, one Slurm serves several real users."""
+    for name in two_users:
+        subprocess.run(
+            [
+                *("setpriv", f"--reuid={name}", f"--regid={name}", "--init-groups", f"{slurm_cluster.bin_dir}/sbatch"),
+                *("--output=/dev/null", f"--chdir={public_folder}/{name}", "--wrap=id -un > part; mv part who"),
+            ],
+            env={"PATH": "/usr/bin:/bin", **slurm_cluster.environment},
+            check=True,
+            timeout=60,
+            capture_output=True,
+        )
+    answers = [public_folder / name / "who" for name in two_users]
+    wait_until(lambda: all(answer.exists() for answer in answers), "both jobs have run")
+    assert [answer.read_text().strip() for answer in answers] == list(two_users)
+
+
+def test_a_job_outlives_a_restart_of_the_controller(tmp_path: Path, public_folder: Path) -> None:
+    """slurmctld keeps its state: the job runs on under its number, and the ended one is still known."""
+    with PrivateSlurm(SMALL, public_folder / "restart") as slurm:
+        jobs = Jobs(slurm, tmp_path)
+        job = jobs.submit("--mem=100")
+        before = slurm.pids["slurmctld"]
+        slurm.restart_controller()
+        assert slurm.pids["slurmctld"] != before
+        assert slurm.run("squeue", "--noheader", "--format=%i %T") == f"{job} RUNNING"
+
+
+def test_stop_leaves_no_process_and_no_folder_and_a_second_start_works(tmp_path: Path, public_folder: Path) -> None:
+    """Daemons, steps and what a job has detached all end; the folder is gone and can be made anew."""
+    for _ in range(2):
+        with PrivateSlurm(SMALL, public_folder / "again") as slurm:
+            job = slurm.run("sbatch", "--parsable", f"--wrap=setsid sleep 600 & echo $! > {tmp_path}/pid; sleep 600")
+            wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", f"job {job} runs")
+            pids = [*slurm.pids.values(), int((tmp_path / "pid").read_text())]
+            assert all(psutil.pid_exists(pid) for pid in pids)
+        assert [pid for pid in pids if psutil.pid_exists(pid)] == []
+        assert not slurm.folder.exists()
+        (tmp_path / "pid").unlink()
+
+
+OWNER = """
+import json, sys, time
+from pathlib import Path
+from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
+with PrivateSlurm(DEMO_CLUSTER, Path(sys.argv[1])) as slurm:
+    slurm.run("sbatch", "--output=/dev/null", "--chdir=/", "--wrap=sleep 987")
+    states = ""
+    while states != "RUNNING":
+        states = slurm.run("squeue", "-h", "-o", "%T")
+        time.sleep(0.1)
+    print(json.dumps(slurm.pids), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_everything_ends_when_its_owner_dies(number: signal.Signals, public_folder: Path) -> None:
+    """Ctrl-C, SIGTERM, and even SIGKILL of the process that started it: no process and no folder is left."""
+    folder = public_folder / "owned"
+    with subprocess.Popen([sys.executable, "-c", OWNER, folder], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as owner:
+        assert owner.stdout is not None
+        pids = list(json.loads(owner.stdout.readline()).values())
+        guard = psutil.Process(pids[0]).ppid()
+        pids += [guard, *(child.pid for child in psutil.Process(guard).children(recursive=True))]
+        owner.send_signal(number)
+        owner.wait(30)
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "every process has ended")
+    assert not folder.exists()
+
+
+@pytest.mark.users
+def test_it_runs_as_an_ordinary_user(two_users: tuple[str, str], public_folder: Path) -> None:
+    """Without root: the same daemons, the same GPUs in a job's environment."""
+    home = public_folder / two_users[0]
+    script = (
+        "import sys\nfrom pathlib import Path\n"
+        "from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm\n"
+        f"with PrivateSlurm(DEMO_CLUSTER, Path('{home}/slurm')) as slurm:\n"
+        "    slurm.run('sbatch', '--wait', '--partition=gpu', '--gres=gpu:k80:2', '--output=out', '--chdir', sys.argv[1],\n"
+        "        '--wrap=id -un; echo $CUDA_VISIBLE_DEVICES $SLURM_JOB_GPUS')\n"
+    )
+    done = subprocess.run(
+        ["setpriv", f"--reuid={two_users[0]}", f"--regid={two_users[0]}", "--init-groups", sys.executable, "-c", script, home],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(home)},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (home / "out").read_text().split() == [two_users[0], "0,1", "0,1"]
+    assert not (home / "slurm").exists()
+
+
+def test_a_cluster_that_cannot_start_says_why(tmp_path: Path) -> None:
+    """The message names the daemon and has the end of its log; nothing is left."""
+    wrong = ClusterDescription(SMALL.nodes, (SimulatedPartition("batch", ("nobody",), default=True),))
+    with pytest.raises(SlurmFailed, match=r"(?s)slurmctld ended with status 1.*nobody") as error, PrivateSlurm(wrong, tmp_path / "slurm"):
+        pass
+    assert "PartitionName" in str(error.value) or "node" in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    """An existing folder is refused, since the end would remove it."""
+    (tmp_path / "mine").touch()
+    with pytest.raises(SlurmFailed, match="exists already"), PrivateSlurm(SMALL, tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_long_folder_name_is_no_obstacle(public_folder: Path) -> None:
+    """Unix sockets have short names only, so the daemons then live elsewhere; that is removed too."""
+    with PrivateSlurm(SMALL, public_folder / ("long" * 30)) as slurm:
+        assert slurm.run("sinfo", "--noheader", "--format=%N %T") == "n1 idle"
+        assert slurm.topology_pattern.startswith(str(public_folder))
+        elsewhere = slurm.conf.parent
+        assert len(str(elsewhere)) < 40
+    assert not elsewhere.exists()
+    assert not slurm.folder.exists()
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Slurm is not installed, the reason names the commands and the packages."""
+    monkeypatch.setattr(subject, "SEARCH_PATH", "/nonexistent")
+    reason = missing()
+    assert reason is not None
+    assert reason.startswith("sbatch, scancel, scontrol, sinfo, slurmctld, slurmd, squeue, munged not found")
+    assert "slurm-wlm and munge" in reason
+
+
+def test_secrets_are_not_for_others(slurm_cluster: PrivateSlurm) -> None:
+    """Others can read the configuration, which commands need, but not the key."""
+    modes = {name: (slurm_cluster.conf.parent / name).stat().st_mode & 0o777 for name in ("munge.key", "slurm.conf")}
+    assert modes == {"munge.key": 0o600, "slurm.conf": 0o644}
+
+
+def test_each_node_has_its_topology(slurm_cluster: PrivateSlurm) -> None:
+    """The launcher finds a node's topology by the node's name."""
+    for node in DEMO_CLUSTER.nodes:
+        found = json.loads(Path(slurm_cluster.topology_pattern.format(node=node.name)).read_text())
+        assert len(found["gpus"]) == sum(len(group.devices) for group in node.gpus)

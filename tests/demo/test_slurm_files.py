@@ -1,0 +1,65 @@
+"""The configuration files of the private Slurm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.simulated import (
+    ClusterDescription,
+    SimulatedNode,
+    SimulatedPartition,
+    mig_devices,
+    whole_gpus,
+)
+from jupyterhub_gpuspawner.demo.slurm_files import Place, cgroup_conf, gres_conf, slurm_conf
+
+CLUSTER = ClusterDescription(
+    nodes=(
+        SimulatedNode(
+            "m1",
+            machine="a100-mig",
+            sockets=2,
+            cores_per_socket=16,
+            memory_mib=512000,
+            gpus=(whole_gpus("a100", [0], cores="0-15"), mig_devices("1g.10gb", 1, [21, 30])),
+            features=("a100", "mig"),
+        ),
+        SimulatedNode("c1", machine="cpu", sockets=1, cores_per_socket=4, threads=2, memory_mib=8000),
+    ),
+    partitions=(SimulatedPartition("gpu", ("m1",)), SimulatedPartition("batch", ("c1",), default=True)),
+)
+PLACE = Place(Path("/p"), hostname="head", user="root", controller_port=6817, node_ports={"m1": 7001, "c1": 7002})
+
+
+def test_a_line_of_gres_conf_for_each_gpu() -> None:
+    """Whole GPUs name one device file, MIG devices three; cores only where they are told."""
+    assert gres_conf(CLUSTER, PLACE).splitlines() == [
+        "AutoDetect=off",
+        "NodeName=m1 Name=gpu Type=a100 File=/p/dev/m1/nvidia0 Cores=0-15",
+        "NodeName=m1 Name=gpu Type=1g.10gb MultipleFiles=/p/dev/m1/nvidia1,/p/dev/m1/nvidia-cap21,/p/dev/m1/nvidia-cap22",
+        "NodeName=m1 Name=gpu Type=1g.10gb MultipleFiles=/p/dev/m1/nvidia1,/p/dev/m1/nvidia-cap30,/p/dev/m1/nvidia-cap31",
+    ]
+
+
+def test_nodes_and_partitions_stand_in_slurm_conf() -> None:
+    """Each node has its own port on this host and its shape; GPUs are counted by type."""
+    lines = slurm_conf(CLUSTER, PLACE).splitlines()
+    assert [line for line in lines if line.startswith(("NodeName", "PartitionName"))] == [
+        "NodeName=m1 NodeAddr=127.0.0.1 NodeHostname=head Port=7001 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 "
+        "RealMemory=512000 Gres=gpu:a100:1,gpu:1g.10gb:2 Feature=a100,mig State=UNKNOWN",
+        "NodeName=c1 NodeAddr=127.0.0.1 NodeHostname=head Port=7002 Sockets=1 CoresPerSocket=4 ThreadsPerCore=2 "
+        "RealMemory=8000 State=UNKNOWN",
+        "PartitionName=gpu Nodes=m1 Default=NO DefaultTime=01:00:00 MaxTime=1-00:00:00 State=UP",
+        "PartitionName=batch Nodes=c1 Default=YES DefaultTime=01:00:00 MaxTime=1-00:00:00 State=UP",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [((22, 5), ""), ((23, 2), "CgroupPlugin=disabled\n"), ((24, 11), "CgroupPlugin=disabled\n")],
+)
+def test_cgroups_are_off_in_every_version(version: tuple[int, int], text: str) -> None:
+    """The value that turns them off came with Slurm 23.02; before, no file does it."""
+    assert cgroup_conf(version) == text
