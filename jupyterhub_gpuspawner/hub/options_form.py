@@ -10,7 +10,6 @@ from jinja2 import Environment, PackageLoader
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.request import permitted
-from jupyterhub_gpuspawner.units import format_walltime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,5 +75,20 @@ def what_you_get(profile: Profile) -> str:
     if asked.memory:
         parts.append(f"{asked.memory / 1024:g} GiB memory")
     if asked.time:
-        parts.append(asked.time if isinstance(asked.time, str) else f"{format_walltime(asked.time)} hours")
+        parts.append("no time limit" if isinstance(asked.time, str) else duration(asked.time))
     return ", ".join(parts)
+
+
+def duration(seconds: int) -> str:
+    """``1 hour``, ``90 minutes``, ``2 days 12 hours``: the shortest exact words, to the minute."""
+    minutes = max(1, round(seconds / 60))
+    if minutes < 120 and minutes % 60:
+        return _counted(minutes, "minute")
+    days, rest = divmod(minutes, 24 * 60)
+    hours, left = divmod(rest, 60)
+    parts = ((days, "day"), (hours, "hour"), (left, "minute"))
+    return " ".join(_counted(count, unit) for count, unit in parts if count)
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
