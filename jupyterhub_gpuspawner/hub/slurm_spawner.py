@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.slurm.watcher import Watch
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
+JUPYTERHUB_PORT = 8081
+"""Where a hub listens unless told otherwise."""
 _STILL_WAITING = 20.0
 """Seconds after which a start says again that it waits."""
 _PORT_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
@@ -87,7 +89,8 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
 
     @default("hub_name")
     def _hub_name_default(self) -> str:
-        return f"{socket.gethostname()}-{self.hub.port}" if self.hub is not None else socket.gethostname()
+        port = self.hub.port if self.hub is not None else JUPYTERHUB_PORT
+        return socket.gethostname() if port == JUPYTERHUB_PORT else f"{socket.gethostname()}-{port}"
 
     @validate("port_range")
     def _valid_port_range(self, proposal: Any) -> str:
