@@ -125,10 +125,9 @@ def _rank_from(topology: NodeTopology, core: _Core, full: Optional[NumaNode]) ->
 def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int]) -> Tuple[int, ...]:
     """NUMA nodes for the memory policy: those of the CPUs, most CPUs first, then those of the GPUs; none where unknown.
 
-    Never a node that is a GPU's own memory. For a node without memory the nearest one that has some stands in.
+    Never a node without CPUs, which may be a GPU's own memory. For a node without memory the nearest with some stands in.
     """
-    own = {gpu.gpu_numa_id for gpu in topology.gpus}
-    usable = [node for node in topology.numa_nodes if node.cpus and node.memory_mib != 0 and node.id not in own]
+    usable = [node for node in topology.numa_nodes if node.cpus and node.memory_mib != 0]
     bound = frozenset(cpus)
     shares = sorted([(-len(bound.intersection(node.cpus)), node.id) for node in topology.numa_nodes])
     wanted = [node for share, node in shares if share]

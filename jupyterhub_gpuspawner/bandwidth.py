@@ -3,8 +3,8 @@
 All figures are GB/s one way. They rank links against each other; they are no promise of what a program measures.
 
 * NVLink, per link: 20 (NVLink 1), 25 (2, 3 and 4), 50 (5): NVIDIA's nominal rates of the P100, V100, A100, H100 and
-  B200 (their data sheets sum all links, both ways: 160, 300, 600, 900 and 1,800 GB/s). NCCL's ``src/graph/topo.h`` counts 18, 20,
-  20, 20.6 and 40.1 as effective, which orders machines in the same way.
+  B200 (their data sheets sum all links, both ways: 160, 300, 600, 900 and 1,800 GB/s). NCCL's ``src/graph/topo.h``
+  counts 18, 20, 20, 20.6 and 40.1 as effective, which orders machines in the same way.
 * PCIe 3.0 x16: about 12 between two GPUs behind one switch (NCCL's ``PCI_BW``), then less for each thing passed:
   switches (PXB), the host bridge (PHB), bridges of one NUMA node (NODE), the link between sockets (SYS: QPI counts 6
   and UPI 10 in NCCL, so 7 stands for both). PCIe 4.0 doubles what is PCIe, the sockets' link grows less; for 5.0 all

@@ -17,6 +17,9 @@ from jupyterhub_gpuspawner.affinity import aligned, choose_cpus, home, memory_no
 from jupyterhub_gpuspawner.bandwidth import gbps
 from jupyterhub_gpuspawner.topology import NodeTopology
 
+LIMIT = 2_000_000
+"""Steps of the search at most: 20 GPUs without any symmetry need half of it, 16 a thirtieth. Only dozens of MIG devices
+need more, and those have no links to each other: then the nearest to the CPUs are taken."""
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 
 __all__ = ["POLICIES", "Choice", "aligned", "choose", "choose_cpus", "memory_nodes"]
@@ -24,7 +27,7 @@ __all__ = ["POLICIES", "Choice", "aligned", "choose", "choose_cpus", "memory_nod
 
 @dataclass(frozen=True)
 class Choice:
-    """The GPUs of one server, in the order of ``CUDA_VISIBLE_DEVICES``: neighbours in the best ring stand side by side."""
+    """The GPUs of one server, in the order of ``CUDA_VISIBLE_DEVICES``: neighbours in the best ring are side by side."""
 
     gpus: Tuple[int, ...] = ()
     weakest_link: Optional[str] = None
@@ -68,11 +71,12 @@ def choose(
     field = _Field(topology, sorted(free), bound)
     if policy == "none":
         gpus = free[:count]
+        order = field.ring(sum([1 << field.positions.index(gpu) for gpu in gpus]))
     else:
-        gpus = field.best(min(count, len(free)), nodes_first=policy != "best-effort")
-    choice = field.measured(topology, gpus)
-    choice = replace(choice, aligned=aligned(topology, gpus, bound))
-    return replace(choice, why=_why(topology, choice, granted=len(free), count=count, cpus=bound, policy=policy))
+        order = gpus = field.best(min(count, len(free)), nodes_first=policy != "best-effort")
+    choice = replace(field.measured(topology, gpus, order), aligned=aligned(topology, gpus, bound))
+    nearest = len(set(field.far)) > 1
+    return replace(choice, why=_why(topology, choice, granted=len(free), count=count, nearest=nearest, policy=policy))
 
 
 class _Field:
@@ -100,30 +104,39 @@ class _Field:
         self.far = ways(topology, positions, cpus)
         homes: Dict[object, int] = {}
         self.home = [homes.setdefault(home(topology, position), 1 << len(homes)) for position in positions]
-        self.pairs = sorted([(self.weight[i][j], 1 << i | 1 << j) for i in range(size) for j in range(i)], reverse=True)
 
     def best(self, count: int, nodes_first: bool) -> List[int]:
         """The best ``count`` as positions, in ring order."""
-        choices = ring.sets(self.weight, count, self._kinds())
+        kinds = self._kinds()
+        if count < len(self.positions) and ring.cost(count, kinds) > LIMIT:
+            order = sorted(range(len(self.positions)), key=lambda i: (self.far[i], i))
+            return self.ring(sum([1 << i for i in order[:count]]))
+        choices = [(0, (1 << count) - 1)] if count == len(self.positions) else ring.sets(self.weight, count, kinds)
         if nodes_first:
             near = max(self._host(mask, nodes_first=True) for _, mask in choices)
             choices = [choice for choice in choices if self._host(choice[1], nodes_first=True) == near]
+        if len(choices) == 1:
+            return self.ring(choices[0][1])
         if count == 1:
-            mask = max([mask for _, mask in choices], key=self._tie)
-        else:
-            mask = ring.best_set(self.weight, choices, self._tie)
-        first = min(ring.members(mask), key=lambda i: (self.far[i], i))
-        return [self.positions[i] for i in ring.best_ring(self.weight, mask, first)]
+            return self.ring(max([mask for _, mask in choices], key=self._tie))
+        return self.ring(ring.best_set(self.weight, choices, self._tie))
 
-    def measured(self, topology: NodeTopology, gpus: Sequence[int]) -> Choice:
-        """The links and nodes of ``gpus``."""
+    def ring(self, mask: int) -> List[int]:
+        """The best ring through ``mask`` as positions: the nearest to the CPUs in front, then the nearer way round."""
+        first = min(ring.members(mask), key=lambda i: (self.far[i], i))
+        one = ring.best_ring(self.weight, mask, first)
+        other = [first, *one[:0:-1]]
+        way = min(one, other, key=lambda order: ([self.far[i] for i in order], order))
+        return [self.positions[i] for i in way]
+
+    def measured(self, topology: NodeTopology, gpus: Sequence[int], order: Sequence[int]) -> Choice:
+        """The links and nodes of ``gpus``, whose best ring is ``order``."""
         nodes = {topology.gpus[gpu].numa_node for gpu in gpus}
         choice = Choice(tuple(gpus), numa_nodes=tuple(sorted([node for node in nodes if node is not None])))
         if len(gpus) < 2:
             return choice
-        inside = [self.positions.index(gpu) for gpu in gpus]
-        best = ring.best_ring(self.weight, sum([1 << i for i in inside]), inside[0])
-        slow, i, j = min([(self.weight[i][j], i, j) for i, j in zip(best, best[1:] + best[:1])])
+        inside = [self.positions.index(gpu) for gpu in order]
+        slow, i, j = min([(self.weight[i][j], i, j) for i, j in zip(inside, inside[1:] + inside[:1])])
         link = topology.link(self.positions[i], self.positions[j])
         known = link != "?"
         words = {topology.link(a, b) for a in gpus for b in gpus}
@@ -166,49 +179,43 @@ class _Field:
         return (nodes, way) if nodes_first else (way, nodes)
 
     def _tie(self, mask: int) -> Tuple[int, ...]:
-        """Greater is better among sets with equal links: the host, what is left, the lowest positions."""
-        rest = [i for i in range(len(self.positions)) if not mask >> i & 1]
-        bridged = sum([self.nvlink[i][j] for i in rest for j in rest])
-        pair = next((weight for weight, both in self.pairs if not both & mask), 0)
-        left = sum([self.weight[i][j] for i in rest for j in rest])
-        return (*self._host(mask), bridged, pair, left, *[-i for i in ring.members(mask)])
+        """Greater is better among sets with equal links: the host, what is left, the lowest positions.
+
+        What is left is the bandwidth between the GPUs not taken: by NVLink first, so that one GPU never breaks a
+        bridged pair while another would do.
+        """
+        inside = list(ring.members(mask))
+        bridged = left = 0
+        for i in inside:
+            nvlink, weight = self.nvlink[i], self.weight[i]
+            bridged += sum([nvlink[j] for j in inside]) - 2 * sum(nvlink)
+            left += sum([weight[j] for j in inside]) - 2 * sum(weight)
+        return (*self._host(mask), bridged, left, *[-i for i in inside])
 
 
 def _lower(one: Optional[int], two: Optional[int]) -> Optional[int]:
     return one if two is None else two if one is None else min(one, two)
 
 
-def _why(
-    topology: NodeTopology, choice: Choice, *, granted: int, count: int, cpus: FrozenSet[int], policy: str
-) -> str:  # fmt: skip
+def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, nearest: bool, policy: str) -> str:
     """The choice in one sentence."""
-    gpus = choice.gpus
-    names = [
-        str(topology.gpus[gpu].index) + (f" ({gpu_mig})" if (gpu_mig := topology.gpus[gpu].mig) else "") for gpu in gpus
-    ]
-    named = f"GPU {names[0]}" if len(names) == 1 else f"GPUs {', '.join(names[:-1])} and {names[-1]}"
+    gpus = [topology.gpus[gpu] for gpu in choice.gpus]
+    names = [f"{gpu.index} ({gpu.mig})" if gpu.mig else str(gpu.index) for gpu in gpus]
+    said = f"GPU {names[0]}" if len(names) == 1 else f"GPUs {', '.join(names[:-1])} and {names[-1]}"
     if granted < count:
-        said = f"{named}: all that were granted of {count} asked for"
+        said += f": all that were granted of {count} asked for"
     elif len(gpus) == granted:
-        said = f"{named}, as granted"
+        said += ", as granted"
     elif policy == "none":
-        said = f"{named}, the first of {granted} granted"
-    elif len(gpus) == 1:
-        said = (
-            f"{named} of {granted} granted is the nearest to the CPUs"
-            if cpus
-            else f"{named} of {granted} granted leaves the best links to others"
-        )
+        said += f", the first of {granted} granted"
+    elif len(gpus) > 1:
+        said += f": the best {len(gpus)} of {granted} granted"
+    elif nearest:
+        said += f": none of {granted} granted is nearer to the CPUs"
     else:
-        said = f"{named} are the best {len(gpus)} of {granted} granted"
+        said += f": of {granted} granted it leaves the best links to others"
     if choice.weakest_link:
         said += f"; the slowest link of their ring is {choice.weakest_link} (about {choice.ring_gbps:g} GB/s)"
     elif len(gpus) > 1:
         said += "; the links between them are not known"
-    if choice.aligned is not None:
-        nodes = choice.numa_nodes
-        where = f"NUMA node{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}" if nodes else "one NUMA node"
-        said += (
-            f"; CPUs and GPUs share {where}" if choice.aligned else "; some CPUs and GPUs are on different NUMA nodes"
-        )
     return said + "."

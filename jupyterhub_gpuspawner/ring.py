@@ -1,4 +1,4 @@
-"""The best k of n by their links: exact search over sets as bit masks. Pure, stdlib only: it travels to the compute node.
+"""The best k of n by their links: exact search over sets as bit masks. Pure, stdlib only: it travels to the node.
 
 Collectives run in a ring, so a set of GPUs is as fast as the slowest link of its best ring (the Hamiltonian cycle
 whose weakest edge is strongest; of two, the pair itself). Weights are whole numbers, so sums and ties are exact.
@@ -7,8 +7,8 @@ Where many sets are equal because GPUs are (an NVSwitch, a PCIe switch), only on
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import itemgetter
+from bisect import bisect_left
+from operator import add
 from typing import Callable, Dict, Iterator, List, Sequence, Set, Tuple
 
 Matrix = Sequence[Sequence[int]]
@@ -26,40 +26,25 @@ def members(mask: int) -> Iterator[int]:
 
 def neighbours(weight: Matrix, level: int) -> List[int]:
     """For each position the mask of those it has a link of at least ``level`` to."""
-    return [
-        sum([1 << b for b, each in enumerate(row) if each >= level and a != b]) for a, row in enumerate(weight)
-    ]  # fmt: skip
+    return [sum([1 << b for b, each in enumerate(row) if each >= level and a != b]) for a, row in enumerate(weight)]
 
 
 def has_ring(mask: int, near: Sequence[int]) -> bool:
-    """Whether a ring goes through all of ``mask`` by the links ``near``; a pair needs its one link, one alone nothing."""
-    size = bin(mask).count("1")
+    """Whether a ring goes through all of ``mask`` by the links ``near``; a pair needs its one link, one alone none."""
+    inside = list(members(mask))
+    size = len(inside)
     if size < 3:
-        return size < 2 or bool(near[mask.bit_length() - 1] & mask)
-    degrees = [bin(near[a] & mask).count("1") for a in members(mask)]
-    if min(degrees) < 2:
-        return False
-    if 2 * min(degrees) >= size:  # Dirac's theorem
+        return size < 2 or bool(near[inside[0]] & mask)
+    fewest = min([bin(near[a] & mask).count("1") for a in inside])
+    if 2 * fewest >= size:  # Dirac's theorem
         return True
-    if any(not _connected(mask ^ (1 << a), near) for a in members(mask)):
+    if fewest < 2 or any(_reach(mask ^ 1 << a, near) != mask ^ 1 << a for a in inside):
         return False
-    start = mask & -mask
-    dead: Set[Tuple[int, int]] = set()
-
-    def walk(end: int, left: int) -> bool:
-        if not left:
-            return bool(near[end] & start)
-        if (end, left) in dead:
-            return False
-        if any(walk(step, left ^ (1 << step)) for step in members(near[end] & left)):
-            return True
-        dead.add((end, left))
-        return False
-
-    return walk(start.bit_length() - 1, mask ^ start)
+    return bool(_walk(inside[0], mask, [list(members(each & mask)) for each in near]))
 
 
-def _connected(mask: int, near: Sequence[int]) -> bool:
+def _reach(mask: int, near: Sequence[int]) -> int:
+    """Those of ``mask`` that are joined to its first."""
     seen, fresh = 0, mask & -mask
     while fresh:
         seen |= fresh
@@ -67,7 +52,29 @@ def _connected(mask: int, near: Sequence[int]) -> bool:
         for a in members(fresh):
             reach |= near[a]
         fresh = reach & mask & ~seen
-    return seen == mask
+    return seen
+
+
+def _walk(first: int, mask: int, steps: Sequence[Sequence[int]]) -> List[int]:
+    """The first ring through ``mask`` that ``steps`` leads to, each tried in turn; empty where there is none."""
+    dead: Set[Tuple[int, int]] = set()
+    ring = [first]
+
+    def walk(end: int, left: int) -> bool:
+        if not left:
+            return first in steps[end]
+        if (end, left) in dead:
+            return False
+        for step in steps[end]:
+            if left >> step & 1:
+                ring.append(step)
+                if walk(step, left ^ 1 << step):
+                    return True
+                ring.pop()
+        dead.add((end, left))
+        return False
+
+    return ring if walk(first, mask ^ 1 << first) else []
 
 
 def slowest(weight: Matrix, mask: int) -> int:
@@ -79,100 +86,136 @@ def slowest(weight: Matrix, mask: int) -> int:
     return 0
 
 
+def cost(size: int, kinds: Sequence[Sequence[int]]) -> int:
+    """How many steps :func:`sets` takes: the sets of up to ``size`` in one half times those in the other."""
+    product = 1
+    for half in (kinds[: len(kinds) // 2], kinds[len(kinds) // 2 :]):
+        ways = [1] + [0] * size
+        for kind in half:
+            ways = [sum(ways[max(0, n - len(kind)) : n + 1]) for n in range(size + 1)]
+        product *= sum(ways)
+    return product
+
+
 def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> List[Tuple[int, int]]:
     """``(sum of links, mask)`` of every set of ``size``, one for each way to take members from ``kinds``.
 
-    Members of one kind must be alike in their links to all others; the first of them are taken.
+    Members of one kind must be alike in their links to all others; the first of them are taken. Each half of the kinds
+    is enumerated by itself, and the sums between the halves are added row by row.
     """
-    found: List[Tuple[int, int, int]] = [(0, 0, 0)]
-    after = sum(len(kind) for kind in kinds)
+    half = len(kinds) // 2
+    left, right = _half(weight, kinds[:half], size), _half(weight, kinds[half:], size)
+    ranked = sorted(right, key=lambda each: bin(each[1]).count("1"))
+    counts = [bin(mask).count("1") for _, mask, _ in ranked]
+    totals, masks = [total for total, _, _ in ranked], [mask for _, mask, _ in ranked]
+    across = {0: [0] * len(ranked)}
+    for member in [each for kind in kinds[:half] for each in kind]:
+        to = {0: 0}
+        for _, mask, last in right[1:]:
+            to[mask] = to[mask ^ 1 << last] + weight[member][last]
+        across[-1 - member] = [to[mask] for mask in masks]
+    found: List[Tuple[int, int]] = []
+    for total, mask, last in left:
+        if mask:
+            across[mask] = list(map(add, across[mask ^ 1 << last], across[-1 - last]))
+        count = bin(mask).count("1")
+        some = slice(bisect_left(counts, size - count), bisect_left(counts, size - count + 1))
+        sums = map(add, totals[some], across[mask][some])
+        found += [(total + each, mask | other) for each, other in zip(sums, masks[some])]
+    return found
+
+
+def _half(weight: Matrix, kinds: Sequence[Sequence[int]], most: int) -> List[Tuple[int, int, int]]:
+    """Sets of up to ``most`` as (sum of links, mask, member added last), each after the one it grew from."""
+    found = [(0, 0, 0)]
     for kind in kinds:
-        after -= len(kind)
         grown = []
-        for total, mask, count in found:
-            if count + after + len(kind) < size:
-                continue
-            if count + after >= size:
-                grown.append((total, mask, count))
-            for each in kind[: size - count]:
-                row = weight[each]
-                for a in members(mask):
-                    total += row[a]
-                mask |= 1 << each
-                count += 1
-                if count + after >= size:
-                    grown.append((total, mask, count))
+        for each in found:
+            grown.append(each)
+            total, mask, _ = each
+            for member in kind[: most - bin(mask).count("1")]:
+                total += sum([weight[member][a] for a in members(mask)])
+                mask |= 1 << member
+                grown.append((total, mask, member))
         found = grown
-    return [(total, mask) for total, mask, _ in found]
+    return found
 
 
 def best_set(weight: Matrix, choices: Sequence[Tuple[int, int]], tie: Callable[[int], Tuple[int, ...]]) -> int:
-    """Of ``choices`` (sum, mask) of two or more the one with the best ring, then greatest sum, then greatest ``tie``."""
+    """Of ``choices`` (sum, mask) the one with the best ring, then the greatest sum, then the greatest ``tie``.
+
+    All are of one size, two or more.
+    """
+    size, everything = bin(choices[0][1]).count("1"), (1 << len(weight)) - 1
     for level in sorted({each for row in weight for each in row}, reverse=True):
         near = neighbours(weight, level)
-        fit = sorted([choice for choice in choices if _may_ring(choice[1], near)], reverse=True)
-        for _, equal in groupby(fit, key=itemgetter(0)):
-            masks = [mask for _, mask in equal]
-            for mask in sorted(masks, key=tie, reverse=True) if len(masks) > 1 else masks:
+        regions = [each for each in _regions(everything, near) if _may_hold(each, size, near)]
+        left = list(choices) if everything in regions else []
+        for outside in [everything ^ region for region in regions if region != everything]:
+            left += [choice for choice in choices if not choice[1] & outside]
+        while left:
+            top = max(left)[0]
+            equal = [mask for total, mask in left if total == top]
+            if len(equal) > 1:
+                equal.sort(key=tie, reverse=True)
+            for mask in equal:
                 if has_ring(mask, near):
                     return mask
+            left = [choice for choice in left if choice[0] < top]
     raise ValueError("no set of two or more")
 
 
-def _may_ring(mask: int, near: Sequence[int]) -> bool:
-    """Whether each member has links enough: one in a pair, else two."""
-    rest = mask & (mask - 1)
-    pair = not rest & (rest - 1)
+def _regions(mask: int, near: Sequence[int]) -> List[int]:
+    """``mask`` in parts that no single member holds together: a ring lies in one of them."""
+    whole = _reach(mask, near)
+    if whole != mask:
+        return _regions(whole, near) + _regions(mask ^ whole, near)
     for a in members(mask):
-        linked = near[a] & mask
-        if not linked or not (pair or linked & (linked - 1)):
-            return False
-    return True
+        rest = mask ^ 1 << a
+        if rest:
+            part = _reach(rest, near)
+            if part != rest:
+                return _regions(part | 1 << a, near) + _regions(rest ^ part | 1 << a, near)
+    return [mask]
+
+
+def _may_hold(region: int, size: int, near: Sequence[int]) -> bool:
+    """Whether a ring of ``size`` may be in the region: it is large enough, and no odd ring is in two colours."""
+    if bin(region).count("1") < size:
+        return False
+    if size % 2 == 0:
+        return True
+    colours, fresh, turn = [0, 0], region & -region, 0
+    while fresh:
+        colours[turn] |= fresh
+        reach = 0
+        for a in members(fresh):
+            reach |= near[a]
+        turn ^= 1
+        fresh = reach & region & ~colours[turn]
+    return bool(colours[0] & colours[1])
 
 
 def best_ring(weight: Matrix, mask: int, first: int) -> List[int]:
-    """The members of ``mask`` in the order of their best ring, ``first`` in front: best slowest link, then greatest sum.
+    """The members of ``mask`` in the order of their best ring, ``first`` in front: slowest link, then greatest sum.
 
     The sum is the greatest for certain up to :data:`EXACT` members or where it meets its bound (every usual
-    machine); beyond that it is a good one. Equal rings: the lowest members come early.
+    machine); beyond that it is a good one.
     """
     inside = sorted(members(mask))
     if len(inside) < 3:
         return [first] + [a for a in inside if a != first]
     level = slowest(weight, mask)
     near = [each & mask for each in neighbours(weight, level)]
-    ring = _greedy(weight, mask, near, first)
+    steps = [sorted(members(each), key=lambda b, row=row: (-row[b], b)) for row, each in zip(weight, near)]  # type: ignore[misc]
+    ring = _walk(first, mask, steps)
     if _length(weight, ring) < _bound(weight, inside, level):
         ring = _longest(weight, inside, near, first) if len(inside) <= EXACT else _improved(weight, ring, level)
-    return min(ring, [first] + ring[:0:-1])
+    return ring
 
 
 def _length(weight: Matrix, ring: Sequence[int]) -> int:
     return sum([weight[ring[n - 1]][ring[n]] for n in range(len(ring))])
-
-
-def _greedy(weight: Matrix, mask: int, near: Sequence[int], first: int) -> List[int]:
-    """A ring by always going on over the best link, going back where that leads nowhere."""
-    steps = {a: sorted(members(near[a]), key=lambda b, a=a: (-weight[a][b], b)) for a in members(mask)}  # type: ignore[misc]
-    dead: Set[Tuple[int, int]] = set()
-    ring = [first]
-
-    def walk(end: int, left: int) -> bool:
-        if not left:
-            return bool(near[end] >> first & 1)
-        if (end, left) in dead:
-            return False
-        for step in steps[end]:
-            if left >> step & 1:
-                ring.append(step)
-                if walk(step, left ^ (1 << step)):
-                    return True
-                ring.pop()
-        dead.add((end, left))
-        return False
-
-    walk(first, mask ^ (1 << first))
-    return ring
 
 
 def _bound(weight: Matrix, inside: Sequence[int], level: int) -> int:
@@ -184,14 +227,7 @@ def _bound(weight: Matrix, inside: Sequence[int], level: int) -> int:
         near = neighbours(weight, rank)
         parts, left = 0, mask
         while left:
-            fresh = seen = left & -left
-            while fresh:
-                reach = 0
-                for a in members(fresh):
-                    reach |= near[a]
-                fresh = reach & left & ~seen
-                seen |= fresh
-            left &= ~seen
+            left &= ~_reach(left, near)
             parts += 1
         ends = sum([min(2, bin(near[a] & mask).count("1")) for a in inside]) // 2
         total += (rank - below) * min(ends, len(inside) - parts if parts > 1 else len(inside))

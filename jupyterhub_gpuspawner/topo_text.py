@@ -91,7 +91,9 @@ def _header(lines: Sequence[str]) -> Tuple[_Header, int]:
     """The first header with a row of one of its devices below it, and the number of the line after it."""
     for number, line in enumerate(lines):
         header = _devices(line)
-        if header and any(each.split()[:1] == [header.devices[0]] and not _devices(each) for each in lines[number + 1 :]):
+        if header and any(
+            each.split()[:1] == [header.devices[0]] and not _devices(each) for each in lines[number + 1 :]
+        ):
             twice = [name for name in header.devices if header.devices.count(name) > 1]
             if twice:
                 raise TopoTextError(f"The header names {twice[0]} twice.")
@@ -155,7 +157,9 @@ class _Table:
             self.problems.append(f"{name}: its own column says {row.links[at]}, not X; the row is not used.")
             row.links = []
         elif len(row.links) != size:
-            self.problems.append(f"{name}: the row has {len(row.links)} links where the header names {size} device{'s' * (size > 1)}.")
+            self.problems.append(
+                f"{name}: the row has {len(row.links)} links where the header names {size} device{'s' * (size > 1)}."
+            )
             row.links = row.links[:size]
         return used
 
@@ -244,7 +248,8 @@ class _Table:
         if words == {"SYS", "SOC"}:
             return "SYS"
         if len(words) > 1:
-            self.problems.append(f"{min(one, two)} and {max(one, two)}: one row says {min(words)}, the other {max(words)}.")
+            first, second = sorted((one, two))
+            self.problems.append(f"{first} and {second}: one row says {min(words)}, the other {max(words)}.")
         return words.pop() if len(words) == 1 else "?"
 
     def _word(self, row: str, column: str) -> str:
@@ -254,12 +259,12 @@ class _Table:
 
 
 def _by_tabs(tail: Sequence[str], columns: Sequence[str]) -> Optional[Dict[str, str]]:
-    """Values of a row that kept its tabs: ``cpu TAB numa TAB TAB gpunuma``, where ``N/A`` of NUMA has one more in front."""
+    """Values of a row that kept its tabs: ``cpu TAB numa TAB TAB gpunuma``; ``N/A`` for numa has one more in front."""
     words = [word for word in tail[1:] if word]
     if len(words) > max(0, len(columns) - 1):
         return None
     found = dict(zip(columns, tail[:1]))
-    if _GPU_NUMA in columns and words and (len(tail) == len(columns) or tail.index(words[-1], 1) >= 0):
+    if _GPU_NUMA in columns and words:
         last = max(n for n, word in enumerate(tail) if word)
         if last > 2 or len(tail) == len(columns):
             found[_GPU_NUMA] = words.pop()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+import random
+from functools import lru_cache
 from pathlib import Path
-from typing import Iterator
+from typing import Any
 
 import pytest
 
 from jupyterhub_gpuspawner.bandwidth import gbps
 from jupyterhub_gpuspawner.placement import Choice, choose
+from jupyterhub_gpuspawner.topo_text import TopoTextError, parse
 from jupyterhub_gpuspawner.topology import Gpu, NodeTopology, NumaNode, load
 
 MACHINES = Path(__file__).parent.parent / "jupyterhub_gpuspawner" / "demo" / "machines"
+TEXTS = Path(__file__).parent / "data" / "topo-m"
 
 
 def node(links: str, nodes: str, *, nvlink: int | None = None, pcie: int = 3) -> NodeTopology:
@@ -21,10 +24,14 @@ def node(links: str, nodes: str, *, nvlink: int | None = None, pcie: int = 3) ->
     homes = [int(each) for each in nodes.split()]
     ids = sorted(set(homes))
     return NodeTopology(
-        gpus=tuple(Gpu(i, numa_node=home, nvlink_generation=nvlink, pcie_generation=pcie) for i, home in enumerate(homes)),
+        gpus=tuple(
+            Gpu(i, numa_node=home, nvlink_generation=nvlink, pcie_generation=pcie) for i, home in enumerate(homes)
+        ),
         links=tuple(tuple(row.split()) for row in links.strip().splitlines()),
         numa_nodes=tuple(
-            NumaNode(each, tuple(range(10 * n, 10 * n + 10)), 1000, tuple(10 if m == n else 21 for m in range(len(ids))))
+            NumaNode(
+                each, tuple(range(10 * n, 10 * n + 10)), 1000, tuple(10 if m == n else 21 for m in range(len(ids)))
+            )
             for n, each in enumerate(ids)
         ),
     )
@@ -122,3 +129,235 @@ def test_known_best_set(
 def test_one_gpu(machine: str, free: str, cpus: range, gpu: int) -> None:
     """One GPU is the nearest to the CPUs; among those one without a partner, so that no fast pair is broken."""
     assert choose(NAMED[machine], granted=[int(each) for each in free], count=1, cpus=cpus).gpus == (gpu,)
+
+
+@pytest.mark.parametrize(
+    ("policy", "granted", "gpus"),
+    [
+        ("none", (5, 2, 7), (5, 2)),
+        ("best-effort", (0, 1, 2, 4), (0, 2)),
+        ("best-effort", (0, 4, 1), (0, 1)),
+        ("restricted", (1, 4, 6, 0), (0, 1)),
+        ("single-numa-node", (3, 5, 6, 7), (6, 7)),
+        ("single-numa-node", (3, 5), (3, 5)),
+    ],
+)
+def test_policy(policy: str, granted: tuple[int, ...], gpus: tuple[int, ...]) -> None:
+    """``none`` keeps Slurm's order; the strict policies look at nodes first, and take what there is all the same."""
+    assert choose(NAMED["a100-bridges"], granted=granted, count=2, policy=policy).gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("policy", "gpus"), [("best-effort", (0, 1)), ("restricted", (1, 2)), ("single-numa-node", (1, 2))]
+)
+def test_strict_policy_gives_up_a_bridge(policy: str, gpus: tuple[int, ...]) -> None:
+    """A bridge between two nodes is the best pair, but not for who asked for one node."""
+    machine = bridged("01", "NV12", "0 1 1", near="NODE", across="SYS")
+    assert choose(machine, granted=range(3), count=2, policy=policy).gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("machine", "arguments", "choice"),
+    [
+        ("k80-2socket", {"granted": (2, 3), "count": 2, "cpus": range(12, 16)},
+         Choice((2, 3), "PIX", 12.0, 12.0, (1,), True,
+                "GPUs 2 and 3, as granted; the slowest link of their ring is PIX (about 12 GB/s).")),
+        ("k80-2socket", {"granted": (1, 3), "count": 2, "cpus": range(12, 16)},
+         Choice((3, 1), "SYS", 7.0, 7.0, (0, 1), False,
+                "GPUs 3 and 1, as granted; the slowest link of their ring is SYS (about 7 GB/s).")),
+        ("k80-2socket", {"granted": (0, 1, 2), "count": 1, "cpus": range(12, 16)},
+         Choice((2,), numa_nodes=(1,), aligned=True, why="GPU 2: none of 3 granted is nearer to the CPUs.")),
+        ("k80-2socket", {"granted": (0, 1, 2), "count": 1},
+         Choice((2,), numa_nodes=(1,), why="GPU 2: of 3 granted it leaves the best links to others.")),
+        ("k80-2socket", {"granted": (0,), "count": 2},
+         Choice((0,), numa_nodes=(0,), why="GPU 0: all that were granted of 2 asked for.")),
+        ("k80-2socket", {"granted": (0, 1, 2, 3), "count": 3, "policy": "none"},
+         Choice((0, 1, 2), "SYS", 7.0, 8.67, (0, 1), None,
+                "GPUs 0, 1 and 2, the first of 4 granted; the slowest link of their ring is SYS (about 7 GB/s).")),
+        ("a100-mig", {"granted": (0, 3, 4, 5), "count": 2, "cpus": range(16, 20)},
+         Choice((3, 4), "PHB", 20.0, 20.0, (1,), True,
+                "GPUs 2 (1g.10gb) and 2 (1g.10gb): the best 2 of 4 granted; "
+                "the slowest link of their ring is PHB (about 20 GB/s).")),
+        ("dgx1", {"granted": (3, 3, 3), "count": 1}, Choice((3,), numa_nodes=(0,), why="GPU 3, as granted.")),
+        ("dgx1", {"granted": (), "count": 1}, Choice(why="No GPU was granted.")),
+        ("dgx1", {"granted": (1, 2), "count": 0}, Choice(why="No GPU was asked for.")),
+    ],
+)  # fmt: skip
+def test_whole_choice(machine: str, arguments: dict[str, Any], choice: Choice) -> None:
+    """A choice with its figures and its sentence, also where less was granted than asked for."""
+    assert choose(NAMED[machine], **arguments) == choice
+
+
+def test_unknown_links_give_no_figures() -> None:
+    """Where nothing is known of the links, none is named, and no bandwidth claimed."""
+    choice = choose(NodeTopology(gpus=(Gpu(0), Gpu(1), Gpu(2))), granted=range(3), count=2)
+    assert choice == Choice((0, 1), why="GPUs 0 and 1: the best 2 of 3 granted; the links between them are not known.")
+
+
+def test_dozens_of_mig_devices_are_placed_by_the_cpus() -> None:
+    """56 MIG devices have more sets than can be looked at; the nearest to the CPUs are taken, at once."""
+    size = 56
+    links = [
+        tuple(
+            "X" if a == b else "PHB" if a // 7 == b // 7 else "NODE" if a // 28 == b // 28 else "SYS"
+            for b in range(size)
+        )
+        for a in range(size)
+    ]
+    machine = NodeTopology(
+        gpus=tuple(Gpu(n // 7, mig="1g.10gb", numa_node=n // 28) for n in range(size)),
+        links=tuple(links),
+        numa_nodes=(NumaNode(0, (0, 1), 1, (10, 21)), NumaNode(1, (2, 3), 1, (21, 10))),
+    )
+    assert choose(machine, granted=range(size), count=24, cpus=(2,)).gpus == tuple(range(28, 52))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"granted": (0,), "count": 1, "policy": "strict"}, "policy: 'strict' is not one of none, best-effort, "),
+        ({"granted": (0,), "count": -1}, "count: -1 is negative"),
+        ({"granted": (0, 9), "count": 1}, "granted: no GPU at position 9; the node has 8"),
+    ],
+)
+def test_faults_of_the_caller(arguments: dict[str, Any], message: str) -> None:
+    """What can't be meant is refused by name."""
+    with pytest.raises(ValueError, match=message):
+        choose(NAMED["dgx1"], **arguments)
+
+
+class Exhaustive:
+    """The objective by its definition: every set, every order, nothing shared with the code under test but bandwidths."""
+
+    def __init__(self, machine: NodeTopology, cpus: tuple[int, ...]) -> None:
+        self.machine, self.cpus = machine, cpus
+        self.rate = lru_cache(None)(self._rate)
+        self.links = lru_cache(None)(self._links)
+
+    def _rate(self, a: int, b: int) -> float:
+        one, two = self.machine.gpus[a], self.machine.gpus[b]
+        return gbps(
+            self.machine.link(a, b),
+            nvlink_generation=min(filter(None, (one.nvlink_generation, two.nvlink_generation)), default=None),
+            pcie_generation=min(filter(None, (one.pcie_generation, two.pcie_generation)), default=None),
+        )
+
+    def _links(self, chosen: tuple[int, ...]) -> tuple[float, float, float]:
+        """Slowest link of the best ring, greatest sum of links of such a ring, sum of all pairs."""
+        first, *others = chosen
+        if not others:
+            return (0, 0, 0)
+        rings = []
+        for order in itertools.permutations(others):
+            if len(others) > 1 and order[0] > order[-1]:
+                continue  # the same ring the other way round
+            steps = list(zip((first, *order), (*order, first)))
+            rates = [self.rate(*step) for step in (steps if len(others) > 1 else steps[:1])]
+            rings.append((min(rates), round(sum(rates), 6)))
+        return (*max(rings), round(sum(self.rate(a, b) for a, b in itertools.combinations(chosen, 2)), 6))
+
+    def way(self, gpu: int) -> int:
+        """Sum of NUMA distances from the CPUs."""
+        device = self.machine.gpus[gpu]
+        ids = [each.id for each in self.machine.numa_nodes]
+        if device.numa_node not in ids:
+            return sum(10 if cpu in device.cpus else 20 for cpu in self.cpus)
+        at = ids.index(device.numa_node)
+        return sum(each.distances[at] for cpu in self.cpus for each in self.machine.numa_nodes if cpu in each.cpus)
+
+    def rank(self, chosen: tuple[int, ...], free: tuple[int, ...], nodes_first: bool) -> tuple[object, ...]:
+        """Greater is better."""
+        rest = [gpu for gpu in free if gpu not in chosen]
+        pairs = list(itertools.combinations(rest, 2))
+        ring, _, total = self.links(chosen)
+        homes = {(device.numa_node, () if device.numa_node is not None else device.cpus or device.numa_affinity)
+                 for device in (self.machine.gpus[gpu] for gpu in chosen)}  # fmt: skip
+        way = -sum(self.way(gpu) for gpu in chosen)
+        left = (
+            round(sum(self.rate(*pair) for pair in pairs if self.machine.link(*pair).startswith("NV")), 6),
+            round(sum(self.rate(*pair) for pair in pairs), 6),
+            [-gpu for gpu in chosen],
+        )
+        return (-len(homes), way, ring, total, *left) if nodes_first else (ring, total, way, -len(homes), *left)
+
+    def best(self, free: tuple[int, ...], count: int, nodes_first: bool = False) -> tuple[int, ...]:
+        """The best set."""
+        sets = itertools.combinations(free, count)
+        return max(sets, key=lambda chosen: self.rank(chosen, free, nodes_first))
+
+    def agrees(self, choice: Choice, free: tuple[int, ...], count: int, nodes_first: bool = False) -> bool:
+        """Whether a choice is the best set in a best order, the GPU nearest to the CPUs in front."""
+        best = self.best(free, count, nodes_first)
+        ring, total, _ = self.links(best)
+        order = choice.gpus
+        rates = [self.rate(*step) for step in zip(order, (*order[1:], order[0]))] if count > 2 else [ring] * (count - 1)
+        front = min(best, key=lambda gpu: (self.way(gpu), gpu))
+        return (tuple(sorted(order)), order[0], min(rates, default=0), round(sum(rates), 6)) == (
+            best,
+            front,
+            ring,
+            total,
+        )
+
+
+def corpus() -> dict[str, NodeTopology]:
+    """Every recorded machine with up to 8 GPUs, one of each kind; and the named ones."""
+    machines: dict[object, tuple[str, NodeTopology]] = {}
+    for path in sorted(TEXTS.glob("*.txt")):
+        try:
+            machine = parse(path.read_text("utf-8"))
+        except TopoTextError:
+            continue
+        if 1 < len(machine.gpus) <= 8:
+            kind = (machine.links, tuple((gpu.numa_node, gpu.cpus) for gpu in machine.gpus))
+            machines.setdefault(kind, (path.stem, machine))
+    return {**dict(machines.values()), **NAMED}
+
+
+CORPUS = corpus()
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_choice_equals_exhaustive_search(name: str) -> None:
+    """For every set of free GPUs and every count the choice is the best there is, in the best order."""
+    machine = CORPUS[name]
+    size = len(machine.gpus)
+    for cpus in {(), machine.gpus[size // 2].cpus[:3] or tuple(range(10, 13))}:
+        exhaustive = Exhaustive(machine, cpus)
+        for length in range(1, size + 1):
+            for free in itertools.combinations(range(size), length):
+                for count in range(1, length + 1):
+                    choice = choose(machine, granted=free, count=count, cpus=cpus)
+                    assert exhaustive.agrees(choice, free, count), (free, count, cpus, choice)
+
+
+WORDS = ("NV1", "NV2", "NV4", "PIX", "PXB", "PHB", "NODE", "SYS", "?")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_choice_on_machines_nobody_built(seed: int) -> None:
+    """On machines of random links, nodes and generations the choice is exact too, under each policy (fixed seeds)."""
+    draw = random.Random(seed)
+    size = draw.randint(2, 7)
+    words = draw.sample(WORDS, draw.randint(2, 4))
+    links = [["X"] * size for _ in range(size)]
+    for a, b in itertools.combinations(range(size), 2):
+        links[a][b] = links[b][a] = draw.choice(words)
+    machine = NodeTopology(
+        gpus=tuple(
+            Gpu(n, numa_node=draw.choice((0, 2, 4, None)), cpus=draw.choice(((0, 1), (2, 3), ())), nvlink_generation=draw.choice((1, 3, None)),
+                pcie_generation=draw.choice((3, 4, None)))
+            for n in range(size)
+        ),
+        links=tuple(map(tuple, links)),
+        numa_nodes=seed % 3 and (NumaNode(0, (0, 1), 1, (10, 12, 32)), NumaNode(2, (2, 3), 1, (12, 10, 32)),
+                                 NumaNode(4, (4, 5), 1, (32, 32, 10))) or (),
+    )  # fmt: skip
+    cpus = tuple(draw.sample(range(6), draw.randint(0, 4)))
+    exhaustive = Exhaustive(machine, cpus)
+    for length in range(1, size + 1):
+        for free in itertools.combinations(range(size), length):
+            for count in range(1, length + 1):
+                for policy in ("best-effort", "restricted", "single-numa-node"):
+                    choice = choose(machine, granted=free, count=count, cpus=cpus, policy=policy)
+                    assert exhaustive.agrees(choice, free, count, policy != "best-effort"), (free, count, choice)

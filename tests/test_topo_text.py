@@ -80,7 +80,8 @@ def test_peer_table_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["", "Wed Jun 14 10:02:33 2017\n", "GPU 0: Tesla K80 (UUID: GPU-1)\n", "\tGPU0\tGPU1\tCPU Affinity\n", "X\n"]
+    "words",
+    ["", "Wed Jun 14 10:02:33 2017\n", "GPU 0: Tesla K80 (UUID: GPU-1)\n", "\tGPU0\tGPU1\tCPU Affinity\n", "X\n"],
 )
 def test_other_text_is_refused(words: str) -> None:
     """Text without a header and a row says what was looked for."""
@@ -110,6 +111,7 @@ PLAIN = Gpu(1, cpus=(1,), numa_node=0, numa_affinity=(0,))
     [
         ("0-3\t1\t\tN/A", Gpu(0, cpus=(0, 1, 2, 3), numa_node=1, numa_affinity=(1,))),
         ("0-3\t1\t\t5", Gpu(0, cpus=(0, 1, 2, 3), numa_node=1, numa_affinity=(1,), gpu_numa_id=5)),
+        ("0-3\t1\t\t", Gpu(0, cpus=(0, 1, 2, 3), numa_node=1, numa_affinity=(1,))),
         ("0-3\t\tN/A\t\tN/A", Gpu(0, cpus=(0, 1, 2, 3))),
         ("0,2\t0-1\t\tN/A", Gpu(0, cpus=(0, 2), numa_affinity=(0, 1))),
         ("\t\t\tN/A", Gpu(0)),
