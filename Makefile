@@ -1,0 +1,4 @@
+# A thin front: each target is a script that works without make.
+.PHONY: demo test lint
+demo test lint:
+	@scripts/$@ $(ARGS)

