@@ -77,7 +77,7 @@ def test_document_of_an_older_version_of_this_form_is_read() -> None:
 )  # fmt: skip
 def test_fault_is_named_by_its_field(path: str, value: Any, message: str) -> None:
     """A document that is wrong in one place is refused with that place and what would be right."""
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared below
+    with pytest.raises(ValueError) as caught:
         from_document({**to_document(NODE), path: value})
     assert str(caught.value).startswith(message)
 
