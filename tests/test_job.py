@@ -165,8 +165,8 @@ def test_no_state_is_without_words(state: str) -> None:
             job("PENDING", reason="PartitionTimeLimit"),
             "Compare `time` in the profile with MaxTime of the partition.",
         ),
-        (job("FAILED", exit_code="0:53"), "slurmd could not open the job's output file or its working folder: "
-         "check the log folder on the node."),
+        (job("FAILED", exit_code="0:53"), ("slurmd could not open the job's output file or its working folder: "
+         "check the log folder on the node.")),
         (job("OUT_OF_MEMORY"), "Give the profile more memory."),
         (job("TIMEOUT"), "Give the profile more time."),
         (job("CANCELLED"), ""),

@@ -34,18 +34,30 @@ from tests.slurm.recorded import VERSIONS, recorded
         ("QOSMaxGRESPerUser", "Waiting: your own jobs have reached a limit (GPUs)."),
         ("AssocMaxJobsLimit", "Waiting: your own jobs have reached a limit (running jobs)."),
         ("AssocGrpGRES", "Waiting: all jobs of this account together have reached a limit (GPUs)."),
-        ("AssocGrpCPUMinutesLimit", "Waiting: all jobs of this account together have reached a limit (CPU cores times minutes)."),
+        (
+            "AssocGrpCPUMinutesLimit",
+            "Waiting: all jobs of this account together have reached a limit (CPU cores times minutes).",
+        ),
         ("QOSGrpMemLimit", "Waiting: all jobs of this QOS together have reached a limit (memory)."),
         ("MaxGRESPerAccount", "Waiting: all jobs of this account together have reached a limit (GPUs)."),
         ("QOSMaxGRESPerJob", "The job asks for more GPUs than its QOS allows for one job, so it never starts."),
-        ("QOSMaxWallDurationPerJobLimit", "The job asks for more time than its QOS allows for one job, so it never starts."),
-        ("AssocMaxCpuPerJobLimit", "The job asks for more CPU cores than its account allows for one job, so it never starts."),
+        (
+            "QOSMaxWallDurationPerJobLimit",
+            "The job asks for more time than its QOS allows for one job, so it never starts.",
+        ),
+        (
+            "AssocMaxCpuPerJobLimit",
+            "The job asks for more CPU cores than its account allows for one job, so it never starts.",
+        ),
         ("QOSMaxMemoryPerNode", "The job asks for more memory than its QOS allows for one node, so it never starts."),
-        ("QOSMinCpuNotSatisfied", "The job asks for fewer CPU cores than its QOS demands, so it never starts."),
+        (
+            "QOSMinCpuNotSatisfied",
+            "The job asks for fewer CPU cores than its QOS demands, so it never starts.",
+        ),
         ("QOSMinMemory", "The job asks for less memory than its QOS demands, so it never starts."),
         ("Sunspots", "Waiting: Slurm says 'Sunspots'."),
     ],
-)  # fmt: skip
+)
 def test_reason_is_told_in_plain_words(reason: str, told: str) -> None:
     """Single reasons, phrases and the grammar of limits each give one sentence; a new reason is quoted."""
     assert meaning(reason).sentence == told

@@ -7,8 +7,10 @@ Neither a time-out nor the cancellation of the caller leaves a process: the comm
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
+import time
 from asyncio.subprocess import DEVNULL, PIPE
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ _GRACE = 0.3
 """Seconds between SIGTERM and SIGKILL."""
 _PATIENCE = 2.0
 """Seconds that a caller waits for a killed process: a hub without root may not signal sudo's."""
+_TICK = 0.01
 _CHUNK = 65536
 
 _reaping: set[asyncio.Task[None]] = set()
@@ -109,14 +112,22 @@ async def _end(process: Process, exchange: asyncio.Future[Answer]) -> None:
 
 async def _reap(process: Process, exchange: asyncio.Future[Answer]) -> None:
     exchange.cancel()
-    ended = asyncio.ensure_future(process.wait())
     _signal_group(process, signal.SIGTERM)
-    await asyncio.wait({ended}, timeout=_GRACE)
+    await _exited(process, patience=_GRACE)
     _signal_group(process, signal.SIGKILL)
+    await _exited(process)
+    # a pipe that nobody reads, or that a lost child holds open, stays open for ever; asyncio has no public word for it
+    process._transport.close()  # type: ignore[attr-defined]
     await asyncio.wait({exchange})
-    await ended
     if not exchange.cancelled():
         exchange.exception()  # the caller has its own
+
+
+async def _exited(process: Process, *, patience: float = math.inf) -> None:
+    """Wait for the exit status; Process.wait() would, in some versions of Python, wait for the pipes too."""
+    deadline = time.monotonic() + patience
+    while process.returncode is None and time.monotonic() < deadline:
+        await asyncio.sleep(_TICK)
 
 
 def _signal_group(process: Process, number: signal.Signals) -> None:

@@ -133,15 +133,19 @@ def test_refusal_becomes_an_error_with_both_words() -> None:
     ("stderr", "told"),
     [
         (
-            "sbatch: error: You must name a project with --account.\n"
-            "sbatch: error: Batch job submission failed: Unspecified error\n",
+            (
+                "sbatch: error: You must name a project with --account.\n"
+                "sbatch: error: Batch job submission failed: Unspecified error\n"
+            ),
             Refusal("", "You must name a project with --account"),
         ),
         ("sbatch: error: Batch job submission failed: Sunspots\n", Refusal("", "Sunspots")),
         ("", Refusal("", "sbatch gave no reason")),
         (
-            "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, "
-            "user's size and/or time limits)",
+            (
+                "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, "
+                "user's size and/or time limits)"
+            ),
             Refusal("account, qos", "a limit of the account or the QOS is reached"),
         ),
     ],
@@ -189,19 +193,26 @@ def test_silences_of_all_kinds_were_recorded() -> None:
             "exec_prefix: sbatch was not run: sudo asks for a password (sudo: a password is required).",
         ),
         (
-            "sudo: a terminal is required to read the password; either use the -S option to read from standard input or "
-            "configure an askpass helper\nsudo: a password is required\n",
-            "exec_prefix: sbatch was not run: sudo asks for a password (sudo: a terminal is required to read the "
-            "password; either use the -S option to read from standard input or configure an askpass helper).",
+            (
+                "sudo: a terminal is required to read the password; either use the -S option to read from standard "
+                "input or configure an askpass helper\nsudo: a password is required\n"
+            ),
+            (
+                "exec_prefix: sbatch was not run: sudo asks for a password (sudo: a terminal is required to read the "
+                "password; either use the -S option to read from standard input or configure an askpass helper)."
+            ),
         ),
         (
             "sudo: unknown user nosuch\nsudo: error initializing audit plugin sudoers_audit\n",
-            "exec_prefix: sbatch was not run: there is no such account on the hub's machine (sudo: unknown user nosuch).",
+            "exec_prefix: sbatch was not run: there is no such account on the hub's machine (sudo: unknown user "
+            "nosuch).",
         ),
         (
             "Sorry, user hub is not allowed to execute '/usr/bin/sbatch --parsable' as alice on head.\n",
-            "exec_prefix: sbatch was not run: sudo does not allow it (Sorry, user hub is not allowed to execute "
-            "'/usr/bin/sbatch --parsable' as alice on head.).",
+            (
+                "exec_prefix: sbatch was not run: sudo does not allow it (Sorry, user hub is not allowed to execute "
+                "'/usr/bin/sbatch --parsable' as alice on head.)."
+            ),
         ),
         (
             "hub is not in the sudoers file.\n",
@@ -213,8 +224,10 @@ def test_silences_of_all_kinds_were_recorded() -> None:
         ),
         (
             "runuser: user nosuch does not exist or the user entry does not contain all the required fields\n",
-            "exec_prefix: sbatch was not run: there is no such account on the hub's machine (runuser: user nosuch does "
-            "not exist or the user entry does not contain all the required fields).",
+            (
+                "exec_prefix: sbatch was not run: there is no such account on the hub's machine (runuser: user nosuch "
+                "does not exist or the user entry does not contain all the required fields)."
+            ),
         ),
         (
             "sudo: sunspots\n",
@@ -223,7 +236,7 @@ def test_silences_of_all_kinds_were_recorded() -> None:
     ],
 )
 def test_sudo_in_the_way_is_the_admins_error(stderr: str, message: str) -> None:
-    """sudo's own refusals name exec_prefix and quote sudo."""
+    """What sudo refuses names exec_prefix and quotes sudo."""
     error = failure("sbatch", stderr)
     assert isinstance(error, ConfigError)
     assert error.message == message
@@ -231,7 +244,7 @@ def test_sudo_in_the_way_is_the_admins_error(stderr: str, message: str) -> None:
 
 
 def test_warning_of_sudo_is_not_taken_for_the_failure() -> None:
-    """sudo often cannot resolve its own host and goes on: what sbatch then said counts."""
+    """A sudo often cannot resolve its own host and goes on: what sbatch then said counts."""
     warning = "sudo: unable to resolve host head: Name or service not known\n"
     assert failure("sbatch", warning + recorded("22.05", "sbatch", "bad_qos").stderr) is None
     error = failure("sbatch", warning + recorded("22.05", "ctld_down", "sbatch").stderr)

@@ -39,12 +39,14 @@ def test_every_version_gives_epoch_seconds_when_asked_for_them(version: str) -> 
     assert start.isdigit()
 
 
-def test_standard_form_is_local_time(utc: None) -> None:
+@pytest.mark.usefixtures("utc")
+def test_standard_form_is_local_time() -> None:
     """Where Slurm prints its standard form all the same, it is read in the hub's time zone."""
     assert epoch("2026-11-21T10:14:49") == 1795256089.0
 
 
-def test_standard_form_follows_the_time_zone(monkeypatch: pytest.MonkeyPatch, utc: None) -> None:
+@pytest.mark.usefixtures("utc")
+def test_standard_form_follows_the_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same words mean five hours later in New York."""
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()

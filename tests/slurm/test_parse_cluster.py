@@ -41,7 +41,12 @@ def test_nodes_of_each_version(version: str) -> None:
     """What all versions agree on: size, GPUs, states, reasons of the nodes that are out."""
     found = nodes(version)
     clouds = [] if version == "22.05" else ["cl1", "cl2"]  # 22.05 hides those that are off
-    assert sorted(found) == sorted([*"c1 c2 c3 c4 c5 d1 g1 g2 h1 k1 k2 m1 s1 u1 x1 x2 y1".split(), *clouds])
+    assert sorted(found) == sorted(
+        [
+            *["c1", "c2", "c3", "c4", "c5", "d1", "g1", "g2", "h1", "k1", "k2", "m1", "s1", "u1", "x1", "x2", "y1"],
+            *clouds,
+        ],
+    )
     assert {name: [str(one) for one in node.gres] for name, node in found.items() if node.gres} == {
         "d1": ["gpu:v100:8"],
         "g1": ["gpu:k80:4"],
@@ -123,7 +128,8 @@ def test_partitions_of_each_version(version: str) -> None:
     assert (found["long"].max_time, found["debug"].max_time) == (None, 1800)
 
 
-def test_reservations_tell_who_when_and_where(utc: None) -> None:
+@pytest.mark.usefixtures("utc")
+def test_reservations_tell_who_when_and_where() -> None:
     """An active one, one to come, and maintenance of all nodes."""
     found = {one.name: one for one in parse_reservations(recorded("22.05", "scontrol", "reservation_o").stdout)}
     assert found["res_active"] == Reservation(
@@ -145,7 +151,8 @@ def test_reservations_tell_who_when_and_where(utc: None) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_reservations_of_each_version(version: str, utc: None) -> None:
+@pytest.mark.usefixtures("utc")
+def test_reservations_of_each_version(version: str) -> None:
     """Names, nodes and users agree."""
     found = parse_reservations(recorded(version, "scontrol", "reservation_o").stdout)
     assert [(one.name, one.users, len(one.nodes)) for one in found] == [

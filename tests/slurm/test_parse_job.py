@@ -110,7 +110,13 @@ def test_what_a_running_job_holds(version: str, name: str, allocations: list[Nod
     ],
 )
 def test_how_jobs_ended(
-    version: str, area: str, name: str, state: str, reason: str, end: End, exit_codes: set[str]
+    version: str,
+    area: str,
+    name: str,
+    state: str,
+    reason: str,
+    end: End,
+    exit_codes: set[str],
 ) -> None:
     """Each end that was reached, in three versions; they differ in the exit code of a few."""
     found = only(version, area, name)
@@ -212,7 +218,8 @@ EVERY = [("22.05", "jobs_late_d_o"), ("24.11", "jobs_late_d_o"), ("26.05", "jobs
 
 
 @pytest.mark.parametrize(("version", "name"), EVERY)
-def test_every_recorded_job_is_read(version: str, name: str, utc: None) -> None:
+@pytest.mark.usefixtures("utc")
+def test_every_recorded_job_is_read(version: str, name: str) -> None:
     """Over a hundred jobs of each version: the state is known, who runs has a host and a start, who ended an end."""
     found = [
         parse_job(record, record.removeprefix("JobId=").split()[0])
@@ -226,7 +233,7 @@ def test_every_recorded_job_is_read(version: str, name: str, utc: None) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_both_commands_tell_the_same(version: str) -> None:
-    """squeue's and scontrol's words for one job are one status."""
+    """What squeue and scontrol say of one job is one status."""
     squeue = parse_squeue(recorded(version, "hub", "squeue_all").stdout, MARK)
     for job_id, name in (("1", "job_running"), ("2", "job_failed"), ("6", "job_two_nodes"), ("7", "job_cancelled")):
         detail = parse_job(recorded(version, "hub", name).stdout, job_id)

@@ -24,7 +24,8 @@ def test_columns_are_those_of_the_recorded_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "start"), [("22.05", 1795262301.0), ("24.11", 1795262305.0), ("26.05", 1795262309.0)]
+    ("version", "start"),
+    [("22.05", 1795262301.0), ("24.11", 1795262305.0), ("26.05", 1795262309.0)],
 )
 def test_running_failed_and_held_jobs_of_each_version(version: str, start: float) -> None:
     """Every field of a running, a failed, a held and a two-node job, the same from three versions."""
@@ -110,13 +111,13 @@ def ours(line: str) -> str | None:
     if len(values) != 13 or not values[0].isdigit():
         return None  # an array task, or a name with bars or newlines in it
     job_id, state, reason, start, end, _, host, nodes, _, partition, user, _, comment = values
-    return "|".join((job_id, state, reason, start, end, host, nodes, partition, user, "0:0", comment)) + f"|{MARK}\n"
+    return f"{job_id}|{state}|{reason}|{start}|{end}|{host}|{nodes}|{partition}|{user}|0:0|{comment}|{MARK}\n"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["o_main_all_states", "o_late_all_states", "preempted", "j_finished_t_all"])
 def test_every_recorded_job_is_read(version: str, name: str) -> None:
-    """In every state that was reached: the state is known, who runs has a host, who waits has none, who ended an end."""
+    """The state is known; who runs has a host, who waits has none, who ended has an end."""
     lines = [line for line in map(ours, recorded(version, "squeue", name).stdout.splitlines()) if line]
     found = parse_squeue("".join(lines), MARK).values()
     assert len(found) == len(lines) > 0

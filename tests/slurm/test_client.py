@@ -1,0 +1,455 @@
+"""The client over stand-ins for Slurm's commands: small scripts that check their arguments and answer as Slurm did.
+
+What real commands do stands in test_client_real.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jupyterhub_gpuspawner.cluster import free_gpus
+from jupyterhub_gpuspawner.errors import (
+    ConfigError,
+    GPUSpawnerError,
+    SlurmOutputError,
+    SlurmUnavailable,
+    SubmitRejected,
+)
+from jupyterhub_gpuspawner.job import Phase
+from jupyterhub_gpuspawner.slurm.client import SlurmClient, command_prefix
+from tests.slurm.recorded import FOLDER, VERSIONS, Recorded, all_recorded, recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SCRIPT = "#!/bin/sh\nsrun echo 'a b'\n"
+HUB = "/data/hub"
+
+
+class StandIns:
+    """A folder with stand-ins for Slurm's commands."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.folder.mkdir()
+
+    def add(self, name: str, body: str) -> None:
+        """A stand-in that runs these lines of shell."""
+        path = self.folder / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def answering(self, name: str, expected: str, answer: Recorded) -> None:
+        """A stand-in that takes exactly the arguments ``expected`` (a shell pattern) and repeats a recorded answer."""
+        stem = shlex.quote(str(FOLDER / answer.version / answer.area / answer.name))
+        self.add(
+            name,
+            f'case "$*" in {expected}) ;; *) echo "stand-in: unexpected $*" >&2; exit 97;; esac\n'
+            f"cat {stem}.out 2>/dev/null; cat {stem}.err >&2 2>/dev/null; exit {answer.code}",
+        )
+
+    def client(self, **options: Any) -> SlurmClient:
+        """A client of these commands."""
+        return SlurmClient(bin_dir=str(self.folder), **options)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> StandIns:
+    """Stand-ins, none yet."""
+    return StandIns(tmp_path / "bin")
+
+
+# --- submit -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["ok_parsable", "ok_cluster", "ok_stdin", "env_debug", "downp"])
+async def test_job_id_of_every_accepted_form(slurm: StandIns, version: str, name: str) -> None:
+    """``134``, ``138;rec`` and an id beside much noise on stderr: the id is what comes back."""
+    answer = recorded(version, "sbatch", name)
+    slurm.answering("sbatch", "--parsable", answer)
+    assert await slurm.client().submit(SCRIPT) == answer.stdout.strip().partition(";")[0]
+
+
+async def test_script_goes_to_stdin_and_environment_to_the_command(slurm: StandIns, tmp_path: Path) -> None:
+    """The script arrives whole; the environment is the client's and what the job gets, nothing of the hub's."""
+    slurm.add("sbatch", f"cat > {tmp_path}/script; env > {tmp_path}/env; echo 5")
+    client = slurm.client(environment={"SLURM_CONF": "/etc/other.conf"})
+    assert await client.submit(SCRIPT, environment={"JUPYTERHUB_API_TOKEN": "t"}) == "5"
+    assert (tmp_path / "script").read_text() == SCRIPT
+    environment = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines())
+    expected = {
+        "PATH": f"{slurm.folder}:{os.environ['PATH']}",
+        "LANG": "C.UTF-8",
+        "SLURM_CONF": "/etc/other.conf",
+        "JUPYTERHUB_API_TOKEN": "t",
+    }
+    if "TZ" in os.environ:
+        expected["TZ"] = os.environ["TZ"]
+    assert {
+        name: value for name, value in environment.items() if name not in ("PWD", "_", "OLDPWD", "SHLVL")
+    } == expected
+
+
+async def test_prefix_stands_before_the_command(slurm: StandIns) -> None:
+    """The prefix gets the full path of sbatch and its one argument: what a sudoers file without wildcards allows."""
+    slurm.add("sbatch", "echo 5")
+    slurm.add("as", f'[ "$*" = "-u alice {slurm.folder}/sbatch --parsable" ] || exit 97; shift 2; exec "$@"')
+    prefix = command_prefix(f"{slurm.folder}/as -u {{username}}", "alice")
+    assert await slurm.client().submit(SCRIPT, prefix=prefix) == "5"
+
+
+@pytest.mark.parametrize("answer", [a for a in all_recorded("sbatch") if a.code], ids=lambda a: f"{a.version}-{a.name}")
+async def test_every_recorded_refusal_is_a_rejection(slurm: StandIns, answer: Recorded) -> None:
+    """Whatever Slurm refused in three versions reaches the caller as SubmitRejected, with its words and exit code."""
+    slurm.answering("sbatch", "--parsable", answer)
+    with pytest.raises(SubmitRejected) as caught:
+        await slurm.client().submit(SCRIPT)
+    assert (caught.value.stderr, caught.value.exit_code) == (answer.stderr.strip()[:2000], answer.code)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("area", ["ctld_down", "ctld_stopped", "munge_down", "conf_missing"])
+async def test_silent_slurm_is_unavailable(slurm: StandIns, version: str, area: str) -> None:
+    """Down, stopped, without munge or configuration: reading, submitting and cancelling all say so."""
+    name = "sbatch" if area != "conf_missing" else "squeue"
+    for command in ("sbatch", "scancel", "squeue", "scontrol", "sinfo"):
+        slurm.answering(command, "*", recorded(version, area, name))
+    client = slurm.client()
+    for question in (client.submit(SCRIPT), client.cancel("7"), client.jobs(["7"]), client.job("7"), client.snapshot()):
+        with pytest.raises(SlurmUnavailable, match="got no answer"):
+            await question
+
+
+@pytest.mark.parametrize("said", ["", "Submitted", "12a", "٣"])
+async def test_accepted_without_an_id_is_an_odd_answer(slurm: StandIns, said: str) -> None:
+    """Exit code 0 and no job id: not taken for a refusal."""
+    slurm.add("sbatch", f"echo '{said}'")
+    with pytest.raises(SlurmOutputError, match="took the job and gave no job id"):
+        await slurm.client().submit(SCRIPT)
+
+
+async def test_sudo_that_asks_for_a_password_is_the_admins_error(slurm: StandIns) -> None:
+    """The error names exec_prefix and says what to allow."""
+    slurm.add("sudo", "echo 'sudo: a password is required' >&2; exit 1")
+    slurm.add("sbatch", "echo 5")
+    with pytest.raises(ConfigError, match="exec_prefix: sbatch was not run: sudo asks for a password"):
+        await slurm.client().submit(SCRIPT, prefix=(f"{slurm.folder}/sudo", "-u", "alice"))
+
+
+# --- cancel -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["known_running", "known_pending", "finished", "again", "unknown"])
+async def test_cancelling_what_is_gone_is_a_success(slurm: StandIns, version: str, name: str) -> None:
+    """Running, pending, finished, cancelled before, unknown: all the same."""
+    slurm.answering("scancel", "7", recorded(version, "scancel", name))
+    await slurm.client().cancel("7")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_somebody_elses_job_is_an_error(slurm: StandIns, version: str) -> None:
+    """Exit code 210: the prefix makes the wrong user of us."""
+    slurm.answering("scancel", "118", recorded(version, "scancel", "other_user"))
+    with pytest.raises(ConfigError, match=r"exec_prefix: scancel may not cancel job 118: .*Access/permission denied"):
+        await slurm.client().cancel("118")
+
+
+@pytest.mark.parametrize("job_id", ["", "7 8", "-u", "7;rec", "٣", "7\n", "1" * 11])
+async def test_job_id_that_is_none_reaches_no_command(slurm: StandIns, job_id: str) -> None:
+    """A restored or reported id that is no number is refused before anything runs."""
+    client = slurm.client()  # holds no stand-in: running one would be another error
+    for question in (client.cancel(job_id), client.job(job_id), client.jobs([job_id])):
+        with pytest.raises(SlurmOutputError, match="is no job id"):
+            await question
+
+
+# --- jobs, job, tagged --------------------------------------------------------------------------
+
+
+MARKED = """
+for last; do :; done
+mark=${last##*Comment:|}
+case "$*" in "%s"*) ;; *) echo "stand-in: unexpected $*" >&2; exit 97;; esac
+[ "$SLURM_TIME_FORMAT" = %%s ] || exit 98
+sed "s/0123456789abcdef$/$mark/" %s
+"""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_one_squeue_for_all_jobs(slurm: StandIns, version: str) -> None:
+    """Known ids come back, the unknown one is absent; ids are asked for in order, each once."""
+    slurm.add("squeue", MARKED % ("-h -a -t all -j 1,2,999999 -O JobID:|,", FOLDER / version / "hub" / "squeue_j.out"))
+    found = await slurm.client().jobs(["999999", "2", "1", "2"])
+    assert {job_id: status.phase for job_id, status in found.items()} == {"1": Phase.RUNNING, "2": Phase.ENDED}
+
+
+async def test_every_question_draws_its_own_mark(slurm: StandIns, tmp_path: Path) -> None:
+    """No mark can be foreseen: two questions carry two."""
+    slurm.add("squeue", f'for last; do :; done; echo "${{last##*|}}" >> {tmp_path}/marks')
+    client = slurm.client()
+    assert [await client.jobs(["1"]), await client.tagged("x")] == [{}, {}]
+    first, second = (tmp_path / "marks").read_text().split()
+    assert first != second
+    assert len(first) == len(second) == 16
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_single_unknown_job_is_a_good_empty_answer(slurm: StandIns, version: str) -> None:
+    """'Invalid job id specified', exit code 1, is no silence."""
+    slurm.answering("squeue", "'-h -a -t all -j 999999 '*", recorded(version, "hub", "squeue_j_unknown"))
+    slurm.answering("scontrol", "'show job -d -o 999999'", recorded(version, "hub", "job_unknown"))
+    assert await slurm.client().jobs(["999999"]) == {}
+    assert await slurm.client().job("999999") is None
+
+
+async def test_no_ids_ask_nothing(slurm: StandIns) -> None:
+    """No command is run for nothing."""
+    assert await slurm.client().jobs([]) == {}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_jobs_of_a_tag(slurm: StandIns, version: str) -> None:
+    """Those whose comment begins with it, ended ones too."""
+    slurm.add("squeue", MARKED % ("-h -a -t all -O JobID:|,", FOLDER / version / "hub" / "squeue_all.out"))
+    assert list(await slurm.client().tagged("gpuspawner:hub:alice:")) == ["2", "1"]
+    assert list(await slurm.client().tagged("gpuspawner:hub:alice:lab")) == ["2"]
+    assert list(await slurm.client().tagged("gpuspawner:other:")) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_job_in_full(slurm: StandIns, version: str) -> None:
+    """``scontrol show job -d -o`` of one id."""
+    slurm.answering("scontrol", "'show job -d -o 1'", recorded(version, "hub", "job_running"))
+    found = await slurm.client().job("1")
+    assert found is not None
+    assert (found.batch_host, found.stdout_path, [str(g) for g in found.allocations[0].gres]) == (
+        "g1",
+        "/cl/jobs/1.log",
+        ["gpu:k80:2"],
+    )
+
+
+async def test_failure_with_unknown_words_is_no_answer_and_quotes_them(slurm: StandIns) -> None:
+    """An exit code that no table knows: kept apart from 'the job is gone'."""
+    slurm.add("squeue", "echo 'squeue: error: sunspots' >&2; exit 9")
+    with pytest.raises(SlurmUnavailable, match="squeue failed with exit code 9: squeue: error: sunspots"):
+        await slurm.client().jobs(["7"])
+
+
+async def test_answer_to_another_question_is_odd(slurm: StandIns) -> None:
+    """A wrapper that ignores our columns is found out."""
+    slurm.add("squeue", "echo '  JOBID PARTITION NAME'")
+    with pytest.raises(SlurmOutputError) as caught:
+        await slurm.client().jobs(["7"])
+    assert caught.value.raw == "  JOBID PARTITION NAME\n"
+
+
+# --- nodes and the cluster ----------------------------------------------------------------------
+
+
+async def test_address_is_slurms_and_is_kept(slurm: StandIns, tmp_path: Path) -> None:
+    """NodeAddr, whatever DNS says; the second question asks nothing."""
+    slurm.add(
+        "scontrol",
+        f'[ "$*" = "show node -o g1" ] || exit 97; echo x >> {tmp_path}/asked\n'
+        "echo 'NodeName=g1 CPUTot=24 NodeAddr=10.1.2.3 NodeHostName=head State=IDLE'",
+    )
+    client = slurm.client()
+    assert [await client.address("g1"), await client.address("g1")] == ["10.1.2.3", "10.1.2.3"]
+    assert (tmp_path / "asked").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_unknown_node_has_no_address(slurm: StandIns, version: str) -> None:
+    """Slurm says 'not found' on stdout."""
+    slurm.answering("scontrol", "'show node -o nosuch'", recorded(version, "scontrol", "node_unknown"))
+    with pytest.raises(SlurmOutputError, match="Slurm knows no node nosuch"):
+        await slurm.client().address("nosuch")
+
+
+@pytest.mark.parametrize("node", ["", "-o", "g1 g2", "g[1-2]", "../x", "g1\n"])
+async def test_name_that_is_none_is_not_asked_for(slurm: StandIns, node: str) -> None:
+    """A node's name has one grammar."""
+    with pytest.raises(SlurmOutputError, match="is no node's name"):
+        await slurm.client().address(node)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_snapshot_is_three_questions(slurm: StandIns, version: str) -> None:
+    """Nodes with what is in use, partitions with the hidden ones, reservations."""
+    folder = FOLDER / version / "scontrol"
+    slurm.add(
+        "scontrol",
+        f"""case "$*" in
+        "show node -a -d -o") cat {folder}/node_a_o.out;;
+        "show partition -a -o") cat {folder}/partition_a_o.out;;
+        "show reservation -a -o") cat {folder}/reservation_o.out;;
+        *) echo "stand-in: unexpected $*" >&2; exit 97;; esac""",
+    )
+    before = time.time()
+    found = await slurm.client().snapshot()
+    assert before <= found.taken_at <= time.time()
+    assert (len(found.nodes), found.partition_by_name["hid"].hidden, len(found.reservations)) == (
+        17 if version == "22.05" else 19,
+        True,
+        4,
+    )
+    assert free_gpus(found, "gpu")[""] == 1
+
+
+@pytest.mark.parametrize(("version", "number"), [("22.05", "22.05.8"), ("24.11", "24.11.5"), ("26.05", "26.05.5")])
+async def test_version_and_ping(slurm: StandIns, version: str, number: str) -> None:
+    """``slurm-wlm 22.05.8`` is 22.05.8; a slurmctld that is UP is one."""
+    slurm.answering("sinfo", "--version", recorded(version, "sinfo", "version"))
+    slurm.answering("scontrol", "ping", recorded(version, "scontrol", "ping"))
+    assert (await slurm.client().version(), await slurm.client().ping()) == (number, True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("area", ["ctld_down", "ctld_stopped"])
+async def test_ping_of_a_silent_slurmctld_is_false(slurm: StandIns, version: str, area: str) -> None:
+    """'DOWN' with exit code 1 is an answer to this one question."""
+    slurm.answering("scontrol", "ping", recorded(version, area, "scontrol_ping"))
+    assert await slurm.client().ping() is False
+
+
+# --- commands that are missing, hang, or come in crowds -----------------------------------------
+
+
+QUESTIONS: list[Callable[[SlurmClient], Any]] = [
+    lambda client: client.jobs(["7"]),
+    lambda client: client.submit(SCRIPT),
+    lambda client: client.ping(),
+    lambda client: client.version(),
+]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+async def test_missing_command_names_itself_and_the_setting(
+    slurm: StandIns, question: Callable[[SlurmClient], Any]
+) -> None:
+    """The error names the path that was tried, and slurm_bin_dir."""
+    with pytest.raises(SlurmUnavailable, match=f"Slurm's command '{slurm.folder}/s.*' is not there.*slurm_bin_dir"):
+        await question(slurm.client())
+
+
+async def test_command_that_may_not_be_run_is_missing_too(slurm: StandIns) -> None:
+    """A file without the right to execute it."""
+    slurm.add("squeue", "true")
+    (slurm.folder / "squeue").chmod(0o644)
+    with pytest.raises(SlurmUnavailable, match="is not there, or may not be run"):
+        await slurm.client().jobs(["7"])
+
+
+async def test_missing_prefix_is_the_admins_error(slurm: StandIns) -> None:
+    """The error names exec_prefix and the word that is no command."""
+    slurm.add("sbatch", "echo 5")
+    with pytest.raises(ConfigError, match="exec_prefix: The command 'nosuchsudo' is not there"):
+        await slurm.client().submit(SCRIPT, prefix=("nosuchsudo",))
+
+
+async def test_command_is_found_by_the_hubs_path_not_the_jobs(slurm: StandIns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without bin_dir: the job's PATH may be another, and lacks Slurm."""
+    slurm.add("sbatch", "echo 5")
+    monkeypatch.setenv("PATH", f"{slurm.folder}:/usr/bin:/bin")
+    assert await SlurmClient().submit(SCRIPT, environment={"PATH": "/usr/bin:/bin"}) == "5"
+
+
+async def test_stand_in_squeue_that_hangs_is_given_up(slurm: StandIns) -> None:
+    """A missing slurm.conf blocks a command for a minute: the client does not wait so long."""
+    slurm.add("squeue", "sleep 100")
+    with pytest.raises(SlurmUnavailable, match=r"squeue gave no answer within 0\.2 s"):
+        await slurm.client(timeout=0.2).jobs(["7"])
+
+
+async def test_stand_in_scontrol_that_hangs_is_no_ping(slurm: StandIns) -> None:
+    """No answer to a ping is its answer."""
+    slurm.add("scontrol", "sleep 100")
+    assert await slurm.client(timeout=0.2).ping() is False
+
+
+async def test_cancelled_question_is_cancelled(slurm: StandIns) -> None:
+    """CancelledError goes through the client; a turn that was taken is given back."""
+    slurm.add("squeue", "sleep 100")
+    slurm.add("scancel", "true")
+    client = slurm.client(limit=1)
+    task = asyncio.create_task(client.jobs(["7"]))
+    await asyncio.sleep(0.2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await client.cancel("7")
+
+
+async def test_no_more_commands_at_once_than_the_limit(slurm: StandIns, tmp_path: Path) -> None:
+    """Twelve submissions, three at once: each counts how many run beside it."""
+    running = tmp_path / "running"
+    running.mkdir()
+    slurm.add("sbatch", f"cat >/dev/null; touch {running}/$$; ls {running} | wc -l; sleep 0.05; rm {running}/$$")
+    client = slurm.client(limit=3)
+    counts = [int(count) for count in await asyncio.gather(*(client.submit(SCRIPT) for _ in range(12)))]
+    assert len(counts) == 12
+    assert max(counts) <= 3
+
+
+# --- exec_prefix --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("sudo -E -u {username}", ("sudo", "-E", "-u", "alice")),
+        ("sudo -u {{ username }} --", ("sudo", "-u", "alice", "--")),
+        ("", ()),
+        (["runuser", "-u", "{username}", "--"], ("runuser", "-u", "alice", "--")),
+        ("env 'A=b c' sudo --user={username}", ("env", "A=b c", "sudo", "--user=alice")),
+        ("sudo -u {username} -g {group}", ("sudo", "-u", "alice", "-g", "course")),
+        (("sudo; echo", "$(id)"), ("sudo; echo", "$(id)")),
+    ],
+)
+def test_exec_prefix_becomes_words(text: str | list[str], words: tuple[str, ...]) -> None:
+    """Batchspawner's string or a list; each place is filled inside its word, and nothing is a shell's."""
+    assert command_prefix(text, "alice", group="course") == words
+
+
+@pytest.mark.parametrize("username", ["al;ice", "alice'", "$(id)", "a&b"])
+def test_odd_user_name_stays_one_word(username: str) -> None:
+    """A name with a shell's characters is one word for sudo, which knows no such user."""
+    assert command_prefix("sudo -u {username}", username) == ("sudo", "-u", username)
+
+
+@pytest.mark.parametrize("username", ["", "-u root", "-i", "a b", "a\nb", "a\0"])
+def test_user_name_that_is_none_is_refused(username: str) -> None:
+    """Empty, an option, or with blanks or control characters."""
+    with pytest.raises(ConfigError, match="is no user name"):
+        command_prefix("sudo -u {username}", username)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sudo -u {user}", r"exec_prefix: {user} has no value\. It may hold {username}\."),
+        ("sudo -u {}", r"exec_prefix: {} has no value"),
+        ("sudo -u '{username}", "exec_prefix: .* is no command: No closing quotation"),
+    ],
+)
+def test_odd_exec_prefix_is_the_admins_error(text: str, message: str) -> None:
+    """The error names the trait and what it may hold."""
+    with pytest.raises(ConfigError, match=message):
+        command_prefix(text, "alice")
+
+
+def test_every_error_of_the_room_is_one_of_the_tree() -> None:
+    """A caller that catches GPUSpawnerError catches all of them."""
+    assert all(
+        issubclass(e, GPUSpawnerError) for e in (ConfigError, SlurmOutputError, SlurmUnavailable, SubmitRejected)
+    )
