@@ -80,7 +80,7 @@ def run(number: int, job: dict[str, Any], url: str) -> dict[str, Any]:
     group = cpuset(number, job["cpus"], job["mems"])
     environ = {
         "PATH": "/usr/bin:/bin",
-        "HOME": "/tmp",
+        "HOME": "/guest",
         "SLURM_JOB_ID": str(number),
         "SLURM_JOB_PARTITION": "gpu",
         "SLURMD_NODENAME": "k80",
