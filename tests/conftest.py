@@ -1,4 +1,4 @@
-"""What all tests share: fixtures by subject in tests/fixtures, programs of the virtual environment, one Slurm at a time."""
+"""What all tests share: the fixtures in tests/fixtures, and the programs of the virtual environment."""
 
 from __future__ import annotations
 

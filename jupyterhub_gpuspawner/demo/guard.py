@@ -141,12 +141,12 @@ def descendants(ancestor: int) -> set[int]:
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             # proc(5): after the command's name in parentheses come the state and the parent
-            state, parent = Path("/proc", name, "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+            state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
             if state not in "ZX":
-                yield int(name), int(parent)
+                yield int(folder.name), int(parent)
 
 
 def _questions(parent: int) -> Iterator[dict[str, Any]]:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from typing_extensions import Self
+
 __all__ = ["DEMO_CLUSTER", "ClusterDescription", "PrivateSlurm", "SlurmFailed", "missing"]
 
 MACHINES = Path(__file__).parent / "machines"
@@ -101,7 +103,7 @@ class PrivateSlurm:
         self.folder.chmod(0o755)
         short = self.folder.resolve()
         if len(os.fsencode(short)) + BELOW_SPOOL > SOCKET_PATH_MAX:
-            short = Path(tempfile.mkdtemp(prefix="gpuspawner-", dir="/tmp"))  # noqa: S108 - the shortest there is
+            short = Path(tempfile.mkdtemp(prefix="gpuspawner-", dir="/tmp"))
             short.chmod(0o755)
         ports = free_ports(1 + len(self.cluster.nodes))
         names = [node.name for node in self.cluster.nodes]
@@ -131,7 +133,7 @@ class PrivateSlurm:
             self._guard = None
         self.pids.clear()
 
-    def __enter__(self) -> PrivateSlurm:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.demo import slurm_cluster as subject
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, SlurmFailed, missing
@@ -45,7 +46,7 @@ class Jobs:
         self.folder = folder
 
     def submit(self, *options: str) -> str:
-        script = f"env > {self.folder}/$SLURM_JOB_ID.part; mv {self.folder}/$SLURM_JOB_ID.part {self.folder}/$SLURM_JOB_ID"
+        script = "env > $SLURM_JOB_ID.part; mv $SLURM_JOB_ID.part $SLURM_JOB_ID"
         common = ["--parsable", "--cpus-per-task=2", "--output=/dev/null", f"--chdir={self.folder}"]
         job = self.slurm.run("sbatch", *common, *options, f"--wrap={script}; sleep 600")
         wait_until((self.folder / job).exists, f"job {job} has started")
@@ -55,7 +56,7 @@ class Jobs:
         lines = (self.folder / job).read_text().splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)
 
-    def granted(self, job: str) -> list[str]:
+    def granted(self, job: str) -> list[tuple[str, str]]:
         """Node and GPUs, as ``scontrol show job -d`` has them."""
         detail = self.slurm.run("scontrol", "show", "job", "-d", job)
         return re.findall(r"Nodes=(\S+) .* GRES=(\S*)", detail)
@@ -155,7 +156,12 @@ def test_stop_leaves_no_process_and_no_folder_and_a_second_start_works(tmp_path:
     """Daemons, steps and what a job has detached all end; the folder is gone and can be made anew."""
     for _ in range(2):
         with PrivateSlurm(SMALL, public_folder / "again") as slurm:
-            job = slurm.run("sbatch", "--parsable", f"--wrap=setsid sleep 600 & echo $! > {tmp_path}/pid; sleep 600")
+            job = slurm.run(
+                "sbatch",
+                "--parsable",
+                "--output=/dev/null",
+                f"--wrap=setsid sleep 600 & echo $! > {tmp_path}/pid; sleep 600",
+            )
             wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", f"job {job} runs")
             pids = [*slurm.pids.values(), int((tmp_path / "pid").read_text())]
             assert all(psutil.pid_exists(pid) for pid in pids)
@@ -183,7 +189,8 @@ with PrivateSlurm(DEMO_CLUSTER, Path(sys.argv[1])) as slurm:
 def test_everything_ends_when_its_owner_dies(number: signal.Signals, public_folder: Path) -> None:
     """Ctrl-C, SIGTERM, and even SIGKILL of the process that started it: no process and no folder is left."""
     folder = public_folder / "owned"
-    with subprocess.Popen([sys.executable, "-c", OWNER, folder], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as owner:
+    argv = [sys.executable, "-c", OWNER, str(folder)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as owner:
         assert owner.stdout is not None
         pids = list(json.loads(owner.stdout.readline()).values())
         guard = psutil.Process(pids[0]).ppid()
@@ -194,20 +201,26 @@ def test_everything_ends_when_its_owner_dies(number: signal.Signals, public_fold
     assert not folder.exists()
 
 
+ORDINARY = """
+import sys
+from pathlib import Path
+from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
+with PrivateSlurm(DEMO_CLUSTER, Path(sys.argv[1])) as slurm:
+    options = ["--wait", "--partition=gpu", "--gres=gpu:k80:2", "--output=out"]
+    slurm.run("sbatch", *options, "--wrap=id -un; echo $CUDA_VISIBLE_DEVICES $SLURM_JOB_GPUS")
+"""
+
+
 @pytest.mark.users
 def test_it_runs_as_an_ordinary_user(two_users: tuple[str, str], public_folder: Path) -> None:
     """Without root: the same daemons, the same GPUs in a job's environment."""
     home = public_folder / two_users[0]
-    script = (
-        "import sys\nfrom pathlib import Path\n"
-        "from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm\n"
-        f"with PrivateSlurm(DEMO_CLUSTER, Path('{home}/slurm')) as slurm:\n"
-        "    slurm.run('sbatch', '--wait', '--partition=gpu', '--gres=gpu:k80:2', '--output=out', '--chdir', sys.argv[1],\n"
-        "        '--wrap=id -un; echo $CUDA_VISIBLE_DEVICES $SLURM_JOB_GPUS')\n"
-    )
+    # a copy, since the user may not be able to enter the folder of this one
+    shutil.copytree(Path(jupyterhub_gpuspawner.__file__).parent, public_folder / "lib" / "jupyterhub_gpuspawner")
+    as_user = ["setpriv", f"--reuid={two_users[0]}", f"--regid={two_users[0]}", "--init-groups"]
     done = subprocess.run(
-        ["setpriv", f"--reuid={two_users[0]}", f"--regid={two_users[0]}", "--init-groups", sys.executable, "-c", script, home],
-        env={"PATH": "/usr/bin:/bin", "HOME": str(home)},
+        [*as_user, sys.executable, "-c", ORDINARY, home / "slurm"],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": str(public_folder / "lib")},
         cwd=home,
         capture_output=True,
         text=True,
@@ -222,9 +235,9 @@ def test_it_runs_as_an_ordinary_user(two_users: tuple[str, str], public_folder: 
 def test_a_cluster_that_cannot_start_says_why(tmp_path: Path) -> None:
     """The message names the daemon and has the end of its log; nothing is left."""
     wrong = ClusterDescription(SMALL.nodes, (SimulatedPartition("batch", ("nobody",), default=True),))
-    with pytest.raises(SlurmFailed, match=r"(?s)slurmctld ended with status 1.*nobody") as error, PrivateSlurm(wrong, tmp_path / "slurm"):
+    said = r"(?s)slurmctld ended with status 1\.\n.*fatal: Invalid node names in partition batch"
+    with pytest.raises(SlurmFailed, match=said), PrivateSlurm(wrong, tmp_path / "slurm"):
         pass
-    assert "PartitionName" in str(error.value) or "node" in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
 

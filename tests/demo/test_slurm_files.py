@@ -38,8 +38,10 @@ def test_a_line_of_gres_conf_for_each_gpu() -> None:
     assert gres_conf(CLUSTER, PLACE).splitlines() == [
         "AutoDetect=off",
         "NodeName=m1 Name=gpu Type=a100 File=/p/dev/m1/nvidia0 Cores=0-15",
-        "NodeName=m1 Name=gpu Type=1g.10gb MultipleFiles=/p/dev/m1/nvidia1,/p/dev/m1/nvidia-cap21,/p/dev/m1/nvidia-cap22",
-        "NodeName=m1 Name=gpu Type=1g.10gb MultipleFiles=/p/dev/m1/nvidia1,/p/dev/m1/nvidia-cap30,/p/dev/m1/nvidia-cap31",
+        "NodeName=m1 Name=gpu Type=1g.10gb "
+        "MultipleFiles=/p/dev/m1/nvidia1,/p/dev/m1/nvidia-cap21,/p/dev/m1/nvidia-cap22",
+        "NodeName=m1 Name=gpu Type=1g.10gb "
+        "MultipleFiles=/p/dev/m1/nvidia1,/p/dev/m1/nvidia-cap30,/p/dev/m1/nvidia-cap31",
     ]
 
 
