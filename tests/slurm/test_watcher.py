@@ -1,0 +1,466 @@
+"""One question for all jobs; a job ends by Slurm's word alone; silence changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase, end_of, phase_of
+from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection
+
+
+def job(job_id: str, state: str) -> JobStatus:
+    """A job in that state."""
+    return JobStatus(job_id, phase_of(state), state=state, end=end_of(state))
+
+
+class Cluster:
+    """A Slurm that holds what the test puts in, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, JobStatus] = {}
+        self.forgotten: dict[str, JobDetail] = {}
+        """What scontrol still tells of jobs that squeue does not."""
+        self.fault: Exception | None = None
+        self.lookup_fault: Exception | None = None
+        self.asked: list[list[str]] = []
+        self.looked_up: list[str] = []
+
+    async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+        """One squeue."""
+        self.asked.append(sorted(job_ids))
+        await asyncio.sleep(0)
+        if self.fault is not None:
+            raise self.fault
+        return {job_id: self.held[job_id] for job_id in job_ids if job_id in self.held}
+
+    async def job(self, job_id: str) -> JobDetail | None:
+        """One scontrol."""
+        self.looked_up.append(job_id)
+        await asyncio.sleep(0)
+        if self.lookup_fault is not None:
+            raise self.lookup_fault
+        return self.forgotten.get(job_id)
+
+
+class Clock:
+    """Time that passes only when the test says so; ``pauses`` are what the watcher slept."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.pauses: list[float] = []
+        self.sleepers: list[tuple[float, asyncio.Future[None]]] = []
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep until the test lets that time pass."""
+        self.pauses.append(seconds)
+        sleeper = (self.now + seconds, asyncio.get_running_loop().create_future())
+        self.sleepers.append(sleeper)
+        try:
+            await sleeper[1]
+        finally:
+            self.sleepers.remove(sleeper)
+
+    async def pass_(self, seconds: float) -> None:
+        """Let so many seconds go by, and everything happen that is due on the way."""
+        until = self.now + seconds
+        await settle()
+        while due := [sleeper for sleeper in self.sleepers if sleeper[0] <= until and not sleeper[1].done()]:
+            first = min(due, key=lambda sleeper: sleeper[0])
+            self.now = first[0]
+            first[1].set_result(None)
+            await settle()
+        self.now = until
+
+
+async def settle() -> None:
+    """Let every task run until it waits for time."""
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """An empty Slurm."""
+    return Cluster()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Time that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+async def watcher(cluster: Cluster, clock: Clock) -> AsyncIterator[JobWatcher]:
+    """A watcher of that Slurm in that time: 1.5 s while someone waits, 30 s at rest."""
+    made = JobWatcher(cluster, log=logging.getLogger("watcher"), clock=lambda: clock.now, sleep=clock.sleep)
+    yield made
+    await made.aclose()
+
+
+async def test_status_is_known_after_the_first_answer_and_costs_nothing(watcher: JobWatcher, cluster: Cluster) -> None:
+    """Before it None; reading it afterwards asks nothing."""
+    cluster.held["7"] = job("7", "PENDING")
+    watch = watcher.watch("7")
+    assert (watch.status, watcher.status("7")) == (None, None)
+    await settle()
+    assert [watcher.status("7") for _ in range(100)] == [job("7", "PENDING")] * 100
+    assert (watch.status, cluster.asked, watcher.status("8")) == (job("7", "PENDING"), [["7"]], None)
+
+
+async def test_one_question_for_fifty_jobs(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
+    """Fifty waiting people cost what one costs: one squeue in 1.5 s."""
+    cluster.held = {str(n): job(str(n), "PENDING") for n in range(50)}
+    watches = [watcher.watch(str(n)) for n in range(50)]
+    await clock.pass_(15.0)
+    assert len(cluster.asked) == 11
+    assert {len(ids) for ids in cluster.asked} == {50}
+    assert all(watch.status == job(watch.job_id, "PENDING") for watch in watches)
+
+
+async def test_many_who_watch_one_job_share_it(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
+    """The page, the spawner and the poll watch one job: it is asked for once, and goes on while one watches."""
+    cluster.held["7"] = job("7", "PENDING")
+    first, second = watcher.watch("7"), watcher.watch("7")
+    await clock.pass_(1.5)
+    first.close()
+    first.close()
+    cluster.held["7"] = job("7", "RUNNING")
+    await clock.pass_(1.5)
+    assert second.status == job("7", "RUNNING")
+    assert cluster.asked == [["7"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("state", "interval"),
+    [
+        ("PENDING", 1.5),
+        ("CONFIGURING", 1.5),
+        ("COMPLETING", 1.5),
+        ("RUNNING", 30.0),
+        ("SUSPENDED", 30.0),
+        ("HIBERNATING", 30.0),
+    ],
+)
+async def test_interval_is_short_only_while_someone_waits(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock, state: str, interval: float
+) -> None:
+    """Waiting, starting and ending jobs are asked about every 1.5 s; the others every 30 s."""
+    cluster.held["7"] = job("7", state)
+    watcher.watch("7")
+    await clock.pass_(interval - 0.1)
+    assert len(cluster.asked) == 1 + (interval < 1.5)
+    await clock.pass_(0.2)
+    assert len(cluster.asked) == 2
+
+
+async def test_one_who_waits_makes_it_short_for_all(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
+    """A new job ends the rest at once; when it runs, rest is back."""
+    cluster.held = {"1": job("1", "RUNNING"), "2": job("2", "PENDING")}
+    watcher.watch("1")
+    await clock.pass_(10.0)
+    assert cluster.asked == [["1"]]
+    watcher.watch("2")
+    await clock.pass_(0.0)
+    assert cluster.asked == [["1"], ["1", "2"]]
+    cluster.held["2"] = job("2", "RUNNING")
+    await clock.pass_(1.5)
+    await clock.pass_(29.0)
+    assert len(cluster.asked) == 3
+
+
+async def test_crowd_of_new_jobs_is_not_a_crowd_of_questions(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock
+) -> None:
+    """Thirty starts within a second: at once for the first, then one question for the rest."""
+    for n in range(30):
+        cluster.held[str(n)] = job(str(n), "PENDING")
+        watcher.watch(str(n))
+        await clock.pass_(1 / 30)
+    await clock.pass_(0.6)
+    assert [len(ids) for ids in cluster.asked] == [1, 30]
+
+
+async def test_changed_tells_each_change_once(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
+    """Pending, running, completed: three changes, and none while nothing changes."""
+    cluster.held["7"] = job("7", "PENDING")
+    watch = watcher.watch("7")
+    told: list[str] = []
+
+    async def listen() -> None:
+        while (status := await watch.changed()) is None or status.phase is not Phase.ENDED:
+            told.append(status.state if status else "")
+        told.append(status.state)
+
+    listener = asyncio.create_task(listen())
+    await clock.pass_(6.0)
+    assert told == ["PENDING"]
+    cluster.held["7"] = job("7", "RUNNING")
+    await clock.pass_(60.0)
+    cluster.held["7"] = job("7", "COMPLETED")
+    await clock.pass_(60.0)
+    await listener
+    assert told == ["PENDING", "RUNNING", "COMPLETED"]
+
+
+async def test_change_between_two_calls_is_not_lost(watcher: JobWatcher, cluster: Cluster) -> None:
+    """What changed while nobody listened is told at the next call, at once."""
+    cluster.held["7"] = job("7", "RUNNING")
+    watch = watcher.watch("7")
+    await settle()
+    assert await watch.changed() == job("7", "RUNNING")
+
+
+async def test_cancelled_listener_does_not_disturb_the_others(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock
+) -> None:
+    """One who gives up ends neither the poll nor the waiting of another."""
+    cluster.held["7"] = job("7", "PENDING")
+    impatient, patient = watcher.watch("7"), watcher.watch("7")
+    await settle()
+    await impatient.changed()
+    await patient.changed()
+    first, second = (asyncio.create_task(watch.changed()) for watch in (impatient, patient))
+    await settle()
+    first.cancel()
+    await settle()
+    assert first.cancelled()
+    cluster.held["7"] = job("7", "RUNNING")
+    await clock.pass_(1.5)
+    assert await second == job("7", "RUNNING")
+
+
+# --- jobs that are not in a good answer ---------------------------------------------------------
+
+
+async def test_job_that_left_squeue_is_looked_up_once_for_its_end(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock
+) -> None:
+    """scontrol still knows how it ended: one look-up, and no more questions."""
+    cluster.held["7"] = job("7", "RUNNING")
+    watch = watcher.watch("7")
+    await clock.pass_(1.0)
+    del cluster.held["7"]
+    ended = JobDetail("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="3:0")
+    cluster.forgotten["7"] = ended
+    await clock.pass_(30.0)
+    assert (watch.status, cluster.looked_up) == (ended, ["7"])
+    await clock.pass_(100.0)
+    assert (len(cluster.asked), cluster.looked_up) == (2, ["7"])
+
+
+async def test_job_that_nobody_knows_is_gone_only_when_two_answers_say_so(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock
+) -> None:
+    """The first is not believed; the second, 1.5 s later, is. What was known of the job stays."""
+    running = JobStatus("7", Phase.RUNNING, state="RUNNING", batch_host="g1", nodes="g1", user="alice", tag="t")
+    cluster.held["7"] = running
+    watch = watcher.watch("7")
+    await clock.pass_(1.0)
+    del cluster.held["7"]
+    await clock.pass_(29.5)
+    assert (watch.status, cluster.looked_up) == (running, ["7"])
+    await clock.pass_(1.5)
+    assert watch.status == JobStatus(
+        "7", Phase.ENDED, batch_host="g1", nodes="g1", user="alice", end=End.VANISHED, tag="t"
+    )
+    assert cluster.looked_up == ["7", "7"]
+
+
+async def test_job_that_comes_back_was_never_gone(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
+    """Absent, present, absent again: each absence is counted anew."""
+    cluster.held["7"] = job("7", "PENDING")
+    watch = watcher.watch("7")
+    await settle()
+    for _ in range(3):
+        held = cluster.held.pop("7")
+        await clock.pass_(1.5)
+        cluster.held["7"] = held
+        await clock.pass_(1.5)
+    assert watch.status == job("7", "PENDING")
+
+
+@pytest.mark.parametrize(
+    "fault", [SlurmUnavailable("down"), SlurmOutputError("odd", raw="x"), ValueError("a bug of ours")]
+)
+async def test_job_that_cannot_be_looked_up_is_kept(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock, fault: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the look-up fails with, the job goes on, and at most one line is said."""
+    cluster.held["7"] = job("7", "RUNNING")
+    watch = watcher.watch("7")
+    await clock.pass_(1.0)
+    del cluster.held["7"]
+    cluster.lookup_fault = fault
+    await clock.pass_(300.0)
+    assert watch.status == job("7", "RUNNING")
+    assert len(cluster.looked_up) > 5
+    assert len(caplog.messages) == (0 if isinstance(fault, SlurmUnavailable) else 1)
+
+
+async def test_unknown_state_keeps_the_job_and_is_said_once(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new word of a new Slurm ends nothing."""
+    cluster.held["7"] = job("7", "HIBERNATING")
+    watch = watcher.watch("7")
+    await clock.pass_(300.0)
+    assert watch.status == job("7", "HIBERNATING")
+    assert caplog.messages == ["Job 7 has the state HIBERNATING, which is not known; it is kept"]
+
+
+# --- silence ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault", [SlurmUnavailable("slurmctld is down"), SlurmOutputError("odd", raw="x"), KeyError("x")]
+)
+async def test_silence_keeps_every_status_and_is_told_once(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock, fault: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No answer, an odd answer, even a fault of ours: statuses stay, stale since then; two lines in all."""
+    cluster.held = {"1": job("1", "RUNNING"), "2": job("2", "PENDING")}
+    watches = [watcher.watch("1"), watcher.watch("2")]
+    await clock.pass_(1.0)
+    assert (watcher.last_answer, watcher.silent_since, watches[0].stale) == (1000.0, None, False)
+    cluster.fault = fault
+    await clock.pass_(600.0)
+    assert [watch.status for watch in watches] == [job("1", "RUNNING"), job("2", "PENDING")]
+    assert (watcher.last_answer, watcher.silent_since, watches[0].stale) == (1000.0, 1001.5, True)
+    cluster.fault = None
+    await clock.pass_(30.0)
+    assert (watcher.silent_since, watches[0].stale) == (None, False)
+    assert [message.partition(":")[0].partition(",")[0] for message in caplog.messages] == [
+        "Slurm does not answer; every server is kept",
+        "Slurm answers again",
+    ]
+
+
+async def test_silent_slurm_is_asked_less_and_less(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
+    """3, 6, 12, 24, then every 30 seconds; a new job does not hurry it; after an answer 1.5 s again."""
+    cluster.held["7"] = job("7", "PENDING")
+    cluster.fault = SlurmUnavailable("down")
+    watcher.watch("7")
+    await clock.pass_(0.0)
+    watcher.watch("8")
+    await clock.pass_(200.0)
+    assert clock.pauses[:7] == [3.0, 6.0, 12.0, 24.0, 30.0, 30.0, 30.0]
+    cluster.fault = None
+    clock.pauses.clear()
+    await clock.pass_(30.0)
+    assert clock.pauses[:2] == [1.5, 1.5]
+
+
+async def test_long_silence_is_survived(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
+    """A weekend's outage: thousands of failures, still every 30 s."""
+    cluster.fault = SlurmUnavailable("down")
+    watcher.watch("7")
+    await clock.pass_(60_000.0)
+    assert clock.pauses[-1] == 30.0
+    assert len(cluster.asked) > 1900
+
+
+async def test_listener_hears_that_slurm_fell_silent_and_that_it_is_back(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock
+) -> None:
+    """A page can say so: ``changed`` returns with the same status, stale, and later fresh."""
+    cluster.held["7"] = job("7", "PENDING")
+    watch = watcher.watch("7")
+    await clock.pass_(0.0)
+    await watch.changed()
+    cluster.fault = SlurmUnavailable("down")
+    await clock.pass_(1.5)
+    assert (await watch.changed(), watch.stale) == (job("7", "PENDING"), True)
+    cluster.fault = None
+    await clock.pass_(3.0)
+    assert (await watch.changed(), watch.stale) == (job("7", "PENDING"), False)
+
+
+# --- beginning, hurrying, ending ----------------------------------------------------------------
+
+
+def tasks() -> set[asyncio.Task[object]]:
+    """Tasks beside the test's own."""
+    return asyncio.all_tasks() - {asyncio.current_task()}
+
+
+async def test_task_runs_only_while_there_is_something_to_ask(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock
+) -> None:
+    """None before the first watch, none after the last, one again for a later one."""
+    assert tasks() == set()
+    cluster.held["7"] = job("7", "RUNNING")
+    for _ in range(2):
+        watch = watcher.watch("7")
+        await clock.pass_(5.0)
+        assert len([task for task in tasks() if "JobWatcher._run" in repr(task)]) == 1
+        watch.close()
+        await settle()
+        assert tasks() == set()
+    assert len(cluster.asked) == 2
+
+
+async def test_task_ends_when_all_jobs_have_ended(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
+    """A job that has ended is not asked about again, though someone still reads its status."""
+    cluster.held["7"] = job("7", "COMPLETED")
+    watch = watcher.watch("7")
+    await clock.pass_(100.0)
+    assert (watch.status, cluster.asked, tasks()) == (job("7", "COMPLETED"), [["7"]], set())
+    cluster.held["8"] = job("8", "PENDING")
+    watcher.watch("8")
+    await clock.pass_(1.5)
+    assert cluster.asked[1:] == [["8"], ["8"]]
+
+
+async def test_hurry_asks_soon_and_for_a_while(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
+    """After a scancel a running job is asked about every 1.5 s, but not for ever."""
+    cluster.held["7"] = job("7", "RUNNING")
+    watch = watcher.watch("7")
+    await clock.pass_(10.0)
+    watch.hurry()
+    await clock.pass_(15.0)
+    assert len(cluster.asked) == 12
+    await clock.pass_(120.0)
+    asked = len(cluster.asked)
+    await clock.pass_(60.0)
+    assert len(cluster.asked) - asked <= 2
+
+
+async def test_closing_wakes_who_still_listens(watcher: JobWatcher) -> None:
+    """A closed watch tells nothing more: RuntimeError, not a wait without end."""
+    with closing(watcher.watch("7")) as watch:
+        listener = asyncio.create_task(watch.changed())
+        await settle()
+    with pytest.raises(RuntimeError, match="the watch of job 7 is closed"):
+        await listener
+    with pytest.raises(RuntimeError, match="the watch of job 7 is closed"):
+        await watch.changed()
+
+
+async def test_aclose_leaves_nothing(clock: Clock) -> None:
+    """Even in the middle of a question that hangs."""
+    hangs = asyncio.Event()
+
+    class Hanging(Cluster):
+        async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+            hangs.set()
+            await asyncio.Event().wait()
+            return await super().jobs(job_ids)
+
+    made = JobWatcher(Hanging(), clock=lambda: clock.now, sleep=clock.sleep)
+    watch: Watch = made.watch("7")
+    await hangs.wait()
+    await made.aclose()
+    assert tasks() == set()
+    with pytest.raises(RuntimeError):
+        await watch.changed()
+    await made.aclose()
