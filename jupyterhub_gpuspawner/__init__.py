@@ -27,5 +27,8 @@ def __getattr__(name: str) -> object:
     if name in _LAZY:
         from importlib import import_module
 
-        return getattr(import_module(_LAZY[name]), name)
+        found: object = getattr(import_module(_LAZY[name]), name)
+        # this is how a hub's configuration gets at a spawner of ours
+        import_module("jupyterhub_gpuspawner.hub.registration").register()
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

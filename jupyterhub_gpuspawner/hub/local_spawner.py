@@ -17,7 +17,6 @@ from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Bool, Enum, Float, Unicode, default
 
 from jupyterhub_gpuspawner.hub.failure import start_failed
-from jupyterhub_gpuspawner.hub.registration import register
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.request import JobRequest
@@ -162,6 +161,3 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
         """Forget process and report."""
         super().clear_state()
         self.forget_report()
-
-
-register()

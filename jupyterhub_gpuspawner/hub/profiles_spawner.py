@@ -24,7 +24,6 @@ from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.options_form import render_form
 from jupyterhub_gpuspawner.hub.pages import ServerFacts, server_facts
 from jupyterhub_gpuspawner.hub.profile_source import offered_profiles, profile_folder
-from jupyterhub_gpuspawner.hub.registration import register
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
 from jupyterhub_gpuspawner.request import JobRequest, choice_from_form, resolve
 from jupyterhub_gpuspawner.wire import ReportError
@@ -348,6 +347,3 @@ def _apply_user_options(spawner: GPUProfilesSpawner, user_options: Mapping[str, 
     spawner.user_options = dict(request.options)
     if spawner.orm_spawner is not None:
         spawner.orm_spawner.user_options = dict(request.options)
-
-
-register()

@@ -1,4 +1,4 @@
-"""What importing a spawner of ours changes in the hub, all of it here.
+"""What choosing a spawner of ours changes in the hub, all of it here.
 
 JupyterHub offers no other place that one line of configuration (``spawner_class``) can reach:
 
@@ -6,13 +6,16 @@ JupyterHub offers no other place that one line of configuration (``spawner_class
 * ``/api/gpuspawner/...`` comes in (:mod:`.handlers`).
 * Our page templates are looked up after the admin's own and before the hub's.
 
-``spawner_class`` is resolved while the hub reads its configuration, before handlers and templates are set up.
+A hub imports every spawner that is installed, whichever one it uses, while it is being made. So nothing is done at import:
+:func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub that
+exists by then, that is, while its configuration is read. Handlers and templates are set up after that.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from jupyterhub import apihandlers
 from jupyterhub.app import JupyterHub
@@ -53,8 +56,15 @@ def register_templates(app: JupyterHub) -> None:
     app.observe(insert, "template_paths")
 
 
+_DONE: WeakSet[JupyterHub] = WeakSet()
+
+
 def register() -> None:
-    """Done once, when a spawner of ours is imported."""
-    register_handlers(apihandlers.default_handlers)
-    if JupyterHub.initialized():
-        register_templates(JupyterHub.instance())
+    """Do all that in the hub of this process, once; nothing where there is none yet."""
+    if not JupyterHub.initialized():
+        return
+    app = JupyterHub.instance()
+    if app not in _DONE:
+        _DONE.add(app)
+        register_handlers(apihandlers.default_handlers)
+        register_templates(app)

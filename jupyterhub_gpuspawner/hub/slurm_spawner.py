@@ -23,7 +23,6 @@ from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request
 from jupyterhub_gpuspawner.hub.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.joblog import last_lines
-from jupyterhub_gpuspawner.hub.registration import register
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
 from jupyterhub_gpuspawner.hub.waiting import first_of, in_background
 from jupyterhub_gpuspawner.job import JobStatus, Phase, sentence
@@ -367,6 +366,3 @@ def _refuse_options(_spawner: GPUSlurmSpawner, user_options: Mapping[str, object
     for name in user_options:
         error = RequestError(f"{str(name)[:40]!r} is no option here.", field=str(name)[:40], hint="No options are offered.")
         raise spawn_failure(error)
-
-
-register()

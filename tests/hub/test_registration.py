@@ -2,35 +2,63 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from jupyterhub.app import JupyterHub
 
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES, register_templates
 
-IMPORTS = {
-    "ours alone": "import jupyterhub_gpuspawner.hub.profiles_spawner",
-    "batchspawner first": "import batchspawner, jupyterhub_gpuspawner.hub.slurm_spawner",
-    "batchspawner after": "import jupyterhub_gpuspawner.hub.slurm_spawner, batchspawner, batchspawner.api",
-    "by the lazy name": "from jupyterhub_gpuspawner import GPULocalSpawner",
+OURS = ["/api/gpuspawner/report", "/api/gpuspawner/placement/([^/]+)(?:/([^/]*))?"]
+CONFIGURATIONS = {
+    "our entry point": ("c.JupyterHub.spawner_class = 'gpu-profiles'", OURS, True),
+    "our class by its name": ("c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.GPUSlurmSpawner'", OURS, True),
+    "a class of the admin's, of ours": (
+        """
+from jupyterhub_gpuspawner import GPUProfilesSpawner
+class Own(GPUProfilesSpawner):
+    pass
+c.JupyterHub.spawner_class = Own
+""",
+        OURS,
+        True,
+    ),
+    "batchspawner imported before": ("import batchspawner; c.JupyterHub.spawner_class = 'gpu-profiles'", OURS, True),
+    "batchspawner imported after": (
+        "c.JupyterHub.spawner_class = 'gpu-profiles'; import batchspawner, batchspawner.api",
+        OURS,
+        True,
+    ),
+    "batchspawner alone, ours installed": (
+        "import batchspawner; c.JupyterHub.spawner_class = 'batchspawner.SlurmSpawner'",
+        ["/api/batchspawner"],
+        False,
+    ),
 }
 
 
-@pytest.mark.parametrize("statement", IMPORTS.values(), ids=IMPORTS.keys())
-def test_the_hub_has_our_handlers_and_not_batchspawners(statement: str) -> None:
-    """/api/batchspawner, which sets any attribute, is gone whichever way the package is loaded."""
+@pytest.mark.parametrize(("lines", "handlers", "templates"), CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
+def test_a_hub_changes_only_if_it_uses_a_spawner_of_ours(
+    lines: str, handlers: list[str], templates: bool, tmp_path: Path
+) -> None:
+    """Our handlers and templates are in, and /api/batchspawner, which sets any attribute, is out; other hubs stay as they are."""
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text(lines)
     program = f"""
-{statement}
+import json
+from jupyterhub.app import JupyterHub
+app = JupyterHub.instance()
+app.load_config_file({str(config)!r})
 from jupyterhub.apihandlers import default_handlers
-print([path for path, _ in default_handlers if 'spawner' in path])
+paths = [path for path, _ in default_handlers if 'spawner' in path]
+print(json.dumps([paths, any('gpuspawner' in path for path in app.template_paths)]))
 """
     answer = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True)
 
-    assert answer.stdout.strip() == str(
-        ["/api/gpuspawner/report", "/api/gpuspawner/placement/([^/]+)(?:/([^/]*))?"]
-    )
+    assert json.loads(answer.stdout.splitlines()[-1]) == [handlers, templates]
 
 
 def test_our_templates_come_after_the_admins_and_before_the_hubs() -> None:
