@@ -13,6 +13,7 @@ import secrets
 import shlex
 import shutil
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster import ClusterSnapshot
@@ -206,7 +207,7 @@ class SlurmClient:
         limit: int = 1 << 24,
     ) -> Answer:
         before = self.prefix if prefix is None else tuple(prefix)
-        words = (*before, os.path.join(self.bin_dir, command), *arguments)
+        words = (*before, str(Path(self.bin_dir, command)) if self.bin_dir else command, *arguments)
         env = {**self._environment, **(environment or {})}
         if prefix is None:
             env["SLURM_TIME_FORMAT"] = "%s"  # for answers alone: a job would inherit it

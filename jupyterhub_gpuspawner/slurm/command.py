@@ -117,7 +117,7 @@ async def _reap(process: Process, exchange: asyncio.Future[Answer]) -> None:
     _signal_group(process, signal.SIGKILL)
     await _exited(process)
     # a pipe that nobody reads, or that a lost child holds open, stays open for ever; asyncio has no public word for it
-    process._transport.close()  # type: ignore[attr-defined]
+    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
     await asyncio.wait({exchange})
     if not exchange.cancelled():
         exchange.exception()  # the caller has its own
@@ -126,7 +126,7 @@ async def _reap(process: Process, exchange: asyncio.Future[Answer]) -> None:
 async def _exited(process: Process, *, patience: float = math.inf) -> None:
     """Wait for the exit status; Process.wait() would, in some versions of Python, wait for the pipes too."""
     deadline = time.monotonic() + patience
-    while process.returncode is None and time.monotonic() < deadline:
+    while process.returncode is None and time.monotonic() < deadline:  # noqa: ASYNC110  there is no event for it
         await asyncio.sleep(_TICK)
 
 

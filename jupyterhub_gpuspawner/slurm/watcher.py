@@ -10,20 +10,22 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import TYPE_CHECKING, Protocol
+from weakref import WeakSet
 
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.watch import Watch, Watched
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
+__all__ = ["JobSource", "JobWatcher", "Watch"]
+
 _LONGEST_PAUSE = 30.0
 """Seconds between two questions, at most, while Slurm is silent."""
-_HURRIED_QUESTIONS = 40
-_WAITING = (Phase.QUEUED, Phase.STARTING, Phase.ENDING)
 
 
 class JobSource(Protocol):
@@ -34,94 +36,6 @@ class JobSource(Protocol):
 
     async def job(self, job_id: str) -> JobDetail | None:
         """One job in full, or None."""
-
-
-class _Watched:
-    """One job, for all who watch it."""
-
-    def __init__(self, job_id: str) -> None:
-        self.job_id = job_id
-        self.status: JobStatus | None = None
-        self.version = 0
-        self.watches: set[Watch] = set()
-        self.absent = 0
-        """Good answers in a row by which Slurm does not know the job."""
-        self.hurried = 0
-        """Questions for which it counts as waited for."""
-        self.puzzling = False
-        """It was said that its look-up failed."""
-
-    @property
-    def ended(self) -> bool:
-        return self.status is not None and self.status.phase is Phase.ENDED
-
-    @property
-    def waited_for(self) -> bool:
-        return self.status is None or self.status.phase in _WAITING or self.absent > 0 or self.hurried > 0
-
-    def notify(self) -> None:
-        self.version += 1
-        for watch in self.watches:
-            watch._wake()
-
-
-class Watch:
-    """One who watches one job, until :meth:`close` (``contextlib.closing`` does it at the end of a block)."""
-
-    def __init__(self, watcher: JobWatcher, watched: _Watched) -> None:
-        self._watcher = watcher
-        self._watched = watched
-        self._seen = watched.version
-        self._waiting: set[asyncio.Future[None]] = set()
-        self._closed = False
-
-    @property
-    def job_id(self) -> str:
-        """The job's id."""
-        return self._watched.job_id
-
-    @property
-    def status(self) -> JobStatus | None:
-        """The job as Slurm last told it; None until it has told. Never asks."""
-        return self._watched.status
-
-    @property
-    def stale(self) -> bool:
-        """Slurm does not answer at the moment: :attr:`status` is the last that it told."""
-        return self._watcher.silent_since is not None
-
-    async def changed(self) -> JobStatus | None:
-        """Wait until the status, or :attr:`stale`, is another than when this was last called; return the status.
-
-        Raises RuntimeError once the watch is closed.
-        """
-        while self._seen == self._watched.version or self._closed:
-            if self._closed:
-                raise RuntimeError(f"the watch of job {self.job_id} is closed")
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.add(turn)
-            try:
-                await turn
-            finally:
-                self._waiting.discard(turn)
-        self._seen = self._watched.version
-        return self._watched.status
-
-    def hurry(self) -> None:
-        """Ask in the short interval for a while: a change is expected, such as the end after a scancel."""
-        self._watched.hurried = _HURRIED_QUESTIONS
-        self._watcher._wake.set()
-
-    def close(self) -> None:
-        """Watch no longer; may be called twice."""
-        self._closed = True
-        self._wake()
-        self._watcher._unwatch(self, self._watched)
-
-    def _wake(self) -> None:
-        for turn in self._waiting:
-            if not turn.done():
-                turn.set_result(None)
 
 
 class JobWatcher:
@@ -150,7 +64,8 @@ class JobWatcher:
         self.log = log or get_logger()
         self._clock = clock
         self._sleep = sleep
-        self._jobs: dict[str, _Watched] = {}
+        self._jobs: dict[str, Watched] = {}
+        self._open_watches: WeakSet[Watch] = WeakSet()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -158,13 +73,16 @@ class JobWatcher:
 
     def watch(self, job_id: str) -> Watch:
         """Watch a job from now on; Slurm is asked at once unless it was asked just now. Needs the running loop."""
-        watched = self._jobs.setdefault(job_id, _Watched(job_id))
-        watch = Watch(self, watched)
-        watched.watches.add(watch)
+        watched = self._jobs.setdefault(job_id, Watched(job_id))
+        watched.watches += 1
         self._idle.clear()
         self._wake.set()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
+        watch = Watch(
+            watched, silent=lambda: self.silent_since is not None, ask_soon=self._wake.set, unwatch=self._unwatch
+        )
+        self._open_watches.add(watch)
         return watch
 
     def status(self, job_id: str) -> JobStatus | None:
@@ -174,16 +92,15 @@ class JobWatcher:
 
     async def aclose(self) -> None:
         """End the task and close every watch."""
-        for watched in list(self._jobs.values()):
-            for watch in list(watched.watches):
-                watch.close()
+        for watch in list(self._open_watches):
+            watch.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    def _unwatch(self, watch: Watch, watched: _Watched) -> None:
-        watched.watches.discard(watch)
-        if not watched.watches and self._jobs.get(watched.job_id) is watched:
+    def _unwatch(self, watched: Watched) -> None:
+        watched.watches -= 1
+        if watched.watches == 0:
             del self._jobs[watched.job_id]
             if not self._jobs:
                 self._idle.set()
@@ -191,7 +108,7 @@ class JobWatcher:
 
     # --- the one task --------------------------------------------------------------------------
 
-    def _open(self) -> list[_Watched]:
+    def _open(self) -> list[Watched]:
         return [watched for watched in self._jobs.values() if not watched.ended]
 
     async def _run(self) -> None:
@@ -220,7 +137,7 @@ class JobWatcher:
             happened.cancel()
             slept.cancel()
 
-    async def _ask(self, asked: Iterable[_Watched]) -> None:
+    async def _ask(self, asked: Iterable[Watched]) -> None:
         by_id = {watched.job_id: watched for watched in asked}
         try:
             found = await self.client.jobs(by_id)
@@ -238,7 +155,7 @@ class JobWatcher:
                 absent.append(watched)
         await asyncio.gather(*(self._look_up(watched) for watched in absent))
 
-    async def _look_up(self, watched: _Watched) -> None:
+    async def _look_up(self, watched: Watched) -> None:
         try:
             detail = await self.client.job(watched.job_id)
         except Exception as error:  # noqa: BLE001  it is kept, and looked up again after the next answer
@@ -256,7 +173,7 @@ class JobWatcher:
             last = watched.status or JobStatus(watched.job_id, Phase.UNKNOWN)
             self._tell(watched, _vanished(last))
 
-    def _tell(self, watched: _Watched, status: JobStatus) -> None:
+    def _tell(self, watched: Watched, status: JobStatus) -> None:
         if status == watched.status:
             return
         if status.phase is Phase.UNKNOWN and (watched.status is None or watched.status.state != status.state):

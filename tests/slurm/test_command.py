@@ -107,7 +107,7 @@ async def test_cancellation_ends_the_command_and_goes_on(children: Children) -> 
     task = asyncio.create_task(
         run(("sh", "-c", "sleep 100 & sleep 100"), name="squeue", environment=ENVIRONMENT, timeout=60),
     )
-    while len(children()) < 3:
+    while len(children()) < 3:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -119,7 +119,7 @@ async def test_cancellation_ends_the_command_and_goes_on(children: Children) -> 
 async def test_second_cancellation_leaves_no_process_either(children: Children) -> None:
     """Cancelled again while it cleans up: the caller is free at once, and the process is reaped all the same."""
     task = asyncio.create_task(run(python(STUBBORN), name="squeue", environment=ENVIRONMENT, timeout=60))
-    while not children() or children()[0].memory_info().rss < 5_000_000:
+    while not children() or children()[0].memory_info().rss < 5_000_000:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.sleep(0.05)
@@ -127,7 +127,7 @@ async def test_second_cancellation_leaves_no_process_either(children: Children) 
     with pytest.raises(asyncio.CancelledError):
         await task
     deadline = time.monotonic() + 10
-    while children() and time.monotonic() < deadline:
+    while children() and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     assert children() == []
 

@@ -1,0 +1,119 @@
+"""One job, and one who watches it. Nothing here asks Slurm."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.job import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jupyterhub_gpuspawner.job import JobStatus
+
+HURRIED_QUESTIONS = 40
+WAITING = (Phase.QUEUED, Phase.STARTING, Phase.ENDING)
+
+
+class Watched:
+    """One job, for all who watch it."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        self.status: JobStatus | None = None
+        self.version = 0
+        """Counts what was told."""
+        self.watches = 0
+        self.turns: set[asyncio.Future[None]] = set()
+        """Of those who wait for a change."""
+        self.absent = 0
+        """Good answers in a row by which Slurm does not know the job."""
+        self.hurried = 0
+        """Questions for which it counts as waited for."""
+        self.puzzling = False
+        """It was said that its look-up failed."""
+
+    @property
+    def ended(self) -> bool:
+        """Slurm will tell nothing more of it."""
+        return self.status is not None and self.status.phase is Phase.ENDED
+
+    @property
+    def waited_for(self) -> bool:
+        """Someone waits for its next change."""
+        return self.status is None or self.status.phase in WAITING or self.absent > 0 or self.hurried > 0
+
+    def wake(self) -> None:
+        """Let everyone who waits look again."""
+        for turn in self.turns:
+            if not turn.done():
+                turn.set_result(None)
+
+    def notify(self) -> None:
+        """Something changed."""
+        self.version += 1
+        self.wake()
+
+
+class Watch:
+    """One who watches one job, until :meth:`close` (``contextlib.closing`` does it at the end of a block)."""
+
+    def __init__(
+        self,
+        watched: Watched,
+        *,
+        silent: Callable[[], bool],
+        ask_soon: Callable[[], None],
+        unwatch: Callable[[Watched], None],
+    ) -> None:
+        self._watched = watched
+        self._silent = silent
+        self._ask_soon = ask_soon
+        self._unwatch = unwatch
+        self._seen = watched.version
+        self._closed = False
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self._watched.job_id
+
+    @property
+    def status(self) -> JobStatus | None:
+        """The job as Slurm last told it; None until it has told. Never asks."""
+        return self._watched.status
+
+    @property
+    def stale(self) -> bool:
+        """Slurm does not answer at the moment: :attr:`status` is the last that it told."""
+        return self._silent()
+
+    async def changed(self) -> JobStatus | None:
+        """Wait until the status, or :attr:`stale`, is another than when this was last called; return the status.
+
+        Raises RuntimeError once the watch is closed.
+        """
+        while not self._closed and self._seen == self._watched.version:
+            turn = asyncio.get_running_loop().create_future()
+            self._watched.turns.add(turn)
+            try:
+                await turn
+            finally:
+                self._watched.turns.discard(turn)
+        if self._closed:
+            raise RuntimeError(f"the watch of job {self.job_id} is closed")
+        self._seen = self._watched.version
+        return self._watched.status
+
+    def hurry(self) -> None:
+        """Ask in the short interval for a while: a change is expected, such as the end after a scancel."""
+        self._watched.hurried = HURRIED_QUESTIONS
+        self._ask_soon()
+
+    def close(self) -> None:
+        """Watch no longer; may be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._watched.wake()
+            self._unwatch(self._watched)
