@@ -35,7 +35,7 @@ def read(nodes_with_cpus: Sequence[int] = ()) -> NodeTopology:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import pynvml  # type: ignore[import-untyped]
+            import pynvml
     except Exception as error:
         raise UnavailableError(f"pynvml: {error}") from error
     try:

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from importlib.util import find_spec
 
 from jupyterhub_gpuspawner.node import sysfs
 from jupyterhub_gpuspawner.topology import Gpu, NodeTopology, NumaNode, load, to_document
@@ -63,6 +64,8 @@ def from_file(name: str, node: str) -> NodeTopology:
 
 
 def _nvml(kernel: NodeTopology) -> NodeTopology:
+    if find_spec("pynvml") is None:
+        raise UnavailableError("this Python has no pynvml")
     from jupyterhub_gpuspawner.node import nvml
 
     return nvml.read(nodes_with_cpus(kernel.numa_nodes))

@@ -1,0 +1,133 @@
+"""Work in a child process: its answer, its deadline, its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jupyterhub_gpuspawner.node.child import Child, run
+
+
+def test_the_answer_is_what_the_work_wrote() -> None:
+    """Everything that was written, and that the child came to its end."""
+    assert Child(lambda fd: os.write(fd, b"one\ntwo\n"), 10).answer() == (b"one\ntwo\n", True)
+
+
+def test_a_large_answer_comes_whole() -> None:
+    """More than a pipe holds at once is read while it is written."""
+    line = b"x" * 1_000_000 + b"\n"
+
+    def work(fd: int) -> None:
+        left = line
+        while left:
+            left = left[os.write(fd, left) :]
+
+    assert Child(work, 10).answer() == (line, True)
+
+
+def test_a_failure_of_the_work_is_silence() -> None:
+    """An exception in the child neither reaches the parent nor prints anything."""
+
+    def work(fd: int) -> None:
+        os.write(fd, b"begun\n")
+        raise RuntimeError
+
+    assert Child(work, 10).answer() == (b"begun\n", True)
+
+
+def test_at_the_deadline_what_is_known_counts_and_the_child_is_gone() -> None:
+    """A child that hangs, and what it started, are killed; a line it had not ended is dropped."""
+    pids = []
+
+    def work(fd: int) -> None:
+        grandchild = os.fork()
+        if grandchild:
+            os.write(fd, f"{os.getpid()} {grandchild}\nhalf a li".encode())
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            signal.pause()
+
+    start = time.monotonic()
+    output, finished = Child(work, 0.5).answer()
+    pids = [int(word) for word in output.split()]
+
+    assert len(pids) == 2
+    assert not finished
+    assert time.monotonic() - start < 5
+    assert not _alive(pids[0])
+    assert _dies(pids[1])
+
+
+def test_the_deadline_counts_from_the_start_of_the_child() -> None:
+    """What the parent does in the meantime is not added."""
+
+    def work(fd: int) -> None:
+        os.write(fd, b"known\n")
+        signal.pause()
+
+    child = Child(work, 0.2)
+    time.sleep(0.3)
+
+    assert child.answer() == (b"known\n", False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_child_does_not_outlive_its_parent(number: signal.Signals) -> None:
+    """A launch that is cancelled leaves no process that waits for a driver."""
+    code = """
+import os, signal
+from jupyterhub_gpuspawner.node.child import Child
+def work(fd):
+    print(os.getpid(), flush=True)
+    signal.pause()
+Child(work, 60).answer()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.send_signal(number)
+
+        assert parent.wait(timeout=10) == -number
+    assert _dies(pid)
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        (["printf", "%s\n", "a b", "$HOME"], b"a b\n$HOME\n"),
+        (["sh", "-c", "echo out; echo err >&2; exit 3"], b"out\n"),
+        (["sh", "-c", "echo out; sleep 60"], b"out\n"),
+        (["/nonexistent/command"], b""),
+    ],
+)
+def test_a_command_is_run_without_a_shell(command: list[str], output: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its standard output as far as it came; nothing of its standard error."""
+    assert run(command, 1) == output
+    assert capfd.readouterr() == ("", "")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _dies(pid: int) -> bool:
+    """True if the process ends within some seconds, a zombie of a process that does not wait for it included."""
+    ends_at = time.monotonic() + 10
+    while time.monotonic() < ends_at:
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False

@@ -1,0 +1,364 @@
+/* A stand-in for libnvidia-ml.so.1: serves the machine that a text file describes.
+ *
+ * gcc -shared -fPIC -O1 -Wall -Wextra -Werror -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 nvml.c
+ *
+ * The file is named by STANDIN_NVML and read anew by each nvmlInit. Lines, blanks between the fields, "_" for a blank
+ * within one, masks as hexadecimal 64-bit words joined by ",", the lowest word first; "-" where there is none:
+ *
+ *   driver VERSION
+ *   gpu UUID BUS_ID MIB MINOR CPU_MASK NODE_MASK OWN_NODE PCIE_GENERATION NAME   the next index; -1: not supported
+ *   level A B LEVEL                     nvmlGpuTopologyLevel_t between GPUs A and B
+ *   nvlink A LINK KIND VERSION BUS_ID   an active link of GPU A; KIND is nvmlIntNvLinkDeviceType_t
+ *   mig A PLACES                        MIG is on, with so many places
+ *   part A PLACE UUID MIB NAME          a MIG device of GPU A
+ *   fail FUNCTION CODE GPU              the call returns CODE; "hang": it never returns. GPU -1: for all
+ *
+ * Signatures: nvml.h of CUDA 13.2. */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SIZE = 7, HANG = -1 };
+enum { GPUS = 64, LINKS = 36, USABLE_LINKS = 18, PARTS = 8, WORDS = 64, FAILURES = 128 };
+#define EXPORT __attribute__((visibility("default")))
+
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } Pci;
+typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory2;
+typedef struct { unsigned gpu, memory; } Utilization;
+typedef struct { int kind; unsigned version; char bus_id[32]; } Link;
+typedef struct { char uuid[96], name[96]; unsigned mib; int parent, place; } Part;
+typedef struct {
+    char uuid[96], bus_id[32], name[96];
+    unsigned mib;
+    int minor, own_node, pcie, places;
+    unsigned long long cpus[WORDS], nodes[WORDS];
+    Link links[LINKS];
+    Part parts[PARTS];
+} Gpu;
+typedef struct { char function[64]; int code, gpu; } Failure;
+
+static struct {
+    int ready, gpus, failures;
+    char driver[64];
+    Gpu gpu[GPUS];
+    int level[GPUS][GPUS];
+    Failure failure[FAILURES];
+} machine;
+
+static void blanks(char *text) { for (; *text; text++) if (*text == '_') *text = ' '; }
+
+static void mask(const char *text, unsigned long long *words) {
+    for (int n = 0; n < WORDS && text && *text != '-'; n++) {
+        words[n] = strtoull(text, NULL, 16);
+        text = strchr(text, ',');
+        if (text) text++;
+    }
+}
+
+static void read_line(const char *line) {
+    char a[512], b[512], c[512], d[512];
+    int x, y, z;
+    unsigned u, v;
+    if (sscanf(line, "driver %63s", machine.driver) == 1) return;
+    if (sscanf(line, "level %d %d %d", &x, &y, &z) == 3) { machine.level[x][y] = machine.level[y][x] = z; return; }
+    if (sscanf(line, "mig %d %d", &x, &y) == 2) { machine.gpu[x].places = y; return; }
+    if (sscanf(line, "nvlink %d %d %d %u %31s", &x, &y, &z, &u, a) == 5) {
+        Link *link = &machine.gpu[x].links[y];
+        link->kind = z;
+        link->version = u;
+        snprintf(link->bus_id, sizeof link->bus_id, "%.31s", a);
+        return;
+    }
+    if (sscanf(line, "part %d %d %95s %u %95s", &x, &y, a, &u, b) == 5) {
+        Part *part = &machine.gpu[x].parts[y];
+        snprintf(part->uuid, sizeof part->uuid, "%.95s", a);
+        snprintf(part->name, sizeof part->name, "%.95s", b);
+        blanks(part->name);
+        part->mib = u;
+        part->parent = x;
+        part->place = y;
+        return;
+    }
+    if (sscanf(line, "fail %63s %63s %d", a, b, &x) == 3) {
+        Failure *failure = &machine.failure[machine.failures++];
+        snprintf(failure->function, sizeof failure->function, "%.63s", a);
+        failure->code = strcmp(b, "hang") ? atoi(b) : HANG;
+        failure->gpu = x;
+        return;
+    }
+    if (sscanf(line, "gpu %95s %31s %u %d %511s %511s %d %d %95s", a, b, &v, &x, c, d, &y, &z, machine.gpu[machine.gpus].name) == 9) {
+        Gpu *gpu = &machine.gpu[machine.gpus++];
+        snprintf(gpu->uuid, sizeof gpu->uuid, "%.95s", a);
+        snprintf(gpu->bus_id, sizeof gpu->bus_id, "%.31s", b);
+        blanks(gpu->name);
+        gpu->mib = v;
+        gpu->minor = x;
+        gpu->own_node = y;
+        gpu->pcie = z;
+        gpu->places = -1;
+        mask(c, gpu->cpus);
+        mask(d, gpu->nodes);
+        return;
+    }
+    if (*line != '\n' && *line != '#') fprintf(stderr, "nvml stand-in: %s", line);
+}
+
+/* What the call is told to return, or OK. */
+static int told(const char *function, int gpu) {
+    for (int n = 0; n < machine.failures; n++) {
+        Failure *failure = &machine.failure[n];
+        if (strcmp(failure->function, function) || (failure->gpu >= 0 && failure->gpu != gpu)) continue;
+        while (failure->code == HANG) pause();
+        return failure->code;
+    }
+    return OK;
+}
+
+static int index_of(void *handle) {
+    for (int n = 0; n < machine.gpus; n++) {
+        if (handle == &machine.gpu[n]) return n;
+        for (int p = 0; p < PARTS; p++) if (handle == &machine.gpu[n].parts[p]) return n;
+    }
+    return -1;
+}
+
+static Part *part_of(void *handle) {
+    int n = index_of(handle);
+    return n < 0 || handle == &machine.gpu[n] ? NULL : handle;
+}
+
+#define CALLED(handle) \
+    if (!machine.ready) return UNINITIALIZED; \
+    int n = index_of(handle); \
+    if (n < 0) return INVALID; \
+    int failed = told(__func__, n); \
+    if (failed) return failed; \
+    Gpu *gpu = &machine.gpu[n]; \
+    (void)gpu
+#define WHOLE(handle) CALLED(handle); if (part_of(handle)) return INVALID
+
+EXPORT int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    memset(&machine, 0, sizeof machine);
+    const char *path = getenv("STANDIN_NVML");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    char line[4096];
+    while (file && fgets(line, sizeof line, file)) read_line(line);
+    if (file) fclose(file);
+    int failed = told("nvmlInitWithFlags", -1);
+    machine.ready = !failed;
+    return failed;
+}
+EXPORT int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+EXPORT int nvmlShutdown(void) { machine.ready = 0; return OK; }
+EXPORT const char *nvmlErrorString(int code) {
+    switch (code) {
+    case 0: return "Success";
+    case 1: return "Uninitialized";
+    case 2: return "Invalid Argument";
+    case 3: return "Not Supported";
+    case 4: return "Insufficient Permissions";
+    case 6: return "Not Found";
+    case 7: return "Insufficient Size";
+    case 9: return "Driver Not Loaded";
+    case 13: return "Function Not Found";
+    case 15: return "GPU is lost";
+    case 18: return "Driver/library version mismatch";
+    case 999: return "Unknown Error";
+    default: return "Some Error";
+    }
+}
+EXPORT int nvmlSystemGetDriverVersion(char *text, unsigned length) {
+    int failed = told(__func__, -1);
+    if (!failed) snprintf(text, length, "%s", machine.driver);
+    return failed;
+}
+
+EXPORT int nvmlDeviceGetCount_v2(unsigned *count) {
+    int failed = machine.ready ? told(__func__, -1) : UNINITIALIZED;
+    if (!failed) *count = machine.gpus;
+    return failed;
+}
+EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
+    if (!machine.ready) return UNINITIALIZED;
+    if (index >= (unsigned)machine.gpus) return INVALID;
+    *handle = &machine.gpu[index];
+    return told(__func__, index);
+}
+EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
+    for (int n = 0; n < machine.gpus; n++) {
+        *handle = &machine.gpu[n];
+        if (!strcmp(machine.gpu[n].uuid, uuid)) return told(__func__, n);
+        for (int p = 0; p < PARTS; p++) {
+            *handle = &machine.gpu[n].parts[p];
+            if (!strcmp(machine.gpu[n].parts[p].uuid, uuid)) return told(__func__, n);
+        }
+    }
+    return NOT_FOUND;
+}
+EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, void **handle) {
+    for (int n = 0; n < machine.gpus; n++) {
+        *handle = &machine.gpu[n];
+        if (!strcasecmp(machine.gpu[n].bus_id, bus_id)) return told(__func__, n);
+    }
+    return NOT_FOUND;
+}
+EXPORT int nvmlDeviceGetIndex(void *handle, unsigned *index) { WHOLE(handle); *index = n; return OK; }
+EXPORT int nvmlDeviceGetMinorNumber(void *handle, unsigned *minor) {
+    WHOLE(handle);
+    if (gpu->minor < 0) return NOT_SUPPORTED;
+    *minor = gpu->minor;
+    return OK;
+}
+EXPORT int nvmlDeviceGetUUID(void *handle, char *text, unsigned length) {
+    CALLED(handle);
+    Part *part = part_of(handle);
+    snprintf(text, length, "%s", part ? part->uuid : gpu->uuid);
+    return OK;
+}
+EXPORT int nvmlDeviceGetName(void *handle, char *text, unsigned length) {
+    CALLED(handle);
+    Part *part = part_of(handle);
+    snprintf(text, length, "%s", part ? part->name : gpu->name);
+    return OK;
+}
+static void set_pci(Pci *pci, const char *bus_id) {
+    memset(pci, 0, sizeof *pci);
+    sscanf(bus_id, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device);
+    snprintf(pci->bus_id, sizeof pci->bus_id, "%s", bus_id);
+    snprintf(pci->legacy, sizeof pci->legacy, "%.15s", strlen(bus_id) > 12 ? bus_id + 4 : bus_id);
+}
+EXPORT int nvmlDeviceGetPciInfo_v3(void *handle, Pci *pci) { WHOLE(handle); set_pci(pci, gpu->bus_id); return OK; }
+static unsigned long long bytes_of(void *handle, Gpu *gpu) {
+    Part *part = part_of(handle);
+    return (unsigned long long)(part ? part->mib : gpu->mib) << 20;
+}
+EXPORT int nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) {
+    CALLED(handle);
+    memory->total = memory->free = bytes_of(handle, gpu);
+    memory->used = 0;
+    return OK;
+}
+EXPORT int nvmlDeviceGetMemoryInfo_v2(void *handle, Memory2 *memory) {
+    CALLED(handle);
+    memory->total = memory->free = bytes_of(handle, gpu);
+    memory->used = memory->reserved = 0;
+    return OK;
+}
+
+static int give_mask(const unsigned long long *from, unsigned count, unsigned long long *words) {
+    int any = 0;
+    for (unsigned n = 0; n < WORDS; n++) {
+        any |= from[n] != 0;
+        if (n >= count && from[n]) return SIZE;
+    }
+    for (unsigned n = 0; n < count; n++) words[n] = n < WORDS ? from[n] : 0;
+    return any ? OK : NOT_SUPPORTED;
+}
+EXPORT int nvmlDeviceGetCpuAffinity(void *handle, unsigned count, unsigned long long *words) {
+    WHOLE(handle);
+    return give_mask(gpu->cpus, count, words);
+}
+EXPORT int nvmlDeviceGetCpuAffinityWithinScope(void *handle, unsigned count, unsigned long long *words, unsigned scope) {
+    WHOLE(handle);
+    return scope > 1 ? INVALID : give_mask(gpu->cpus, count, words);
+}
+EXPORT int nvmlDeviceGetMemoryAffinity(void *handle, unsigned count, unsigned long long *words, unsigned scope) {
+    WHOLE(handle);
+    return scope > 1 ? INVALID : give_mask(gpu->nodes, count, words);
+}
+EXPORT int nvmlDeviceGetNumaNodeId(void *handle, unsigned *node) {
+    WHOLE(handle);
+    if (gpu->own_node < 0) return NOT_SUPPORTED;
+    *node = gpu->own_node;
+    return OK;
+}
+EXPORT int nvmlDeviceGetMaxPcieLinkGeneration(void *handle, unsigned *generation) {
+    WHOLE(handle);
+    if (gpu->pcie < 0) return NOT_SUPPORTED;
+    *generation = gpu->pcie;
+    return OK;
+}
+
+EXPORT int nvmlDeviceGetTopologyCommonAncestor(void *handle, void *other, unsigned *level) {
+    WHOLE(handle);
+    int m = index_of(other);
+    if (m < 0) return INVALID;
+    *level = machine.level[n][m];
+    return OK;
+}
+EXPORT int nvmlDeviceGetP2PStatus(void *handle, void *other, unsigned index, unsigned *status) {
+    WHOLE(handle);
+    if (index_of(other) < 0 || index > 4) return INVALID;
+    *status = 0;
+    return OK;
+}
+#define LINK(handle, number) \
+    WHOLE(handle); \
+    if (number >= USABLE_LINKS) return INVALID; \
+    Link *link = &gpu->links[number]
+EXPORT int nvmlDeviceGetNvLinkState(void *handle, unsigned number, unsigned *active) {
+    LINK(handle, number);
+    *active = link->bus_id[0] != 0;
+    return OK;
+}
+EXPORT int nvmlDeviceGetNvLinkVersion(void *handle, unsigned number, unsigned *version) {
+    LINK(handle, number);
+    *version = link->version;
+    return link->bus_id[0] ? OK : NOT_SUPPORTED;
+}
+EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *handle, unsigned number, Pci *pci) {
+    LINK(handle, number);
+    set_pci(pci, link->bus_id);
+    return link->bus_id[0] ? OK : NOT_SUPPORTED;
+}
+EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(void *handle, unsigned number, int *kind) {
+    LINK(handle, number);
+    *kind = link->kind;
+    return link->bus_id[0] ? OK : NOT_SUPPORTED;
+}
+
+EXPORT int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending) {
+    WHOLE(handle);
+    *current = *pending = gpu->places >= 0;
+    return OK;
+}
+EXPORT int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count) {
+    WHOLE(handle);
+    *count = gpu->places < 0 ? 0 : gpu->places;
+    return OK;
+}
+EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned place, void **device) {
+    WHOLE(handle);
+    if (place >= PARTS || !gpu->parts[place].uuid[0]) return NOT_FOUND;
+    *device = &gpu->parts[place];
+    return OK;
+}
+EXPORT int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *handle, void **device) {
+    CALLED(handle);
+    if (!part_of(handle)) return INVALID;
+    *device = gpu;
+    return OK;
+}
+EXPORT int nvmlDeviceIsMigDeviceHandle(void *handle, unsigned *is) { CALLED(handle); *is = part_of(handle) != NULL; return OK; }
+
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, void *processes) {
+    CALLED(handle);
+    (void)processes;
+    *count = 0;
+    return OK;
+}
+EXPORT int nvmlDeviceGetUtilizationRates(void *handle, Utilization *rates) {
+    CALLED(handle);
+    if (part_of(handle)) return NOT_SUPPORTED;
+    rates->gpu = rates->memory = 0;
+    return OK;
+}
+EXPORT int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *energy) {
+    CALLED(handle);
+    *energy = 1000;
+    return OK;
+}
