@@ -6,9 +6,10 @@ CPUs its driver calls near stand in for it.
 
 from __future__ import annotations
 
-from typing import Iterable, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Iterable, List, Optional, Sequence, Set, Tuple
 
-from jupyterhub_gpuspawner.topology import NodeTopology, NumaNode
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.topology import NodeTopology, NumaNode
 
 LOCAL, REMOTE = 10, 20
 """NUMA distances (ACPI SLIT) where the machine's own are not known."""
@@ -125,7 +126,7 @@ def _rank_from(topology: NodeTopology, core: _Core, full: Optional[NumaNode]) ->
 def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int]) -> Tuple[int, ...]:
     """NUMA nodes for the memory policy: those of the CPUs, most CPUs first, then those of the GPUs; none where unknown.
 
-    Never a node without CPUs, which may be a GPU's own memory. For a node without memory the nearest with some stands in.
+    Never a node without CPUs, which may be a GPU's own memory. For one without memory the nearest with some stands in.
     """
     usable = [node for node in topology.numa_nodes if node.cpus and node.memory_mib != 0]
     bound = frozenset(cpus)

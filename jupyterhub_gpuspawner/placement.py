@@ -10,12 +10,14 @@ GPUs are positions into ``topology.gpus`` throughout, NUMA nodes and CPUs are ke
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple
 
 from jupyterhub_gpuspawner import ring
 from jupyterhub_gpuspawner.affinity import aligned, choose_cpus, home, memory_nodes, ways
 from jupyterhub_gpuspawner.bandwidth import gbps
-from jupyterhub_gpuspawner.topology import NodeTopology
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.topology import NodeTopology
 
 LIMIT = 2_000_000
 """Steps of the search at most: 20 GPUs without any symmetry need half of it, 16 a thirtieth. Only dozens of MIG devices
@@ -27,7 +29,7 @@ __all__ = ["POLICIES", "Choice", "aligned", "choose", "choose_cpus", "memory_nod
 
 @dataclass(frozen=True)
 class Choice:
-    """The GPUs of one server, in the order of ``CUDA_VISIBLE_DEVICES``: neighbours in the best ring are side by side."""
+    """The GPUs of one server, in the order of ``CUDA_VISIBLE_DEVICES``: that of their best ring."""
 
     gpus: Tuple[int, ...] = ()
     weakest_link: Optional[str] = None
@@ -105,21 +107,23 @@ class _Field:
         homes: Dict[object, int] = {}
         self.home = [homes.setdefault(home(topology, position), 1 << len(homes)) for position in positions]
 
-    def best(self, count: int, nodes_first: bool) -> List[int]:
+    def best(self, count: int, *, nodes_first: bool) -> List[int]:
         """The best ``count`` as positions, in ring order."""
+        if count == len(self.positions):
+            return self.ring((1 << count) - 1)
         kinds = self._kinds()
-        if count < len(self.positions) and ring.cost(count, kinds) > LIMIT:
+        if ring.cost(count, kinds) > LIMIT:
             order = sorted(range(len(self.positions)), key=lambda i: (self.far[i], i))
             return self.ring(sum([1 << i for i in order[:count]]))
-        choices = [(0, (1 << count) - 1)] if count == len(self.positions) else ring.sets(self.weight, count, kinds)
+        sums, masks = ring.sets(self.weight, count, kinds)
         if nodes_first:
-            near = max(self._host(mask, nodes_first=True) for _, mask in choices)
-            choices = [choice for choice in choices if self._host(choice[1], nodes_first=True) == near]
-        if len(choices) == 1:
-            return self.ring(choices[0][1])
+            hosts = [self._host(mask, nodes_first=True) for mask in masks]
+            best = max(hosts)
+            near = [n for n, host in enumerate(hosts) if host == best]
+            sums, masks = [sums[n] for n in near], [masks[n] for n in near]
         if count == 1:
-            return self.ring(max([mask for _, mask in choices], key=self._tie))
-        return self.ring(ring.best_set(self.weight, choices, self._tie))
+            return self.ring(max(masks, key=self._tie))
+        return self.ring(ring.best_set(self.weight, sums, masks, self._tie))
 
     def ring(self, mask: int) -> List[int]:
         """The best ring through ``mask`` as positions: the nearest to the CPUs in front, then the nearer way round."""

@@ -8,7 +8,8 @@ Where many sets are equal because GPUs are (an NVSwitch, a PCIe switch), only on
 from __future__ import annotations
 
 from bisect import bisect_left
-from operator import add
+from itertools import repeat
+from operator import add, or_
 from typing import Callable, Dict, Iterator, List, Sequence, Set, Tuple
 
 Matrix = Sequence[Sequence[int]]
@@ -97,8 +98,8 @@ def cost(size: int, kinds: Sequence[Sequence[int]]) -> int:
     return product
 
 
-def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> List[Tuple[int, int]]:
-    """``(sum of links, mask)`` of every set of ``size``, one for each way to take members from ``kinds``.
+def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> Tuple[List[int], List[int]]:
+    """Sums of links, and masks, of every set of ``size``: one for each way to take members from ``kinds``.
 
     Members of one kind must be alike in their links to all others; the first of them are taken. Each half of the kinds
     is enumerated by itself, and the sums between the halves are added row by row.
@@ -114,14 +115,14 @@ def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> List[Tupl
         for _, mask, last in right[1:]:
             to[mask] = to[mask ^ 1 << last] + weight[member][last]
         across[-1 - member] = [to[mask] for mask in masks]
-    found: List[Tuple[int, int]] = []
+    found: Tuple[List[int], List[int]] = ([], [])
     for total, mask, last in left:
         if mask:
             across[mask] = list(map(add, across[mask ^ 1 << last], across[-1 - last]))
         count = bin(mask).count("1")
         some = slice(bisect_left(counts, size - count), bisect_left(counts, size - count + 1))
-        sums = map(add, totals[some], across[mask][some])
-        found += [(total + each, mask | other) for each, other in zip(sums, masks[some])]
+        found[0].extend(map(add, map(add, totals[some], across[mask][some]), repeat(total)))
+        found[1].extend(map(or_, masks[some], repeat(mask)))
     return found
 
 
@@ -141,28 +142,31 @@ def _half(weight: Matrix, kinds: Sequence[Sequence[int]], most: int) -> List[Tup
     return found
 
 
-def best_set(weight: Matrix, choices: Sequence[Tuple[int, int]], tie: Callable[[int], Tuple[int, ...]]) -> int:
-    """Of ``choices`` (sum, mask) the one with the best ring, then the greatest sum, then the greatest ``tie``.
-
-    All are of one size, two or more.
-    """
-    size, everything = bin(choices[0][1]).count("1"), (1 << len(weight)) - 1
+def best_set(weight: Matrix, sums: Sequence[int], masks: Sequence[int], tie: Callable[[int], Tuple[int, ...]]) -> int:
+    """Of sets of one size, two or more, that with the best ring, then the greatest sum, then the greatest ``tie``."""
+    size, everything = bin(masks[0]).count("1"), (1 << len(weight)) - 1
     for level in sorted({each for row in weight for each in row}, reverse=True):
         near = neighbours(weight, level)
-        regions = [each for each in _regions(everything, near) if _may_hold(each, size, near)]
-        left = list(choices) if everything in regions else []
-        for outside in [everything ^ region for region in regions if region != everything]:
-            left += [choice for choice in choices if not choice[1] & outside]
-        while left:
-            top = max(left)[0]
-            equal = [mask for total, mask in left if total == top]
-            if len(equal) > 1:
-                equal.sort(key=tie, reverse=True)
-            for mask in equal:
-                if has_ring(mask, near):
-                    return mask
-            left = [choice for choice in left if choice[0] < top]
+        outside = [everything ^ each for each in _regions(everything, near) if _may_hold(each, size, near)]
+        inside = [n for out in outside for n, mask in enumerate(masks) if not mask & out]
+        found = _best_with_ring([sums[n] for n in inside], [masks[n] for n in inside], near, tie)
+        if found:
+            return found
     raise ValueError("no set of two or more")
+
+
+def _best_with_ring(
+    sums: Sequence[int], masks: Sequence[int], near: Sequence[int], tie: Callable[[int], Tuple[int, ...]]
+) -> int:
+    """The best set that has a ring; 0 where there is none."""
+    for top in sorted(set(sums), reverse=True):
+        equal = [mask for total, mask in zip(sums, masks) if total == top]
+        if not has_ring(equal[0], near):
+            equal = [mask for mask in equal[1:] if has_ring(mask, near)]
+        for mask in sorted(equal, key=tie, reverse=True) if len(equal) > 1 else equal:
+            if has_ring(mask, near):
+                return mask
+    return 0
 
 
 def _regions(mask: int, near: Sequence[int]) -> List[int]:
@@ -172,10 +176,9 @@ def _regions(mask: int, near: Sequence[int]) -> List[int]:
         return _regions(whole, near) + _regions(mask ^ whole, near)
     for a in members(mask):
         rest = mask ^ 1 << a
-        if rest:
-            part = _reach(rest, near)
-            if part != rest:
-                return _regions(part | 1 << a, near) + _regions(rest ^ part | 1 << a, near)
+        part = _reach(rest, near)
+        if part != rest:
+            return _regions(part | 1 << a, near) + _regions(rest ^ part | 1 << a, near)
     return [mask]
 
 

@@ -138,7 +138,7 @@ class _Table:
             raise TopoTextError("This is a table of nvidia-smi topo -p2p, which tells peer access, not of topo -m.")
         used = self._links(name, row, cells)
         if name.startswith("GPU"):
-            self._affinity(name, row, cells[used:], tabbed)
+            self._affinity(name, row, cells[used:], tabbed=tabbed)
 
     def _links(self, name: str, row: _Row, cells: Sequence[str]) -> int:
         """Take the link words at the start of ``cells``; how many cells they are."""
@@ -163,7 +163,7 @@ class _Table:
             row.links = row.links[:size]
         return used
 
-    def _affinity(self, name: str, row: _Row, tail: Sequence[str], tabbed: bool) -> None:
+    def _affinity(self, name: str, row: _Row, tail: Sequence[str], *, tabbed: bool) -> None:
         """The values after the links."""
         columns = self.header.columns
         row.fields = len(tail)
@@ -177,8 +177,6 @@ class _Table:
                 continue
             try:
                 numbers = parse_cpulist(word)
-                if column == _GPU_NUMA and len(numbers) != 1:
-                    raise ValueError(f"{word} is not one node")
             except ValueError as error:
                 self.problems.append(f"{name}: {column}: {error}.")
                 continue
@@ -186,8 +184,10 @@ class _Table:
                 row.cpus = numbers
             elif column == _NUMA:
                 row.numa = numbers
-            else:
+            elif len(numbers) == 1:
                 row.gpu_numa = numbers[0]
+            else:
+                self.problems.append(f"{name}: {column}: {word} is not one node.")
 
     def check(self) -> None:
         """Say what is missing. What stands at the very end of a cut text may be cut too, so it is not used."""

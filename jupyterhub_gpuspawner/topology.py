@@ -91,14 +91,7 @@ class NodeTopology:
     def __post_init__(self) -> None:
         size = len(self.gpus)
         if self.links:
-            if len(self.links) != size or any(len(row) != size for row in self.links):
-                raise ValueError(f"links must be a square of {size} GPUs")
-            for a in range(size):
-                if self.links[a][a] != "X":
-                    raise ValueError(f"link {a}-{a} is {self.links[a][a]}, not X")
-                for b in range(a):
-                    if self.links[a][b] != self.links[b][a]:
-                        raise ValueError(f"link {a}-{b} is {self.links[a][b]} one way and {self.links[b][a]} the other")
+            _check_square(self.links, size)
         if self.nic_links and (
             len(self.nic_links) != len(self.nics) or any(len(row) != size for row in self.nic_links)
         ):
@@ -126,6 +119,17 @@ class NodeTopology:
     def with_problem(self, *sentences: str) -> NodeTopology:
         """The same node with more said about what is not known."""
         return replace(self, problems=self.problems + tuple(s for s in sentences if s not in self.problems))
+
+
+def _check_square(links: Tuple[Tuple[str, ...], ...], size: int) -> None:
+    if len(links) != size or any(len(row) != size for row in links):
+        raise ValueError(f"links must be a square of {size} GPUs")
+    for a in range(size):
+        if links[a][a] != "X":
+            raise ValueError(f"link {a}-{a} is {links[a][a]}, not X")
+        for b in range(a):
+            if links[a][b] != links[b][a]:
+                raise ValueError(f"link {a}-{b} is {links[a][b]} one way and {links[b][a]} the other")
 
 
 def is_link(word: str) -> bool:
@@ -159,11 +163,15 @@ def from_document(document: Mapping[str, Any]) -> NodeTopology:
 
 def load(path: str) -> NodeTopology:
     """Read a topology file (JSON); raises OSError or ValueError."""
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs start-up time on the node
         return from_document(json.load(file))
 
 
 _Reader = Callable[[str, Any], Any]
+
+
+def _wrong(where: str, right: str) -> ValueError:
+    return ValueError(f"{where}: must be {right}")
 
 
 def _whole(low: int, high: int, *, none: bool = False) -> _Reader:
@@ -171,7 +179,7 @@ def _whole(low: int, high: int, *, none: bool = False) -> _Reader:
         if value is None and none:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"{where}: must be a whole number from {low} to {high}{', or null' if none else ''}")
+            raise _wrong(where, f"a whole number from {low} to {high}{', or null' if none else ''}")
         return value
 
     return read
@@ -182,7 +190,7 @@ def _text(*, none: bool = False) -> _Reader:
         if value is None and none:
             return None
         if not isinstance(value, str) or len(value) > _TEXT_LIMIT or not value.isprintable():
-            raise ValueError(f"{where}: must be printable text of at most {_TEXT_LIMIT} characters")
+            raise _wrong(where, f"printable text of at most {_TEXT_LIMIT} characters")
         return value
 
     return read
@@ -196,14 +204,14 @@ def _link(where: str, value: Any) -> Any:
 
 def _flag(where: str, value: Any) -> Any:
     if not isinstance(value, bool):
-        raise ValueError(f"{where}: must be true or false")
+        raise _wrong(where, "true or false")
     return value
 
 
 def _list(item: _Reader) -> _Reader:
     def read(where: str, value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
-            raise ValueError(f"{where}: must be a list")
+            raise _wrong(where, "a list")
         return tuple([item(f"{where}[{n}]", each) for n, each in enumerate(value)])
 
     return read
@@ -213,7 +221,7 @@ def _record(kind: Any, fields: Mapping[str, _Reader]) -> _Reader:
     def read(where: str, value: Any) -> Any:
         prefix = f"{where}." if where else ""
         if not isinstance(value, Mapping):
-            raise ValueError(f"{where}: must be an object")
+            raise _wrong(where, "an object")
         for key in value:
             if key not in fields:
                 raise ValueError(f"{prefix}{key!s:.40}: no such field; fields are {', '.join(sorted(fields))}")

@@ -96,7 +96,7 @@ def test_cpus(machine: NodeTopology, granted: str, count: int | None, gpus: tupl
     ],
 )
 def test_memory_nodes(machine: NodeTopology, cpus: str, gpus: tuple[int, ...], nodes: tuple[int, ...]) -> None:
-    """Memory comes from the nodes of the CPUs, most CPUs first, then of the GPUs; never from a GPU, never from nothing."""
+    """Memory comes from the nodes of the CPUs, most CPUs first, then of the GPUs; never a GPU's own."""
     assert memory_nodes(machine, parse_cpulist(cpus), gpus) == nodes
 
 
@@ -119,5 +119,5 @@ def test_memory_nodes(machine: NodeTopology, cpus: str, gpus: tuple[int, ...], n
     ],
 )
 def test_aligned(machine: NodeTopology, cpus: str, gpus: tuple[int, ...], answer: bool | None) -> None:
-    """Aligned is: the same NUMA nodes on both sides. What the driver calls near may be clipped, so it proves only a no."""
+    """Aligned means the same NUMA nodes on both sides. CPUs the driver calls near may be clipped: they prove but a no."""
     assert aligned(machine, gpus, parse_cpulist(cpus)) is answer

@@ -1,4 +1,4 @@
-"""The choice of GPUs: exact under its objective, the same every time, and right on machines whose best answer is known."""
+"""The choice of GPUs: exact under its objective, the same every time, and right on machines that are known."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_faults_of_the_caller(arguments: dict[str, Any], message: str) -> None:
 
 
 class Exhaustive:
-    """The objective by its definition: every set, every order, nothing shared with the code under test but bandwidths."""
+    """The objective by its definition: every set, every order, nothing shared with the code under test but rates."""
 
     def __init__(self, machine: NodeTopology, cpus: tuple[int, ...]) -> None:
         self.machine, self.cpus = machine, cpus
@@ -203,7 +203,7 @@ class Exhaustive:
         for order in itertools.permutations(others):
             if len(others) > 1 and order[0] > order[-1]:
                 continue  # the same ring the other way round
-            steps = list(zip((first, *order), (*order, first)))
+            steps = list(zip((first, *order), (*order, first), strict=True))
             rates = [self.rate(*step) for step in (steps if len(others) > 1 else steps[:1])]
             rings.append((min(rates), round(sum(rates), 6)))
         return (*max(rings), round(sum(self.rate(a, b) for a, b in itertools.combinations(chosen, 2)), 6))
@@ -242,7 +242,9 @@ class Exhaustive:
         best = self.best(free, count, nodes_first)
         ring, total, _ = self.links(best)
         order = choice.gpus
-        rates = [self.rate(*step) for step in zip(order, (*order[1:], order[0]))] if count > 2 else [ring] * (count - 1)
+        rates = [self.rate(*step) for step in zip(order, (*order[1:], order[0]), strict=True)]
+        if count < 3:
+            rates = [ring] * (count - 1)
         front = min(best, key=lambda gpu: (self.way(gpu), gpu))
         return (tuple(sorted(order)), order[0], min(rates, default=0), round(sum(rates), 6)) == (
             best,
@@ -297,13 +299,13 @@ def test_choice_on_machines_nobody_built(seed: int) -> None:
         links[a][b] = links[b][a] = draw.choice(words)
     machine = NodeTopology(
         gpus=tuple(
-            Gpu(n, numa_node=draw.choice((0, 2, 4, None)), cpus=draw.choice(((0, 1), (2, 3), ())), nvlink_generation=draw.choice((1, 3, None)),
-                pcie_generation=draw.choice((3, 4, None)))
+            Gpu(n, numa_node=draw.choice((0, 2, 4, None)), cpus=draw.choice(((0, 1), (2, 3), ())),
+                nvlink_generation=draw.choice((1, 3, None)), pcie_generation=draw.choice((3, 4, None)))
             for n in range(size)
         ),
         links=tuple(map(tuple, links)),
-        numa_nodes=seed % 3 and (NumaNode(0, (0, 1), 1, (10, 12, 32)), NumaNode(2, (2, 3), 1, (12, 10, 32)),
-                                 NumaNode(4, (4, 5), 1, (32, 32, 10))) or (),
+        numa_nodes=(NumaNode(0, (0, 1), 1, (10, 12, 32)), NumaNode(2, (2, 3), 1, (12, 10, 32)),
+                    NumaNode(4, (4, 5), 1, (32, 32, 10)))[: 3 * (seed % 3 > 0)],
     )  # fmt: skip
     cpus = tuple(draw.sample(range(6), draw.randint(0, 4)))
     exhaustive = Exhaustive(machine, cpus)

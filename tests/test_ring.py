@@ -37,14 +37,14 @@ PETERSEN = "01 12 23 34 40 05 16 27 38 49 57 79 96 68 85"
     ],
 )
 def test_ring_through_all(edges: str, members: str, answer: bool) -> None:
-    """A triangle has a ring, two that share a corner have not, Petersen's graph has one only without a corner, …"""
+    """A triangle has a ring, two that share a corner have not, Petersen's graph has one only without a corner."""
     near = ring.neighbours(graph(edges), 2)
     assert ring.has_ring(sum(1 << int(each) for each in members), near) is answer
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_best_ring(seed: int) -> None:
-    """Up to eight members the ring has the best slowest link and, of those, the greatest sum (random weights, fixed seeds)."""
+    """Up to eight members the ring has the best slowest link and, of those, the greatest sum (fixed seeds)."""
     draw = random.Random(seed)
     size = draw.randint(3, 8)
     weight = [[0] * size for _ in range(size)]
@@ -55,7 +55,7 @@ def test_best_ring(seed: int) -> None:
     others = [each for each in range(size) if each != first]
 
     def worth(way: list[int]) -> tuple[int, int]:
-        links = [weight[a][b] for a, b in zip(way, way[1:] + way[:1])]
+        links = [weight[a][b] for a, b in zip(way, way[1:] + way[:1], strict=True)]
         return (min(links), sum(links))
 
     assert order[0] == first
@@ -71,7 +71,7 @@ def test_long_ring(seed: int) -> None:
     weight = [[draw.choice((7, 9))] * size for _ in range(size)]
     weight = [[min(weight[a][b], weight[b][a]) for b in range(size)] for a in range(size)]
     around = draw.sample(range(size), size)
-    for a, b in zip(around, around[1:] + around[:1]):
+    for a, b in zip(around, around[1:] + around[:1], strict=True):
         weight[a][b] = weight[b][a] = 25
     order = ring.best_ring(weight, (1 << size) - 1, around[0])
     assert order in (around, [around[0], *around[:0:-1]])
@@ -81,9 +81,8 @@ def test_long_ring(seed: int) -> None:
 def test_equal_members_are_taken_once(seed: int) -> None:
     """Sets by kind are those of all sets that take the first of each kind, with the same sums."""
     draw = random.Random(seed)
-    kinds, size = [], 0
-    for _ in range(draw.randint(2, 5)):
-        kinds.append(list(range(size, size := size + draw.randint(1, 3))))
+    size = 0
+    kinds = [list(range(size, size := size + draw.randint(1, 3))) for _ in range(draw.randint(2, 5))]
     kind = {each: n for n, group in enumerate(kinds) for each in group}
     level = {pair: draw.choice((7, 9, 12)) for pair in itertools.combinations_with_replacement(range(len(kinds)), 2)}
     weight = [
@@ -95,5 +94,5 @@ def test_equal_members_are_taken_once(seed: int) -> None:
             if all(each in some for group in kinds for each in group[: sum(kind[s] == kind[group[0]] for s in some)]):
                 total = sum(weight[a][b] for a, b in itertools.combinations(some, 2))
                 wanted.append((total, sum(1 << each for each in some)))
-        assert sorted(ring.sets(weight, count, kinds)) == sorted(wanted)
+        assert sorted(zip(*ring.sets(weight, count, kinds), strict=True)) == sorted(wanted)
         assert ring.cost(count, kinds) >= len(wanted)

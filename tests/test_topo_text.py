@@ -165,7 +165,7 @@ def test_affinity_of_a_row_without_tabs(tail: str, gpu: Gpu, problem: tuple[str,
     ],
 )  # fmt: skip
 def test_rows(words: str, links: list[list[str]], problems: tuple[str, ...]) -> None:
-    """One rule each: names with gaps, old words, glued cells, new words, contradiction, a shifted row, colours, comments."""
+    """One rule each: names with gaps, old words, glued cells, new words, contradiction, a shift, colours, comments."""
     topology = parse(words)
     assert ([list(row) for row in topology.links], topology.problems) == (links, problems)
 

@@ -22,7 +22,8 @@ from jupyterhub_gpuspawner.topology import (
 MACHINES = Path(__file__).parent.parent / "jupyterhub_gpuspawner" / "demo" / "machines"
 NODE = NodeTopology(
     hostname="g1",
-    gpus=(Gpu(0, "GPU-a", "0000:07:00.0", "Tesla K80", 11441, 0, (0, 1)), Gpu(1, uuid="MIG-b", mig="1g.10gb", gpu_numa_id=4)),
+    gpus=(Gpu(0, "GPU-a", "0000:07:00.0", "Tesla K80", 11441, 0, (0, 1)),
+          Gpu(1, uuid="MIG-b", mig="1g.10gb", gpu_numa_id=4)),
     links=(("X", "NV12"), ("NV12", "X")),
     numa_nodes=(NumaNode(0, (0, 1), 1000, (10, 21)), NumaNode(8, (2, 3), None, (21, 10))),
     siblings=((0, 1), (2, 3)),
@@ -91,8 +92,8 @@ def test_other_documents_are_refused(document: Any) -> None:
 
 @pytest.mark.parametrize(
     ("word", "good"),
-    [("X", True), ("NV1", True), ("NV18", True), ("SYS", True), ("SOC", True), ("?", True), ("NV", False), ("NV0", False),
-     ("NV100", False), ("NV²", False), ("nv1", False), ("OK", False), ("", False)],
+    [("X", True), ("NV1", True), ("NV18", True), ("SYS", True), ("SOC", True), ("?", True), ("NV", False),
+     ("NV0", False), ("NV100", False), ("NV²", False), ("nv1", False), ("OK", False), ("", False)],
 )  # fmt: skip
 def test_link_words(word: str, good: bool) -> None:
     """The link words are nvidia-smi's, and no others."""
@@ -106,7 +107,7 @@ def test_a_problem_is_said_once() -> None:
 
 @pytest.mark.parametrize("name", ["k80-2socket", "dgx1", "a100-mig", "cpu"])
 def test_demo_machine_is_whole(name: str) -> None:
-    """Each machine of the demo is simulated, says so, and knows all about itself: GPUs, CPUs, memory, distances, NICs."""
+    """Each machine of the demo says that it is simulated, and knows all: GPUs, CPUs, memory, distances, NICs."""
     machine = load(str(MACHINES / f"{name}.json"))
     cpus = sorted(cpu for node in machine.numa_nodes for cpu in node.cpus)
     nodes = {node.id: node for node in machine.numa_nodes}
