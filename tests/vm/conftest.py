@@ -57,7 +57,7 @@ def boot(
 ) -> Callable[..., list[dict[str, Any]]]:
     """``boot(jobs, files)`` boots the machine, runs the jobs and returns what the guest said.
 
-    ``files`` are texts by name, for the machine's folder ``/guest``.
+    What is in the folder ``files`` lies in the machine's ``/guest``.
     """
     if platform.machine() != "x86_64":
         pytest.skip(f"the virtual machine is x86_64; this machine is {platform.machine()}")
@@ -67,13 +67,14 @@ def boot(
     cache = request.config.cache
     linux = kernel(cache.mkdir("vm-kernel") if cache else tmp_path_factory.mktemp("vm-kernel"))
 
-    def run(jobs: list[dict[str, Any]], files: dict[str, str]) -> list[dict[str, Any]]:
+    def run(jobs: list[dict[str, Any]], files: Path) -> list[dict[str, Any]]:
         folder = tmp_path_factory.mktemp("vm")
         root = folder / "root"
         fill(root)
         (root / "guest" / "launch.pyz").write_bytes(launcher_archive())
-        for name, text in {"jobs.json": json.dumps(jobs), **files}.items():
-            (root / "guest" / name).write_text(text)
+        (root / "guest" / "jobs.json").write_text(json.dumps(jobs))
+        shutil.copytree(files, root / "guest", dirs_exist_ok=True)
+        (root / "guest").chmod(0o755)
         return power_on(linux, pack(root, folder / "initramfs.cpio"), folder)
 
     return run
