@@ -154,30 +154,41 @@ def _by_uuid(names: Names, indices: Numbers, topology: NodeTopology) -> GpuGrant
 
 
 def _by_index(names: Names | None, indices: Numbers, topology: NodeTopology) -> GpuGrant:
-    """By Slurm's indices; the names that go with them are kept, if there are as many."""
-    if names and len(names) != len(indices):
-        return _narrowed(names, indices, topology)
-    names = names or tuple(str(index) for index in indices)
-    positions = _positions(indices, topology)
-    if positions is None:
-        return GpuGrant(names, None, indices, (_not_found(indices, topology),))
+    """By Slurm's indices; the names are kept, each with the index that it goes with."""
+    mine = indices
+    problems: tuple[str, ...] = ()
+    if names is None:
+        names = tuple(str(index) for index in indices)
+    else:
+        pairs = _paired(names, indices, topology)
+        if len(pairs) < max(len(names), len(indices)):
+            listed = f"CUDA_VISIBLE_DEVICES is {','.join(names)} though Slurm granted GPU {format_cpulist(indices)}"
+            problems = (f"{listed}; what both allow is used.",)
+        names, mine = tuple(name for name, _ in pairs), tuple(index for _, index in pairs)
+    places = _places(indices, topology)
+    if places is None:
+        return GpuGrant(names, None, mine, (*problems, _not_found(mine, topology)))
+    positions = tuple(places[index] for index in mine)
     named = tuple(
         _own_name(topology, position) if topology.gpus[position].mig else name
         for name, position in zip(names, positions)
     )
-    return GpuGrant(named, positions, indices)
+    return GpuGrant(named, positions, mine, problems)
 
 
-def _narrowed(names: Names, indices: Numbers, topology: NodeTopology) -> GpuGrant:
-    """The environment names not as many GPUs as Slurm granted: what both allow."""
+def _paired(names: Names, indices: Numbers, topology: NodeTopology) -> list[tuple[str, int]]:
+    """Each name with its Slurm index, without names that are not the job's.
+
+    Slurm writes the i-th name for the i-th index. A line of the admin's may have left out some or changed their order:
+    then a name is a place in the job where the driver shows the job's GPUs alone, else an index.
+    """
     numbers = tuple(int(name) for name in names)
-    both = tuple(number for number in numbers if number in indices)
-    problem = (
-        f"CUDA_VISIBLE_DEVICES is {','.join(names)} though Slurm granted GPU {format_cpulist(indices)}; "
-        "what both allow is used."
-    )
-    granted = _by_index(None, both, topology) if both else GpuGrant()
-    return replace(granted, problems=(problem, *granted.problems))
+    alone = "file" not in topology.source and len(topology.gpus) == len(indices)
+    if numbers in (indices, tuple(range(len(indices)))):
+        return list(zip(names, indices))
+    if not set(numbers) <= set(indices) and (alone or max(numbers) < len(indices)):
+        return [(name, indices[number]) for name, number in zip(names, numbers) if number < len(indices)]
+    return [(name, number) for name, number in zip(names, numbers) if number in indices]
 
 
 def _by_count(count: int, topology: NodeTopology) -> GpuGrant:
@@ -189,8 +200,8 @@ def _by_count(count: int, topology: NodeTopology) -> GpuGrant:
     return GpuGrant((), None, problems=(problem,))
 
 
-def _positions(indices: Numbers, topology: NodeTopology) -> Numbers | None:
-    """Where the GPUs of these indices stand in the topology; None where that cannot be told.
+def _places(indices: Numbers, topology: NodeTopology) -> dict[int, int] | None:
+    """Where the GPU of each of Slurm's indices stands in the topology; None where that cannot be told.
 
     Either the topology counts as Slurm does, or it shows the job's GPUs alone, in the same order.
     """
@@ -199,10 +210,9 @@ def _positions(indices: Numbers, topology: NodeTopology) -> Numbers | None:
     else:
         places = {gpu.index: n for n, gpu in enumerate(topology.gpus)}
     if all(index in places for index in indices):
-        return tuple(places[index] for index in indices)
+        return places
     if len(indices) == len(topology.gpus):
-        order = sorted(indices)
-        return tuple(order.index(index) for index in indices)
+        return {index: n for n, index in enumerate(sorted(indices))}
     return None
 
 
