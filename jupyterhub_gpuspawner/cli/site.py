@@ -67,7 +67,7 @@ class Site:
     """The configuration of one hub."""
 
     config: Config
-    spawner_class: type[GPUProfilesSpawner] | type[GPUSlurmSpawner]
+    spawner_class: type[GPUProfilesSpawner | GPUSlurmSpawner]
 
     def spawner(self, user: str, groups: Sequence[str] = (), server: str = "") -> Any:
         """The hub's spawner for a user, as it would be built."""
@@ -78,7 +78,9 @@ class Site:
         spawner.orm_spawner = NamedServer(server)
         return spawner
 
-    async def job(self, choice: Mapping[str, object], *, user: str, groups: Sequence[str] = (), server: str = "") -> BatchJob:
+    async def job(
+        self, choice: Mapping[str, object], *, user: str, groups: Sequence[str] = (), server: str = ""
+    ) -> BatchJob:
         """The job that ``choice`` would submit; raises ConfigError or RequestError."""
         spawner = self.spawner(user, groups, server)
         child = spawner
@@ -86,7 +88,9 @@ class Site:
             spawner.prepare(spawner.resolve(choice))
             child = spawner.child_spawner
         if not isinstance(child, GPUSlurmSpawner):
-            raise RequestError(f"Profile {choice['profile']!r} is no Slurm job: it has no batch script.", field="profile")
+            raise RequestError(
+                f"Profile {choice['profile']!r} is no Slurm job: it has no batch script.", field="profile"
+            )
         return child.batch_job(await child.account())
 
     async def findings(self) -> list[Finding]:
@@ -108,7 +112,9 @@ class Site:
         except SlurmUnavailable as error:
             raise SlurmUnavailable(f"Slurm: {error.message}", hint=error.hint) from error
         partitions = {partition.name for partition in snapshot.partitions}
-        found.append(Finding("Slurm", f"{version}, {len(snapshot.nodes)} nodes, partitions {', '.join(sorted(partitions))}"))
+        found.append(
+            Finding("Slurm", f"{version}, {len(snapshot.nodes)} nodes, partitions {', '.join(sorted(partitions))}")
+        )
         if isinstance(spawner, GPUProfilesSpawner):
             for profile in spawner.offered():
                 wanted = profile.slurm.partition if profile.kind == "slurm" else None
@@ -123,7 +129,7 @@ def load_site(path: Path) -> Site:
         raise ConfigError(f"there is no file {path}", hint="Name the hub's configuration with --config.")
     try:
         config = PyFileConfigLoader(path.name, path=str(path.parent)).load_config()
-    except Exception as error:  # noqa: BLE001 - it is the admin's own program; whatever it raises is told
+    except Exception as error:
         raise ConfigError(f"{type(error).__name__}: {error}", where=str(path)) from error
     named = config.JupyterHub.get("spawner_class", "gpu-profiles")
     try:
@@ -131,5 +137,7 @@ def load_site(path: Path) -> Site:
     except ImportError as error:
         raise ConfigError(str(error), where="c.JupyterHub.spawner_class") from error
     if not issubclass(spawner_class, (GPUProfilesSpawner, GPUSlurmSpawner)):
-        raise ConfigError(f"{named!r} is none of ours", where="c.JupyterHub.spawner_class", hint="Set it to 'gpu-profiles'.")
+        raise ConfigError(
+            f"{named!r} is none of ours", where="c.JupyterHub.spawner_class", hint="Set it to 'gpu-profiles'."
+        )
     return Site(config, spawner_class)

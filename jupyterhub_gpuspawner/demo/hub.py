@@ -159,7 +159,9 @@ class HubProcess:
             timeout=60,
         )
 
-    def spawn(self, user: str, options: Mapping[str, Any], *, server: str = "", timeout: float = 120.0) -> dict[str, Any]:
+    def spawn(
+        self, user: str, options: Mapping[str, Any], *, server: str = "", timeout: float = 120.0
+    ) -> dict[str, Any]:
         """Start a server and wait until it is ready; its placement document. Raises HubFailed."""
         self.api("POST", f"/users/{user}")
         answer = self.api("POST", server_path(user, server), dict(options))
@@ -187,7 +189,9 @@ class HubProcess:
             if ready and model is None:
                 break
             time.sleep(0.3)
-        raise HubFailed(f"{user}'s server did not become {'ready' if ready else 'gone'}. The hub's log:\n{self.log_end()}")
+        raise HubFailed(
+            f"{user}'s server did not become {'ready' if ready else 'gone'}. The hub's log:\n{self.log_end()}"
+        )
 
     def end(self, user: str, server: str = "") -> None:
         """Stop a server and wait until it is gone."""

@@ -26,7 +26,11 @@ c.Authenticator.admin_users = {"admin"}
 c.JupyterHub.allow_named_servers = True
 c.JupyterHub.services = [{"name": "demo", "api_token": os.environ["GPUSPAWNER_DEMO_TOKEN"]}]
 c.JupyterHub.load_roles = [
-    {"name": "demo", "services": ["demo"], "scopes": ["admin:users", "admin:servers", "admin:server_state", "access:servers"]}
+    {
+        "name": "demo",
+        "services": ["demo"],
+        "scopes": ["admin:users", "admin:servers", "admin:server_state", "access:servers"],
+    }
 ]
 
 homes = folder / "homes"

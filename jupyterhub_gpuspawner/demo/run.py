@@ -31,7 +31,9 @@ def say(text: str) -> None:
 def run_demo(*, once: bool, port: int, folder: Path | None) -> None:
     """Bring Slurm and hub up; serve until Ctrl-C, or spawn every profile once. Raises GPUSpawnerError."""
     if not SINGLEUSER.exists():
-        raise ConfigError(f"{SINGLEUSER} is missing.", hint="Install JupyterLab beside JupyterHub: pip install jupyterlab")
+        raise ConfigError(
+            f"{SINGLEUSER} is missing.", hint="Install JupyterLab beside JupyterHub: pip install jupyterlab"
+        )
     with ExitStack() as stack:
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="gpuspawner-demo-"))

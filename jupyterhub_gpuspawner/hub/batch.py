@@ -10,8 +10,8 @@ from jupyterhub_gpuspawner import script
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.profile import Profile, parse_profile
 from jupyterhub_gpuspawner.request import JobRequest, resolve, resolved
-from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.schema import as_time_text
+from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire import LaunchPlan
 
 if TYPE_CHECKING:

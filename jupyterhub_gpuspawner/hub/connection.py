@@ -37,8 +37,6 @@ def connection(settings: ConnectionSettings) -> Connection:
     known = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
     if settings not in known:
         client = SlurmClient(bin_dir=settings.bin_dir, timeout=settings.timeout, limit=settings.limit)
-        watcher = JobWatcher(
-            client, active_interval=settings.active_interval, rest_interval=settings.rest_interval
-        )
+        watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
         known[settings] = Connection(client, watcher)
     return known[settings]

@@ -39,7 +39,10 @@ def cards(profiles: Sequence[Profile], last: Mapping[str, Any]) -> list[dict[str
     """What the template shows of each profile; the last choice, where it is still offered, is chosen again."""
     chosen = next((p.slug for p in profiles if p.slug == last.get("profile")), None)
     chosen = chosen or next((p.slug for p in profiles if p.default), None) or next((p.slug for p in profiles), None)
-    return [_card(profile, checked=profile.slug == chosen, last=last if profile.slug == chosen else {}) for profile in profiles]
+    return [
+        _card(profile, checked=profile.slug == chosen, last=last if profile.slug == chosen else {})
+        for profile in profiles
+    ]
 
 
 def _card(profile: Profile, *, checked: bool, last: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,10 @@ def server_facts(placement: PlacementDocument, topology: Mapping[str, Any] | Non
         ("Cores", placement.cpus or "not known"),
         ("NUMA nodes", ", ".join(map(str, placement.numa_nodes)) or "not known"),
         ("Memory", placement.memory_policy),
-        ("Aligned", ": ".join(filter(None, ({True: "yes", False: "no", None: "not known"}[placement.aligned], placement.why)))),
+        (
+            "Aligned",
+            ": ".join(filter(None, ({True: "yes", False: "no", None: "not known"}[placement.aligned], placement.why))),
+        ),
         ("Ends", _end(placement.ends_at, now)),
     ]
     return ServerFacts(

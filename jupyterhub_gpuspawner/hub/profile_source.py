@@ -26,7 +26,8 @@ def offered_profiles(configured: Sequence[object], folder: str) -> tuple[Profile
         profiles += profile_folder(folder).profiles()
     if not profiles:
         raise ConfigError(
-            "There is no profile to offer.", hint="Set c.GPUProfilesSpawner.profiles or c.GPUProfilesSpawner.profiles_dir."
+            "There is no profile to offer.",
+            hint="Set c.GPUProfilesSpawner.profiles or c.GPUProfilesSpawner.profiles_dir.",
         )
     slugs = [profile.slug for profile in profiles]
     twice = next((slug for slug in slugs if slugs.count(slug) > 1), None)

@@ -34,9 +34,7 @@ def register_handlers(handlers: MutableSequence[tuple[Any, ...]]) -> None:
 
     ours = {handler for _, handler in HANDLERS}
     handlers[:] = [
-        entry
-        for entry in handlers
-        if entry[1] not in ours and not str(entry[1].__module__).startswith("batchspawner")
+        entry for entry in handlers if entry[1] not in ours and not str(entry[1].__module__).startswith("batchspawner")
     ]
     handlers.extend(HANDLERS)
 

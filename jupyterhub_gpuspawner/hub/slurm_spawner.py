@@ -196,7 +196,9 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         path = detail.stdout_path if detail is not None else ""
         lines = await last_lines(path) if path and not self.as_user() else ""
         where = f" Its log: {path}" if path else ""
-        return start_failed(f"Job {self.job_id} ended before your server was ready: {sentence(status)}{where}", detail=lines)
+        return start_failed(
+            f"Job {self.job_id} ended before your server was ready: {sentence(status)}{where}", detail=lines
+        )
 
     async def _confirm(self) -> str:
         """The address of the job's first node, by Slurm's word; completes the placement with Slurm's facts."""
@@ -364,5 +366,7 @@ def placed(placement: PlacementDocument) -> str:
 def _refuse_options(_spawner: GPUSlurmSpawner, user_options: Mapping[str, object]) -> None:
     """Without profiles there is nothing to choose."""
     for name in user_options:
-        error = RequestError(f"{str(name)[:40]!r} is no option here.", field=str(name)[:40], hint="No options are offered.")
+        error = RequestError(
+            f"{str(name)[:40]!r} is no option here.", field=str(name)[:40], hint="No options are offered."
+        )
         raise spawn_failure(error)

@@ -22,7 +22,7 @@ PROFILES = parse_profiles(
                 },
             },
         },
-        {"display_name": "<b>Bold</b> & \"quoted\"", "slug": "bold", "description": "<script>alert(1)</script>"},
+        {"display_name": '<b>Bold</b> & "quoted"', "slug": "bold", "description": "<script>alert(1)</script>"},
     ]
 )
 

@@ -18,14 +18,20 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 def scontrol(slurm: PrivateSlurm, *arguments: str) -> str:
     """What Slurm itself says."""
     answer = subprocess.run(
-        ["scontrol", *arguments], env={"PATH": "/usr/bin:/bin", **slurm.environment}, capture_output=True, text=True, check=True
+        ["scontrol", *arguments],
+        env={"PATH": "/usr/bin:/bin", **slurm.environment},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return answer.stdout
 
 
 def granted(slurm: PrivateSlurm, job_id: str) -> tuple[str, str, str]:
     """Node, CPU ids and GPU indices that Slurm granted to a job."""
-    found = re.search(r"Nodes=(\S+) CPU_IDs=(\S+) .*?(?:IDX:([0-9,-]+)|$)", scontrol(slurm, "show", "job", "-d", job_id))
+    found = re.search(
+        r"Nodes=(\S+) CPU_IDs=(\S+) .*?(?:IDX:([0-9,-]+)|$)", scontrol(slurm, "show", "job", "-d", job_id)
+    )
     assert found, "scontrol shows no allocation"
     return found[1], found[2], found[3] or ""
 

@@ -71,7 +71,10 @@ def test_every_profile_of_the_workshop_starts(workshop: HubProcess) -> None:
     placed = {}
     for slug in slugs:
         placement = workshop.spawn("learner", {"profile": slug})
-        placed[slug] = (placement["partition"], len(parse_cpulist(placement["cpus"])) if placement["partition"] else None)
+        placed[slug] = (
+            placement["partition"],
+            len(parse_cpulist(placement["cpus"])) if placement["partition"] else None,
+        )
         workshop.end("learner")
 
     assert placed == {slugs[0]: ("gpu", 40), slugs[1]: ("batch", 1), slugs[2]: ("batch", 12), "local": (None, None)}

@@ -1,0 +1,81 @@
+"""Hubs whose servers are stand-ins: what is proved here is the way to a server and back, not the server."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.demo import hub as demo_hub
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+
+STAND_IN = Path(__file__).parents[1] / "standins" / "single_user.py"
+COMMAND = f"[{sys.executable}, {STAND_IN}]"
+LIGHT = f"""
+- display_name: Light
+  slug: light
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
+  command: {COMMAND}
+  profile_options:
+    cpus: {{display_name: Cores, range: {{min: 1, max: 4, default: 1, sets: slurm.cpus}}}}
+- display_name: The K80 node
+  slug: k80-node
+  description: There is one such node, so the second one waits.
+  slurm: {{partition: gpu, gpus: 4, gpu_type: k80, cpus: 24, memory: 4G, time: "0:10:00"}}
+  command: {COMMAND}
+"""
+"""Profiles as YAML: one that starts in a second, and one that fills a node."""
+
+
+def start_hub(
+    stack: ExitStack, slurm: PrivateSlurm, folder: Path, *, lines: str = "", profiles: str = LIGHT, **environment: str
+) -> HubProcess:
+    """A hub of the demo's configuration with ``lines`` after it; stopped with ``stack``."""
+    if shutil.which("configurable-http-proxy") is None:
+        pytest.skip("configurable-http-proxy is not on the PATH (npm install -g configurable-http-proxy)")
+    hub = new_hub(slurm, folder, lines=lines, profiles=profiles, **environment)
+    stack.callback(hub.stop)
+    hub.start()
+    return hub
+
+
+def new_hub(
+    slurm: PrivateSlurm, folder: Path, *, lines: str = "", profiles: str = LIGHT, **environment: str
+) -> HubProcess:
+    """The same, not started."""
+    (folder / "profiles").mkdir(parents=True)
+    (folder / "profiles" / "own.yaml").write_text(profiles)
+    config = folder / "jupyterhub_config.py"
+    config.write_text(f"load_subconfig({str(demo_hub.CONFIG)!r})\n{lines}\n")
+    known = {
+        **slurm.environment,
+        "GPUSPAWNER_DEMO_SLURM": slurm.bin_dir,
+        "GPUSPAWNER_DEMO_TOPOLOGY": slurm.topology_pattern,
+    }
+    return HubProcess(folder, config=config, environment={**known, **environment})
+
+
+StartHub = Callable[..., HubProcess]
+
+
+@pytest.fixture(scope="module")
+def start_light_hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartHub]:
+    """``start_light_hub(lines="...", profiles="...")``, as often as a module needs one."""
+    with ExitStack() as stack:
+
+        def start(lines: str = "", profiles: str = LIGHT, **environment: str) -> HubProcess:
+            folder = tmp_path_factory.mktemp("hub")
+            return start_hub(stack, slurm_cluster, folder, lines=lines, profiles=profiles, **environment)
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def light_hub(start_light_hub: StartHub) -> HubProcess:
+    """One hub with light profiles for a module's tests."""
+    return start_light_hub()
