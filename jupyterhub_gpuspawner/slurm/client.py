@@ -119,7 +119,7 @@ class SlurmClient:
         return {job_id: status for job_id, status in found.items() if job_id in wanted}
 
     async def tagged(self, tag: str) -> dict[str, JobStatus]:
-        """Every job, ended ones too, whose comment starts with ``tag``.
+        """Every job, ended ones too, whose comment starts with ``tag``; 22.05 keeps refused ones as failed.
 
         A comment is its owner's to change: who adopts a job compares :attr:`JobStatus.user` with whom the tag names.
         """

@@ -69,6 +69,7 @@ def _status(record: str) -> JobStatus:
 def _exit_code(text: str) -> str:
     """``3:0`` of ``3:0`` (24.11 and later) or of the wait status 768 (22.05)."""
     value = present(text)
-    if value.isdigit():
-        return f"{int(value) >> 8 & 0xFF}:{int(value) & 0x7F}"
-    return value
+    if not value.isdigit():
+        return value
+    signal = int(value) & 0x7F
+    return f"0:{signal}" if signal else f"{int(value) >> 8 & 0xFF}:0"

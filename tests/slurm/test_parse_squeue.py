@@ -105,6 +105,16 @@ def test_question_for_some_ids_holds_only_the_known_ones(version: str) -> None:
     assert set(parse_squeue(recorded(version, "hub", "squeue_j_one").stdout, MARK)) == {"2"}
 
 
+@pytest.mark.parametrize(
+    ("printed", "exit_code"),
+    [("0", "0:0"), ("768", "3:0"), ("9", "0:9"), ("3893", "0:53"), ("0:15", "0:15"), ("N/A", "")],
+)
+def test_exit_code_reads_as_scontrol_writes_it(printed: str, exit_code: str) -> None:
+    """Wait statuses of 22.05 (the last one: no log folder), and the pairs of later versions."""
+    found = parse_squeue(f"7|FAILED|None|1|2|g1|g1|gpu|a|{printed}||{MARK}\n", MARK)
+    assert found["7"].exit_code == exit_code
+
+
 def ours(line: str) -> str | None:
     """A recorded line of another form (``%i|%T|%r|%S|%e|%L|%B|%N|%Q|%P|%u|%j|%k``) in our columns."""
     values = line.split("|")

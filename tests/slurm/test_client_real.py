@@ -1,0 +1,352 @@
+"""The client and the watcher on a real Slurm: real jobs on simulated nodes, real faults."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import re
+import secrets
+import signal
+import time
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jupyterhub_gpuspawner.cluster import free_gpus, gpus_by_type
+from jupyterhub_gpuspawner.errors import SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.job import End, JobStatus, NodeAllocation, Phase, never_clears
+from jupyterhub_gpuspawner.slurm.client import SlurmClient, command_prefix
+from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
+from jupyterhub_gpuspawner.units import Gres
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+
+pytestmark = pytest.mark.slurm
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+class Jobs:
+    """Submits jobs of one test, and knows them by their tag."""
+
+    def __init__(self, client: SlurmClient, folder: Path) -> None:
+        self.client = client
+        self.tag = f"test:{secrets.token_hex(4)}:"
+        self.folder = folder
+        self.ids: list[str] = []
+
+    async def submit(self, *options: str, run: str = "sleep 300", name: str = "", prefix: tuple[str, ...] = ()) -> str:
+        """Submit a job that runs these lines; its comment is the tag and ``name``."""
+        lines = [f"--comment={self.tag}{name}", "--chdir=/", f"--output={self.folder}/%j.log", "--mem=100", *options]
+        script = "\n".join(["#!/bin/sh", *(f"#SBATCH {line}" for line in lines), run, ""])
+        job_id = await self.client.submit(script, prefix=prefix)
+        self.ids.append(job_id)
+        return job_id
+
+    async def until(self, job_id: str, good: Callable[[JobStatus], bool], *, seconds: float = 30.0) -> JobStatus:
+        """The job's status once it is as wanted."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = await self.client.jobs([job_id])
+            if job_id in found and good(found[job_id]):
+                return found[job_id]
+            if time.monotonic() > deadline:
+                raise AssertionError(f"job {job_id} is {found.get(job_id)} after {seconds} s")
+            await asyncio.sleep(0.2)
+
+    async def until_phase(self, job_id: str, phase: Phase) -> JobStatus:
+        """The job's status once it is in that phase."""
+        return await self.until(job_id, lambda status: status.phase is phase)
+
+
+@pytest.fixture
+def client(slurm_cluster: PrivateSlurm) -> SlurmClient:
+    """A client of the private Slurm."""
+    return SlurmClient(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment)
+
+
+@pytest.fixture
+async def jobs(client: SlurmClient, public_folder: Path) -> AsyncIterator[Jobs]:
+    """Jobs of this test, cancelled and gone from their nodes at its end."""
+    folder = public_folder / f"logs-{secrets.token_hex(4)}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    made = Jobs(client, folder)
+    yield made
+    left = [job_id for job_id, status in (await client.tagged(made.tag)).items() if status.phase is not Phase.ENDED]
+    await asyncio.gather(*(client.cancel(job_id) for job_id in left))
+    for job_id in left:
+        await made.until_phase(job_id, Phase.ENDED)
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process that is there and does nothing."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+# --- one job ------------------------------------------------------------------------------------
+
+
+async def test_life_of_a_gpu_job(client: SlurmClient, jobs: Jobs) -> None:
+    """Submitted, running with its GPUs, CPUs and log on its node, cancelled, ended."""
+    job_id = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:2", "-c 4", "--time=10", name="lab")
+    running = await jobs.until_phase(job_id, Phase.RUNNING)
+    detail = await client.job(job_id)
+    assert detail is not None
+    assert running == JobStatus(
+        job_id,
+        Phase.RUNNING,
+        state="RUNNING",
+        nodes="g1",
+        batch_host="g1",
+        user=ME,
+        partition="gpu",
+        starts_at=running.starts_at,
+        ends_at=(running.starts_at or 0) + 600,
+        tag=f"{jobs.tag}lab",
+    )
+    assert abs((running.starts_at or 0) - time.time()) < 60
+    assert (detail.time_limit, detail.stdout_path) == (600, f"{jobs.folder}/{job_id}.log")
+    assert detail.allocations == (NodeAllocation("g1", (0, 1, 2, 3), 100, (Gres("gpu", "k80", 2, (0, 1)),)),)
+    assert await client.address("g1") == "127.0.0.1"
+
+    await client.cancel(job_id)
+    ended = await jobs.until_phase(job_id, Phase.ENDED)
+    assert (ended.state, ended.end) == ("CANCELLED", End.CANCELLED)
+    await client.cancel(job_id)
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "end", "exit_code"),
+    [
+        ("true", (), End.FINISHED, "0:0"),
+        ("exit 3", (), End.FAILED, "3:0"),
+        ("kill -9 $$", (), End.FAILED, "0:9"),
+        ("true", ("--output=/no/such/folder/x.log",), End.FAILED, "0:53"),
+    ],
+)
+async def test_how_a_job_ends(
+    client: SlurmClient, jobs: Jobs, run: str, options: tuple[str, ...], end: End, exit_code: str
+) -> None:
+    """Finished, failed, killed, no log folder: squeue and scontrol tell the same end and exit code."""
+    job_id = await jobs.submit(*options, run=run)
+    status = await jobs.until_phase(job_id, Phase.ENDED)
+    detail = await client.job(job_id)
+    assert detail is not None
+    assert (status.end, status.exit_code) == (end, exit_code)
+    assert (detail.end, detail.exit_code) == (end, exit_code)
+
+
+async def test_reasons_of_waiting_jobs(client: SlurmClient, jobs: Jobs) -> None:
+    """Too long for its partition, held, waiting for GPUs: only the last may clear."""
+    await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:4")
+    waits = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:1")
+    held = await jobs.submit("--hold")
+    too_long = await jobs.submit("--time=2-0")
+    for job_id, reason in ((waits, "Resources"), (held, "JobHeldUser"), (too_long, "PartitionTimeLimit")):
+        status = await jobs.until(job_id, lambda status, reason=reason: status.reason == reason)  # type: ignore[misc]
+        detail = await client.job(job_id)
+        assert detail is not None
+        assert (status.phase, detail.phase, detail.reason) == (Phase.QUEUED, Phase.QUEUED, reason)
+        assert never_clears(status.reason) is (job_id != waits)
+
+
+async def test_comment_cannot_imitate_another_job(client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm) -> None:
+    """Who sets a comment with whole forged lines changes what is known of their own job alone."""
+    victim, forger = await jobs.submit(name="victim"), await jobs.submit(name="forger")
+    await jobs.until_phase(victim, Phase.RUNNING)
+    forged = f"{jobs.tag}forger|\n{victim}|FAILED|NonZeroExitCode|1|2|evil|evil|gpu|root|256|x\n{victim}|FAILED|"
+    slurm_cluster.run("scontrol", "update", f"jobid={forger}", f"comment={forged}")
+    found = await client.jobs([victim, forger])
+    assert (found[victim].state, found[victim].tag) == ("RUNNING", f"{jobs.tag}victim")
+    assert found[forger].tag == forged
+    assert set(await client.tagged(jobs.tag)) == {victim, forger}
+
+
+async def test_jobs_that_slurm_does_not_know(client: SlurmClient, jobs: Jobs) -> None:
+    """Absent among others, absent alone, and no fault to cancel."""
+    known = await jobs.submit("--hold")
+    assert set(await client.jobs([known, "999999"])) == {known}
+    assert await client.jobs(["999999"]) == {}
+    assert await client.jobs(["999998", "999999"]) == {}
+    assert await client.job("999999") is None
+    await client.cancel("999999")
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--partition=nosuch", "there is no partition nosuch"),
+        ("--gres=gpu:h900:1", "no node of the partition has all of what is asked for"),
+        ("--gres=tpu:1", "the cluster has no such generic resource"),
+        ("--mem=9000G", "no node of the partition has as much memory"),
+        ("--time=abc", "the time is not understood"),
+        ("--reservation=nosuch", "there is no such reservation"),
+        ("--constraint=nosuch", "no node has such a feature"),
+        ("--nosuch", "sbatch does not know the option --nosuch"),
+    ],
+)
+async def test_refusal_is_told_in_words_and_leaves_no_job(client: SlurmClient, option: str, words: str) -> None:
+    """What a real sbatch refuses names the fault; 22.05 keeps some as jobs that have failed."""
+    tag = f"refused:{secrets.token_hex(4)}"
+    with pytest.raises(SubmitRejected, match=re.escape(words)):
+        await client.submit(f"#!/bin/sh\n#SBATCH --comment={tag}\n#SBATCH {option}\ntrue\n")
+    assert {status.phase for status in (await client.tagged(tag)).values()} <= {Phase.ENDED}
+
+
+# --- as somebody else ---------------------------------------------------------------------------
+
+
+@pytest.mark.users
+async def test_job_runs_as_its_user(client: SlurmClient, jobs: Jobs, two_users: tuple[str, str]) -> None:
+    """With a prefix the job is the user's; somebody else may not cancel it, its owner may."""
+    owner, other = two_users
+    job_id = await jobs.submit(run=f"id -un > {jobs.folder}/who; sleep 300", prefix=as_user(owner))
+    status = await jobs.until(job_id, lambda _: (jobs.folder / "who").exists())
+    assert (status.user, (jobs.folder / "who").read_text().strip()) == (owner, owner)
+    with pytest.raises(Exception, match="exec_prefix: scancel may not cancel job"):
+        await client.cancel(job_id, prefix=as_user(other))
+    await client.cancel(job_id, prefix=as_user(owner))
+    await jobs.until_phase(job_id, Phase.ENDED)
+
+
+def as_user(name: str) -> tuple[str, ...]:
+    """A prefix that needs no sudoers file."""
+    return command_prefix("setpriv --reuid {username} --regid {username} --init-groups", name)
+
+
+# --- the cluster --------------------------------------------------------------------------------
+
+
+async def test_snapshot_sees_what_jobs_hold(client: SlurmClient, jobs: Jobs) -> None:
+    """The demo's nodes with their GPUs by type, and three fewer K80 while a job holds them."""
+    before = await client.snapshot()
+    assert gpus_by_type(before, "gpu") == {"k80": 4, "p100": 8, "a100": 2, "1g.10gb": 4}
+    job_id = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:3")
+    await jobs.until_phase(job_id, Phase.RUNNING)
+    during = await client.snapshot()
+    assert free_gpus(before, "gpu")["k80"] - free_gpus(during, "gpu")["k80"] == 3
+    assert before.partition_by_name["batch"].default
+    assert during.node_by_name["g1"].cpus == 24
+
+
+async def test_version_and_ping(client: SlurmClient) -> None:
+    """A real slurmctld is up and has a version."""
+    assert re.fullmatch(r"\d+\.\d+\.\d+", await client.version())
+    assert await client.ping()
+
+
+# --- faults -------------------------------------------------------------------------------------
+
+
+async def test_stopped_slurmctld_is_given_up_in_time(
+    client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
+) -> None:
+    """A slurmctld that hangs: each question ends after the time-out, and afterwards all is as before."""
+    job_id = await jobs.submit("--hold")
+    hasty = SlurmClient(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5)
+    with stopped(slurm_cluster.pids["slurmctld"]):
+        began = time.monotonic()
+        questions = (hasty.jobs([job_id]), hasty.job(job_id), hasty.cancel(job_id), hasty.snapshot())
+        answers = await asyncio.gather(*questions, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [SlurmUnavailable] * 4
+        assert await hasty.ping() is False
+        assert time.monotonic() - began < 8
+    await jobs.until(job_id, lambda status: status.phase in (Phase.QUEUED, Phase.ENDED))
+    assert await client.ping()
+
+
+async def test_job_of_a_submission_that_timed_out_is_found_by_its_tag(
+    client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
+) -> None:
+    """sbatch failed, and its job may be there all the same: the tag tells, and never shows two."""
+    hasty = SlurmClient(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5)
+    with stopped(slurm_cluster.pids["slurmctld"]), pytest.raises(SlurmUnavailable):
+        await hasty.submit(f"#!/bin/sh\n#SBATCH --comment={jobs.tag}\n#SBATCH --hold\ntrue\n")
+    found = await client.tagged(jobs.tag)
+    assert len(found) <= 1
+    assert {status.tag for status in found.values()} <= {jobs.tag}
+
+
+async def test_missing_configuration_is_not_waited_for(slurm_cluster: PrivateSlurm) -> None:
+    """Slurm's commands look a minute for a slurm.conf that is not there; the client does not."""
+    lost = SlurmClient(bin_dir=slurm_cluster.bin_dir, environment={"SLURM_CONF": "/no/such/slurm.conf"}, timeout=0.5)
+    with pytest.raises(SlurmUnavailable, match=r"squeue gave no answer within 0\.5 s"):
+        await lost.jobs(["1"])
+
+
+# --- the watcher --------------------------------------------------------------------------------
+
+
+def questions_for_jobs(slurm_cluster: PrivateSlurm) -> int:
+    """How often slurmctld was asked for jobs, by its own count."""
+    text = slurm_cluster.run("sdiag")
+    return sum(int(count) for count in re.findall(r"REQUEST_JOB_INFO(?:_SINGLE)?\s+\(\s*\d+\)\s+count:(\d+)", text))
+
+
+async def test_watcher_asks_once_for_many_jobs(client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm) -> None:
+    """Twelve held jobs, asked about for two seconds: slurmctld counts a question per interval, not per job."""
+    for number in range(12):
+        await jobs.submit("--hold", name=str(number))
+    watcher = JobWatcher(client, active_interval=0.5)
+    before = questions_for_jobs(slurm_cluster)
+    watches = [watcher.watch(job_id) for job_id in jobs.ids]
+    await asyncio.sleep(2.2)
+    asked = questions_for_jobs(slurm_cluster) - before
+    assert [watch.status.reason if watch.status else "" for watch in watches] == ["JobHeldUser"] * 12
+    assert 2 <= asked <= 6
+    await watcher.aclose()
+
+
+async def test_watcher_tells_a_job_from_start_to_end(client: SlurmClient, jobs: Jobs) -> None:
+    """Queued, running, ended with its exit code, in this order."""
+    job_id = await jobs.submit("--hold", run="sleep 2; exit 5")
+    watcher = JobWatcher(client, active_interval=0.2, rest_interval=0.2)
+    told: list[tuple[Phase, str]] = []
+    with closing(watcher.watch(job_id)) as watch:
+        await watch.changed()
+        await release(client, job_id)
+        while watch.status is None or watch.status.phase is not Phase.ENDED:
+            status = await asyncio.wait_for(watch.changed(), timeout=60)
+            if status is not None:
+                told.append((status.phase, status.exit_code))
+    order = [phase for phase in dict.fromkeys(phase for phase, _ in told) if phase is not Phase.STARTING]
+    assert order in (
+        [Phase.QUEUED, Phase.RUNNING, Phase.ENDED],
+        [Phase.QUEUED, Phase.RUNNING, Phase.ENDING, Phase.ENDED],
+        [Phase.RUNNING, Phase.ENDED],
+        [Phase.RUNNING, Phase.ENDING, Phase.ENDED],
+    )
+    assert told[-1] == (Phase.ENDED, "5:0")
+    await watcher.aclose()
+
+
+async def release(client: SlurmClient, job_id: str) -> None:
+    """Let a held job go."""
+    answer = await client._run("scontrol", "release", job_id)
+    assert answer.code == 0, answer.stderr
+
+
+async def test_watcher_survives_an_outage(client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm) -> None:
+    """While slurmctld hangs the status is kept and stale; afterwards it is fresh, and the job is still there."""
+    job_id = await jobs.submit("--hold")
+    hasty = SlurmClient(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5)
+    watcher = JobWatcher(hasty, active_interval=0.2)
+    with closing(watcher.watch(job_id)) as watch:
+        before = await asyncio.wait_for(watch.changed(), timeout=30)
+        with stopped(slurm_cluster.pids["slurmctld"]):
+            assert (await asyncio.wait_for(watch.changed(), timeout=30), watch.stale) == (before, True)
+        await asyncio.wait_for(watch.changed(), timeout=60)
+        assert (watch.stale, watch.status.phase if watch.status else None) == (False, Phase.QUEUED)
+    await watcher.aclose()
