@@ -62,9 +62,9 @@ def render_template(
 ) -> Rendered:
     """The script of an admin's own template; raises ConfigError where it cannot be one.
 
-    jinja2 (sandboxed, undefined names are faults) where ``{{`` or ``{%`` occurs, else ``str.format``, as batchspawner does.
-    ``{cmd}`` calls the launcher, which is unpacked, and the profile's ``environment`` set up, before the first line that is
-    a command. The tag, and ``--nodes=1`` unless the template names nodes, are put in.
+    jinja2 (sandboxed, undefined names are faults) where ``{{`` or ``{%`` occurs, else ``str.format``, as
+    batchspawner does. ``{cmd}`` calls the launcher, which is unpacked, and the profile's ``environment`` set up,
+    before the first line that is a command. The tag, and ``--nodes=1`` unless the template names nodes, are put in.
     """
     if environment is not None:
         command = in_container(environment, command, gpu=bool(variables.get("gres")))

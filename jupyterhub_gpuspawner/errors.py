@@ -3,10 +3,10 @@
 ::
 
     GPUSpawnerError            one sentence, and a hint: what would be right
-    ├── ConfigError            the admin's: configuration or a profile; told at start-up, with the path to the field
+    ├── ConfigError            the admin's: configuration or a profile; with its path
     ├── RequestError           the user's: names the field and what is allowed            -> 400
     ├── SubmitRejected         Slurm said no: its own words, and ours                     -> 400
-    ├── SlurmUnavailable       no answer from Slurm (time-out, down, missing command)     -> 503 at start; at poll the server is kept
+    ├── SlurmUnavailable       no answer (time-out, down, missing command)                -> 503; a server is kept
     └── SlurmOutputError       an answer we do not understand: carries the raw line       -> 500, please report
 
 Problems on a compute node are no exceptions: they are lines in the node's report.

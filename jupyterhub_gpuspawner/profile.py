@@ -1,4 +1,4 @@
-"""A profile: what a user may pick, as its admin or instructor wrote it. KubeSpawner's ``profile_list``, with typed blocks.
+"""A profile: what a user may pick, as its admin or instructor wrote it; KubeSpawner's ``profile_list``, typed.
 
 :func:`parse_profiles` reads what a hub's configuration holds: dicts of this schema, wrapspawner's
 tuples and pairs, mixed. Every fault is a ConfigError that names the path to the field.

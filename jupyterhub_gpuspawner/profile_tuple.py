@@ -43,11 +43,7 @@ def as_document(item: Sequence[Any], slug_of: Callable[[str], str]) -> dict[str,
                 f"a tuple of {len(item)} is no profile: write (display name, key, class, traits), "
                 "(display name, traits), or a dict"
             )
-    if not isinstance(display_name, str) or not isinstance(traits, Mapping):
-        raise ValueError("a profile's tuple begins with its display name (text) and ends with its traits (a dict)")  # noqa: TRY004
-    ours = sorted(set(traits) & set(_SCHEMA))
-    if ours:
-        raise ValueError(f"{ours[0]!r} is no trait: write the whole profile as a dict with display_name, slurm, ...")
+    _check(display_name, traits)
     class_name = _class_name(spawner_class)
     document: dict[str, Any] = {"display_name": display_name, "kind": _kind(class_name)}
     if document["kind"] == "other":
@@ -65,6 +61,14 @@ def as_document(item: Sequence[Any], slug_of: Callable[[str], str]) -> dict[str,
         document["slurm"] = _resources(rest, bare=key is None)
     document["traits"] = rest
     return document
+
+
+def _check(display_name: object, traits: object) -> None:
+    if not isinstance(display_name, str) or not isinstance(traits, Mapping):
+        raise ValueError("a profile's tuple begins with its display name (text) and ends with its traits (a dict)")  # noqa: TRY004
+    ours = sorted(set(traits) & set(_SCHEMA))
+    if ours:
+        raise ValueError(f"{ours[0]!r} is no trait: write the whole profile as a dict with display_name, slurm, ...")
 
 
 def _class_name(spawner_class: object) -> str:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.profile_option import put_over
-from jupyterhub_gpuspawner.resources import Resources
 from jupyterhub_gpuspawner.schema import merged
 from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.user_choice import UserChoice, choice_from_form, parse_choice
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.placement_rules import PlacementRules
     from jupyterhub_gpuspawner.profile import Profile
     from jupyterhub_gpuspawner.profile_option import Override
+    from jupyterhub_gpuspawner.resources import Resources
 
 __all__ = [
     "JobRequest",

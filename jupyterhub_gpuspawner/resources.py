@@ -34,7 +34,7 @@ class Resources(Frozen):
     qos: Name | None = None
     """Quality of service."""
     reservation: Annotated[Reservation | None, BeforeValidator(as_rule)] = None
-    """A name, a pattern with strftime(3) codes such as ``ml-hpc-%u``, or a table of ISO date: name, with ``default``."""
+    """A name, a pattern with strftime(3) codes such as ``ml-hpc-%u``, or a table by ISO date, with ``default``."""
     constraint: Constraint | None = None
     """Node features, in Slurm's words."""
     exclusive: bool | None = None

@@ -1,7 +1,7 @@
 """A checked request as the text of a batch script. Pure; ``gpuspawner show`` prints what this gives.
 
-Every value of a ``#SBATCH`` line has passed its own grammar before; here it is looked at once more, and one that could end
-its line raises ValueError. The user's token is not in the script: it comes by the environment of sbatch.
+Every value of a ``#SBATCH`` line has passed its own grammar before; here it is looked at once more, and one that could
+end its line raises ValueError. The user's token is not in the script: it comes by the environment of sbatch.
 """
 
 from __future__ import annotations

@@ -18,10 +18,14 @@ def setup_lines(environment: Environment) -> list[str]:
     steps: list[str] = []
     if environment.modules or environment.module_use:
         steps.append("type module >/dev/null 2>&1 || " + _fail("there is no module command on this node"))
-    for folder in environment.module_use:
-        steps.append(f"module use {shlex.quote(folder)} || " + _fail(f"module use {folder} failed"))
-    for name in environment.modules:
-        steps.append(f"module load {shlex.quote(name)} || " + _fail(f"module {name} cannot be loaded"))
+    steps += [
+        f"module use {shlex.quote(folder)} || " + _fail(f"module use {folder} failed")
+        for folder in environment.module_use
+    ]
+    steps += [
+        f"module load {shlex.quote(name)} || " + _fail(f"module {name} cannot be loaded")
+        for name in environment.modules
+    ]
     if environment.conda:
         failed = _fail(f"conda environment {environment.conda} cannot be activated")
         steps.append(f'eval "$(conda shell.bash hook)" && conda activate {_path(environment.conda)} || {failed}')

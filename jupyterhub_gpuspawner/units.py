@@ -8,8 +8,11 @@ generic resources (gres.conf(5), and what ``sinfo`` and ``scontrol`` print), hos
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 LIMIT = 65536
 """CPUs, indices or nodes that one list may name; a longer one is a fault or an attack."""

@@ -8,7 +8,7 @@ does not trust it: :func:`parse_report` knows every field, its type and its boun
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping  # noqa: TC003 - the reference is made from these types
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 

@@ -32,7 +32,7 @@ def main() -> None:
 @click.option("--once", is_flag=True, help="Without a person: spawn each profile, print each placement as JSON, stop.")
 @click.option("--port", default=8000, show_default=True, help="Port of 127.0.0.1 to serve at; 0 takes a free one.")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep the demo's files here.")
-def demo(once: bool, port: int, folder: Path | None) -> None:
+def demo(*, once: bool, port: int, folder: Path | None) -> None:
     """Run a hub in front of a private Slurm of simulated GPU nodes, until Ctrl-C."""
     from jupyterhub_gpuspawner.demo.run import run_demo
 
@@ -49,7 +49,9 @@ def demo(once: bool, port: int, folder: Path | None) -> None:
 @click.option("--group", multiple=True, help="A JupyterHub group of the user.")
 @click.option("--server", default="", help="Name of a named server.")
 @CONFIG
-def show(profile: str, user: str, option: tuple[str, ...], group: tuple[str, ...], server: str, config: Path) -> None:
+def show(
+    *, profile: str, user: str, option: tuple[str, ...], group: tuple[str, ...], server: str, config: Path
+) -> None:
     """Print the batch script that PROFILE would submit, whole. Nothing is submitted."""
     from jupyterhub_gpuspawner.cli.site import load_site
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
@@ -16,6 +15,8 @@ from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from traitlets.config import Config
 
     from jupyterhub_gpuspawner.hub.batch import BatchJob
 
@@ -100,8 +101,10 @@ class Site:
         child: GPUSlurmSpawner
         if isinstance(spawner, GPUProfilesSpawner):
             found.extend(Finding("profile file", str(error), ok=False) for error in spawner.profile_errors())
-            for profile in spawner.offered():
-                found.append(Finding(f"profile {profile.slug}", f"{profile.display_name} ({profile.kind})"))
+            found.extend(
+                Finding(f"profile {profile.slug}", f"{profile.display_name} ({profile.kind})")
+                for profile in spawner.offered()
+            )
             child = spawner.slurm_spawner_class(config=self.config, user=spawner.user)
         else:
             child = spawner

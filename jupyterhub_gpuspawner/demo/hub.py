@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
+
+    from typing_extensions import Self
 
 CONFIG = Path(__file__).parent / "jupyterhub_config.py"
 SINGLEUSER = Path(sys.executable).parent / "jupyterhub-singleuser"
@@ -116,10 +118,8 @@ class HubProcess:
         if self.process is None:
             return
         self._signal(signal.SIGTERM, whole_group=False)
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            pass
         self._signal(signal.SIGKILL, whole_group=True)
         self.process.wait()
         self.process = None
@@ -133,12 +133,10 @@ class HubProcess:
 
     def _signal(self, number: int, *, whole_group: bool) -> None:
         assert self.process is not None  # noqa: S101
-        try:
+        with suppress(ProcessLookupError):
             (os.killpg if whole_group else os.kill)(self.process.pid, number)
-        except ProcessLookupError:
-            pass
 
-    def __enter__(self) -> HubProcess:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

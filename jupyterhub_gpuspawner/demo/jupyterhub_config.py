@@ -47,7 +47,7 @@ c.GPULocalSpawner.as_hub_account = True
 c.GPULocalSpawner.home_dir_template = str(homes / "{username}")
 
 
-def make_home(spawner):
+def make_home(spawner):  # noqa: ANN001, ANN201 - an admin's file needs no types
     """The demo's people have no accounts, so they have no homes until they start a server."""
     (homes / spawner.user.name).mkdir(mode=0o700, parents=True, exist_ok=True)
 

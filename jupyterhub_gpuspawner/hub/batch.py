@@ -1,4 +1,4 @@
-"""From a spawner's settings and a checked request to the batch job: what ``sbatch`` gets, and ``gpuspawner show`` prints."""
+"""From a spawner's settings and a checked request to the batch job, as ``gpuspawner show`` prints it."""
 
 from __future__ import annotations
 

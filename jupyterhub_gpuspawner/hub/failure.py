@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from html import escape
+from typing import TYPE_CHECKING
 
 from tornado import web
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.errors import GPUSpawnerError
 
 try:  # JupyterHub 6.0 and newer
     from jupyterhub.spawner import SpawnException
@@ -23,9 +25,9 @@ def spawn_failure(error: GPUSpawnerError) -> web.HTTPError:
     return _failure(str(error), reason=error.reason, status_code=error.status_code)
 
 
-def start_failed(message: str, *, detail: str = "", reason: str = "job_ended") -> web.HTTPError:
+def start_failed(message: str, *, detail: str = "", reason: str = "job_ended", status_code: int = 500) -> web.HTTPError:
     """A start that failed after submission, told in one sentence, with ``detail`` (log lines) below it."""
-    return _failure(message, reason=reason, status_code=500, detail=detail)
+    return _failure(message, reason=reason, status_code=status_code, detail=detail)
 
 
 def _failure(message: str, *, reason: str, status_code: int, detail: str = "") -> web.HTTPError:

@@ -44,7 +44,7 @@ class ReportHandler(APIHandler):
             raise web.HTTPError(403, "A report needs the token of one server.")
         if len(self.request.body) > REPORT_LIMIT:
             raise web.HTTPError(413, f"A report is at most {REPORT_LIMIT} bytes.")
-        spawner = user.spawners[name] if name in user.spawners else None
+        spawner = user.spawners.get(name)
         accept = getattr(spawner, "accept_report", None)
         if accept is None:
             raise web.HTTPError(404, "That server takes no report.")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Bool, Enum, Float, Unicode, default
@@ -19,8 +19,10 @@ from traitlets import Bool, Enum, Float, Unicode, default
 from jupyterhub_gpuspawner.hub.failure import start_failed
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
 from jupyterhub_gpuspawner.launcher import launcher_archive
-from jupyterhub_gpuspawner.request import JobRequest
 from jupyterhub_gpuspawner.wire import MEMORY_POLICIES, POLICIES, LaunchPlan
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.request import JobRequest
 
 
 @lru_cache(maxsize=1)
@@ -39,7 +41,7 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
     """Starts servers as processes on the hub's own machine, bound and reported like a job's."""
 
     as_hub_account = Bool(
-        False,
+        default_value=False,
         config=True,
         help="Run every server as the hub's own account. For demos: it keeps no user from another's files.",
     )
@@ -130,7 +132,7 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
         home = self._home()
 
         def enter_home() -> None:
-            os.makedirs(home, mode=0o700, exist_ok=True)
+            os.makedirs(home, mode=0o700, exist_ok=True)  # noqa: PTH103 - between fork and exec, as little as can be
             os.chdir(home)
 
         return enter_home

@@ -28,7 +28,7 @@ def render_form(spawner: GPUProfilesSpawner) -> str:
     try:
         offered = spawner.offered()
     except ConfigError as error:
-        spawner.log.error("No profiles can be offered: %s", error)
+        spawner.log.error("No profiles can be offered: %s", error)  # noqa: TRY400 - its sentence is enough
         offered = ()
     now, groups = datetime.now().astimezone(), spawner.groups_of_user()
     mine = [profile for profile in offered if permitted(profile, spawner.user.name, groups, now) is None]

@@ -81,7 +81,7 @@ TIMES = ("start_timeout", "http_timeout", "poll_interval")
 class GPUProfilesSpawner(ProfilesSpawner):
     """Offers profiles of GPU and CPU jobs; the chosen one decides which child starts the server."""
 
-    profiles: List[Any, Any] = List(
+    profiles: List[Any] = List(
         config=True,
         help="""Profiles to offer, mixed: wrapspawner's (display, key, class, dict); pairs
         (display, dict); dicts in the schema of the reference, which is KubeSpawner's `profile_list`
@@ -231,7 +231,7 @@ class GPUProfilesSpawner(ProfilesSpawner):
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
 
-    async def stop(self, now: bool = False) -> None:
+    async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
         """Stop the child."""
         if self.child_spawner is not None:
             await maybe_future(self.child_spawner.stop(now=now))
@@ -295,7 +295,7 @@ class GPUProfilesSpawner(ProfilesSpawner):
         try:
             child = self._new_child(self._child_class(kind, class_name), {}, where="stored state")
         except ConfigError as error:
-            self.log.error("The stored server of %s cannot be restored: %s", self._log_name, error)
+            self.log.error("The stored server of %s cannot be restored: %s", self._log_name, error)  # noqa: TRY400
             return
         child.load_state(child_state)
         self.child_profile = str(state.get("profile", ""))

@@ -6,9 +6,9 @@ JupyterHub offers no other place that one line of configuration (``spawner_class
 * ``/api/gpuspawner/...`` comes in (:mod:`.handlers`).
 * Our page templates are looked up after the admin's own and before the hub's.
 
-A hub imports every spawner that is installed, whichever one it uses, while it is being made. So nothing is done at import:
-:func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub that
-exists by then, that is, while its configuration is read. Handlers and templates are set up after that.
+A hub imports every spawner that is installed, whichever one it uses, while it is being made. So nothing is done at
+import: :func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub
+that exists by then, that is, while its configuration is read. Handlers and templates are set up after that.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def register_handlers(handlers: MutableSequence[tuple[Any, ...]]) -> None:
 def register_templates(app: JupyterHub) -> None:
     """Let the hub find our templates, whatever the admin sets afterwards."""
     ours = str(TEMPLATES)
-    stock = app._template_paths_default()
+    stock = app._template_paths_default()  # noqa: SLF001 - what app.template_paths is until it is set
 
     def insert(_change: object = None) -> None:
         own = [path for path in app.template_paths if path != ours and path not in stock]

@@ -10,22 +10,24 @@ from sqlalchemy import inspect
 from jupyterhub_gpuspawner.wire import NodeReport, PlacementDocument, ReportError, parse_placement
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Mapping
 
-    from jupyterhub.spawner import Spawner
 
-    Base = Spawner
-else:
-    Base = object
-
-
-class ReportedPlacement(Base):
+class ReportedPlacement:
     """A mixin for spawners whose server is started by our launcher.
 
     The report is stored in the spawner's state, and the state in the database, at once: what
     has been said is not lost with the hub. ``wrapper`` is the spawner that JupyterHub knows,
     if that is another one.
     """
+
+    if TYPE_CHECKING:  # what a spawner has
+        log: logging.Logger
+        orm_spawner: Any
+        _log_name: str
+
+        def get_state(self) -> dict[str, Any]: ...  # noqa: D102
 
     wrapper: Any = None
     placement: PlacementDocument | None = None

@@ -245,7 +245,7 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         self.log.info("Job %s of %s has ended: %s", self.job_id, self._log_name, sentence(status))
         return int(code) if code.isdigit() and int(code) else 1
 
-    async def stop(self, now: bool = False) -> None:
+    async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
         """Cancel the job; unless ``now``, wait a while until Slurm says that it ends."""
         if not self.job_id:
             return

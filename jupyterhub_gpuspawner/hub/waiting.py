@@ -1,4 +1,4 @@
-"""Two small ways to wait that never lose a cancellation or a task."""
+"""Small ways to wait that never lose a cancellation or a task."""
 
 from __future__ import annotations
 
@@ -11,6 +11,25 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 _KEPT: set[asyncio.Task[Any]] = set()
+
+
+_CONNECT = 2.0
+"""Seconds for one try to connect."""
+_LONGEST_PAUSE = 1.0
+
+
+async def connected(host: str, port: int) -> None:
+    """Return when something accepts connections there; tries for ever, at first often and then once a second."""
+    pause = 0.1
+    while True:
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), _CONNECT)
+        except (OSError, asyncio.TimeoutError):
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+        else:
+            writer.close()
+            return
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -25,38 +25,39 @@ def show_node_gpus(environ: Mapping[str, str]) -> bool | None:
 def _show(what: str, name: str) -> str:
     if not name or name.startswith("-"):
         return ""
-    return child.run(["scontrol", "--oneliner", "--details", "show", what, name], SECONDS).decode(errors="replace")
+    return child.run(["scontrol", "--details", "show", what, name], SECONDS).decode(errors="replace")
 
 
 def parse_job(text: str, node: str) -> JobDetail:
-    """Our node's part of the answer, ``Nodes=g1 CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)``."""
-    words = text.split()
-    for n, word in enumerate(words[:-1]):
-        if not word.startswith("Nodes=") or not words[n + 1].startswith("CPU_IDs="):
-            continue
-        try:
-            if node and node not in expand_nodelist(word[len("Nodes=") :]):
+    """Our node's line of the answer, ``     Nodes=g1 CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)``.
+
+    Not of the form with ``--oneliner``, where a job's name or comment can hold words of this form.
+    """
+    for line in text.splitlines():
+        fields = dict(word.partition("=")[::2] for word in line.split())
+        if line.lstrip().startswith("Nodes=") and "CPU_IDs" in fields:
+            try:
+                if not node or node in expand_nodelist(fields["Nodes"]):
+                    return JobDetail(gpus=_indices(fields.get("GRES", "")), cpus=parse_cpulist(fields["CPU_IDs"]) or None)
+            except ValueError:
                 continue
-            cpus = parse_cpulist(words[n + 1][len("CPU_IDs=") :])
-        except ValueError:
-            continue
-        gres = next((w[len("GRES=") :] for w in words[n + 2 : n + 4] if w.startswith("GRES=")), "")
-        return JobDetail(gpus=_indices(gres), cpus=cpus or None)
     return JobDetail()
 
 
 def parse_node(text: str) -> bool | None:
-    """Whether ``Gres=`` of the node names GPUs; None where the answer is of another form."""
-    for word in text.split():
-        if word.startswith("Gres="):
+    """Whether the ``Gres=`` of the node names GPUs; None where the answer is of another form."""
+    for line in text.splitlines():
+        name, _, value = line.strip().partition("=")
+        if name == "Gres":
             try:
-                return any(gres.name in ("gpu", "shard", "mps") for gres in parse_gres(word[len("Gres=") :]))
+                return any(gres.name in ("gpu", "shard", "mps") for gres in parse_gres(value))
             except ValueError:
                 return None
     return None
 
 
 def _indices(gres: str) -> tuple[int, ...] | None:
+    """Slurm's indices of the job's GPUs, whole ones or those it has a share of."""
     try:
         found = {index for one in parse_gres(gres) if one.name in ("gpu", "shard") for index in one.indices}
     except ValueError:

@@ -6,7 +6,6 @@ Its profiles are pairs, its template is bash with options that Slurm no longer t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -55,9 +54,9 @@ c.ProfilesSpawner.profiles = [
 
 
 @pytest.fixture
-def workshop(make_hub: MakeHub) -> Iterator[HubProcess]:
+def workshop(make_hub: MakeHub) -> HubProcess:
     """The workshop's hub."""
-    yield make_hub(WORKSHOP)
+    return make_hub(WORKSHOP)
 
 
 def test_every_profile_of_the_workshop_starts(workshop: HubProcess) -> None:
