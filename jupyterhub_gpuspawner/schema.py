@@ -7,7 +7,7 @@ either, so no value can end its line or begin another option.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence  # noqa: TC003 - pydantic reads annotations at runtime
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, TypeVar

@@ -192,7 +192,7 @@ def test_a_profile_cannot_be_changed() -> None:
     """What was configured stays as it is, whoever holds it."""
     (profile,) = parse_profiles([_with()])
     with pytest.raises(ValueError, match="frozen"):
-        profile.slug = "other"
+        profile.slug = "other"  # type: ignore[misc]
 
 
 def test_the_words_of_placement_are_those_of_the_launch_plan() -> None:

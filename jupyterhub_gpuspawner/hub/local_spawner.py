@@ -85,10 +85,9 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
     async def start(self) -> tuple[str, int]:
         """Start the launcher, wait for its report, return where the server will listen."""
         self.forget_report()
-        own_command = self.cmd
-        if self.request is not None and self.request.command:
-            own_command = list(self.request.command)
-        given = self.cmd
+        given: list[str] = self.cmd
+        asked = self.request.command if self.request is not None else None
+        own_command = list(asked or given)
         self.cmd = [sys.executable, str(launcher_file()), "--plan", self.plan().dumps(), "--", *own_command]
         try:
             await super().start()
@@ -140,7 +139,8 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
     def user_env(self, env: dict[str, str]) -> dict[str, str]:
         """USER, HOME and SHELL of the account that the server runs as."""
         if not self.as_hub_account:
-            return super().user_env(env)
+            of_account: dict[str, str] = super().user_env(env)
+            return of_account
         return {**env, "USER": self.user.name, "HOME": self._home(), "SHELL": "/bin/bash"}
 
     async def move_certs(self, paths: dict[str, str]) -> dict[str, str]:

@@ -44,7 +44,7 @@ c.JupyterHub.spawner_class = Own
 def test_a_hub_changes_only_if_it_uses_a_spawner_of_ours(
     lines: str, handlers: list[str], templates: bool, tmp_path: Path
 ) -> None:
-    """Our handlers and templates are in, and /api/batchspawner, which sets any attribute, is out; other hubs stay as they are."""
+    """Our handlers and templates are in, and /api/batchspawner is out; other hubs stay as they are."""
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(lines)
     program = f"""
