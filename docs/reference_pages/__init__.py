@@ -1,0 +1,27 @@
+"""``docs/reference`` from the code: settings, profile fields, commands, documents, errors, states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import commands, documents, errors, profile, settings, states
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FOLDER = Path(__file__).parent.parent / "reference"
+NOTE = "<!-- Written by scripts/reference from the code. Do not edit: change the code's docstrings. -->\n\n"
+PAGES: dict[str, Callable[[], str]] = {
+    "settings.md": settings.page,
+    "profile.md": profile.page,
+    "commands.md": commands.page,
+    "documents.md": documents.page,
+    "errors.md": errors.page,
+    "states.md": states.page,
+}
+
+
+def rendered() -> dict[str, str]:
+    """The text of each page, by file name."""
+    return {name: NOTE + page() for name, page in PAGES.items()}

@@ -1,0 +1,106 @@
+"""The documents that hub and node exchange, and the addresses they go to."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, get_type_hints
+
+from jupyterhub_gpuspawner import topology, wire
+from jupyterhub_gpuspawner.hub.handlers import HANDLERS
+
+from .wording import attribute_docs, code, markdown, table, type_in_words
+
+
+_GROUP = r"\(\?:/\(\[[^\]]*\]\*\)\)\?|\(\[[^\]]*\]\+\)"
+"""A group of a handler's pattern, optional or not."""
+EXAMPLE = wire.PlacementDocument(
+    job_id="4711",
+    node="g3",
+    partition="gpu",
+    gpus=(
+        wire.PlacedGpu(2, "GPU-5a1e9ad0-6a6b-4a2c-9d2e-6f1f5b7c0a11", "0000:83:00.0", "Tesla K80", 11441, 1),
+        wire.PlacedGpu(3, "GPU-8c0b1e57-0f3d-4b7e-8a64-2e5a7f9d1c22", "0000:84:00.0", "Tesla K80", 11441, 1),
+    ),
+    cpus="12-15",
+    numa_nodes=(1,),
+    memory_policy="preferred:1",
+    aligned=True,
+    weakest_link="PIX",
+    why="GPUs 2 and 3, as granted; the slowest link of their ring is PIX (about 12 GB/s); CPUs and GPUs share NUMA node 1.",
+    started_at="2026-03-02T09:00:07Z",
+    ends_at="2026-03-02T17:00:05Z",
+)
+
+
+def page() -> str:
+    """The documents that hub and node exchange, and the addresses they go to."""
+    parts = [
+        "# Documents\n",
+        "What hub, launcher and others exchange: JSON, each with a `version`.\n",
+        "## Addresses\n",
+        table(("Address, below `/hub`", "What it does"), [row for each in HANDLERS for row in _addresses(*each)]),
+        f"A report is at most {wire.REPORT_LIMIT} bytes, a text in it at most {wire.TEXT_LIMIT} printable characters, "
+        f"a list in its placement at most {wire.LIST_LIMIT} long. What breaks a bound is refused with the name of the field.\n",
+        f"## Placement document, version {wire.REPORT_VERSION}\n",
+        _record(wire.PlacementDocument),
+        "One of its `gpus`:\n",
+        _record(wire.PlacedGpu),
+        f"```json\n{json.dumps(EXAMPLE.to_json(), indent=2)}\n```\n",
+        f"## Node report, version {wire.REPORT_VERSION}\n",
+        _record(wire.NodeReport),
+        f"## Launch plan, version {wire.PLAN_VERSION}\n",
+        "It stands in the batch script, so nothing in it is secret.\n",
+        _record(wire.LaunchPlan),
+        f"## Topology document, version {topology.VERSION}\n",
+        "Part of a report, and the form of a topology file.\n",
+        f"{markdown(topology.__doc__).split(chr(10) * 2)[-1]}\n",
+        _record(topology.NodeTopology),
+        "One of its `gpus`:\n",
+        _record(topology.Gpu),
+        "One of its `numa_nodes`:\n",
+        _record(topology.NumaNode),
+    ]
+    return "\n".join(parts)
+
+
+def _addresses(pattern: str, handler: type) -> Iterator[tuple[str, str]]:
+    for method in ("get", "post", "put", "delete"):
+        if method in vars(handler):
+            doc = markdown(inspect.getdoc(vars(handler)[method])).splitlines()[0]
+            yield code(f"{method.upper()} {_named(pattern, vars(handler)[method])}"), f"{markdown(handler.__doc__)} {doc}"
+
+
+def _named(pattern: str, method: Callable[..., object]) -> str:
+    """The pattern of an address with the method's parameters in place of its groups."""
+    names = iter(list(inspect.signature(method).parameters)[1:])
+    return re.sub(_GROUP, lambda found: _place(found[0], next(names)), pattern)
+
+
+def _place(group: str, name: str) -> str:
+    return f"[/{{{name}}}]" if group.startswith("(?:/") else f"{{{name}}}"
+
+
+def _record(cls: type) -> str:
+    docs, hints = attribute_docs(cls), get_type_hints(cls, localns={"Mapping": Mapping})
+    rows = []
+    for field in dataclasses.fields(cls):
+        missing = field.default is dataclasses.MISSING
+        made = field.default_factory is not dataclasses.MISSING
+        default = "" if missing and made else "required" if missing else code(json.dumps(field.default))
+        rows.append((code(field.name), _hint(hints[field.name]), default, _json(docs.get(field.name))))
+    return f"{_json(cls.__doc__)}\n\n" + table(("Field", "Type", "Default", "Meaning"), rows)
+
+
+def _hint(hint: Any) -> str:
+    if dataclasses.is_dataclass(hint):
+        return code(getattr(hint, "__name__", hint))
+    return type_in_words(hint)
+
+
+def _json(docstring: str | None) -> str:
+    """A docstring in JSON's words."""
+    return re.sub(r"\bNone\b", "null", re.sub(r"\bTrue\b", "true", re.sub(r"\bFalse\b", "false", markdown(docstring))))

@@ -1,0 +1,46 @@
+"""The error tree, and the sentences for what Slurm and sudo say."""
+
+from __future__ import annotations
+
+import inspect
+
+from jupyterhub_gpuspawner import errors
+from jupyterhub_gpuspawner.slurm import faults
+
+from .wording import code, markdown, table
+
+
+def error_classes() -> list[type[errors.GPUSpawnerError]]:
+    """The classes of ``errors.py``, in its order."""
+    return [
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.GPUSpawnerError)
+    ]
+
+
+def page() -> str:
+    """The error tree, and the sentences for what Slurm and sudo say."""
+    tree = inspect.cleandoc(errors.__doc__ or "").split("::\n\n")[1].split("\n\n")[0]
+    rows = [
+        (code(cls.__name__), code(cls.reason), str(cls.status_code), markdown(cls.__doc__)) for cls in error_classes()
+    ]
+    refusals = [(code(said), code(field), ours) for said, field, ours in faults._REFUSALS]  # noqa: SLF001
+    silent = [(code(row.said), row.ours, row.hint) for row in faults._NO_ANSWER]  # noqa: SLF001
+    sudo = [(code(row.said), row.ours, row.hint) for row in faults._SUDO]  # noqa: SLF001
+    return "\n".join(
+        [
+            "# Errors\n",
+            f"```text\n{inspect.cleandoc(tree)}\n```\n",
+            table(("Class", "Reason", "HTTP status", "Meaning"), rows),
+            "Problems on a compute node are no errors: they are lines in the placement document, and the server starts.\n",
+            "## What sbatch refuses\n",
+            "*Slurm refused the job: ...* is followed by our sentence; the field is the one of the profile to look at. "
+            "A text that is not in the table is passed on as it is.\n",
+            table(("sbatch says (regular expression)", "Field", "We say"), refusals),
+            "## When Slurm gives no answer\n",
+            table(("The command says (regular expression)", "We say", "What to do"), silent),
+            "## When sudo stands in the way\n",
+            table(("sudo says (regular expression)", "We say", "What to do"), sudo),
+        ]
+    )

@@ -1,0 +1,97 @@
+"""Every field of a profile."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from jupyterhub_gpuspawner import profile_option, units
+from jupyterhub_gpuspawner.environment import Container, Environment
+from jupyterhub_gpuspawner.placement_rules import PlacementRules
+from jupyterhub_gpuspawner.profile import Allow, Profile
+from jupyterhub_gpuspawner.reservation import Reservation
+from jupyterhub_gpuspawner.resources import Resources
+
+from .wording import TEXT, code, markdown, table, type_in_words
+
+MODELS = (
+    Profile,
+    Resources,
+    Reservation,
+    Environment,
+    Container,
+    PlacementRules,
+    Allow,
+    profile_option.ProfileOption,
+    profile_option.Choice,
+    profile_option.UnlistedChoice,
+    profile_option.Range,
+)
+
+
+def page() -> str:
+    """Every field of a profile."""
+    parts = [
+        "# Profile fields\n",
+        "A profile is a dict in `c.GPUProfilesSpawner.profiles`, or a table in a YAML file of "
+        "`c.GPUProfilesSpawner.profiles_dir`. Such a file holds one profile, a list of them, or `profiles:` with a list. "
+        "YAML is read as version 1.2: `8:00:00`, `no` and `on` are text.\n",
+        "A field that is not in these tables is refused with its path. The names are those of KubeSpawner's "
+        "`profile_list` where the meaning is the same.\n",
+        f"*Text* is {TEXT}. A list of texts may be one text alone.\n",
+        f"*Memory*: {_first_line(units.parse_memory)}\n",
+        f"*Time*: {_first_line(units.parse_walltime)}\n",
+    ]
+    for model in MODELS:
+        rows = [
+            (code(field.alias or name), _field_type(field), _field_default(field), _meaning(field))
+            for name, field in model.model_fields.items()
+        ]
+        parts += [
+            f"## {model.__name__}\n",
+            f"{markdown(model.__doc__)}\n",
+            table(("Field", "What may stand there", "Default", "Meaning"), rows),
+        ]
+    parts += [
+        "## What a user's choice may set\n",
+        f"A text (`unlisted_choice`, `sets`): {_listed(profile_option.SETTABLE)}. Each text must keep the rule of its field.\n",
+        f"A number (`range`, `sets`): {_listed(profile_option.NUMBERS)}.\n",
+        f"One value of a user has at most {profile_option.VALUE_LIMIT} characters.\n",
+    ]
+    return "\n".join(parts)
+
+
+def _first_line(function: Callable[..., object]) -> str:
+    return markdown(inspect.getdoc(function)).splitlines()[0]
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(code(name) for name in names)
+
+
+def _field_type(field: FieldInfo) -> str:
+    annotation: Any = field.annotation
+    for constraint in field.metadata:
+        annotation = Annotated[annotation, constraint]
+    return type_in_words(annotation)
+
+
+def _meaning(field: FieldInfo) -> str:
+    """The field's own words, or those of the model that it holds."""
+    if field.description is None and isinstance(field.annotation, type) and issubclass(field.annotation, MODELS):
+        return markdown(field.annotation.__doc__).splitlines()[0]
+    return markdown(field.description)
+
+
+def _field_default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "" if "left out" in (field.description or "") else "required"
+    value = field.get_default(call_default_factory=True) if field.default is PydanticUndefined else field.default
+    if value is None or value in ((), {}, "") or isinstance(value, MODELS):
+        return ""
+    return code(json.dumps(value))

@@ -1,0 +1,74 @@
+"""Every setting that a spawner of ours adds or declares anew."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+from traitlets import Enum, TraitType
+from traitlets.traitlets import DefaultHandler
+
+from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
+from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profile_tuple import TYPED
+
+from .wording import cell, choice, code, markdown, table
+
+SPAWNERS = (GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner)
+
+
+def page() -> str:
+    """One table for each spawner, and the site's defaults."""
+    parts = [
+        "# Settings\n",
+        "What each spawner adds to those it is made from, or declares anew. In `jupyterhub_config.py` they are set as "
+        "`c.CLASS.NAME = VALUE`. `gpu-profiles` is the name of `GPUProfilesSpawner` for `c.JupyterHub.spawner_class`, "
+        "`gpu-slurm` that of `GPUSlurmSpawner`, which starts servers without profiles.\n",
+        "Settings of JupyterHub's `Spawner` (`start_timeout`, `cmd`, `default_url`, ...) stay what they are. For "
+        "batchspawner's see [Move from batchspawner](../howto/migrate-from-batchspawner.md).\n",
+    ]
+    for cls in SPAWNERS:
+        traits = cls.class_own_traits(config=True)
+        base = next(each for each in cls.__mro__ if not each.__module__.startswith("jupyterhub_gpuspawner"))
+        rows = [
+            (code(f"c.{cls.__name__}.{name}"), _trait_type(trait), _trait_default(cls, name, trait), markdown(trait.help))
+            for name, trait in sorted(traits.items())
+        ]
+        parts += [
+            f"## {cls.__name__}\n",
+            f"{markdown(cls.__doc__)}\n",
+            f"Made from `{base.__module__.partition('.')[0]}.{base.__name__}`.\n",
+            table(("Setting", "Type", "Default", "Meaning"), rows),
+        ]
+    typed = [(code(f"c.GPUSlurmSpawner.req_{old}"), f"[`{new}`](profile.md#resources)") for old, new in TYPED.items()]
+    typed.append((code("c.GPUSlurmSpawner.req_gres"), "[`gpus`, `gpu_type` or `shards`](profile.md#resources)"))
+    parts += [
+        "## The site's defaults\n",
+        "batchspawner's settings hold for a Slurm profile that leaves the field out, and for a hub without profiles.\n",
+        table(("Setting", "Profile field"), typed),
+    ]
+    return "\n".join(parts)
+
+
+def _trait_type(trait: TraitType[Any, Any]) -> str:
+    if isinstance(trait, Enum):
+        return choice(trait.values or ())
+    return type(trait).__name__
+
+
+def _trait_default(cls: type, name: str, trait: TraitType[Any, Any]) -> str:
+    """The default, the same on every machine: one that is worked out is not shown as its value here."""
+    made = [
+        value
+        for base in cls.__mro__
+        for value in vars(base).values()
+        if isinstance(value, DefaultHandler) and value.trait_name == name
+    ]
+    if made:
+        return cell(markdown(inspect.getdoc(made[0].func)) or "worked out at the start")
+    value = trait.default()
+    if isinstance(value, type):
+        return code(value.__name__)
+    return code(json.dumps(value, default=str))

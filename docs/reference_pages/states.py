@@ -1,0 +1,55 @@
+"""Slurm's states and reasons, and what each means."""
+
+from __future__ import annotations
+
+from jupyterhub_gpuspawner import job, reason
+
+from .wording import code, table
+
+
+def page() -> str:
+    """Slurm's states and reasons, and what each means."""
+    rows = []
+    for state, phase in job.PHASES.items():
+        status = job.JobStatus("1", phase, state=state, end=job.end_of(state))
+        end = job.ENDS[state].value if state in job.ENDS else ""
+        rows.append((code(state), phase.value, end, job.sentence(status)))
+    reasons = [_reason(name, told) for name, told in reason._REASONS.items()]  # noqa: SLF001
+    phrases = [_reason(pattern.pattern, told) for pattern, told in reason._PHRASES]  # noqa: SLF001
+    limits = [_reason(name, reason.meaning(name)) for name in LIMITS]
+    head = ("Reason", "What a participant reads", "For the admin", "Waiting helps")
+    return "\n".join(
+        [
+            "# States and reasons\n",
+            "## Job states\n",
+            "A state that is not in this table is *unknown*, and a server in it is kept.\n",
+            table(("Slurm's state", "Phase", "End", "What a participant reads"), rows),
+            "## Reasons\n",
+            "While a job is queued the sentence is that of its reason. A reason that is not known is quoted as it is.\n",
+            table(head, reasons),
+            "## Reasons that hold names or numbers\n",
+            "As regular expressions.\n",
+            table(head, phrases),
+            "## Limits\n",
+            "Names of limits follow one grammar: scope, kind, measure, per whom. Some of them:\n",
+            table(head, limits),
+        ]
+    )
+
+
+LIMITS = (
+    "QOSMaxGRESPerUser",
+    "QOSMaxJobsPerUserLimit",
+    "QOSMaxWallDurationPerJobLimit",
+    "QOSGrpGRES",
+    "QOSMinGRES",
+    "AssocGrpCpuLimit",
+    "AssocGrpGRESMinutes",
+    "AssocMaxJobsLimit",
+    "MaxCpuPerAccount",
+)
+"""One of each shape."""
+
+
+def _reason(name: str, told: reason.Meaning) -> tuple[str, str, str, str]:
+    return code(name), told.sentence, told.hint, "yes" if told.clears else "no"

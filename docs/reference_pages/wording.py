@@ -1,0 +1,108 @@
+"""Python's types, defaults and docstrings in the words of the reference, as Markdown."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from jupyterhub_gpuspawner.schema import TEXT_LIMIT, Checked
+
+TEXT = f"one line of printable text, at most {TEXT_LIMIT} characters"
+"""The rule of every text that has no other."""
+_NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number", date: "date", Any: "anything"}
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; a cell may hold any text of one paragraph."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell(text) for text in line)} |" for line in lines) + "\n"
+
+
+def cell(text: str) -> str:
+    """The text on one line, with ``|`` escaped."""
+    return re.sub(r"\s+", " ", text).strip().replace("|", "\\|")
+
+
+def markdown(docstring: str | None) -> str:
+    """A docstring's reStructuredText as Markdown: literals and the names of roles."""
+    text = inspect.cleandoc(docstring or "")
+    text = re.sub(r":\w+:`[~.]*(?:[\w.]+\.)?(\w+)`", r"`\1`", text)
+    return text.replace("``", "`")
+
+
+def code(value: object) -> str:
+    """A value as code."""
+    return f"`{value}`"
+
+
+def anchor(name: str) -> str:
+    """The fragment of a heading, as repository browsers and MyST make it."""
+    return re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-")
+
+
+def type_in_words(annotation: Any) -> str:
+    """What may stand in a field: its kind, and the rule that its text must keep."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"[{annotation.__name__}](#{anchor(annotation.__name__)})"
+    if annotation in _NAMES:
+        return _NAMES[annotation]
+    if origin is Annotated:
+        return _annotated(arguments)
+    if origin is Literal:
+        return choice(arguments)
+    if origin in (Union, UnionType):
+        kinds = [one for one in arguments if one is not NoneType and not (one is int and float in arguments)]
+        return " or ".join(dict.fromkeys(type_in_words(one) for one in kinds))
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return f"list of {len(arguments)}, each a {type_in_words(arguments[0])}"
+    if origin in (tuple, list):
+        return f"list; each: {type_in_words(arguments[0])}"
+    if origin is not None and issubclass(origin, Mapping):
+        return f"table by {type_in_words(arguments[0])}; each: {type_in_words(arguments[1])}"
+    return code(getattr(annotation, "__name__", annotation))
+
+
+def choice(values: Iterable[object]) -> str:
+    """The values as code, the last after 'or'."""
+    *others, last = [code(value) for value in values]
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _annotated(arguments: Sequence[Any]) -> str:
+    rule = next((_rule(each) for each in arguments[1:] if isinstance(each, Checked)), "")
+    return "text" if rule in ("", TEXT) and arguments[0] is str else rule or type_in_words(arguments[0])
+
+
+def _rule(checked: Checked) -> str:
+    """The rule in the words in which it is told to whom breaks it."""
+    try:
+        checked.read("\0")
+    except ValueError as error:
+        _, _, rule = str(error).partition("must be ")
+        return (rule or str(error).partition(": ")[2].removeprefix("write ")).replace("*", r"\*")
+    return ""
+
+
+def attribute_docs(cls: type) -> dict[str, str]:
+    """The docstrings below the attributes of a class, by name (PEP 257 calls them attribute docstrings)."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(body, ast.ClassDef)
+    found: dict[str, str] = {}
+    for statement, after in zip(body.body, body.body[1:], strict=False):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+        ):
+            found[statement.target.id] = str(after.value.value)
+    return found
