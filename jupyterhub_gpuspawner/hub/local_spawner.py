@@ -56,6 +56,8 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
     observe_timeout = Float(3.0, config=True, help="Seconds that looking at the hardware may take.")
 
     request: JobRequest | None = None
+    if TYPE_CHECKING:
+        cmd: list[str]
 
     @default("ip")
     def _ip_default(self) -> str:
