@@ -9,6 +9,8 @@ from typing import NoReturn
 import click
 
 from jupyterhub_gpuspawner import __version__
+from jupyterhub_gpuspawner.cli.place import place
+from jupyterhub_gpuspawner.cli.topology import topology
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 
 CONFIG = click.option(
@@ -26,6 +28,10 @@ EXIT_CONFIG, EXIT_SLURM = 1, 3
 @click.version_option(__version__, prog_name="gpuspawner")
 def main() -> None:
     """JupyterHub on the GPUs of a Slurm cluster."""
+
+
+for command in (topology, place):
+    main.add_command(command)
 
 
 @main.command()

@@ -1,0 +1,109 @@
+"""``gpuspawner place``: which GPUs of a node a server would get."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jupyterhub_gpuspawner.cli.source import Source, give_up, source_options
+from jupyterhub_gpuspawner.placement import POLICIES, choose
+from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.placement import Choice
+    from jupyterhub_gpuspawner.topology import NodeTopology
+
+
+@click.command()
+@source_options
+@click.option("--gpus", "-k", "count", required=True, type=click.IntRange(min=1), help="How many GPUs to choose.")
+@click.option("--free", metavar="LIST", help="Indices of the GPUs to choose from, such as 0,1,4-7.  [default: all]")
+@click.option("--cpus", metavar="LIST", help="CPUs that the job has, such as 0-3,8: GPUs near to them are better.")
+@click.option(
+    "--policy",
+    default="best-effort",
+    show_default=True,
+    type=click.Choice(POLICIES),
+    help="none takes the first ones; the last two put few NUMA nodes before bandwidth.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+def place(
+    *,
+    text: str | None,
+    file: str | None,
+    timeout: float,
+    count: int,
+    free: str | None,
+    cpus: str | None,
+    policy: str,
+    as_json: bool,
+) -> None:
+    """Choose GPUs of a node as the launcher does in a job, and say why.
+
+    The best ring comes first (its slowest link), then the mean bandwidth of all pairs, the way from the CPUs, the
+    fewest NUMA nodes, and what is left for others.
+
+    JSON: gpus (indices, in the order of their ring), weakest_link, ring_gbps, mean_gbps (GB/s one way), numa_nodes,
+    aligned (null where unknown), why. A node with MIG devices counts its devices, as Slurm does.
+
+    Exit code 2: there are not so many free GPUs, or no such GPU, or no usable matrix.
+    """
+    node = Source(text, file, timeout).read()
+    numbers = gpu_numbers(node)
+    granted = [n for n, _ in enumerate(numbers)] if free is None else _positions(free, numbers)
+    if count > len(granted):
+        give_up(f"--gpus: {count} are more than the {len(granted)} that {'are free' if free else 'the node has'}")
+    choice = choose(node, granted=granted, count=count, cpus=_numbers("--cpus", cpus or ""), policy=policy)
+    told = document(choice, numbers)
+    click.echo(json.dumps(told, indent=2) if as_json else _words(told))
+
+
+def gpu_numbers(node: NodeTopology) -> tuple[int, ...]:
+    """The number of each GPU: its NVML index; on a node with MIG devices its place among all devices, as in Slurm."""
+    if any(gpu.mig is not None for gpu in node.gpus):
+        return tuple(range(len(node.gpus)))
+    return tuple(gpu.index for gpu in node.gpus)
+
+
+def _positions(text: str, numbers: tuple[int, ...]) -> list[int]:
+    wanted = _numbers("--free", text)
+    unknown = [number for number in wanted if number not in numbers]
+    if unknown:
+        give_up(f"--free: there is no GPU {unknown[0]}; the node has {format_cpulist(numbers) or 'none'}")
+    return [numbers.index(number) for number in wanted]
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    try:
+        return parse_cpulist(text)
+    except ValueError as error:
+        give_up(f"{option}: {str(error).replace('CPU or range of CPUs', 'number or range').replace('CPUs', 'numbers')}")
+
+
+def document(choice: Choice, numbers: tuple[int, ...]) -> dict[str, Any]:
+    """The JSON of ``gpuspawner place --json``; ``numbers`` are those of the GPUs at each position."""
+    return {
+        "gpus": [numbers[position] for position in choice.gpus],
+        "weakest_link": choice.weakest_link,
+        "ring_gbps": choice.ring_gbps,
+        "mean_gbps": choice.mean_gbps,
+        "numa_nodes": list(choice.numa_nodes),
+        "aligned": choice.aligned,
+        "why": choice.why,
+    }
+
+
+def _words(told: dict[str, Any]) -> str:
+    def number(value: float | None) -> str:
+        return "not known" if value is None else f"about {value:g} GB/s one way"
+
+    lines = {"GPUs": ",".join(map(str, told["gpus"])) + "  (in the order of their ring)"}
+    if len(told["gpus"]) > 1:
+        lines["slowest link"] = f"{told['weakest_link'] or 'not known'}, {number(told['ring_gbps'])}"
+        lines["mean of pairs"] = number(told["mean_gbps"])
+    lines["NUMA nodes"] = ",".join(map(str, told["numa_nodes"])) or "not known"
+    if told["aligned"] is not None:
+        lines["CPUs"] = "on the same NUMA nodes" if told["aligned"] else "not on the same NUMA nodes"
+    return "\n".join([*(f"{name + ':':<15}{value}" for name, value in lines.items()), "", told["why"]])

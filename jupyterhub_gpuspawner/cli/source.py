@@ -1,0 +1,114 @@
+"""Which node a command is about: this one, a text of ``nvidia-smi topo -m``, or a topology file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jupyterhub_gpuspawner.topology import NodeTopology
+
+EXIT_NO_DATA = 2
+"""There is nothing to work on: no usable matrix, no such file, no GPU."""
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a node is learned from; the text's and the file's name ``-`` is standard input."""
+
+    text: str | None = None
+    file: str | None = None
+    timeout: float = 10.0
+    """Seconds that looking at this node may take."""
+
+    def read(self) -> NodeTopology:
+        """The node; ends the program with exit code 2 and one sentence where there is none."""
+        if self.text is not None and self.file is not None:
+            give_up("--text and --file exclude each other: both name the node")
+        if self.text is not None:
+            return _from_text(self.text)
+        return this_node(self.timeout) if self.file is None else _from_file(self.file)
+
+
+def source_options(command: Command) -> Command:
+    """The options ``--text``, ``--file`` and ``--timeout``, which the command gets by these names."""
+    for option in (
+        click.option(
+            "--timeout",
+            default=10.0,
+            show_default=True,
+            type=click.FloatRange(min=0, min_open=True, max=600),
+            metavar="SECONDS",
+            help="How long looking at this node may take.",
+        ),
+        click.option("--file", metavar="FILE", help="A topology file in place of this node; - reads standard input."),
+        click.option(
+            "--text", metavar="FILE", help="The output of nvidia-smi topo -m in place of this node; - as for --file."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def this_node(timeout: float) -> NodeTopology:
+    """The node that this program runs on, as far as it is known after ``timeout`` seconds."""
+    from jupyterhub_gpuspawner.node.observe import observe
+
+    return observe(node=os.uname().nodename, topology_file=None, deadline=timeout)()
+
+
+def _from_text(name: str) -> NodeTopology:
+    from jupyterhub_gpuspawner.topo_text import TopoTextError, parse
+
+    try:
+        return parse(_content(name))
+    except TopoTextError as error:
+        give_up(f"{_words(name)}: {error}")
+
+
+def _from_file(name: str) -> NodeTopology:
+    from jupyterhub_gpuspawner.topology import from_document
+
+    try:
+        return replace(from_document(json.loads(_content(name))), source="file")
+    except (ValueError, RecursionError) as error:
+        give_up(f"{_words(name)} is no topology file: {error}")
+
+
+def _content(name: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        give_up(f"{name} cannot be read: {error.strerror}")
+    return data.decode("utf-8", errors="replace")
+
+
+def _words(name: str) -> str:
+    return "standard input" if name == "-" else name
+
+
+def write(name: str, text: str) -> None:
+    """Write to the file, or to standard output for ``-``; ends the program with exit code 2 where that fails."""
+    if name == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        give_up(f"{name} cannot be written: {error.strerror}")
+
+
+def give_up(sentence: str) -> NoReturn:
+    """End the program with exit code 2 and one sentence on standard error."""
+    click.echo(f"gpuspawner: {' '.join(sentence.split())}", err=True)
+    raise SystemExit(EXIT_NO_DATA)

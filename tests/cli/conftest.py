@@ -1,0 +1,34 @@
+"""The command line, called as a person does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+from click.testing import CliRunner
+
+import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.cli.main import main
+
+if TYPE_CHECKING:
+    from click.testing import Result
+
+TEXTS = Path(__file__).parents[1] / "data" / "topo-m"
+MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
+
+
+class Call(Protocol):
+    """Run ``gpuspawner`` with these arguments."""
+
+    def __call__(self, *arguments: object, stdin: str = "") -> Result: ...
+
+
+@pytest.fixture
+def gpuspawner() -> Call:
+    """The program, within this process."""
+
+    def call(*arguments: object, stdin: str = "") -> Result:
+        return CliRunner().invoke(main, [str(each) for each in arguments], input=stdin)
+
+    return call
