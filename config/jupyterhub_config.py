@@ -26,8 +26,8 @@ c.GPUSlurmSpawner.port_range = "20000-20999"  # SITE
 # -E keeps the job's environment; docs/tutorial/first-hub.md has the three lines for sudoers.
 c.GPUSlurmSpawner.exec_prefix = "sudo -E -u {username}"
 
-# Where Slurm's commands are, if not on the hub's PATH.
-# c.GPUSlurmSpawner.slurm_bin_dir = "/opt/slurm/bin"
+# The folder of Slurm's commands; empty where they are on the hub's PATH.
+c.GPUSlurmSpawner.slurm_bin_dir = ""  # SITE
 
 # In the comment of each job, so that it can be found again. Two hubs on one cluster need two names.
 c.GPUSlurmSpawner.hub_name = "jupyter"  # SITE
@@ -45,7 +45,7 @@ c.GPUSlurmSpawner.log_dir = "{homedir}"
 # --- The server on the node ------------------------------------------------------------------------
 
 # Found on the node's PATH after the profile's modules or environment are loaded; a full path is found always.
-# c.Spawner.cmd = ["/sw/jupyter/bin/jupyterhub-singleuser"]  # SITE
+c.Spawner.cmd = ["jupyterhub-singleuser"]  # SITE
 
 # Seconds from the report until the server answers. A cold file system may need them.
 c.Spawner.http_timeout = 120
@@ -62,11 +62,11 @@ c.GPUSlurmSpawner.memory_policy = "preferred"
 
 # --- The hub ---------------------------------------------------------------------------------------
 
+# Start it in a folder of its own, such as /var/lib/jupyterhub: its database and its cookie secret are made there.
+
 # Servers go on while the hub is restarted.
 c.JupyterHub.cleanup_servers = False
 c.JupyterHub.cleanup_proxy = False
-c.JupyterHub.db_url = "sqlite:////var/lib/jupyterhub/jupyterhub.sqlite"  # SITE
-c.JupyterHub.cookie_secret_file = "/var/lib/jupyterhub/cookie_secret"  # SITE
 
 # Who may sign in, and who is in which group: `allow: {groups: [...]}` of a profile means these groups.
 c.LocalAuthenticator.allowed_groups = {"users"}  # SITE

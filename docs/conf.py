@@ -21,7 +21,7 @@ myst_heading_anchors = 4
 nitpicky = True
 
 
-def add_contents(app: Sphinx, name: str, source: list[str]) -> None:  # noqa: ARG001 - Sphinx passes it
+def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
     """Make a hidden table of contents from the links of each overview page, in their order."""
     if PurePosixPath(name).name not in ("index", "README"):
         return

@@ -1,4 +1,4 @@
-"""The documentation says what is: links, examples, names, messages and the generated reference are held against the code."""
+"""The documentation says what is: links, examples, names, messages and the reference are held against the code."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from typing import Any
 
 import click
 import pytest
+from traitlets import HasTraits
+from traitlets.config import Config, Configurable
+from traitlets.config.loader import PyFileConfigLoader
+from traitlets.utils.importstring import import_item
+
 from docs.reference_pages import FOLDER, rendered
+from docs.reference_pages.commands import walk
 from docs.reference_pages.documents import EXAMPLE
 from docs.reference_pages.errors import error_classes
 from docs.reference_pages.profile import MODELS
 from docs.reference_pages.settings import SPAWNERS
 from docs.reference_pages.wording import anchor
-from traitlets import HasTraits
-from traitlets.config import Config, Configurable, PyFileConfigLoader
-from traitlets.utils.importstring import import_item
-
 from jupyterhub_gpuspawner.cli.main import main as gpuspawner
 from jupyterhub_gpuspawner.cli.site import load_site
 from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
@@ -87,11 +89,26 @@ def _anchors(path: Path) -> frozenset[str]:
     return frozenset(anchor(title.replace("`", "")) for title in re.findall(r"^#+ (.+)$", _prose(path), re.MULTILINE))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("myst_parser") is None, reason="Sphinx and MyST are not installed (extra: docs)")
+@pytest.mark.skipif(
+    importlib.util.find_spec("myst_parser") is None, reason="Sphinx and MyST are not installed (extra: docs)"
+)
 def test_sphinx_builds_the_same_pages_without_a_warning(tmp_path: Path) -> None:
     """What reads well in the repository is also a site; every page is in its table of contents."""
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(ROOT / "docs"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        str(ROOT / "docs"),
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -158,8 +175,11 @@ def test_every_command_of_ours_in_the_text_exists_with_its_options(page: Path) -
         code for code in _CODE.findall(_prose(page)) if code.startswith("gpuspawner ")
     ]
     for line in lines:
-        _, name, *words = shlex.split(line.partition(" > ")[0])
-        command = gpuspawner.commands[name]
+        command: click.Command = gpuspawner
+        words = shlex.split(line.partition(" > ")[0])[1:]
+        while isinstance(command, click.Group) and words and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        assert command is not gpuspawner, line
         known = {option for each in command.params if isinstance(each, click.Option) for option in each.opts}
         assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known, line
 
@@ -202,8 +222,8 @@ def test_every_setting_field_command_and_error_is_in_the_reference() -> None:
         ],
         "commands.md": [
             word
-            for name, command in gpuspawner.commands.items()
-            for word in (f"## gpuspawner {name}\n", *(each.opts[-1] for each in command.params if each.opts[0][0] == "-"))
+            for words, command in walk("gpuspawner", gpuspawner)
+            for word in (f"## {words}\n", *(each.opts[-1] for each in command.params if each.opts[0][0] == "-"))
         ],
         "errors.md": [f"| `{cls.__name__}` |" for cls in error_classes()],
     }
@@ -215,7 +235,12 @@ def test_every_setting_field_command_and_error_is_in_the_reference() -> None:
 
 def test_the_documented_placement_is_one_that_the_hub_reads() -> None:
     """The example of the reference goes through the parser of reports."""
-    assert parse_placement({**EXAMPLE.to_json(), "gpus": [vars(gpu) for gpu in EXAMPLE.gpus], "numa_nodes": [1], "problems": []}) == EXAMPLE
+    assert (
+        parse_placement(
+            {**EXAMPLE.to_json(), "gpus": [vars(gpu) for gpu in EXAMPLE.gpus], "numa_nodes": [1], "problems": []}
+        )
+        == EXAMPLE
+    )
 
 
 def test_every_setting_of_batchspawner_and_wrapspawner_has_its_line_in_the_guide() -> None:
@@ -271,6 +296,8 @@ def test_every_message_of_the_trouble_guide_is_one_that_the_code_can_say() -> No
     """The first columns of its tables are made of texts of the code; what JupyterHub says is not in them."""
     page = ROOT / "docs" / "howto" / "when-a-server-does-not-start.md"
     cells = re.findall(r"^\| ([^|]+) \|", page.read_text("utf-8"), re.MULTILINE)
-    messages = [code.removeprefix("gpuspawner: ").strip(". :") for cell in cells for code in _CODE.findall(cell) if " " in code]
+    messages = [
+        code.removeprefix("gpuspawner: ").strip(". :") for cell in cells for code in _CODE.findall(cell) if " " in code
+    ]
     assert len(messages) > 30
     assert {message: share for message in messages if (share := _share_said(message)) < 0.7} == {}

@@ -14,7 +14,7 @@ from .wording import code, markdown, table
 def page() -> str:
     """Every command with its arguments and options."""
     parts = ["# Commands\n", f"{markdown(gpuspawner.help)}\n"]
-    for words, command in _walk("gpuspawner", gpuspawner):
+    for words, command in walk("gpuspawner", gpuspawner):
         parts += [f"## {words}\n", f"```text\n{_usage(words, command)}\n```\n", f"{markdown(command.help)}\n"]
         rows = [
             (code(_spelled(option)), _given(option), option.help or "")
@@ -26,20 +26,21 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _walk(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+def walk(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, a group that does so without a command of its own before the group's."""
+    if not isinstance(command, click.Group) or command.invoke_without_command:
+        yield words, command
     if isinstance(command, click.Group):
         for name, inner in sorted(command.commands.items()):
-            yield from _walk(f"{words} {name}", inner)
-    else:
-        yield words, command
+            yield from walk(f"{words} {name}", inner)
 
 
 def _usage(words: str, command: click.Command) -> str:
     arguments = []
     for parameter in command.params:
         if isinstance(parameter, click.Argument):
-            name = parameter.make_metavar(click.Context(command)).strip("[]")
-            arguments.append(name if parameter.required else f"[{name}]")
+            name = parameter.metavar or str(parameter.name).upper()
+            arguments.append(name if parameter.required or name.startswith("[") else f"[{name}]")
     return " ".join([words, "[OPTIONS]", *arguments])
 
 
@@ -47,7 +48,9 @@ def _spelled(option: click.Option) -> str:
     names = ", ".join([*option.opts, *option.secondary_opts])
     if option.is_flag:
         return names
-    return f"{names} {option.metavar or option.type.name.upper()}"
+    if isinstance(option.type, click.Choice):
+        return f"{names} {'|'.join(map(str, option.type.choices))}"
+    return f"{names} {option.metavar or option.type.name.upper().partition(' ')[0]}"
 
 
 def _given(option: click.Option) -> str:

@@ -14,7 +14,6 @@ from jupyterhub_gpuspawner.hub.handlers import HANDLERS
 
 from .wording import attribute_docs, code, markdown, table, type_in_words
 
-
 _GROUP = r"\(\?:/\(\[[^\]]*\]\*\)\)\?|\(\[[^\]]*\]\+\)"
 """A group of a handler's pattern, optional or not."""
 EXAMPLE = wire.PlacementDocument(
@@ -30,7 +29,10 @@ EXAMPLE = wire.PlacementDocument(
     memory_policy="preferred:1",
     aligned=True,
     weakest_link="PIX",
-    why="GPUs 2 and 3, as granted; the slowest link of their ring is PIX (about 12 GB/s); CPUs and GPUs share NUMA node 1.",
+    why=(
+        "GPUs 2 and 3, as granted; the slowest link of their ring is PIX (about 12 GB/s); "
+        "CPUs and GPUs share NUMA node 1."
+    ),
     started_at="2026-03-02T09:00:07Z",
     ends_at="2026-03-02T17:00:05Z",
 )
@@ -44,7 +46,7 @@ def page() -> str:
         "## Addresses\n",
         table(("Address, below `/hub`", "What it does"), [row for each in HANDLERS for row in _addresses(*each)]),
         f"A report is at most {wire.REPORT_LIMIT} bytes, a text in it at most {wire.TEXT_LIMIT} printable characters, "
-        f"a list in its placement at most {wire.LIST_LIMIT} long. What breaks a bound is refused with the name of the field.\n",
+        f"a list in its placement at most {wire.LIST_LIMIT} long. What breaks a bound is refused by name.\n",
         f"## Placement document, version {wire.REPORT_VERSION}\n",
         _record(wire.PlacementDocument),
         "One of its `gpus`:\n",
@@ -71,7 +73,10 @@ def _addresses(pattern: str, handler: type) -> Iterator[tuple[str, str]]:
     for method in ("get", "post", "put", "delete"):
         if method in vars(handler):
             doc = markdown(inspect.getdoc(vars(handler)[method])).splitlines()[0]
-            yield code(f"{method.upper()} {_named(pattern, vars(handler)[method])}"), f"{markdown(handler.__doc__)} {doc}"
+            yield (
+                code(f"{method.upper()} {_named(pattern, vars(handler)[method])}"),
+                f"{markdown(handler.__doc__)} {doc}",
+            )
 
 
 def _named(pattern: str, method: Callable[..., object]) -> str:

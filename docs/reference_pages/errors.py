@@ -25,15 +25,15 @@ def page() -> str:
     rows = [
         (code(cls.__name__), code(cls.reason), str(cls.status_code), markdown(cls.__doc__)) for cls in error_classes()
     ]
-    refusals = [(code(said), code(field), ours) for said, field, ours in faults._REFUSALS]  # noqa: SLF001
-    silent = [(code(row.said), row.ours, row.hint) for row in faults._NO_ANSWER]  # noqa: SLF001
-    sudo = [(code(row.said), row.ours, row.hint) for row in faults._SUDO]  # noqa: SLF001
+    refusals = [(code(said), code(field), ours) for said, field, ours in faults._REFUSALS]
+    silent = [(code(row.said), row.ours, row.hint) for row in faults._NO_ANSWER]
+    sudo = [(code(row.said), row.ours, row.hint) for row in faults._SUDO]
     return "\n".join(
         [
             "# Errors\n",
             f"```text\n{inspect.cleandoc(tree)}\n```\n",
             table(("Class", "Reason", "HTTP status", "Meaning"), rows),
-            "Problems on a compute node are no errors: they are lines in the placement document, and the server starts.\n",
+            "Problems on a compute node are no errors: they are lines of the placement document; the server starts.\n",
             "## What sbatch refuses\n",
             "*Slurm refused the job: ...* is followed by our sentence; the field is the one of the profile to look at. "
             "A text that is not in the table is passed on as it is.\n",

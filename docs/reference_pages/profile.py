@@ -39,7 +39,7 @@ def page() -> str:
     parts = [
         "# Profile fields\n",
         "A profile is a dict in `c.GPUProfilesSpawner.profiles`, or a table in a YAML file of "
-        "`c.GPUProfilesSpawner.profiles_dir`. Such a file holds one profile, a list of them, or `profiles:` with a list. "
+        "`c.GPUProfilesSpawner.profiles_dir`. A file holds one profile, a list of them, or `profiles:` with a list. "
         "YAML is read as version 1.2: `8:00:00`, `no` and `on` are text.\n",
         "A field that is not in these tables is refused with its path. The names are those of KubeSpawner's "
         "`profile_list` where the meaning is the same.\n",
@@ -59,7 +59,8 @@ def page() -> str:
         ]
     parts += [
         "## What a user's choice may set\n",
-        f"A text (`unlisted_choice`, `sets`): {_listed(profile_option.SETTABLE)}. Each text must keep the rule of its field.\n",
+        f"A text (`unlisted_choice`, `sets`): {_listed(profile_option.SETTABLE)}. "
+        "Each text must keep the rule of its field.\n",
         f"A number (`range`, `sets`): {_listed(profile_option.NUMBERS)}.\n",
         f"One value of a user has at most {profile_option.VALUE_LIMIT} characters.\n",
     ]

@@ -33,7 +33,12 @@ def page() -> str:
         traits = cls.class_own_traits(config=True)
         base = next(each for each in cls.__mro__ if not each.__module__.startswith("jupyterhub_gpuspawner"))
         rows = [
-            (code(f"c.{cls.__name__}.{name}"), _trait_type(trait), _trait_default(cls, name, trait), markdown(trait.help))
+            (
+                code(f"c.{cls.__name__}.{name}"),
+                _trait_type(trait),
+                _trait_default(cls, name, trait),
+                markdown(trait.help),
+            )
             for name, trait in sorted(traits.items())
         ]
         parts += [

@@ -14,8 +14,8 @@ def page() -> str:
         status = job.JobStatus("1", phase, state=state, end=job.end_of(state))
         end = job.ENDS[state].value if state in job.ENDS else ""
         rows.append((code(state), phase.value, end, job.sentence(status)))
-    reasons = [_reason(name, told) for name, told in reason._REASONS.items()]  # noqa: SLF001
-    phrases = [_reason(pattern.pattern, told) for pattern, told in reason._PHRASES]  # noqa: SLF001
+    reasons = [_reason(name, told) for name, told in reason._REASONS.items()]
+    phrases = [_reason(pattern.pattern, told) for pattern, told in reason._PHRASES]
     limits = [_reason(name, reason.meaning(name)) for name in LIMITS]
     head = ("Reason", "What a participant reads", "For the admin", "Waiting helps")
     return "\n".join(
@@ -25,7 +25,7 @@ def page() -> str:
             "A state that is not in this table is *unknown*, and a server in it is kept.\n",
             table(("Slurm's state", "Phase", "End", "What a participant reads"), rows),
             "## Reasons\n",
-            "While a job is queued the sentence is that of its reason. A reason that is not known is quoted as it is.\n",
+            "While a job is queued the sentence is that of its reason. An unknown reason is quoted as it is.\n",
             table(head, reasons),
             "## Reasons that hold names or numbers\n",
             "As regular expressions.\n",

@@ -50,25 +50,30 @@ def anchor(name: str) -> str:
 
 def type_in_words(annotation: Any) -> str:
     """What may stand in a field: its kind, and the rule that its text must keep."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return f"[{annotation.__name__}](#{anchor(annotation.__name__)})"
     if annotation in _NAMES:
         return _NAMES[annotation]
+    arguments = get_args(annotation)
+    if arguments:
+        return _made_of(get_origin(annotation), arguments)
+    name = getattr(annotation, "__name__", str(annotation))
+    return f"[{name}](#{anchor(name)})" if issubclass(annotation, BaseModel) else code(name)
+
+
+def _made_of(origin: Any, arguments: Sequence[Any]) -> str:
     if origin is Annotated:
-        return _annotated(arguments)
-    if origin is Literal:
-        return choice(arguments)
-    if origin in (Union, UnionType):
+        said = _annotated(arguments)
+    elif origin is Literal:
+        said = choice(arguments)
+    elif origin in (Union, UnionType):
         kinds = [one for one in arguments if one is not NoneType and not (one is int and float in arguments)]
-        return " or ".join(dict.fromkeys(type_in_words(one) for one in kinds))
-    if origin is tuple and arguments[-1] is not Ellipsis:
-        return f"list of {len(arguments)}, each a {type_in_words(arguments[0])}"
-    if origin in (tuple, list):
-        return f"list; each: {type_in_words(arguments[0])}"
-    if origin is not None and issubclass(origin, Mapping):
-        return f"table by {type_in_words(arguments[0])}; each: {type_in_words(arguments[1])}"
-    return code(getattr(annotation, "__name__", annotation))
+        said = " or ".join(dict.fromkeys(type_in_words(one) for one in kinds))
+    elif origin is tuple and arguments[-1] is not Ellipsis:
+        said = f"list of {len(arguments)}, each a {type_in_words(arguments[0])}"
+    elif issubclass(origin, Mapping):
+        said = f"table by {type_in_words(arguments[0])}; each: {type_in_words(arguments[1])}"
+    else:
+        said = f"list; each: {type_in_words(arguments[0])}"
+    return said
 
 
 def choice(values: Iterable[object]) -> str:
