@@ -1,4 +1,4 @@
-"""From interpreter start to exec with a report delivered: how much longer than bare ``python3 -c pass``?
+"""How much longer than bare ``python3 -c pass`` it takes from interpreter start to exec with a report delivered.
 
 Run pairs of both, one after the other, so that a busy machine troubles both alike, and print the medians.
 

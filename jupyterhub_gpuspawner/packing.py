@@ -8,6 +8,7 @@ Two steps, and both leave every line where it is, so that a traceback from a nod
 from __future__ import annotations
 
 import ast
+import collections.abc
 import io
 import tokenize
 from dataclasses import dataclass
@@ -100,11 +101,16 @@ def _units(source: str) -> list[_Unit]:
 
 
 def _part(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> _Unit:
-    """One name of an import, as an import of its own at the same place."""
+    """One name of an import, as an import of its own at the same place.
+
+    What :mod:`typing` has from :mod:`collections.abc` is taken from there, which costs nothing; ``typing`` costs 5 ms.
+    """
     if isinstance(statement, ast.Import):
         part: ast.stmt = ast.Import([alias])
     else:
-        part = ast.ImportFrom(statement.module, [alias], statement.level)
+        origin = "collections.abc" if alias.name in collections.abc.__all__ else "typing"
+        module = origin if statement.module == "typing" else statement.module
+        part = ast.ImportFrom(module, [alias], statement.level)
     return _Unit(ast.copy_location(part, statement), frozenset({alias.asname or alias.name.partition(".")[0]}))
 
 

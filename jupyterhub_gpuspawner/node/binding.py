@@ -9,9 +9,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.units import format_cpulist
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _NUMBERS = {"x86_64": (238, 239), "aarch64": (237, 236), "ppc64le": (261, 260)}
 """set_mempolicy and get_mempolicy of each machine."""

@@ -9,11 +9,16 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyterhub_gpuspawner.node.port import Url, parse_url
-from jupyterhub_gpuspawner.wire import LIST_LIMIT, REPORT_LIMIT, NodeReport, PlacementDocument, printable
+from jupyterhub_gpuspawner.wire import LIST_LIMIT, REPORT_LIMIT, NodeReport, PlacedGpu, PlacementDocument, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Record = TypeVar("Record", PlacementDocument, PlacedGpu)
 
 TIMEOUT = 5.0
 """Seconds for one try."""
@@ -45,6 +50,7 @@ def deliver(report: NodeReport, environ: Mapping[str, str]) -> str | None:
             _try(_least(report, refused), environ)
         except (RefusedError, OSError, ValueError):
             return _sentence(refused)
+        return f"The hub refused the full report, and was told the port alone: {refused}"
     except (OSError, ValueError) as error:
         return _sentence(error)
     return None
@@ -71,18 +77,20 @@ def _sentence(error: Exception) -> str:
 
 def fit(report: NodeReport) -> NodeReport:
     """The report within the bounds that the hub will check; the topology goes first."""
-    placement = report.placement
-    fitting = replace(
-        report,
-        placement=replace(
-            placement,
-            why=printable(placement.why),
-            problems=tuple(printable(problem) for problem in placement.problems[:LIST_LIMIT]),
-            gpus=placement.gpus[:LIST_LIMIT],
-            numa_nodes=placement.numa_nodes[:LIST_LIMIT],
-        ),
+    placement = _in_print(report.placement)
+    placement = replace(
+        placement,
+        gpus=tuple(_in_print(gpu) for gpu in placement.gpus[:LIST_LIMIT]),
+        numa_nodes=placement.numa_nodes[:LIST_LIMIT],
+        problems=tuple(printable(problem) for problem in placement.problems[:LIST_LIMIT]),
     )
+    fitting = replace(report, placement=placement)
     return replace(fitting, topology=None) if len(fitting.dumps().encode()) > REPORT_LIMIT else fitting
+
+
+def _in_print(record: Record) -> Record:
+    texts: dict[str, Any] = {name: printable(value) for name, value in vars(record).items() if isinstance(value, str)}
+    return replace(record, **texts)
 
 
 def _least(report: NodeReport, refused: RefusedError) -> NodeReport:
@@ -97,6 +105,8 @@ def post(body: bytes, environ: Mapping[str, str]) -> None:
     token = environ.get("JUPYTERHUB_API_TOKEN", "")
     if not api or not token:
         raise ValueError("JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set")
+    if any(not "!" <= c <= "~" for c in api + token):
+        raise ValueError("JUPYTERHUB_API_URL or JUPYTERHUB_API_TOKEN holds a character that HTTP does not allow")
     url = parse_url(api)
     head = (
         f"POST {url.path.rstrip('/')}/gpuspawner/report HTTP/1.1\r\n"
@@ -107,8 +117,6 @@ def post(body: bytes, environ: Mapping[str, str]) -> None:
         "User-Agent: jupyterhub-gpuspawner\r\n"
         "Connection: close\r\n"
     )
-    if not head.isascii() or not head.replace("\r\n", "").isprintable() or " " in url.path:
-        raise ValueError("JUPYTERHUB_API_URL or JUPYTERHUB_API_TOKEN holds a character that HTTP does not allow")
     ends_at = time.monotonic() + TIMEOUT
     with _connect(url, environ) as connection:
         connection.sendall(head.encode() + b"\r\n" + body)

@@ -15,12 +15,15 @@ numbers, one that reads UUIDs finds UUIDs. MIG devices have no number that CUDA 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from jupyterhub_gpuspawner.topology import NodeTopology
 from jupyterhub_gpuspawner.units import format_cpulist
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.topology import NodeTopology
 
 Numbers = tuple[int, ...]
 Names = tuple[str, ...]
@@ -82,16 +85,17 @@ def _job_gpus(environ: Mapping[str, str], names: Names | None, topology: NodeTop
     count = len(names or ()) or _count(environ.get("SLURM_GPUS_ON_NODE"))
     if not indices and count and _is_open(names, count, topology):
         indices = slurm.job().gpus or ()
-    if indices:
-        return _by_index(names, indices, topology)
-    if names:
-        return _by_index(None, tuple(int(name) for name in names), topology)
-    if count:
-        return _by_count(count, topology)
-    if topology.gpus and slurm.hands_out_gpus() is False:
-        problem = "Slurm does not hand out this node's GPUs: nothing keeps other jobs off them."
-        return replace(_visible(None, topology), problems=(problem,))
-    return GpuGrant()
+    if indices or names:
+        return _by_index(names if indices else None, indices or tuple(int(name) for name in names or ()), topology)
+    return _by_count(count, topology) if count else _without_grant(topology, slurm)
+
+
+def _without_grant(topology: NodeTopology, slurm: Slurm) -> GpuGrant:
+    """Nothing; or everything, where Slurm does not know of this node's GPUs."""
+    if not topology.gpus or slurm.hands_out_gpus() is not False:
+        return GpuGrant()
+    problem = "Slurm does not hand out this node's GPUs: nothing keeps other jobs off them."
+    return replace(_visible(None, topology), problems=(problem,))
 
 
 def _names(environ: Mapping[str, str]) -> Names | None:

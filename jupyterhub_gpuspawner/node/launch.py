@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from jupyterhub_gpuspawner.node.observe import observe
@@ -18,6 +17,8 @@ from jupyterhub_gpuspawner.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport, PlacementDocument, parse_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping, Sequence
+
     from jupyterhub_gpuspawner.node.place import Placing
 
 USAGE = "usage: launch.pyz --plan FILE|JSON -- COMMAND [ARGUMENT...]"
@@ -70,7 +71,7 @@ def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
     sys.stdout.flush()
     try:
-        os.execvpe(command[0], list(command), dict(environ))
+        os.execvpe(command[0], list(command), dict(environ))  # noqa: S606 - no shell is wanted
     except OSError as error:
         path = environ.get("PATH", "not set")
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):
@@ -82,7 +83,8 @@ def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
 
 def complain(sentence: str) -> None:
     """One line to the job's log."""
-    print(f"gpuspawner: {sentence}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"gpuspawner: {sentence}\n")
+    sys.stderr.flush()
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:

@@ -8,12 +8,14 @@ found" are answers. Source: NVML API reference, nvml.h of CUDA 13.2.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.node.sources import UnavailableError
 from jupyterhub_gpuspawner.topology import Gpu, NodeTopology
 from jupyterhub_gpuspawner.units import format_cpulist
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 """nvmlGpuTopologyLevel_t; 0 is one board, which nvidia-smi writes as PIX."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.child import Child
 from jupyterhub_gpuspawner.topology import NodeTopology, from_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def observe(*, node: str, topology_file: str | None, deadline: float, root: str = "/") -> Callable[[], NodeTopology]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from jupyterhub_gpuspawner import placement
 from jupyterhub_gpuspawner.affinity import aligned, choose_cpus, memory_nodes
@@ -13,6 +12,9 @@ from jupyterhub_gpuspawner.node import binding, grant
 from jupyterhub_gpuspawner.topology import NodeTopology
 from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.wire import LaunchPlan, PlacedGpu, PlacementDocument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping, Sequence
 
 T = TypeVar("T")
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.child import Child
-from jupyterhub_gpuspawner.wire import NodeReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from jupyterhub_gpuspawner.wire import NodeReport
 
 DEADLINE = 20.0
 """Seconds for the port and all tries of the report together."""

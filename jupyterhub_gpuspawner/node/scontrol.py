@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.grant import JobDetail
 from jupyterhub_gpuspawner.units import expand_nodelist, parse_cpulist, parse_gres
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SECONDS = 3.0
 """That one answer may take."""
@@ -38,7 +41,9 @@ def parse_job(text: str, node: str) -> JobDetail:
         if line.lstrip().startswith("Nodes=") and "CPU_IDs" in fields:
             try:
                 if not node or node in expand_nodelist(fields["Nodes"]):
-                    return JobDetail(gpus=_indices(fields.get("GRES", "")), cpus=parse_cpulist(fields["CPU_IDs"]) or None)
+                    return JobDetail(
+                        gpus=_indices(fields.get("GRES", "")), cpus=parse_cpulist(fields["CPU_IDs"]) or None
+                    )
             except ValueError:
                 continue
     return JobDetail()

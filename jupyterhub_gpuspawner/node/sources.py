@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import sysfs
 from jupyterhub_gpuspawner.topology import Gpu, NodeTopology, NumaNode, load, to_document
 from jupyterhub_gpuspawner.wire import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 

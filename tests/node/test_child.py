@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -124,9 +125,8 @@ def _dies(pid: int) -> bool:
     ends_at = time.monotonic() + 10
     while time.monotonic() < ends_at:
         try:
-            with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-                if file.read().rpartition(")")[2].split()[0] == "Z":
-                    return True
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
         except OSError:
             return True
         time.sleep(0.01)

@@ -370,7 +370,7 @@ def test_cpus_are_what_the_kernel_allows_and_slurm_granted(
     expected: tuple[tuple[int, ...], tuple[str, ...]],
     asked: int,
 ) -> None:
-    """slurmctld is asked only where the kernel allows more than Slurm granted."""
+    """Slurm is asked only where the kernel allows more than Slurm granted."""
     slurm = Slurmctld(detail)
 
     assert grant.cpus(environ, TWO_SOCKETS, allowed, slurm) == expected

@@ -87,7 +87,7 @@ def test_a_driver_that_hangs_costs_its_own_facts_and_the_deadline(
     k80_tree: Path, k80_driver: dict[str, str], call: str
 ) -> None:
     """The kernel's facts are there, the sentence says what was waited for, and no more time is lost."""
-    with open(k80_driver["STANDIN_NVML"], "a") as file:
+    with Path(k80_driver["STANDIN_NVML"]).open("a") as file:
         file.write(f"fail {call} hang -1\n")
 
     start = time.monotonic()
@@ -109,7 +109,8 @@ def test_without_nvml_nvidia_smi_is_asked(k80_tree: Path, tmp_path: Path) -> Non
 case "$*" in
 --query-gpu=*) echo "0, GPU-aaa, 00000000:05:00.0, Tesla K80, 11441, 470.57.02, 3" ;
                echo "1, GPU-bbb, 00000000:06:00.0, Tesla K80, 11441, 470.57.02, 3" ;;
-"topo -m") printf '\\tGPU0\\tGPU1\\tCPU Affinity\\tNUMA Affinity\\nGPU0\\t X \\tPIX\\t0-3\\t0\\nGPU1\\tPIX\\t X \\t0-3\\t0\\n' ;;
+"topo -m") printf '\\tGPU0\\tGPU1\\tCPU Affinity\\tNUMA Affinity\\n'
+           printf 'GPU0\\t X \\tPIX\\t0-3\\t0\\nGPU1\\tPIX\\t X \\t0-3\\t0\\n' ;;
 -L) echo "GPU 0: Tesla K80 (UUID: GPU-aaa)"; echo "GPU 1: Tesla K80 (UUID: GPU-bbb)" ;;
 *) echo "unknown: $*"; exit 2 ;;
 esac

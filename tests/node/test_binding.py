@@ -1,0 +1,184 @@
+"""CPU affinity and memory policy of a real process on this machine's real kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.node import binding
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="affinity and memory policy are Linux's")
+
+NODES = Path("/sys/devices/system/node")
+CPUS = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+numa = pytest.mark.skipif(
+    not (NODES / "node0").exists() or platform.machine() not in binding._NUMBERS,
+    reason="this kernel has no NUMA nodes, or its system call numbers are not known here",
+)
+
+
+def in_a_process(code: str) -> object:
+    """What ``code`` leaves in ``result``, in a process that may be bound without harm."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import json, os\nfrom jupyterhub_gpuspawner.node import binding\n{code}\nprint(json.dumps(result))",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    return json.loads(done.stdout)
+
+
+def test_a_process_stays_on_the_cpus_it_is_bound_to_and_so_does_what_it_becomes() -> None:
+    """The kernel's own word (``Cpus_allowed_list``), after exec."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import os\nfrom jupyterhub_gpuspawner.node import binding\n"
+            f"binding.bind_cpus([{CPUS[-1]}])\nos.execvp('grep', ['grep', 'Cpus_allowed_list', '/proc/self/status'])",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+
+    assert done.stdout.split() == ["Cpus_allowed_list:", str(CPUS[-1])]
+
+
+def test_a_foreign_cpu_is_not_taken() -> None:
+    """Of a wish that is partly foreign the rest is bound, and the kernel's answer is what is told."""
+    assert in_a_process(f"result = binding.bind_cpus([{CPUS[0]}, 4000])") == [[CPUS[0]], []]
+
+
+def test_only_foreign_cpus_leave_the_process_where_it_is() -> None:
+    """An empty intersection is a problem, not an error."""
+    allowed, problems = binding.bind_cpus([4000, 4001])
+
+    assert list(allowed) == CPUS
+    assert [problem.partition(";")[0] for problem in problems] == ["CPUs 4000-4001 are not this process's to use"]
+
+
+def test_no_wish_is_no_binding() -> None:
+    """Without a CPU to bind to nothing is asked of the kernel."""
+    assert binding.bind_cpus([]) == (tuple(CPUS), ())
+
+
+@numa
+@pytest.mark.parametrize(
+    ("policy", "nodes", "told"),
+    [
+        ("preferred", [0], ["preferred:0", []]),
+        ("bind", [0], ["bind:0", []]),
+        ("none", [0], ["default", []]),
+        ("preferred", [], ["default", []]),
+        ("preferred", [0, 63], ["preferred:0", []]),
+    ],
+)
+def test_the_memory_policy_is_what_the_kernel_says_it_is(policy: str, nodes: list[int], told: list[object]) -> None:
+    """Set by one system call, read back by another; a node that is not the job's is not asked for."""
+    assert in_a_process(f"result = binding.bind_memory({policy!r}, {nodes})") == told
+
+
+@numa
+def test_the_memory_policy_survives_exec() -> None:
+    """As /proc/self/numa_maps of the program that follows shows."""
+    if not Path("/proc/self/numa_maps").exists():
+        pytest.skip("this kernel has no /proc/self/numa_maps")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import os\nfrom jupyterhub_gpuspawner.node import binding\n"
+            "binding.bind_memory('preferred', [0])\nos.execvp('head', ['head', '-n1', '/proc/self/numa_maps'])",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+
+    assert done.stdout.split()[1] == "prefer:0"
+
+
+@numa
+def test_several_preferred_nodes_are_many_or_the_first() -> None:
+    """A kernel without MPOL_PREFERRED_MANY (before 5.15) refuses it, and takes one node."""
+    code = """
+import errno
+calls = []
+def kernel(mode, nodes):
+    calls.append((mode, nodes))
+    if mode == 5 and OLD:
+        raise OSError(errno.EINVAL, "Invalid argument")
+binding._set_mode = kernel
+binding._get = lambda flags: (0, (0, 1, 2))
+binding.bind_memory("preferred", [1, 0])
+result = calls
+"""
+    assert in_a_process(f"OLD = False\n{code}") == [[5, [1, 0]]]
+    assert in_a_process(f"OLD = True\n{code}") == [[5, [1, 0]], [1, [1]]]
+
+
+@numa
+def test_memory_that_is_not_the_jobs_is_not_asked_for() -> None:
+    """The policy stays, and the sentence says what the job has."""
+    policy, problems = binding.bind_memory("bind", [63])
+
+    assert policy == "default"
+    has = (NODES / "has_memory").read_text().strip()
+    assert problems == (f"Memory of NUMA nodes 63 is not this job's to use, which has {has}; no policy was set.",)
+
+
+@numa
+def test_a_container_that_forbids_the_call_is_told() -> None:
+    """Seccomp answers EPERM: a problem, and the policy is said to be unknown, never claimed."""
+    filtered = """
+import ctypes, struct
+libc = ctypes.CDLL(None, use_errno=True)
+numbers = binding._NUMBERS[os.uname().machine]
+code = [(0x20, 0, 0, 0)]  # load the number of the system call
+for n, number in enumerate(numbers):
+    code.append((0x15, 1 - n + 0, 0, number) if n == 0 else (0x15, 0, 1, number))
+code += [(0x06, 0, 0, 0x00050000 | 1), (0x06, 0, 0, 0x7FFF0000)]  # EPERM, or allow
+program = b"".join(struct.pack("HBBI", *line) for line in code)
+buffer = ctypes.create_string_buffer(program)
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Program(len(code), ctypes.addressof(buffer)))) == 0
+result = binding.bind_memory("preferred", [0])
+"""
+    because = "Operation not permitted (seccomp without CAP_SYS_NICE, as in many containers)"
+    assert in_a_process(filtered) == [
+        "none",
+        [
+            f"The kernel refused the memory policy preferred: {because}.",
+            f"The kernel does not tell its memory policy: {because}.",
+        ],
+    ]
+
+
+def test_an_unknown_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system call's number is not known, nothing is called by a wrong one."""
+    monkeypatch.setattr(binding, "_NUMBERS", {})
+
+    policy, problems = binding.bind_memory("preferred", [0])
+
+    assert policy == "none"
+    assert len(problems) == 2
+    assert "no number of the system call is known for" in problems[0]

@@ -1,0 +1,251 @@
+"""The report's way to the hub, over real sockets: what is sent, what is tried again, what is given up."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyterhub_gpuspawner.node import delivery
+from jupyterhub_gpuspawner.wire import (
+    LIST_LIMIT,
+    REPORT_LIMIT,
+    NodeReport,
+    PlacedGpu,
+    PlacementDocument,
+    parse_report,
+)
+from tests.standins.report_hub import ReportHub
+
+REPORT = NodeReport(41234, PlacementDocument(job_id="7", node="g1", gpus=(PlacedGpu(2, "GPU-2"),), cpus="0-3"))
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(delivery, "TIMEOUT", 2.0)
+
+
+def test_a_report_is_one_request_with_the_servers_own_token() -> None:
+    """To the hub's API, as JSON; the hub reads back what was sent."""
+    with ReportHub() as hub:
+        assert delivery.deliver(REPORT, hub.environ) is None
+
+    [request] = hub.requests
+    assert request.path == "/hub/api/gpuspawner/report"
+    assert request.headers["Authorization"] == "token the-token"
+    assert request.headers["Content-Type"] == "application/json"
+    assert request.headers["Host"] == hub.url.split("/")[2]
+    assert parse_report(request.body) == REPORT
+
+
+@pytest.mark.parametrize(
+    ("answers", "tries", "failure"),
+    [
+        ((200,), 1, None),
+        ((503,), 2, None),
+        ((500, 502), 3, None),
+        ((503, 503, 503), 3, "503 The hub says 503."),
+        ((403,), 1, "403 The hub says 403."),
+        ((404,), 1, "404 The hub says 404."),
+        ((409,), 1, "409 The hub says 409."),
+        ((500, 403), 2, "403 The hub says 403."),
+        ((b"",), 2, None),
+        ((b"SSH-2.0-OpenSSH_9.2\r\n",) * 3, 3, "127.0.0.1 did not answer as an HTTP server"),
+        ((b"HTTP/1.1 500 Internal Server Error\r\n\r\n<html>",) * 3, 3, "500 Internal Server Error"),
+        ((b"HTTP/1.1 403 No\r\n\r\n" + b"x" * 100_000,), 1, "403 No"),
+    ],
+)
+def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: int, failure: str | None) -> None:
+    """No answer and 5xx three times in all; 4xx is the hub's last word, and it is told in the hub's words."""
+    with ReportHub(*answers) as hub:
+        told = delivery.deliver(REPORT, hub.environ)
+
+    assert told == (failure and f"The hub could not be told where this server is: {failure}")
+    assert len(hub.requests) == tries
+
+
+def test_a_report_that_the_hub_finds_wrong_is_sent_as_the_port_alone() -> None:
+    """Without the port there is no server, so nothing else in the report may stand in its way."""
+    with ReportHub(400) as hub:
+        told = delivery.deliver(REPORT, hub.environ)
+
+    problem = "The hub refused the full report: 400 The hub says 400."
+    assert told == "The hub refused the full report, and was told the port alone: 400 The hub says 400."
+    assert parse_report(hub.requests[1].body) == NodeReport(41234, PlacementDocument(problems=(problem,)))
+
+
+def test_a_hub_that_takes_neither_is_given_up() -> None:
+    """After the full report and the port alone."""
+    with ReportHub(400, 400) as hub:
+        told = delivery.deliver(REPORT, hub.environ)
+
+    assert told == "The hub could not be told where this server is: 400 The hub says 400."
+    assert len(hub.requests) == 2
+
+
+def test_a_hub_that_is_down_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens at the first try."""
+    monkeypatch.setattr(delivery, "PAUSES", (1.0, 3.0))
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    told: list[str | None] = []
+    environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{port}/hub/api", "JUPYTERHUB_API_TOKEN": "t"}
+    launcher = threading.Thread(target=lambda: told.append(delivery.deliver(REPORT, environ)))
+    launcher.start()
+    time.sleep(0.3)
+
+    with ReportHub(port=port) as hub:
+        launcher.join()
+
+    assert told == [None]
+    assert len(hub.requests) == 1
+
+
+def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try has its time."""
+    monkeypatch.setattr(delivery, "TIMEOUT", 0.2)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
+        start = time.monotonic()
+
+        assert delivery.deliver(REPORT, environ) == "The hub could not be told where this server is: timed out"
+        assert time.monotonic() - start < 10
+
+
+def test_a_hub_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time is for the whole answer, not for each byte of it."""
+    monkeypatch.setattr(delivery, "TIMEOUT", 0.5)
+    stop = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        while not stop.is_set():
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                while not stop.wait(0.1):
+                    try:
+                        connection.sendall(b"H")
+                    except OSError:
+                        break
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.settimeout(10)
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
+        start = time.monotonic()
+        told = delivery.deliver(REPORT, environ)
+        elapsed = time.monotonic() - start
+        stop.set()
+        listener.close()
+        thread.join()
+
+    assert told is not None
+    assert elapsed < 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"JUPYTERHUB_API_URL": ""}, "JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set"),
+        ({"JUPYTERHUB_API_TOKEN": ""}, "JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set"),
+        ({"JUPYTERHUB_API_URL": "127.0.0.1:8081"}, "is no URL of the form"),
+        ({"JUPYTERHUB_API_URL": "ftp://127.0.0.1/"}, "JUPYTERHUB_API_URL begins with ftp, not http or https"),
+        ({"JUPYTERHUB_API_TOKEN": "a\r\nX-Evil: 1"}, "holds a character that HTTP does not allow"),
+        ({"JUPYTERHUB_API_TOKEN": "é"}, "holds a character that HTTP does not allow"),
+        ({"JUPYTERHUB_API_URL": "http://127.0.0.1/a HTTP/1.0"}, "holds a character that HTTP does not allow"),
+        ({"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"}, "Connection refused"),
+        ({"JUPYTERHUB_API_URL": "http://hub.invalid/hub/api"}, "Name or service not known|resolution|No address"),
+    ],
+)
+def test_what_cannot_be_sent_is_a_sentence(changes: dict[str, str], reason: str) -> None:
+    """With what is wrong in it."""
+    environ = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/", "JUPYTERHUB_API_TOKEN": "t", **changes}
+
+    told = delivery.deliver(REPORT, environ)
+
+    assert told is not None
+    assert any(each in told for each in reason.split("|"))
+    assert "token" not in told
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A certificate authority and a certificate of it, made as the hub makes its internal ones."""
+    certipy = pytest.importorskip("certipy")
+    folder = tmp_path_factory.mktemp("certificates")
+    maker = certipy.Certipy(store_dir=str(folder))
+    maker.create_ca("hub-ca")
+    maker.create_signed_pair("server", "hub-ca", alt_names=["IP:127.0.0.1", "DNS:localhost"])
+    record, authority = maker.store.get_record("server"), maker.store.get_record("hub-ca")
+    return {
+        "JUPYTERHUB_SSL_KEYFILE": record["files"]["key"],
+        "JUPYTERHUB_SSL_CERTFILE": record["files"]["cert"],
+        "JUPYTERHUB_SSL_CLIENT_CA": authority["files"]["cert"],
+    }
+
+
+def _server_side(certificates: dict[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates["JUPYTERHUB_SSL_CLIENT_CA"])
+    context.load_cert_chain(certificates["JUPYTERHUB_SSL_CERTFILE"], certificates["JUPYTERHUB_SSL_KEYFILE"])
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def test_with_internal_ssl_both_sides_show_their_certificates(certificates: dict[str, str]) -> None:
+    """As the hub does, which takes no client without one."""
+    with ReportHub(tls=_server_side(certificates)) as hub:
+        assert delivery.deliver(REPORT, hub.environ | certificates) is None
+
+    assert parse_report(hub.requests[0].body) == REPORT
+
+
+def test_a_hub_that_cannot_prove_itself_gets_no_token(certificates: dict[str, str]) -> None:
+    """Without the authority's certificate nothing is sent."""
+    with ReportHub(tls=_server_side(certificates)) as hub:
+        told = delivery.deliver(REPORT, hub.environ)
+
+    assert told is not None
+    assert "CERTIFICATE_VERIFY_FAILED" in told
+    assert hub.requests == []
+
+
+def test_a_topology_that_makes_the_report_too_large_is_left_out() -> None:
+    """The placement is what counts."""
+    large = NodeReport(41234, REPORT.placement, {"version": 1, "hostname": "x" * REPORT_LIMIT})
+
+    assert delivery.fit(large) == REPORT
+
+
+@given(
+    st.builds(
+        PlacementDocument,
+        job_id=st.none() | st.text(max_size=600),
+        node=st.text(max_size=600),
+        partition=st.none() | st.text(max_size=600),
+        gpus=st.lists(
+            st.builds(PlacedGpu, index=st.integers(0, 1023), uuid=st.text(max_size=600), name=st.text()), max_size=70
+        ).map(tuple),
+        numa_nodes=st.lists(st.integers(0, 4095), max_size=70).map(tuple),
+        why=st.text(max_size=1200),
+        problems=st.lists(st.text(max_size=1200), max_size=LIST_LIMIT + 10).map(tuple),
+    )
+)
+def test_whatever_was_learned_the_hub_takes_it(placement: PlacementDocument) -> None:
+    """Names and messages of drivers are anybody's text; a report is never refused for them."""
+    fitted = delivery.fit(NodeReport(41234, placement))
+
+    assert parse_report(fitted.dumps().encode()) == fitted

@@ -1,0 +1,129 @@
+"""What ``scontrol`` says of a job on its node, as three versions of Slurm wrote it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.node import scontrol
+from jupyterhub_gpuspawner.node.grant import JobDetail
+
+RECORDED = Path(__file__).parents[1] / "data" / "slurm-outputs"
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11", "26.05"])
+@pytest.mark.parametrize(
+    ("name", "node", "gpus"),
+    [
+        ("job_run_untyped", "u1", "gpu"),
+        ("job_run_mig", "m1", "gpu:1g.10gb"),
+        ("job_run_ht", "h1", None),
+    ],
+)
+def test_a_recorded_job_tells_its_cpus_and_gpus(version: str, name: str, node: str, gpus: str | None) -> None:
+    """The node's own line, against the same line read by hand."""
+    text = (RECORDED / version / "scontrol" / f"{name}.out").read_text()
+    [line] = [line for line in text.splitlines() if "CPU_IDs=" in line]
+
+    detail = scontrol.parse_job(text, node)
+
+    assert f" CPU_IDs={_written(detail.cpus)} " in line
+    if gpus is None:
+        assert detail.gpus is None
+        assert line.endswith("GRES=")
+    else:
+        assert line.endswith(f"GRES={gpus}:1(IDX:{_written(detail.gpus)})")
+
+
+def _written(numbers: tuple[int, ...] | None) -> str:
+    assert numbers is not None
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Nodes=g1 CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)", JobDetail((0, 1), (0, 1, 2, 3))),
+        ("Nodes=g[1-2] CPU_IDs=0,12 Mem=1 GRES=gpu:k80:1(IDX:3)", JobDetail((3,), (0, 12))),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=gpu:a100:1(IDX:1),gpu:1g.10gb:2(IDX:4-5)", JobDetail((1, 4, 5), (0,))),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=shard:3(0/4,3/4)", JobDetail((1,), (0,))),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=", JobDetail(None, (0,))),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=craynetwork:1", JobDetail(None, (0,))),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=gpu:2(IDX:odd)", JobDetail(None, (0,))),
+        ("Nodes=g1 CPU_IDs=odd Mem=1 GRES=", JobDetail()),
+        ("Nodes=g2 CPU_IDs=0 Mem=1 GRES=gpu:1(IDX:0)", JobDetail()),
+        ("JobName=x Nodes=g1 CPU_IDs=7 Mem=1 GRES=gpu:1(IDX:7)", JobDetail()),
+        ("slurm_load_jobs error: Invalid job id specified", JobDetail()),
+        ("", JobDetail()),
+    ],
+)
+def test_only_this_nodes_own_line_counts(line: str, expected: JobDetail) -> None:
+    """What cannot be read is not known."""
+    assert scontrol.parse_job(f"JobId=7 JobName=x\n   NodeList=g1\n     {line}\n   MinCPUsNode=1\n", "g1") == expected
+
+
+@pytest.mark.parametrize(
+    ("gres", "expected"),
+    [
+        ("Gres=gpu:k80:4(S:0-1)", True),
+        ("Gres=shard:8,gpu:2", True),
+        ("Gres=(null)", False),
+        ("Gres=craynetwork:4", False),
+        ("Gres=?!", None),
+        ("", None),
+    ],
+)
+def test_a_nodes_gpus_are_slurms_or_not(gres: str, expected: bool | None) -> None:
+    """By its ``Gres=`` line; None where there is none that can be read."""
+    text = f"NodeName=g1 Arch=x86_64 CoresPerSocket=12 \n   AvailableFeatures=gpu\n   {gres}\n   NodeAddr=127.0.0.1\n"
+
+    assert scontrol.parse_node(text) is expected
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A scontrol that takes what the real one takes from us, and nothing else."""
+    path = tmp_path / "scontrol"
+    path.write_text(
+        """#!/bin/sh
+case "$*" in
+"--details show job 17") printf 'JobId=17\\n     Nodes=g1 CPU_IDs=4-5 Mem=1 GRES=gpu:1(IDX:2)\\n' ;;
+"--details show job 18") sleep 60 ;;
+"--details show node g1") printf 'NodeName=g1\\n   Gres=gpu:4\\n' ;;
+*) echo "scontrol: unknown: $*" >&2; exit 1 ;;
+esac
+"""
+    )
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return path
+
+
+@pytest.mark.usefixtures("command")
+def test_the_command_is_asked_about_this_job_and_node() -> None:
+    """By the numbers that Slurm put into the job's environment."""
+    environ = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "g1"}
+
+    assert scontrol.show_job(environ) == JobDetail((2,), (4, 5))
+    assert scontrol.show_node_gpus(environ) is True
+
+
+@pytest.mark.usefixtures("command")
+def test_a_controller_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bounded time, with nothing known."""
+    monkeypatch.setattr(scontrol, "SECONDS", 0.5)
+    start = time.monotonic()
+
+    assert scontrol.show_job({"SLURM_JOB_ID": "18", "SLURMD_NODENAME": "g1"}) == JobDetail()
+    assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize("environ", [{}, {"SLURM_JOB_ID": "--help"}, {"SLURM_JOB_ID": "99"}])
+def test_without_an_answer_nothing_is_known(environ: dict[str, str], command: Path) -> None:
+    """No job number, an option in its place, an error, no such command."""
+    assert scontrol.show_job(environ) == JobDetail()
+    assert scontrol.show_node_gpus(environ) is None
+    command.unlink()
+    assert scontrol.show_job({"SLURM_JOB_ID": "17"}) == JobDetail()
