@@ -29,7 +29,7 @@ _NO_ANSWER = (
     _Row(
         r"cannot stat file|Unable to process configuration file|establish a configuration source|ClusterName needs",
         "Slurm's configuration was not found",
-        "Set SLURM_CONF for the hub, or put slurm.conf in its place.",
+        "Put slurm.conf in its place, or set SLURM_CONF for the hub; sudo hands it on only where env_keep names it.",
     ),
     _Row(r"Unable to contact slurm controller", "slurmctld cannot be reached", "Look at `scontrol ping`."),
     _Row(r"talking to (the )?database", "slurmdbd cannot be reached", "Look at `sacctmgr ping`."),

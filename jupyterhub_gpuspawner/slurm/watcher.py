@@ -72,7 +72,12 @@ class JobWatcher:
         self._failures = 0
 
     def watch(self, job_id: str) -> Watch:
-        """Watch a job from now on; Slurm is asked at once unless it was asked just now. Needs the running loop."""
+        """Watch a job from now on; Slurm is asked at once unless it was asked just now. Needs the running loop.
+
+        Raises ValueError for an id that is no number: one such would spoil the question for all.
+        """
+        if not (job_id.isascii() and job_id.isdigit()):
+            raise ValueError(f"{job_id!r} is no job id")
         watched = self._jobs.setdefault(job_id, Watched(job_id))
         watched.watches += 1
         self._idle.clear()

@@ -7,6 +7,7 @@ import os
 import pwd
 import re
 import secrets
+import shutil
 import signal
 import time
 from contextlib import closing, contextmanager
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.cluster import free_gpus, gpus_by_type
-from jupyterhub_gpuspawner.errors import SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.job import End, JobStatus, NodeAllocation, Phase, never_clears
 from jupyterhub_gpuspawner.slurm.client import SlurmClient, command_prefix
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
@@ -215,10 +216,26 @@ async def test_job_runs_as_its_user(client: SlurmClient, jobs: Jobs, two_users: 
     job_id = await jobs.submit(run=f"id -un > {jobs.folder}/who; sleep 300", prefix=as_user(owner))
     status = await jobs.until(job_id, lambda _: (jobs.folder / "who").exists())
     assert (status.user, (jobs.folder / "who").read_text().strip()) == (owner, owner)
-    with pytest.raises(Exception, match="exec_prefix: scancel may not cancel job"):
+    with pytest.raises(ConfigError, match="exec_prefix: scancel may not cancel job"):
         await client.cancel(job_id, prefix=as_user(other))
     await client.cancel(job_id, prefix=as_user(owner))
     await jobs.until_phase(job_id, Phase.ENDED)
+
+
+@pytest.mark.users
+@pytest.mark.skipif(shutil.which("sudo") is None, reason="no sudo")
+@pytest.mark.parametrize(
+    ("prefix", "said"),
+    [
+        ("sudo -u nosuchuser", "there is no such account on the hub's machine"),
+        ("setpriv --reuid {username} --regid {username} --init-groups sudo -n -u daemon", "sudo asks for a password"),
+        ("runuser -u nosuchuser --", "there is no such account on the hub's machine"),
+    ],
+)
+async def test_real_sudo_in_the_way(client: SlurmClient, two_users: tuple[str, str], prefix: str, said: str) -> None:
+    """What sudo and runuser of this host say is told as the admin's error, and quickly."""
+    with pytest.raises(ConfigError, match=f"exec_prefix: sbatch was not run: {said}"):
+        await client.submit("#!/bin/sh\ntrue\n", prefix=command_prefix(prefix, two_users[0]))
 
 
 def as_user(name: str) -> tuple[str, ...]:
@@ -270,13 +287,12 @@ async def test_stopped_slurmctld_is_given_up_in_time(
 async def test_job_of_a_submission_that_timed_out_is_found_by_its_tag(
     client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
 ) -> None:
-    """sbatch failed, and its job may be there all the same: the tag tells, and never shows two."""
+    """sbatch was given up, and its job is there all the same: the tag finds it, and only it."""
     hasty = SlurmClient(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5)
     with stopped(slurm_cluster.pids["slurmctld"]), pytest.raises(SlurmUnavailable):
         await hasty.submit(f"#!/bin/sh\n#SBATCH --comment={jobs.tag}\n#SBATCH --hold\ntrue\n")
     found = await client.tagged(jobs.tag)
-    assert len(found) <= 1
-    assert {status.tag for status in found.values()} <= {jobs.tag}
+    assert [(status.phase, status.tag) for status in found.values()] == [(Phase.QUEUED, jobs.tag)]
 
 
 async def test_missing_configuration_is_not_waited_for(slurm_cluster: PrivateSlurm) -> None:
@@ -350,3 +366,26 @@ async def test_watcher_survives_an_outage(client: SlurmClient, jobs: Jobs, slurm
         await asyncio.wait_for(watch.changed(), timeout=60)
         assert (watch.stale, watch.status.phase if watch.status else None) == (False, Phase.QUEUED)
     await watcher.aclose()
+
+
+async def test_watcher_survives_a_restart_of_slurmctld(
+    client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
+) -> None:
+    """A running job is running before, during and after: nothing that slurmctld says while it starts ends it."""
+    job_id = await jobs.submit()
+    await jobs.until_phase(job_id, Phase.RUNNING)
+    hasty = SlurmClient(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5)
+    watcher = JobWatcher(hasty, active_interval=0.1, rest_interval=0.1)
+    seen: set[Phase] = set()
+    with closing(watcher.watch(job_id)) as watch:
+        restart = asyncio.create_task(asyncio.to_thread(slurm_cluster.restart_controller))
+        while not restart.done() or watch.stale or watch.status is None:
+            await asyncio.sleep(0.02)
+            seen |= {watch.status.phase} if watch.status else set()
+        await restart
+    assert seen == {Phase.RUNNING}
+    await watcher.aclose()
+    deadline = time.monotonic() + 60  # the nodes register again, for whoever comes next
+    while not all(node.usable for node in (await client.snapshot()).nodes):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.2)

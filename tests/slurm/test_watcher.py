@@ -385,6 +385,17 @@ async def test_listener_hears_that_slurm_fell_silent_and_that_it_is_back(
     assert (await watch.changed(), watch.stale) == (job("7", "PENDING"), False)
 
 
+@pytest.mark.parametrize("job_id", ["", "abc", "7;rec", "7,8", "٣"])
+async def test_id_that_is_none_does_not_spoil_the_question(watcher: JobWatcher, cluster: Cluster, job_id: str) -> None:
+    """It is refused where it comes in; the other jobs are asked about as before."""
+    cluster.held["7"] = job("7", "RUNNING")
+    watch = watcher.watch("7")
+    with pytest.raises(ValueError, match="is no job id"):
+        watcher.watch(job_id)
+    await settle()
+    assert (watch.status, cluster.asked) == (job("7", "RUNNING"), [["7"]])
+
+
 # --- beginning, hurrying, ending ----------------------------------------------------------------
 
 
