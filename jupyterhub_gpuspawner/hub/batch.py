@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
     from jupyterhub_gpuspawner.request import ResolvedResources
 
-NOT_DEFAULTS = ("req_username", "req_homedir", "req_keepvars", "req_keepvars_extra")
+OF_THE_ACCOUNT = ("req_username", "req_homedir", "req_keepvars")
+NOT_DEFAULTS = (*OF_THE_ACCOUNT, "req_keepvars_extra")
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,9 @@ def launch_plan(spawner: GPUSlurmSpawner, request: JobRequest) -> LaunchPlan:
 def template_variables(spawner: GPUSlurmSpawner, request: JobRequest, account: Account) -> dict[str, str]:
     """batchspawner's names for an admin's own template: ``req_*`` as set, with what the request says put over them."""
     variables: dict[str, Any] = {
-        name.removeprefix("req_"): getattr(spawner, name) for name in spawner.trait_names() if name.startswith("req_")
+        name.removeprefix("req_"): getattr(spawner, name)
+        for name in spawner.trait_names()
+        if name.startswith("req_") and name not in OF_THE_ACCOUNT  # batchspawner asks the account database for these
     }
     variables.update({key: value for key, value in _in_batchspawners_words(request.resources).items() if value})
     variables.update(username=account.name, homedir=account.home)

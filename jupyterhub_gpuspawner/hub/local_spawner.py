@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from functools import lru_cache
@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Bool, Enum, Float, Unicode, default
 
-from jupyterhub_gpuspawner.hub.failure import start_failed
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.hub.account import account_of
+from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
+from jupyterhub_gpuspawner.hub.waiting import connected, first_of
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.wire import MEMORY_POLICIES, POLICIES, LaunchPlan
 
@@ -85,31 +88,49 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
         return env
 
     async def start(self) -> tuple[str, int]:
-        """Start the launcher, wait for its report, return where the server will listen."""
+        """Start the launcher, wait for its report and the server, return where it listens."""
         self.forget_report()
-        given: list[str] = self.cmd
-        asked = self.request.command if self.request is not None else None
-        own_command = list(asked or given)
-        self.cmd = [sys.executable, str(launcher_file()), "--plan", self.plan().dumps(), "--", *own_command]
+        try:
+            await self._launch()
+        except GPUSpawnerError as error:
+            raise spawn_failure(error) from error
+        self.store()
+        await self._until_ready()
+        self.port = self.reported_port
+        return self.address, self.port
+
+    async def _launch(self) -> None:
+        if not self.as_hub_account:
+            await account_of(self.user.name)
+        given = self.cmd
+        command = self.request.command if self.request is not None else None
+        self.cmd = [sys.executable, str(launcher_file()), "--plan", self.plan().dumps(), "--", *(command or given)]
         try:
             await super().start()
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ConfigError(
+                f"The server of {self.user.name} could not be started on the hub's machine: {error}.",
+                where="c.GPULocalSpawner",
+                hint="The hub must be root to start servers as their users.",
+            ) from error
         finally:
             self.cmd = given
-        self.store()
-        await self._until_reported()
-        self.port = self.reported_port
-        return self.ip or "127.0.0.1", self.port
 
-    async def _until_reported(self) -> None:
-        while not self.reported.is_set():
-            status = await self.poll()
-            if status is not None:
-                raise start_failed(
-                    f"The server on the hub's machine ended before it was ready (exit code {status}).",
-                    reason="process_ended",
-                )
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self.reported.wait(), timeout=0.5)
+    async def _until_ready(self) -> None:
+        await first_of(self._arrive(), self._until_ended())
+
+    async def _arrive(self) -> None:
+        await self.reported.wait()
+        self.address = self.ip or "127.0.0.1"
+        await first_of(connected(self.address, self.reported_port), asyncio.sleep(self.http_timeout))
+
+    async def _until_ended(self) -> None:
+        while (status := await self.poll()) is None:  # noqa: ASYNC110 - nothing tells of a process's end
+            await asyncio.sleep(0.3)
+        raise start_failed(
+            f"The server on the hub's machine ended before it was ready, with exit code {status}. See the hub's log.",
+            reason="process_ended",
+        )
 
     async def poll(self) -> int | None:
         """None while the process lives, else its exit code; keeps the state for the hub to clear."""

@@ -33,7 +33,14 @@ class ReportedPlacement:
     placement: PlacementDocument | None = None
     topology: Mapping[str, Any] | None = None
     reported_port: int = 0
+    address: str = ""
+    """The server's host as the hub reaches it; empty until it is known."""
     _reported: asyncio.Event | None = None
+
+    @property
+    def known(self) -> Any:
+        """The spawner that JupyterHub knows: the wrapper, or this one."""
+        return self.wrapper if self.wrapper is not None else self
 
     @property
     def reported(self) -> asyncio.Event:
@@ -53,17 +60,17 @@ class ReportedPlacement:
     def forget_report(self) -> None:
         """Begin a new start: nothing has been reported."""
         self.reported_port = 0
+        self.address = ""
         self.placement = None
         self.topology = None
         self._reported = None
 
     def store(self) -> None:
         """Write this server's state to the hub's database now, not only after ``start()``."""
-        known = self.wrapper if self.wrapper is not None else self
-        orm_spawner = known.orm_spawner
+        orm_spawner = self.known.orm_spawner
         session = inspect(orm_spawner).session if orm_spawner is not None else None
         if session is not None:
-            orm_spawner.state = known.get_state()
+            orm_spawner.state = self.known.get_state()
             session.commit()
 
     def report_state(self) -> dict[str, Any]:

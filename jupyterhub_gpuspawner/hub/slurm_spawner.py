@@ -10,6 +10,7 @@ import asyncio
 import re
 import secrets
 import socket
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,18 @@ from batchspawner import SlurmSpawner
 from jupyterhub.spawner import Spawner
 from traitlets import Enum, Float, Integer, TraitError, Unicode, default, validate
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.account import Account, account_of
+from jupyterhub_gpuspawner.hub.adoption import interrupted, take_up
 from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request
 from jupyterhub_gpuspawner.hub.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.joblog import last_lines
+from jupyterhub_gpuspawner.hub.progress import event
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
-from jupyterhub_gpuspawner.hub.waiting import first_of, in_background
-from jupyterhub_gpuspawner.job import JobStatus, Phase, sentence
+from jupyterhub_gpuspawner.hub.submission import cancel_surely, submit
+from jupyterhub_gpuspawner.hub.waiting import connected, first_of, in_background
+from jupyterhub_gpuspawner.job import End, JobStatus, Phase, admin_hint, never_clears, sentence
 from jupyterhub_gpuspawner.slurm.client import command_prefix
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire import MEMORY_POLICIES, POLICIES, PlacementDocument, with_job
@@ -40,8 +44,10 @@ if TYPE_CHECKING:
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 JUPYTERHUB_PORT = 8081
 """Where a hub listens unless told otherwise."""
-_STILL_WAITING = 20.0
-"""Seconds after which a start says again that it waits."""
+_LOOK_AGAIN = 4.0
+"""Seconds between two looks at a job that does not change; more than the watcher needs to ask again."""
+_AFTER_RESTART = 30.0
+"""Seconds at least that a start gets from a hub that was restarted."""
 _PORT_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
 
 
@@ -85,6 +91,8 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
     request: JobRequest | None = None
     _watch: Watch | None = None
     _start_id = ""
+    _start_by = 0.0
+    """When the start is given up; seconds since the epoch."""
 
     @default("hub_name")
     def _hub_name_default(self) -> str:
@@ -138,67 +146,95 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
     # --- start ---------------------------------------------------------------------------------
 
     async def start(self) -> tuple[str, int]:
-        """Submit the job, wait for the node's report, return the node's address and the server's port."""
+        """Submit the job, wait for report and server, return the node's address and the server's port."""
         self.forget_report()
         self._start_id = secrets.token_hex(4)
+        self._start_by = time.time() + self.start_timeout
         try:
             account = await self.account()
             job = self.batch_job(account)
             for note in job.notes:
                 self.log.warning("Batch script of %s: %s", self._log_name, note)
-            self.job_id = await self._submit(job, account)
+            self.job_id = await submit(
+                self.connection().client,
+                job,
+                prefix=self.as_user(),
+                environment=self.job_environment(account),
+                cancel=self._cancel,
+            )
             self.store()
             self.log.info("Submitted %s as job %s", self._log_name, self.job_id)
-            await self._until_reported()
-            host = await self._confirm()
+            await self._until_ready()
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
         self.port = self.reported_port
-        self.log.info("Job %s of %s serves at %s:%d", self.job_id, self._log_name, host, self.port)
-        return host, self.port
+        self.log.info("Job %s of %s serves at %s:%d", self.job_id, self._log_name, self.address, self.port)
+        return self.address, self.port
 
-    async def _submit(self, job: BatchJob, account: Account) -> str:
-        client = self.connection().client
-        submission = asyncio.ensure_future(
-            client.submit(job.script, prefix=self.as_user(), environment=self.job_environment(account))
-        )
+    async def _until_ready(self) -> None:
+        """Wait until the server accepts connections; raises what is to be told where it never will."""
+        # a little before the hub's own time-out, which has no words
+        left = self._start_by - time.time() - min(1.0, self.start_timeout / 10)
+        await first_of(self._arrive(), self._until_ended(), asyncio.sleep(max(left, 0.0)))
+        if not self.address:
+            raise self._too_late()
+
+    async def _arrive(self) -> None:
+        await self.reported.wait()
+        self.address = await self._confirm()
         try:
-            return await asyncio.shield(submission)
-        except asyncio.CancelledError:
-            # sbatch may have made its job by now: let it answer, and cancel that job
-            in_background(self._cancel_unwanted(submission))
-            raise
-        except SlurmUnavailable:
-            # so may one that failed with 'Socket timed out': its tag tells
-            made = await client.tagged(job.tag)
-            if not made:
-                raise
-            return next(iter(made))
+            await asyncio.wait_for(connected(self.address, self.reported_port), self.http_timeout)
+        except asyncio.TimeoutError:
+            place, lines = await self._job_log()
+            raise start_failed(
+                f"Job {self.job_id} runs, but its server at {self.address}, port {self.reported_port}, "
+                f"did not answer the hub within {self.http_timeout} s.{place}",
+                detail=lines,
+                reason="timeout",
+                status_code=503,
+            ) from None
 
-    async def _cancel_unwanted(self, submission: asyncio.Future[str]) -> None:
-        job_id = await submission
-        self.log.info("The start of %s was given up: cancelling job %s", self._log_name, job_id)
-        await self._cancel(job_id)
-
-    async def _until_reported(self) -> None:
+    async def _until_ended(self) -> None:
+        """Watch the job; raises once it has ended, or can never start."""
         watch = self._watching()
-        while not self.reported.is_set():
+        hopeless = ""
+        while True:
             status = watch.status
             if status is not None and status.phase is Phase.ENDED:
                 raise await self._died(status)
+            if status is not None and _never_starts(status):
+                if status.reason == hopeless:  # Slurm says it still
+                    raise SubmitRejected(f"Job {self.job_id}: {sentence(status)}", hint=admin_hint(status))
+                hopeless = status.reason
             watch.hurry()  # a job that dies before it spoke is noticed soon
-            await first_of(self.reported.wait(), watch.changed(), asyncio.sleep(_STILL_WAITING))
+            await first_of(watch.changed(), asyncio.sleep(_LOOK_AGAIN))
 
     async def _died(self, status: JobStatus) -> Exception:
-        detail = None
-        with suppress(SlurmUnavailable):
-            detail = await self.connection().client.job(self.job_id)
-        path = detail.stdout_path if detail is not None else ""
-        lines = await last_lines(path) if path and not self.as_user() else ""
-        where = f" Its log: {path}" if path else ""
+        place, lines = await self._job_log()
         return start_failed(
-            f"Job {self.job_id} ended before your server was ready: {sentence(status)}{where}", detail=lines
+            f"Job {self.job_id} ended before your server was ready: {sentence(status)}{place}",
+            detail=lines,
+            status_code=500 if status.end in (End.FAILED, End.FINISHED) else 503,
         )
+
+    def _too_late(self) -> Exception:
+        known = event(self.job_id, self.job, self.placement, silent=self._watching().stale)["message"]
+        return start_failed(
+            f"The server did not start within {self.start_timeout} s and is given up. Last known: {known}",
+            reason="timeout",
+            status_code=503,
+        )
+
+    async def _job_log(self) -> tuple[str, str]:
+        """A sentence that says where the job's log is, and its last lines; both may be empty."""
+        path = ""
+        with suppress(GPUSpawnerError):
+            detail = await self.connection().client.job(self.job_id)
+            path = detail.stdout_path if detail is not None else ""
+        if not path:
+            return "", ""
+        # where jobs belong to users, so do their logs
+        return f" Its log: {path}", "" if self.as_user() else await last_lines(path)
 
     async def _confirm(self) -> str:
         """The address of the job's first node, by Slurm's word; completes the placement with Slurm's facts."""
@@ -231,9 +267,15 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         return self._watch.status if self._watch is not None else None
 
     async def poll(self) -> int | None:
-        """None unless Slurm says that the job has ended; then its exit code, or 1."""
+        """None unless Slurm says that the job has ended; then its exit code, or 1.
+
+        In the hub's first check after a restart, a start that was under way is waited for.
+        """
         if not self.job_id:
             return 0
+        if interrupted(self.known):
+            self.log.info("Job %s of %s was starting when the hub ended: taking it up", self.job_id, self._log_name)
+            return await take_up(self.known, self._until_ready())
         watch = self._watching()
         if watch.status is None:  # just restored after a restart of the hub
             with suppress(asyncio.TimeoutError):
@@ -252,31 +294,16 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         self.log.info("Stopping %s: cancelling job %s", self._log_name, self.job_id)
         try:
             await self._cancel(self.job_id)
-        except SlurmUnavailable as error:
-            self.log.warning("Job %s is cancelled as soon as Slurm answers: %s", self.job_id, error)
-            in_background(self._cancel_later(self.job_id))
+        except GPUSpawnerError:  # the hub forgets the server all the same
+            in_background(cancel_surely(self.job_id, self._cancel))
             return
         if not now:
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._until_ending(), timeout=self.stop_wait)
+            await first_of(self._until_ending(), asyncio.sleep(self.stop_wait))
 
     async def _cancel(self, job_id: str) -> None:
-        account = await self.account()
         await self.connection().client.cancel(
-            job_id, prefix=self.as_user(), environment={"USER": account.name, "HOME": account.home}
+            job_id, prefix=self.as_user(), environment={"USER": self.user.name, "LOGNAME": self.user.name}
         )
-
-    async def _cancel_later(self, job_id: str) -> None:
-        pause = 2.0
-        while True:
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 60.0)
-            try:
-                await self._cancel(job_id)
-            except SlurmUnavailable:
-                continue
-            self.log.info("Job %s is cancelled", job_id)
-            return
 
     async def _until_ending(self) -> None:
         watch = self._watching()
@@ -285,41 +312,29 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
             await watch.changed()
 
     async def get_url(self) -> str:
-        """Where the server is; waits for a start that was under way when the hub was restarted."""
-        if self.job_id and not (self.server and self.server.port):
-            await asyncio.wait_for(self._until_reported(), timeout=self.start_timeout)
-            host = await self._confirm()
-            proto = "https" if self.internal_ssl else "http"
-            host = f"[{host}]" if ":" in host else host
-            return f"{proto}://{host}:{self.reported_port}{self.server.base_url if self.server else '/'}"
-        url: str = await super().get_url()
-        return url
+        """Where the server is; after a restart of the hub, where one that was starting has arrived."""
+        if not self.address or (self.server and self.server.port):
+            url: str = await super().get_url()
+            return url
+        proto = "https" if self.internal_ssl else "http"
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{proto}://{host}:{self.reported_port}{self.server.base_url if self.server else '/'}"
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
         """One event for each change: job, state and reason, node, GPUs. Asks nothing, reads what is known."""
         told = ""
         while True:
-            event = self._event()
-            if event["message"] != told:
-                told = event["message"]
-                yield event
+            now = event(self.job_id, self.job, self.placement, silent=self._watch is not None and self._watch.stale)
+            if now["message"] != told:
+                told = now["message"]
+                yield now
             await asyncio.sleep(0.3)
-
-    def _event(self) -> dict[str, Any]:
-        if not self.job_id:
-            return {"progress": 5, "message": "Asking Slurm for a job."}
-        if self.placement is not None:
-            return {"progress": 85, "message": f"Job {self.job_id}: {placed(self.placement)} The server is starting."}
-        if self.job is None:
-            return {"progress": 10, "message": f"Submitted as job {self.job_id}."}
-        percent = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60}.get(self.job.phase, 20)
-        return {"progress": percent, "message": f"Job {self.job_id}: {sentence(self.job)}"}
 
     # --- state: the job's facts -----------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Job id and report."""
-        state: dict[str, Any] = {"job_id": self.job_id} if self.job_id else {}
+        """Job id, when its start is given up, and report."""
+        state: dict[str, Any] = {"job_id": self.job_id, "start_by": round(self._start_by)} if self.job_id else {}
         return {**state, **self.report_state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -329,6 +344,8 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
             self.log.error("The stored job id %r of %s is no number and is dropped", job_id, self._log_name)
             job_id = ""
         self.job_id = job_id
+        start_by = state.get("start_by", 0)
+        self._start_by = max(start_by if isinstance(start_by, int) else 0, time.time() + _AFTER_RESTART)
         self.load_report(state)
 
     def clear_state(self) -> None:
@@ -355,12 +372,9 @@ def confirmed(placement: PlacementDocument, detail: JobDetail) -> PlacementDocum
     )
 
 
-def placed(placement: PlacementDocument) -> str:
-    """One sentence for a participant: node, GPUs, cores."""
-    names = sorted({gpu.name or "GPU" for gpu in placement.gpus})
-    gpus = f", {len(placement.gpus)} x {' and '.join(names)}" if placement.gpus else ""
-    cores = f", cores {placement.cpus}" if placement.cpus else ""
-    return f"running on {placement.node}{gpus}{cores}."
+def _never_starts(status: JobStatus) -> bool:
+    """Whether waiting is of no use; a job that is held, its owner or an admin may release."""
+    return status.phase is Phase.QUEUED and never_clears(status.reason) and not status.reason.startswith("JobHeld")
 
 
 def _refuse_options(_spawner: GPUSlurmSpawner, user_options: Mapping[str, object]) -> None:

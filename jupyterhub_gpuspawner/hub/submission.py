@@ -1,0 +1,94 @@
+"""One ``sbatch``, of whose job nothing is lost: its id comes back, or the job is cancelled.
+
+Three things can go between a job and its hub: the start is cancelled while sbatch runs, sbatch fails although slurmctld
+has taken the job, and Slurm does not answer when the job should be cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING
+
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.waiting import in_background
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.hub.batch import BatchJob
+    from jupyterhub_gpuspawner.slurm.client import SlurmClient
+
+    Cancel = Callable[[str], Awaitable[None]]
+
+PAUSES = (2.0, 5.0, 10.0, 30.0, 60.0)
+"""Seconds between tries; the last one again and again."""
+LOOKS = 10
+"""How often a job that may have been made is looked for: for some six minutes."""
+
+
+async def submit(
+    client: SlurmClient, job: BatchJob, *, prefix: Sequence[str], environment: Mapping[str, str], cancel: Cancel
+) -> str:
+    """The id of the job that sbatch made. Raises what :meth:`SlurmClient.submit` raises.
+
+    Where this is cancelled, or no answer tells whether there is a job, one that was made all the same is cancelled.
+    """
+    made = asyncio.ensure_future(_made(client, job, prefix, environment))
+    try:
+        return await asyncio.shield(made)
+    except asyncio.CancelledError:
+        in_background(_cancel_when_made(made, client, job.tag, cancel))
+        raise
+    except SlurmUnavailable:
+        in_background(_look_for(client, job.tag, cancel))
+        raise
+
+
+async def _made(client: SlurmClient, job: BatchJob, prefix: Sequence[str], environment: Mapping[str, str]) -> str:
+    try:
+        return await client.submit(job.script, prefix=prefix, environment=environment)
+    except SlurmUnavailable:
+        with suppress(GPUSpawnerError):
+            for job_id in await client.tagged(job.tag):
+                return job_id
+        raise
+
+
+async def _cancel_when_made(made: asyncio.Future[str], client: SlurmClient, tag: str, cancel: Cancel) -> None:
+    try:
+        job_id = await made
+    except SlurmUnavailable:
+        await _look_for(client, tag, cancel)
+    except GPUSpawnerError:
+        return  # there is no job
+    else:
+        get_logger().info("The start of %s was given up: cancelling job %s", tag, job_id)
+        await cancel_surely(job_id, cancel)
+
+
+async def _look_for(client: SlurmClient, tag: str, cancel: Cancel) -> None:
+    for look in range(LOOKS):
+        await asyncio.sleep(PAUSES[min(look, len(PAUSES) - 1)])
+        with suppress(GPUSpawnerError):
+            for job_id in await client.tagged(tag):
+                get_logger().warning("sbatch gave no answer, but made job %s (%s): cancelling it", job_id, tag)
+                await cancel_surely(job_id, cancel)
+                return
+
+
+async def cancel_surely(job_id: str, cancel: Cancel) -> None:
+    """Cancel the job, and try again for as long as that fails."""
+    for failures in count():
+        try:
+            await cancel(job_id)
+        except GPUSpawnerError as error:
+            if failures == 0:
+                get_logger().error("Job %s is not cancelled yet; the hub tries on: %s", job_id, error)
+            await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+        else:
+            get_logger().info("Job %s is cancelled", job_id)
+            return

@@ -1,0 +1,48 @@
+"""A stand-in for ``jupyterhub-singleuser``: what the hub sees of a server, and its environment for tests to read.
+
+Standard library only, any Python 3. It serves at ``JUPYTERHUB_SERVICE_URL`` and knows three paths below it: ``api``,
+which the hub asks to see whether the server is up, ``environ`` and ``process``, for tests, as JSON.
+"""
+
+import json
+import os
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import TCPServer
+from urllib.parse import urlsplit
+
+SERVICE = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers GET."""
+
+    def do_GET(self) -> None:
+        """One of three documents, or 404."""
+        documents = {
+            "api": {"stand-in": True},
+            "environ": dict(os.environ),
+            "process": {
+                "uid": os.getuid(),
+                "gid": os.getgid(),
+                "folder": str(Path.cwd()),
+                "umask": f"{os.umask(0o77):o}",
+            },
+        }
+        name = urlsplit(self.path).path[len(SERVICE.path) :]
+        body = json.dumps(documents.get(name)).encode()
+        self.send_response(200 if name in documents else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class Server(TCPServer):
+    """Not HTTPServer, which asks the name service for the host's name first."""
+
+    allow_reuse_address = True
+
+
+if __name__ == "__main__":
+    Server((SERVICE.hostname or "0.0.0.0", SERVICE.port or 0), Handler).serve_forever()  # noqa: S104 - as the hub says
