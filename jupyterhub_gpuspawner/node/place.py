@@ -148,7 +148,7 @@ class Placing:
             visible=",".join(named[position] for position in choice.gpus),
             weakest_link=choice.weakest_link,
             numa_nodes=choice.numa_nodes,
-            why=choice.why + _in_slurms_words(granted, choice.gpus, named),
+            why=choice.why + _in_slurms_words(granted, choice.gpus, topology),
         )
 
     def _no_gpus(self, topology: NodeTopology, granted: grant.GpuGrant) -> Gpus:
@@ -212,10 +212,10 @@ def _gpus_in_words(count: int) -> str:
     return f"{count} GPU{'s' if count != 1 else ''}"
 
 
-def _in_slurms_words(granted: grant.GpuGrant, chosen: Sequence[int], named: dict[int, str]) -> str:
-    """Slurm's own indices, where they are not the numbers that the server sees (ConstrainDevices, UUIDs)."""
+def _in_slurms_words(granted: grant.GpuGrant, chosen: Sequence[int], topology: NodeTopology) -> str:
+    """Slurm's own indices, where the driver counts otherwise: in a device cgroup, or with MIG devices."""
     indices = dict(zip(granted.positions or (), granted.slurm))
-    if not indices or all(named[position] == str(indices[position]) for position in chosen):
+    if not indices or all(topology.gpus[position].index == indices[position] for position in chosen):
         return ""
     numbers = format_cpulist(indices[position] for position in chosen)
     return f" To Slurm {'these are GPUs' if len(chosen) > 1 else 'this is GPU'} {numbers}."
