@@ -42,7 +42,8 @@ def test_json_is_what_the_text_says(gpuspawner: Call, name: str) -> None:
     [
         (
             "",
-            "standard input: There is no header line with GPU0, GPU1, … and rows below it, as nvidia-smi topo -m prints.",
+            "standard input: There is no header line with GPU0, GPU1, … and rows below it, "
+            "as nvidia-smi topo -m prints.",
         ),
         (
             (TEXTS / "010_not_topo_m_p2p_cns.txt").read_text(),

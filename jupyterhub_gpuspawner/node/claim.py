@@ -1,0 +1,220 @@
+"""GPUs claimed by locks, on nodes where Slurm does not tell whose they are.
+
+Each user has a file of their own for each GPU, in a folder that the jobs of a node share. A GPU is claimed while one of
+its files is locked (flock(2)). The lock goes with an open file that the server inherits, so it ends with the server,
+however that ends. To claim is to lock the own file, and then to find no other user's locked: of two who try at the same
+time at most one succeeds. Nobody can remove or replace another's file, since the folder is the system's and sticky;
+all that a hostile user can do is to claim what is not needed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import stat
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+PREFIX = "gpuspawner-claim"
+TURN = 2.0
+"""Seconds to wait for the others who are choosing; after that the choice may be less good, but it is as safe."""
+_STEP = 0.005
+_FIRST = 100
+"""Descriptors from here on: scripts use the small numbers for files of their own."""
+_SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]+", re.ASCII)
+
+
+class ClaimError(Exception):
+    """The folder is not fit for claims; the text says why and what would be right."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The GPUs that are ours as long as this process, and what it becomes, lives."""
+
+    gpus: tuple[int, ...] = ()
+    """In the order in which they were chosen."""
+    taken: tuple[int, ...] = ()
+    """Those that others have claimed."""
+    problems: tuple[str, ...] = ()
+
+
+def claim(
+    folder: str,
+    names: Mapping[int, str],
+    choose: Callable[[Sequence[int]], Sequence[int]],
+    *,
+    turn: float = TURN,
+) -> Claim:
+    """Claim what ``choose`` picks of the GPUs that nobody has claimed; raises :class:`ClaimError`.
+
+    ``names`` are the GPUs with a name that no other GPU has, in any job that uses the folder. ``choose`` gets the free
+    ones and is asked again where another was faster.
+    """
+    problems: list[str] = []
+    directory = _open_folder(folder)
+    try:
+        with _turn(directory, turn) as mine:
+            if not mine:
+                problems.append(f"Others are choosing GPUs for more than {turn:g} s; the choice was made beside them.")
+            return _claim(directory, names, choose, problems)
+    finally:
+        os.close(directory)
+
+
+def _claim(
+    directory: int,
+    names: Mapping[int, str],
+    choose: Callable[[Sequence[int]], Sequence[int]],
+    problems: list[str],
+) -> Claim:
+    files = {gpu: f"{PREFIX}.{_NOT_IN_A_NAME.sub('_', name)}" for gpu, name in names.items()}
+    taken = [gpu for gpu, file in files.items() if _is_claimed(directory, file, "")]
+    while True:
+        free = [gpu for gpu in files if gpu not in taken]
+        held: dict[int, int] = {}
+        for gpu in choose(free) if free else ():
+            try:
+                descriptor = _lock(directory, files[gpu])
+            except OSError as error:
+                problems.append(f"The lock of {names[gpu]} cannot be used: {error.strerror}.")
+                descriptor = None
+            if descriptor is None:
+                taken.append(gpu)
+                break
+            held[gpu] = descriptor
+        else:
+            for descriptor in held.values():
+                _keep(descriptor)
+            return Claim(tuple(held), tuple(taken), tuple(problems))
+        for descriptor in held.values():
+            os.close(descriptor)
+
+
+def _lock(directory: int, file: str) -> int | None:
+    """The own file of a GPU, locked; None where the GPU is claimed. Raises OSError where the file is not ours."""
+    own = f"{file}.{os.geteuid()}"
+    descriptor = os.open(own, os.O_RDWR | os.O_CREAT | _SAFE, 0o644, dir_fd=directory)
+    try:
+        if _is_ours(descriptor, own, directory) and not _is_claimed(directory, file, own):
+            return descriptor
+    except OSError:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _is_ours(descriptor: int, own: str, directory: int) -> bool:
+    """Lock our file; False where another process of ours has it, or it is no longer the one in the folder."""
+    opened = os.fstat(descriptor)
+    if not stat.S_ISREG(opened.st_mode) or opened.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, f"{own} is not a file of this user's")
+    os.fchmod(descriptor, 0o644)  # whatever the umask is: others must be able to see the lock
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    os.utime(descriptor)  # who tidies up goes by the time
+    there = os.stat(own, dir_fd=directory, follow_symlinks=False)
+    return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
+
+
+def _is_claimed(directory: int, file: str, own: str) -> bool:
+    """Whether a file of this GPU, other than ``own``, is locked. One that cannot be looked at counts as locked."""
+    for name in os.listdir(directory):
+        if not name.startswith(f"{file}.") or name == own:
+            continue
+        try:
+            descriptor = os.open(name, os.O_RDONLY | _SAFE, dir_fd=directory)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+                continue
+            return True
+        try:
+            found = os.fstat(descriptor)
+            if stat.S_ISREG(found.st_mode) and name == f"{file}.{found.st_uid}":
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def _keep(descriptor: int) -> None:
+    """Let the file stay open over exec, under a number that is out of the way."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FIRST)
+    except OSError:
+        os.set_inheritable(descriptor, True)  # noqa: FBT003 - its one argument
+    else:
+        os.close(descriptor)
+
+
+def _open_folder(folder: str) -> int:
+    try:
+        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        hint = f"make it with: install -d -o root -m 1777 {folder}" if error.errno == errno.ENOENT else ""
+        raise ClaimError(f"the folder of claims, {folder}: {error.strerror}{hint and '; '}{hint}") from None
+    found = os.fstat(directory)
+    fault = ""
+    if found.st_uid not in (0, os.geteuid()):
+        fault = f"belongs to uid {found.st_uid}, who could remove claims; root must own it"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+        fault = "lets others remove claims; it must have mode 1777"
+    if fault:
+        os.close(directory)
+        raise ClaimError(f"the folder of claims, {folder}, {fault}")
+    return directory
+
+
+@contextmanager
+def _turn(directory: int, seconds: float) -> Iterator[bool]:
+    """One at a time, so that all see the same GPUs free; False where that could not be had in time."""
+    try:
+        descriptor = _open_turn(directory)
+    except OSError:
+        yield False
+        return
+    try:
+        yield _wait(descriptor, seconds)
+    finally:
+        os.close(descriptor)
+
+
+def _open_turn(directory: int) -> int:
+    name = f"{PREFIX}.turn"
+    for flags in (os.O_RDONLY, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDONLY):
+        try:
+            descriptor = os.open(name, flags | _SAFE, 0o644, dir_fd=directory)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EEXIST):
+                raise
+        else:
+            if flags & os.O_CREAT:
+                os.fchmod(descriptor, 0o644)
+            return descriptor
+    raise OSError(errno.ENOENT, name)
+
+
+def _wait(descriptor: int, seconds: float) -> bool:
+    ends_at = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= ends_at:
+                return False
+            time.sleep(_STEP)
+        else:
+            return True
