@@ -23,7 +23,8 @@ try:
     main(sys.argv[1:])
 except Exception as error:
     import os
-    print("gpuspawner: the launcher failed, the server starts without it:", repr(error), file=sys.stderr, flush=True)
+    sys.stderr.write("gpuspawner: the launcher failed, the server starts without it: %r\\n" % (error,))
+    sys.stderr.flush()
     command = sys.argv[sys.argv.index("--") + 1:]
     os.execvp(command[0], command)
 """

@@ -33,6 +33,7 @@ class Child:
     def __init__(self, work: Callable[[int], object], seconds: float) -> None:
         self._ends_at = time.monotonic() + seconds
         self._reading, writing = os.pipe()
+        parent = os.getpid()
         try:
             self._pid = os.fork()
         except OSError:
@@ -40,7 +41,7 @@ class Child:
             os.close(writing)
             raise
         if self._pid == 0:
-            _work(work, writing)
+            _work(work, writing, parent)
         os.close(writing)
 
     def answer(self) -> tuple[bytes, bool]:
@@ -73,24 +74,26 @@ def run(command: Sequence[str], seconds: float) -> bytes:
     """Run a command without a shell; its standard output as far as it came, without its standard error."""
 
     def work(writing: int) -> None:
-        null = os.open(os.devnull, os.O_RDWR)
-        for theirs, ours in ((0, null), (1, writing), (2, null)):
-            os.dup2(ours, theirs)
+        os.dup2(writing, 1)
         os.execvp(command[0], list(command))  # noqa: S606 - no shell is wanted
 
     return Child(work, seconds).answer()[0]
 
 
-def _work(work: Callable[[int], object], writing: int) -> NoReturn:
+def _work(work: Callable[[int], object], writing: int, parent: int) -> NoReturn:
     try:
+        # A child that hangs must not hold the job's log, or a pipe that somebody reads.
+        null = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(null, standard)
         os.setpgid(0, 0)
-        _die_with_parent()
+        _die_with(parent)
         work(writing)
     finally:
         os._exit(0)
 
 
-def _die_with_parent() -> None:
+def _die_with(parent: int) -> None:
     """Ask the kernel to kill this process when its parent ends (prctl(2)); without it the deadline still holds."""
     try:
         import ctypes
@@ -98,6 +101,9 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError, ImportError):
         return
+    if os.getppid() != parent:
+        # It ended before the kernel was asked.
+        os._exit(0)
 
 
 def _end(pid: int) -> None:

@@ -81,18 +81,18 @@ def test_the_deadline_counts_from_the_start_of_the_child() -> None:
 def test_a_child_does_not_outlive_its_parent(number: signal.Signals) -> None:
     """A launch that is cancelled leaves no process that waits for a driver."""
     code = """
-import os, signal
+import signal
 from jupyterhub_gpuspawner.node.child import Child
-def work(fd):
-    print(os.getpid(), flush=True)
-    signal.pause()
-Child(work, 60).answer()
+child = Child(lambda fd: signal.pause(), 60)
+print(child._pid, flush=True)
+child.answer()
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.send_signal(number)
 
+        assert parent.stdout.read() == ""
         assert parent.wait(timeout=10) == -number
     assert _dies(pid)
 

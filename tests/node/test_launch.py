@@ -1,0 +1,450 @@
+"""The launcher as a job runs it: packed, by each Python there is, reporting to a real HTTP server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.launcher import launcher_archive
+from jupyterhub_gpuspawner.topology import load
+from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport, parse_report
+from tests.standins.nvml import describe
+from tests.standins.report_hub import ReportHub
+
+MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
+SHOW = """
+import json, os, signal, sys
+print(json.dumps({
+    "environ": dict(os.environ),
+    "arguments": sys.argv[1:],
+    "cpus": sorted(os.sched_getaffinity(0)),
+    "ignored": [n for n in range(1, 32) if n not in (9, 19) and signal.getsignal(n) == signal.SIG_IGN],
+    "files": sorted(int(n) for n in os.listdir("/proc/self/fd")),
+}))
+"""
+IN_A_JOB = {
+    "SLURM_JOB_ID": "17",
+    "SLURM_JOB_GPUS": "2,3",
+    "CUDA_VISIBLE_DEVICES": "2,3",
+    "SLURM_GPUS_ON_NODE": "2",
+    "SLURM_CPUS_ON_NODE": "24",
+    "SLURMD_NODENAME": "k1",
+    "SLURM_JOB_PARTITION": "gpu",
+    "SLURM_JOB_END_TIME": "1795259690",
+}
+
+
+@lru_cache
+def pythons() -> dict[str, str]:
+    """Every Python 3 of this machine by version: of the PATH, and of pyenv where that is used."""
+    found = {".".join(map(str, sys.version_info[:2])): sys.executable}
+    names = [f"python3.{minor}" for minor in range(6, 16)]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [*map(shutil.which, ("python3", *names)), *sorted(map(str, pyenv.glob("3.*/bin/python3")))]
+    for path in filter(None, candidates):
+        asked = subprocess.run(
+            [path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if asked.returncode == 0:
+            found.setdefault(asked.stdout.strip(), path)
+    return found
+
+
+SUPPORTED = {version: path for version, path in pythons().items() if int(version.split(".")[1]) >= 9}
+TOO_OLD = {version: path for version, path in pythons().items() if int(version.split(".")[1]) < 9}
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("launcher") / "launch.pyz"
+    path.write_bytes(launcher_archive())
+    return path
+
+
+@pytest.fixture
+def hub() -> Iterator[ReportHub]:
+    with ReportHub() as server:
+        yield server
+
+
+@pytest.fixture
+def k80(tmp_path: Path) -> str:
+    """A pattern of topology files in which the node k1 is the two-socket K80 node."""
+    shutil.copy(MACHINES / "k80-2socket.json", tmp_path / "k1.json")
+    return f"{tmp_path}/{{node}}.json"
+
+
+def launch(
+    archive: Path, plan: LaunchPlan | str, environ: dict[str, str], *command: str, python: str = sys.executable
+) -> subprocess.CompletedProcess[str]:
+    """Run the launcher as a job's script does."""
+    text = plan if isinstance(plan, str) else plan.dumps()
+    return subprocess.run(
+        [python, str(archive), "--plan", text, "--", *(command or (sys.executable, "-c", SHOW))],
+        env={"PATH": "/usr/bin:/bin", **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def seen(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """What the server saw of its world."""
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def reported(hub: ReportHub) -> NodeReport:
+    """The one report there was."""
+    [request] = hub.requests
+    return parse_report(request.body)
+
+
+@pytest.mark.parametrize("version", sorted(SUPPORTED))
+def test_a_job_is_placed_reported_and_started(archive: Path, hub: ReportHub, k80: str, version: str) -> None:
+    """By any Python from 3.9: the server gets what Slurm granted, and the hub knows it before the server starts."""
+    plan = LaunchPlan(gpus=2, cpus=4, topology_file=k80)
+    command = (sys.executable, "-c", SHOW, "--port={port}")
+
+    server = seen(launch(archive, plan, hub.environ | IN_A_JOB, *command, python=SUPPORTED[version]))
+
+    report = reported(hub)
+    placed = report.placement
+    environ = server["environ"]
+    assert environ["CUDA_VISIBLE_DEVICES"] == ",".join(str(gpu.index) for gpu in placed.gpus) == "2,3"
+    assert environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert environ["JUPYTERHUB_SERVICE_URL"] == f"http://127.0.0.1:{report.port}/user/ada/"
+    assert server["arguments"] == [f"--port={report.port}"]
+    assert (environ["GPUSPAWNER_CPUS"], environ["OMP_NUM_THREADS"]) == (placed.cpus, "4") == ("12-15", "4")
+    assert (placed.job_id, placed.node, placed.partition) == ("17", "k1", "gpu")
+    assert (placed.numa_nodes, placed.weakest_link, placed.aligned) == ((1,), "PIX", True)
+    assert placed.ends_at == "2026-11-21T11:14:50Z"
+    assert placed.simulated
+    assert report.topology is not None
+    assert len(report.topology["gpus"]) == 4
+
+
+@pytest.mark.parametrize("version", sorted(SUPPORTED))
+def test_the_launcher_is_light(archive: Path, hub: ReportHub, k80: str, tmp_path: Path, version: str) -> None:
+    """At most 110 modules are loaded when the server is exec'ed, and 70 more than any zipapp starts with."""
+    watch = "sys.addaudithook(lambda event, _: event == 'os.exec' and print(len(sys.modules), file=sys.stderr))"
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\n{watch}\n")
+    environ = hub.environ | IN_A_JOB | {"PYTHONPATH": str(tmp_path)}
+    empty = tmp_path / "empty.pyz"
+    with zipfile.ZipFile(empty, "w") as file:
+        file.writestr("__main__.py", "import os; os.execv('/bin/true', ['true'])")
+    python = SUPPORTED[version]
+
+    bare = subprocess.run([python, str(empty)], env=environ, capture_output=True, text=True, check=True, timeout=60)
+    done = launch(archive, LaunchPlan(gpus=2, cpus=4, topology_file=k80), environ, "/bin/true", python=python)
+
+    base, count = int(bare.stderr), int(done.stderr.split()[-1])
+    assert count - base <= 70
+    # Some installations, and Python 3.9, start with more than they need.
+    assert count <= 110 or base > 60
+
+
+@pytest.mark.parametrize("version", sorted(TOO_OLD) or [pytest.param("", marks=pytest.mark.skip("no older Python"))])
+def test_a_python_that_is_too_old_starts_the_server_all_the_same(archive: Path, version: str) -> None:
+    """With the launcher's help if that runs by chance, and else without it."""
+    done = launch(archive, LaunchPlan(), {}, "/bin/echo", "started", python=TOO_OLD[version])
+
+    assert (done.returncode, done.stdout) == (0, "started\n")
+
+
+def test_the_real_node_is_read_bound_and_reported(archive: Path, hub: ReportHub) -> None:
+    """On this machine, outside of Slurm: the last of its CPUs is what the server may use, by the kernel's word."""
+    cpus = sorted(os.sched_getaffinity(0))
+
+    server = seen(launch(archive, LaunchPlan(cpus=1), hub.environ))
+
+    placed = reported(hub).placement
+    assert len(server["cpus"]) == 1
+    assert placed.cpus == str(server["cpus"][0])
+    assert server["cpus"][0] in cpus
+    assert (placed.job_id, placed.simulated, placed.problems) == (None, False, ())
+
+
+def test_a_job_that_nothing_binds_stays_on_the_cpus_that_slurm_granted(
+    archive: Path, hub: ReportHub, tmp_path: Path
+) -> None:
+    """scontrol says which; the kernel holds the server to them."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("this machine has one CPU")
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text("#!/bin/sh\nprintf '     Nodes=k1 CPU_IDs=1 Mem=1 GRES=\\n'\n")
+    scontrol.chmod(0o755)
+    environ = {"SLURM_JOB_ID": "17", "SLURM_CPUS_ON_NODE": "1", "SLURMD_NODENAME": "k1"}
+
+    server = seen(launch(archive, LaunchPlan(), hub.environ | environ | {"PATH": f"{tmp_path}:/usr/bin:/bin"}))
+
+    assert len(server["cpus"]) == 1
+    assert reported(hub).placement.cpus == str(server["cpus"][0])
+
+
+def test_gpus_are_read_through_nvml(archive: Path, hub: ReportHub, nvml_folder: Path, tmp_path: Path) -> None:
+    """The driver's own names and links, in a report of a job in a device cgroup."""
+    pytest.importorskip("pynvml")
+    known = load(str(MACHINES / "dgx1.json"))
+    (tmp_path / "machine.txt").write_text(describe(known))
+    driver = {"LD_LIBRARY_PATH": str(nvml_folder), "STANDIN_NVML": str(tmp_path / "machine.txt")}
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0,1,2,3,4,5,6,7", "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}
+
+    server = seen(launch(archive, LaunchPlan(gpus=4), hub.environ | driver | job))
+
+    report = reported(hub)
+    assert [gpu.uuid for gpu in report.placement.gpus] == [known.gpus[gpu.index].uuid for gpu in report.placement.gpus]
+    assert server["environ"]["CUDA_VISIBLE_DEVICES"] == ",".join(str(gpu.index) for gpu in report.placement.gpus)
+    assert report.topology is not None
+    assert report.topology["links"] == [list(row) for row in known.links]
+
+
+@pytest.mark.parametrize("call", ["nvmlInitWithFlags", "nvmlDeviceGetUUID", "nvmlDeviceGetTopologyCommonAncestor"])
+def test_a_driver_that_hangs_delays_the_server_by_the_deadline(
+    archive: Path, hub: ReportHub, nvml_folder: Path, tmp_path: Path, call: str
+) -> None:
+    """It starts, with the GPUs that Slurm granted, and the report says what was waited for."""
+    pytest.importorskip("pynvml")
+    text = describe(load(str(MACHINES / "k80-2socket.json"))) + f"fail {call} hang -1\n"
+    (tmp_path / "machine.txt").write_text(text)
+    driver = {"LD_LIBRARY_PATH": str(nvml_folder), "STANDIN_NVML": str(tmp_path / "machine.txt")}
+    start = time.monotonic()
+
+    server = seen(launch(archive, LaunchPlan(gpus=2, deadline=1), hub.environ | driver | IN_A_JOB))
+
+    assert time.monotonic() - start < 15
+    assert server["environ"]["CUDA_VISIBLE_DEVICES"] == "2,3"
+    placed = reported(hub).placement
+    assert [gpu.index for gpu in placed.gpus] == [2, 3]
+    assert "Looking at the node was given up after 1 s while asking NVML." in placed.problems
+
+
+BREAK = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from jupyterhub_gpuspawner.node import launch, place, report, binding, grant, observe
+from jupyterhub_gpuspawner import placement
+def broken(*_, **__):
+    raise RuntimeError("broken by the test")
+for target in sys.argv[2].split():
+    owner, _, name = target.rpartition(".")
+    setattr(eval(owner), name, broken)
+launch.main(sys.argv[3:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("targets", "problem"),
+    [
+        ("launch.observe", "Looking at the node failed: RuntimeError: broken by the test"),
+        ("observe._tell", "Looking at the node ended by itself while starting."),
+        ("observe.from_document", "Looking at the node failed: RuntimeError: broken by the test"),
+        ("binding.allowed_cpus", "Reading the CPU affinity failed: RuntimeError: broken by the test"),
+        ("grant.cpus", "Reading the granted CPUs failed: RuntimeError: broken by the test"),
+        ("grant.gpus", "Choosing GPUs failed: RuntimeError: broken by the test"),
+        ("placement.choose", "Choosing GPUs failed: RuntimeError: broken by the test"),
+        ("place.choose_cpus", "Choosing CPUs failed: RuntimeError: broken by the test"),
+        ("place.Placing._bind_cpus", "Binding CPUs failed: RuntimeError: broken by the test"),
+        ("place.Placing._bind_memory", "Binding memory failed: RuntimeError: broken by the test"),
+        ("place.Placing._export", "Setting the environment failed: RuntimeError: broken by the test"),
+        ("place.aligned", "Comparing failed: RuntimeError: broken by the test"),
+        ("place.Placing._ends_at", "Reading the job's end failed: RuntimeError: broken by the test"),
+        ("place.Placing.place", "Placing the server failed: RuntimeError: broken by the test"),
+        ("place.PlacementDocument", "Placing the server failed: RuntimeError: broken by the test"),
+        ("launch.to_document", None),
+        ("report.announce", None),
+        ("launch.read_plan", "The launch plan could not be read: broken by the test"),
+    ],
+)
+def test_whatever_step_breaks_the_server_starts(
+    archive: Path, hub: ReportHub, tmp_path: Path, targets: str, problem: str | None
+) -> None:
+    """Each in turn; the report, where that is not what broke, says it, and so does the job's log."""
+    topology = json.loads((MACHINES / "k80-2socket.json").read_text()) | {"simulated": False}
+    (tmp_path / "k1.json").write_text(json.dumps(topology))
+    plan = LaunchPlan(gpus=1, cpus=1, topology_file=str(tmp_path / "k1.json")).dumps()
+    done = subprocess.run(
+        [sys.executable, "-c", BREAK, str(archive), targets, "--plan", plan, "--", "/bin/echo", "started"],
+        env={"PATH": "/usr/bin:/bin", **hub.environ, **IN_A_JOB},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
+    assert (problem or "broken by the test") in done.stderr
+    if problem:
+        assert problem in reported(hub).placement.problems
+
+
+def test_the_launcher_itself_broken_starts_the_server(archive: Path, tmp_path: Path) -> None:
+    """An archive with a fault in its first module execs the command, and says so."""
+    damaged = tmp_path / "damaged.pyz"
+    with zipfile.ZipFile(archive) as old, zipfile.ZipFile(damaged, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, "import nothing_of_that_name\n" if name.endswith("/launch.py") else old.read(name))
+
+    done = launch(damaged, LaunchPlan(), {}, "/bin/echo", "started")
+
+    assert (done.returncode, done.stdout) == (0, "started\n")
+    assert "nothing_of_that_name" in done.stderr
+
+
+def test_a_hub_that_is_not_there_is_one_sentence_in_the_log(archive: Path) -> None:
+    """The server starts; it is not known to the hub."""
+    environ = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api", "JUPYTERHUB_API_TOKEN": "t"}
+
+    done = launch(archive, LaunchPlan(), environ, "/bin/echo", "started")
+
+    assert (done.returncode, done.stdout) == (0, "started\n")
+    assert done.stderr == (
+        "gpuspawner: The hub could not be told where this server is: [Errno 111] Connection refused\n"
+    )
+
+
+def test_a_launch_without_a_report_asks_no_hub(archive: Path, hub: ReportHub) -> None:
+    """``gpuspawner bind`` binds and execs."""
+    server = seen(launch(archive, LaunchPlan(cpus=1, report=False), hub.environ))
+
+    assert len(server["cpus"]) == 1
+    assert hub.requests == []
+    assert server["environ"]["JUPYTERHUB_SERVICE_URL"] == hub.environ["JUPYTERHUB_SERVICE_URL"]
+
+
+def test_the_server_starts_as_if_there_had_been_no_launcher(archive: Path, hub: ReportHub) -> None:
+    """No signal ignored, no file left open, nothing of the plan in its environment, the output its own."""
+    plan = LaunchPlan(topology_file="/nonexistent/plan-word")
+    done = launch(archive, plan, hub.environ | {"KEPT": "as it was"})
+    direct = subprocess.run(
+        [sys.executable, "-c", SHOW], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
+    )
+
+    server, alone = seen(done), json.loads(direct.stdout)
+    assert (server["ignored"], server["files"]) == (alone["ignored"], alone["files"])
+    assert server["environ"]["KEPT"] == "as it was"
+    assert "plan-word" not in json.dumps(server["environ"])
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "sentence"),
+    [
+        (["/nonexistent/server"], 127, "/nonexistent/server: no such command; PATH is /usr/bin:/bin"),
+        (["no-such-command"], 127, "no-such-command: no such command; PATH is /usr/bin:/bin"),
+        (["/etc/passwd"], 126, "/etc/passwd cannot be run: Permission denied; PATH is /usr/bin:/bin"),
+    ],
+)  # fmt: skip
+def test_a_command_that_is_not_there_is_named(archive: Path, command: list[str], code: int, sentence: str) -> None:
+    """With a shell's exit code, and where it was looked for."""
+    done = launch(archive, LaunchPlan(report=False), {}, *command)
+
+    assert (done.returncode, done.stderr) == (code, f"gpuspawner: {sentence}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "there is no command after --"),
+        (["--plan", "{}"], "there is no command after --"),
+        (["--plan", "{}", "--"], "there is no command after --"),
+        (["--plan"], "--plan: not understood"),
+        (["--plan", "{}", "command"], "command: not understood"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(archive: Path, arguments: list[str], reason: str) -> None:
+    """With the usage, and exit code 2."""
+    done = subprocess.run(
+        [sys.executable, str(archive), *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    usage = "usage: launch.pyz --plan FILE|JSON -- COMMAND [ARGUMENT...]"
+    assert (done.returncode, done.stderr) == (2, f"gpuspawner: {reason}; {usage}\n")
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        ("/nonexistent/plan.json", "No such file or directory"),
+        ("{", "Expecting property name"),
+        ('{"version": 1, "gpus": "two"}', "gpus: 'two' is not what a launch plan may say"),
+        ('{"version": 1, "port_range": [1, 2]}', "port_range: [1, 2] is not what a launch plan may say"),
+    ],
+)
+def test_a_plan_that_cannot_be_read_starts_the_server(archive: Path, hub: ReportHub, plan: str, reason: str) -> None:
+    """As without a plan, and the report says why."""
+    seen(launch(archive, plan, hub.environ))
+
+    [problem] = reported(hub).placement.problems
+    assert problem.startswith("The launch plan could not be read: ")
+    assert reason in problem
+
+
+def test_a_plan_may_be_a_file_and_newer_than_the_launcher(archive: Path, hub: ReportHub, tmp_path: Path) -> None:
+    """A field that it does not know is no reason to do nothing."""
+    path = tmp_path / "plan.json"
+    path.write_text('{"version": 2, "policy": "none", "moon_phase": "full"}')
+
+    seen(launch(archive, str(path), hub.environ))
+
+    assert reported(hub).placement.policy == "none"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_launch_that_is_cancelled_ends_at_once(archive: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """Even while it waits for a file system that hangs; the waiting child ends with it."""
+    os.mkfifo(tmp_path / "k1.json")
+    plan = LaunchPlan(topology_file=str(tmp_path / "k1.json"), deadline=60).dumps()
+    with subprocess.Popen(
+        [sys.executable, str(archive), "--plan", plan, "--", "/bin/echo", "started"],
+        env={"PATH": "/usr/bin:/bin"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        child = _child_of(process.pid)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=10)
+
+    assert process.returncode in (-number, 128 + number, 1)
+    assert output == ""
+    assert _dies(child)
+
+
+def _child_of(pid: int) -> int:
+    """The child that looks at the node, once it is there."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    for _ in range(1000):
+        if children.exists() and children.read_text().split():
+            return int(children.read_text().split()[0])
+        time.sleep(0.01)
+    raise AssertionError("the launcher has started no child")
+
+
+def _dies(pid: int) -> bool:
+    for _ in range(1000):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
