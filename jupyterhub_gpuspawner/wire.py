@@ -8,9 +8,13 @@ does not trust it: :func:`parse_report` knows every field, its type and its boun
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping  # noqa: TC003 - the reference is made from these types
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from jupyterhub_gpuspawner.topology import from_document, is_link
+from jupyterhub_gpuspawner.units import parse_cpulist
 
 PLAN_VERSION = 1
 REPORT_VERSION = 1
@@ -165,6 +169,9 @@ def printable(text: str) -> str:
     return line if len(line) <= TEXT_LIMIT else line[: TEXT_LIMIT - 1] + "…"
 
 
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+
+
 def _text(name: str, value: object, *, none: bool = False) -> str | None:
     if value is None and none:
         return None
@@ -221,15 +228,25 @@ def _placement(value: object) -> PlacementDocument:
     known = {**PlacementDocument.__dataclass_fields__, "version": None}
     got = _fields("placement", value, known)
     texts = {
-        key: _text(f"placement.{key}", got.get(key, "")) or ""
-        for key in ("node", "cpus", "memory_policy", "policy", "why")
+        key: _text(f"placement.{key}", got.get(key, default)) or ""
+        for key, default in (("node", ""), ("cpus", ""), ("memory_policy", "none"), ("why", ""))
     }
     maybe = {
         key: _text(f"placement.{key}", got.get(key), none=True)
         for key in ("job_id", "partition", "weakest_link", "started_at", "ends_at")
     }
-    if any(c not in "0123456789,-" for c in texts["cpus"]):
-        raise ReportError("placement.cpus: must be a CPU list such as 0-3,8")
+    policy = got.get("policy", "best-effort")
+    if policy not in POLICIES:
+        raise ReportError(f"placement.policy: must be one of {', '.join(POLICIES)}")
+    for key in ("started_at", "ends_at"):
+        if maybe[key] is not None and _TIME.fullmatch(str(maybe[key])) is None:
+            raise ReportError(f"placement.{key}: must be a time such as 2026-05-04T12:30:00Z")
+    if maybe["weakest_link"] is not None and not is_link(str(maybe["weakest_link"])):
+        raise ReportError("placement.weakest_link: must be a link word such as NV2 or SYS")
+    try:
+        parse_cpulist(texts["cpus"])
+    except ValueError as error:
+        raise ReportError(f"placement.cpus: {error}") from error
     return PlacementDocument(
         simulated=bool(_bool("placement.simulated", got.get("simulated", False))),
         gpus=tuple(
@@ -244,6 +261,7 @@ def _placement(value: object) -> PlacementDocument:
             _text(f"placement.problems[{n}]", v) or ""
             for n, v in enumerate(_items("placement.problems", got.get("problems", [])))
         ),
+        policy=policy,
         **texts,
         **maybe,  # type: ignore[arg-type]
     )
@@ -266,11 +284,9 @@ def parse_report(body: bytes) -> NodeReport:
     port = _whole("port", got.get("port"), 1024, 65535)
     topology = got.get("topology")
     if topology is not None:
-        from jupyterhub_gpuspawner.topology import from_document
-
         try:
-            from_document(_fields("topology", topology, topology if isinstance(topology, dict) else {}))
-        except (ValueError, TypeError, AttributeError) as error:
+            from_document(topology)
+        except ValueError as error:
             raise ReportError(f"topology: {error}") from error
     return NodeReport(port=port or 0, placement=_placement(got.get("placement", {})), topology=topology)
 
