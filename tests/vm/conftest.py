@@ -75,7 +75,12 @@ def boot(
         (root / "guest" / "jobs.json").write_text(json.dumps(jobs))
         shutil.copytree(files, root / "guest", dirs_exist_ok=True)
         (root / "guest").chmod(0o755)
-        return power_on(linux, pack(root, folder / "initramfs.cpio"), folder)
+        image = pack(root, folder / "initramfs.cpio")
+        shutil.rmtree(root)
+        try:
+            return power_on(linux, image, folder)
+        finally:
+            image.unlink()
 
     return run
 

@@ -19,6 +19,7 @@ ENTER = 'echo $$ >"$0/cgroup.procs" && exec /usr/bin/setpriv --reuid=1000 --regi
 AT_ONCE = 2
 """On two cores more do not end sooner."""
 CGROUPS = Path("/sys/fs/cgroup")
+TASK = "step_batch/user/task_0"
 REPORTS: dict[str, str] = {}
 
 
@@ -62,10 +63,15 @@ def node() -> dict[str, Any]:
     }
 
 
+def job_folder(number: int) -> Path:
+    """Where Slurm puts a job's cgroup."""
+    return CGROUPS / f"system.slice/slurmstepd.scope/job_{number}"
+
+
 def cpuset(number: int, cpus: str, mems: str) -> str:
-    """A job's cgroup, where Slurm puts it, with the cpuset set on the job as slurmstepd does; the task's folder."""
-    job = CGROUPS / f"system.slice/slurmstepd.scope/job_{number}"
-    step = job / "step_batch/user/task_0"
+    """Make a job's cgroup, with the cpuset on the job as slurmstepd sets it; returns its task's folder."""
+    job = job_folder(number)
+    step = job / TASK
     step.mkdir(parents=True)
     folder = CGROUPS
     for part in step.relative_to(CGROUPS).parts[:-1]:
@@ -85,20 +91,38 @@ def run(number: int, job: dict[str, Any], url: str) -> dict[str, Any]:
         "SLURM_JOB_PARTITION": "gpu",
         "SLURMD_NODENAME": "k80",
         "JUPYTERHUB_API_URL": url,
-        "JUPYTERHUB_API_TOKEN": job["name"],
+        "JUPYTERHUB_API_TOKEN": str(number),
         "JUPYTERHUB_SERVICE_URL": "http://127.0.0.1:0/user/ada/",
         **job["environ"],
     }
     launcher = ["python3", "/guest/launch.pyz", "--plan", job["plan"], "--", "python3", "/guest/witness.py"]
     command = ["sh", "-c", ENTER, group, *job["before"], *launcher]
-    done = subprocess.run(command, check=False, env=environ, capture_output=True, text=True, timeout=90)
+    left: list[list[str]] = []
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            said, log = process.communicate(timeout=90)
+        except subprocess.TimeoutExpired:
+            left = waiting(number)
+            (job_folder(number) / "cgroup.kill").write_text("1")
+            said, log = process.communicate()
     return {
         "job": job["name"],
-        "report": REPORTS.get(f"token {job['name']}"),
-        "witness": done.stdout,
-        "log": done.stderr,
-        "returncode": done.returncode,
+        "report": REPORTS.get(f"token {number}"),
+        "witness": said,
+        "log": log,
+        "returncode": process.returncode,
+        "left": left,
     }
+
+
+def waiting(number: int) -> list[list[str]]:
+    """What is left of a job that did not end: each process's command, and where in the kernel it waits."""
+    left = []
+    for number_of_process in (job_folder(number) / TASK / "cgroup.procs").read_text().split():
+        process = Path("/proc") / number_of_process
+        command = (process / "cmdline").read_text().replace("\0", " ")
+        left.append([command, *((task / "stack").read_text() for task in (process / "task").iterdir())])
+    return left
 
 
 def main() -> None:
