@@ -9,6 +9,7 @@ from typing import NoReturn
 import click
 
 from jupyterhub_gpuspawner import __version__
+from jupyterhub_gpuspawner.cli.bandwidth import bandwidth
 from jupyterhub_gpuspawner.cli.place import place
 from jupyterhub_gpuspawner.cli.topology import topology
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
@@ -30,7 +31,7 @@ def main() -> None:
     """JupyterHub on the GPUs of a Slurm cluster."""
 
 
-for command in (topology, place):
+for command in (topology, place, bandwidth):
     main.add_command(command)
 
 

@@ -64,7 +64,10 @@ def this_node(timeout: float) -> NodeTopology:
     """The node that this program runs on, as far as it is known after ``timeout`` seconds."""
     from jupyterhub_gpuspawner.node.observe import observe
 
-    return observe(node=os.uname().nodename, topology_file=None, deadline=timeout)()
+    try:
+        return observe(node=os.uname().nodename, topology_file=None, deadline=timeout)
+    except OSError as error:
+        give_up(f"this node cannot be looked at: {error.strerror}")
 
 
 def _from_text(name: str) -> NodeTopology:

@@ -39,7 +39,9 @@ def topology(
         return
     node = source.read()
     if svg is not None:
-        write(svg, _picture(node))
+        from jupyterhub_gpuspawner import picture
+
+        write(svg, picture.svg(node, title=node.hostname or "Node") + "\n")
     if as_json:
         from jupyterhub_gpuspawner.cli.listing import document
 
@@ -48,12 +50,6 @@ def topology(
         from jupyterhub_gpuspawner.cli.listing import listing
 
         click.echo(listing(node), nl=False)
-
-
-def _picture(node: NodeTopology) -> str:
-    from jupyterhub_gpuspawner.picture import draw
-
-    return draw(node)
 
 
 @topology.command()

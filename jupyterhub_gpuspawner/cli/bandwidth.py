@@ -1,0 +1,89 @@
+"""``gpuspawner bandwidth``: what a wrong NUMA node costs on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from jupyterhub_gpuspawner.cli.source import give_up, this_node, write
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.measure.copies import Bandwidth
+
+
+@click.command()
+@click.option("--gpu", "gpus", type=click.IntRange(min=0), multiple=True, help="NVML index of a GPU; repeat for more.")
+@click.option("--size", default=256, show_default=True, type=click.IntRange(1, 16384), help="MiB of one copy.")
+@click.option("--repeat", default=10, show_default=True, type=click.IntRange(1, 1000), help="Copies of each kind.")
+@click.option("--read", "recorded", metavar="FILE", help="Show what --json printed earlier; measure nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every single copy.")
+@click.option("--plot", metavar="FILE", help="Draw a chart into an SVG file; - writes to standard output.")
+def bandwidth(
+    *, gpus: tuple[int, ...], size: int, repeat: int, recorded: str | None, as_json: bool, plot: str | None
+) -> None:
+    """Measure copies of pinned memory to and from each GPU, from each NUMA node, bound and not bound.
+
+    CPU and memory are bound together, as by numactl -N and -m; where the memory really was is asked of the kernel. Of
+    the GPUs and NUMA nodes, those that this process may use are measured: in a job, those of the job. It takes about
+    a second for each GPU and NUMA node. Nothing else should run on the node meanwhile.
+
+    Needs the extra "gpu" (pip install 'jupyterhub-gpuspawner[gpu]').
+
+    Exit code 2: there is no GPU, or no library to reach it.
+    """
+    measured = _measure(gpus, size, repeat) if recorded is None else _read(recorded)
+    if plot is not None:
+        from jupyterhub_gpuspawner.measure.chart import chart
+
+        write(plot, chart(measured))
+    if as_json:
+        click.echo(measured.model_dump_json(indent=2))
+    elif plot is None:
+        from jupyterhub_gpuspawner.measure.table import table
+
+        click.echo(table(measured), nl=False)
+
+
+def _measure(gpus: tuple[int, ...], size: int, repeat: int) -> Bandwidth:
+    from jupyterhub_gpuspawner.measure.copies import CopyError, measure
+    from jupyterhub_gpuspawner.measure.cuda import CudaDriver, UnavailableError
+    from jupyterhub_gpuspawner.measure.host import ThisHost
+
+    node = this_node(10.0)
+    host = ThisHost(node)
+    try:
+        cuda = CudaDriver(node)
+        there = [gpu.index for gpu in cuda.gpus()]
+        for gpu in gpus:
+            if gpu not in there:
+                give_up(f"--gpu: there is no GPU {gpu} here; there is {', '.join(map(str, there))}")
+        measured = measure(
+            cuda,
+            host,
+            nodes=host.nodes(),
+            size_mib=size,
+            repeats=repeat,
+            only=gpus or None,
+            tell=lambda doing: click.echo(doing, err=True),
+        )
+    except (UnavailableError, CopyError) as error:
+        give_up(str(error))
+    if not measured.copies:
+        give_up(" ".join(measured.problems) or "nothing was measured")
+    return measured
+
+
+def _read(name: str) -> Bandwidth:
+    from pydantic import ValidationError
+
+    from jupyterhub_gpuspawner.measure.copies import Bandwidth
+
+    try:
+        return Bandwidth.model_validate_json(Path(name).read_bytes())
+    except OSError as error:
+        give_up(f"{name} cannot be read: {error.strerror}")
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        give_up(f"{name} is no measurement: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}")

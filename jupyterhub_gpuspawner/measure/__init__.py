@@ -1,0 +1,1 @@
+"""Measurements on a compute node, made by hand: what a wrong socket costs there."""

@@ -1,0 +1,62 @@
+"""Measured bandwidths as a table for people. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.measure.copies import DIRECTIONS
+from jupyterhub_gpuspawner.units import format_cpulist
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.measure.copies import Bandwidth, Copies, Direction, MeasuredGpu
+
+WORDS: dict[Direction, str] = {"h2d": "host to device", "d2h": "device to host"}
+
+
+def rows(measured: Bandwidth, gpu: MeasuredGpu) -> tuple[int | None, ...]:
+    """What the host was bound to in turn: the GPU's own NUMA node first, then the others, then nothing."""
+    found = {copies.bound_to for copies in measured.copies if copies.gpu == gpu.index}
+    nodes = sorted((node for node in found if node is not None), key=lambda node: (node != gpu.numa_node, node))
+    return (*nodes, None) if None in found else tuple(nodes)
+
+
+def change(measured: Bandwidth, gpu: MeasuredGpu, copies: Copies) -> str:
+    """``-84 %`` of what the GPU's own NUMA node gives; empty where that is not known or is this one."""
+    if gpu.numa_node is None or copies.bound_to == gpu.numa_node:
+        return ""
+    best = measured.find(gpu.index, gpu.numa_node, copies.direction)
+    return "" if best is None else f"{round(100 * copies.median_gbps / best.median_gbps) - 100:+d} %"
+
+
+def table(measured: Bandwidth) -> str:
+    """A block for each GPU with a line for each place of the host's memory."""
+    runs = max((len(copies.gbps) for copies in measured.copies), default=0)
+    blocks = [f"Pinned copies of {measured.size_mib} MiB, GB/s (10^9 bytes a second), the median of {runs}"]
+    for gpu in measured.gpus:
+        beside = "NUMA node not known" if gpu.numa_node is None else f"beside NUMA node {gpu.numa_node}"
+        lines = [
+            f"{'GPU ' + str(gpu.index) + ', ' + beside:<28}" + "".join(f"{WORDS[each]:<22}" for each in DIRECTIONS)
+        ]
+        lines += [_line(measured, gpu, bound_to) for bound_to in rows(measured, gpu)]
+        blocks.append("\n".join(line.rstrip() for line in lines))
+    if measured.problems:
+        blocks.append("\n".join(measured.problems))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _line(measured: Bandwidth, gpu: MeasuredGpu, bound_to: int | None) -> str:
+    line = f"{'  ' + place(bound_to):<28}"
+    memory: tuple[int, ...] = ()
+    for direction in DIRECTIONS:
+        copies = measured.find(gpu.index, bound_to, direction)
+        cell = ""
+        if copies is not None:
+            memory = copies.memory_on
+            cell = f"{copies.median_gbps:6.1f}  {change(measured, gpu, copies)}"
+        line += f"{cell:<22}"
+    return line + (f"memory on {format_cpulist(memory)}" if memory and memory != (bound_to,) else "")
+
+
+def place(bound_to: int | None) -> str:
+    """Where the host's part was, in words."""
+    return "not bound" if bound_to is None else f"bound to node {bound_to}"

@@ -1,0 +1,46 @@
+"""gpuspawner bandwidth on a real GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def gpus() -> list[str]:
+    """Bus ids of the GPUs, as nvidia-smi has them."""
+    pytest.importorskip("cuda.bindings", reason="no cuda-bindings (extra gpu)")
+    try:
+        said = subprocess.run(
+            ["nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no GPU: {error}")
+    return [line.strip().lower()[4:] for line in said.stdout.splitlines()]
+
+
+def test_every_gpu_is_measured_from_every_node(gpus: list[str]) -> None:
+    """Each GPU has figures of both directions, bound and not bound; bound memory is where it was bound to."""
+    program = Path(sys.executable).with_name("gpuspawner")
+    done = subprocess.run(
+        [program, "bandwidth", "--json", "--size", "64", "--repeat", "3"], capture_output=True, timeout=150, check=True
+    )
+    told = json.loads(done.stdout)
+    assert ([gpu["pci"] for gpu in told["gpus"]], told["problems"]) == (gpus, [])
+    nodes = {copies["bound_to"] for copies in told["copies"]}
+    assert None in nodes
+    assert {(c["gpu"], c["bound_to"], c["direction"]) for c in told["copies"]} == {
+        (gpu["index"], node, direction) for gpu in told["gpus"] for node in nodes for direction in ("h2d", "d2h")
+    }
+    assert all(c["memory_on"] == [c["bound_to"]] for c in told["copies"] if c["bound_to"] is not None)
+    assert all(rate > 0.5 for c in told["copies"] for rate in c["gbps"])

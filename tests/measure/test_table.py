@@ -1,0 +1,84 @@
+"""The table and the chart of a measurement (figures made up)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from jupyterhub_gpuspawner.measure.chart import chart
+from jupyterhub_gpuspawner.measure.copies import Bandwidth, Copies, MeasuredGpu
+from jupyterhub_gpuspawner.measure.table import rows, table
+
+MADE_UP = Bandwidth.model_validate_json(
+    (Path(__file__).parents[1] / "data" / "bandwidth" / "made-up.json").read_bytes()
+)
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_table() -> None:
+    """The GPU's own node first, what the others lose against it, where memory really was, and what failed."""
+    assert table(MADE_UP) == (
+        "Pinned copies of 256 MiB, GB/s (10^9 bytes a second), the median of 3\n"
+        "\n"
+        "GPU 0, beside NUMA node 0   host to device        device to host\n"
+        "  bound to node 0             12.9                  12.8\n"
+        "  bound to node 1              2.1  -84 %            2.4  -81 %\n"
+        "  not bound                    9.2  -29 %            9.9  -23 %         memory on 0-1\n"
+        "\n"
+        "GPU 2, beside NUMA node 1   host to device        device to host\n"
+        "  bound to node 1             12.7                  12.6\n"
+        "  bound to node 0              2.2  -83 %            2.3  -82 %\n"
+        "  not bound                   12.7  +0 %            12.5  -1 %          memory on 1\n"
+        "\n"
+        "Bound to NUMA node 1, GPU 3 was not measured: cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY.\n"
+    )
+
+
+def test_a_gpu_whose_node_is_not_known_has_nothing_to_lose_against() -> None:
+    """Without the GPU's NUMA node the figures stand alone, in the order of the nodes."""
+    gpu = MeasuredGpu(index=0)
+    copies = tuple(
+        Copies(gpu=0, bound_to=node, direction="h2d", gbps=(rate,)) for node, rate in ((None, 5.0), (1, 6.0), (0, 7.0))
+    )
+    measured = Bandwidth(size_mib=64, gpus=(gpu,), copies=copies)
+    assert rows(measured, gpu) == (0, 1, None)
+    assert table(measured) == (
+        "Pinned copies of 64 MiB, GB/s (10^9 bytes a second), the median of 1\n"
+        "\n"
+        "GPU 0, NUMA node not known  host to device        device to host\n"
+        "  bound to node 0              7.0\n"
+        "  bound to node 1              6.0\n"
+        "  not bound                    5.0\n"
+    )
+
+
+def test_chart_has_a_bar_for_each_figure() -> None:
+    """Bars are as long as their figures, which stand beside them; the table is the description for screen readers."""
+    root = ET.fromstring(chart(MADE_UP))  # noqa: S314 - our own text
+    bars = [each for each in root.iter(f"{SVG}rect") if each.get("height") == "14"]
+    lengths = {(MADE_UP.copies[0].median_gbps): 420}
+    figures = [
+        MADE_UP.find(gpu.index, bound_to, direction)
+        for gpu in MADE_UP.gpus
+        for bound_to in rows(MADE_UP, gpu)
+        for direction in ("h2d", "d2h")
+    ]
+    longest = max(lengths)
+    assert [int(bar.get("width", "")) for bar in bars] == [
+        round(420 * copies.median_gbps / longest) for copies in figures if copies
+    ]
+    words = "\n".join(each.text or "" for each in root.iter(f"{SVG}text"))
+    assert re.findall(r"^(?:\d+\.\d.*)$", words, re.MULTILINE)[:4] == ["12.9", "12.8", "2.1 (-84 %)", "2.4 (-81 %)"]
+    assert root.findtext(f"{SVG}desc") == table(MADE_UP)
+    assert root.get("aria-labelledby") == "title desc"
+
+
+def test_a_name_is_text_in_the_chart() -> None:
+    """What a driver calls its GPU is data, not markup."""
+    name = '<script>alert("1")</script> & co'
+    copies = Copies(gpu=0, bound_to=0, direction="h2d", gbps=(1.0,))
+    measured = Bandwidth(size_mib=1, gpus=(MeasuredGpu(index=0, name=name),), copies=(copies,))
+    root = ET.fromstring(chart(measured))  # noqa: S314 - our own text
+    assert f"GPU 0, {name}" in [each.text for each in root.iter(f"{SVG}text")]
+    assert not list(root.iter(f"{SVG}script"))
