@@ -208,10 +208,10 @@ def _flag(where: str, value: Any) -> Any:
     return value
 
 
-def _list(item: _Reader) -> _Reader:
+def _list(item: _Reader, most: int) -> _Reader:
     def read(where: str, value: Any) -> Any:
-        if not isinstance(value, (list, tuple)):
-            raise _wrong(where, "a list")
+        if not isinstance(value, (list, tuple)) or len(value) > most:
+            raise _wrong(where, f"a list of at most {most}")
         return tuple([item(f"{where}[{n}]", each) for n, each in enumerate(value)])
 
     return read
@@ -233,7 +233,9 @@ def _record(kind: Any, fields: Mapping[str, _Reader]) -> _Reader:
     return read
 
 
-_CPUS = _list(_whole(0, 65535))
+_DEVICES, _NODES, _MANY = 128, 256, 4096
+"""Devices, NUMA nodes and CPUs at most: above any machine, and little enough to draw from a stranger's document."""
+_CPUS = _list(_whole(0, 65535), _MANY)
 _NUMA = _whole(0, 4095)
 _MAYBE_NUMA = _whole(0, 4095, none=True)
 _MEMORY = _whole(0, 2**40, none=True)
@@ -250,27 +252,27 @@ _GPU: dict[str, _Reader] = {
     "minor": _whole(0, 1023, none=True),
     "nvlink_generation": _GENERATION,
     "pcie_generation": _GENERATION,
-    "numa_affinity": _list(_NUMA),
+    "numa_affinity": _list(_NUMA, _NODES),
     "gpu_numa_id": _MAYBE_NUMA,
 }
 _NUMA_NODE: dict[str, _Reader] = {
     "id": _NUMA,
     "cpus": _CPUS,
     "memory_mib": _MEMORY,
-    "distances": _list(_whole(0, 255)),
+    "distances": _list(_whole(0, 255), _NODES),
 }
 _NODE: dict[str, _Reader] = {
     "hostname": _text(),
-    "gpus": _list(_record(Gpu, _GPU)),
-    "links": _list(_list(_link)),
-    "numa_nodes": _list(_record(NumaNode, _NUMA_NODE)),
-    "siblings": _list(_CPUS),
-    "packages": _list(_CPUS),
-    "nics": _list(_text()),
-    "nic_links": _list(_list(_link)),
-    "nic_numa": _list(_MAYBE_NUMA),
+    "gpus": _list(_record(Gpu, _GPU), _DEVICES),
+    "links": _list(_list(_link, _DEVICES), _DEVICES),
+    "numa_nodes": _list(_record(NumaNode, _NUMA_NODE), _NODES),
+    "siblings": _list(_CPUS, _MANY),
+    "packages": _list(_CPUS, _NODES),
+    "nics": _list(_text(), _DEVICES),
+    "nic_links": _list(_list(_link, _DEVICES), _DEVICES),
+    "nic_numa": _list(_MAYBE_NUMA, _DEVICES),
     "source": _text(),
     "simulated": _flag,
     "driver": _text(),
-    "problems": _list(_text()),
+    "problems": _list(_text(), _DEVICES),
 }

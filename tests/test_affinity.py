@@ -119,5 +119,5 @@ def test_memory_nodes(machine: NodeTopology, cpus: str, gpus: tuple[int, ...], n
     ],
 )
 def test_aligned(machine: NodeTopology, cpus: str, gpus: tuple[int, ...], answer: bool | None) -> None:
-    """Aligned means the same NUMA nodes on both sides. CPUs the driver calls near may be clipped: they prove but a no."""
+    """Aligned means the same NUMA nodes on both sides. CPUs called near may be clipped: they prove only a no."""
     assert aligned(machine, gpus, parse_cpulist(cpus)) is answer

@@ -55,7 +55,7 @@ def test_document_of_an_older_version_of_this_form_is_read() -> None:
         ("hostname", 5, "hostname: must be printable text of at most 500 characters"),
         ("hostname", "a\nb", "hostname: must be printable text of at most 500 characters"),
         ("simulated", 1, "simulated: must be true or false"),
-        ("gpus", {}, "gpus: must be a list"),
+        ("gpus", {}, "gpus: must be a list of at most 128"),
         ("gpus", ["a"], "gpus[0]: must be an object"),
         ("gpus", [{}], "gpus[0]: "),
         ("gpus", [{"index": -1}], "gpus[0].index: must be a whole number from 0 to 1023"),
