@@ -1,0 +1,69 @@
+"""scripts/lib.sh: what is missing is found and told, and nothing is touched that need not be."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = [path for path in (*(ROOT / "scripts").iterdir(), ROOT / ".ci" / "run") if path.suffix in {"", ".sh"}]
+
+
+def bash(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run ``script`` after scripts/lib.sh."""
+    argv = ["bash", "-c", f"set -euo pipefail; . scripts/lib.sh; {script}", "lib", *map(str, arguments)]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="not Debian")
+def test_only_what_is_absent_is_missing(tmp_path: Path) -> None:
+    """A package is missing where its command is, or where it has none and is not installed."""
+    listed = tmp_path / "apt.txt"
+    listed.write_text("# comment\n\nbash bash\nanything bash\nbase-files\nno-such-package\nother no-such-command\n")
+    assert bash("missing_packages $1", listed).stdout.split() == ["no-such-package", "other"]
+
+
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [
+        ("have() { [ $1 != apt-get ]; }", "not installed here: other (Debian's names). Going on without."),
+        (
+            "have() { [ $1 != other-command ]; }; can_be_root() { false; }",
+            "not installed here: other. Going on without. To have them: sudo apt-get install other",
+        ),
+    ],
+    ids=["no-apt", "no-root"],
+)
+def test_what_cannot_be_installed_is_told_and_no_end(tmp_path: Path, without: str, said: str) -> None:
+    """Without apt, or without root and sudo, the scripts go on and say what is missing."""
+    listed = tmp_path / "apt.txt"
+    listed.write_text("other other-command\n")
+    done = bash(f"missing_packages() {{ echo other; }}; {without}; system_packages $1; echo on", listed)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "on\n", f"warning: {said}\n")
+
+
+def test_a_folder_is_open_to_all_only_if_its_parents_are(tmp_path: Path) -> None:
+    """One closed folder on the way is enough to keep others out."""
+    inner = tmp_path / "closed" / "inner"
+    inner.mkdir(parents=True)
+    inner.parent.chmod(0o700)
+    assert bash("open_to_all /usr/bin && echo open").stdout == "open\n"
+    assert bash("open_to_all $1 || echo closed", inner).stdout == "closed\n"
+
+
+def test_a_command_that_works_is_quiet_and_one_that_fails_is_not() -> None:
+    """Logs stay short, but a fault is shown with its exit status."""
+    assert bash("quietly echo hello").stdout == ""
+    failed = bash("quietly sh -c 'echo because; exit 3'")
+    assert (failed.returncode, failed.stdout, failed.stderr) == (3, "", "because\n")
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_finds_nothing() -> None:
+    """Every script is clean; those of Python are not meant."""
+    shell = [str(path.relative_to(ROOT)) for path in SCRIPTS if b"sh" in path.read_bytes().splitlines()[0]]
+    done = subprocess.run(["shellcheck", "-x", *shell], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == ""
