@@ -17,7 +17,8 @@ from jupyterhub_gpuspawner import packing
 PACKAGE = "jupyterhub_gpuspawner"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MAIN = """\
-import sys
+import gc, sys
+gc.disable()
 try:
     from jupyterhub_gpuspawner.node.launch import main
     main(sys.argv[1:])

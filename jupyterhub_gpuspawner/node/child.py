@@ -23,51 +23,45 @@ _REAP = 0.05
 _PR_SET_PDEATHSIG = 1
 
 
-class Child:
-    """A forked child that runs ``work(fd)``; :meth:`answer` is what it wrote to ``fd``.
+def ask(work: Callable[[int], object], seconds: float) -> tuple[bytes, bool]:
+    """Run ``work(fd)`` in a forked child and read what it writes to ``fd``, for ``seconds`` at most.
 
-    The deadline counts from here, so the parent may do something else first. Raises OSError where the system gives no
-    pipe or process. What ``work`` raises ends the child in silence.
+    Returns what it wrote, up to the last end of a line, and whether it came to its end in time. After this there is no
+    child, or one that the kernel does not let die. Raises OSError where the system gives no pipe or process; what
+    ``work`` raises ends the child in silence.
     """
-
-    def __init__(self, work: Callable[[int], object], seconds: float) -> None:
-        self._ends_at = time.monotonic() + seconds
-        self._reading, writing = os.pipe()
-        parent = os.getpid()
-        try:
-            self._pid = os.fork()
-        except OSError:
-            os.close(self._reading)
-            os.close(writing)
-            raise
-        if self._pid == 0:
-            _work(work, writing, parent)
+    ends_at = time.monotonic() + seconds
+    reading, writing = os.pipe()
+    parent = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(reading)
         os.close(writing)
+        raise
+    if pid == 0:
+        _work(work, writing, parent)
+    os.close(writing)
+    try:
+        return _read(reading, ends_at)
+    finally:
+        os.close(reading)
+        _end(pid)
 
-    def answer(self) -> tuple[bytes, bool]:
-        """What the child wrote, up to the last end of a line, and whether it came to its end in time; to be asked once.
 
-        After this there is no child, or one that the kernel does not let die.
-        """
-        try:
-            return self._read()
-        finally:
-            os.close(self._reading)
-            _end(self._pid)
-
-    def _read(self) -> tuple[bytes, bool]:
-        poll = select.poll()
-        poll.register(self._reading, select.POLLIN)
-        output = bytearray()
-        finished = False
-        while not finished and len(output) < LIMIT:
-            left = max(0.0, self._ends_at - time.monotonic())
-            if not poll.poll(left * 1000):
-                break
-            chunk = os.read(self._reading, 65536)
-            finished = not chunk
-            output += chunk
-        return bytes(output[: output.rfind(b"\n") + 1]), finished
+def _read(reading: int, ends_at: float) -> tuple[bytes, bool]:
+    poll = select.poll()
+    poll.register(reading, select.POLLIN)
+    output = bytearray()
+    finished = False
+    while not finished and len(output) < LIMIT:
+        left = max(0.0, ends_at - time.monotonic())
+        if not poll.poll(left * 1000):
+            break
+        chunk = os.read(reading, 65536)
+        finished = not chunk
+        output += chunk
+    return bytes(output[: output.rfind(b"\n") + 1]), finished
 
 
 def run(command: Sequence[str], seconds: float) -> bytes:
@@ -77,7 +71,7 @@ def run(command: Sequence[str], seconds: float) -> bytes:
         os.dup2(writing, 1)
         os.execvp(command[0], list(command))  # noqa: S606 - no shell is wanted
 
-    return Child(work, seconds).answer()[0]
+    return ask(work, seconds)[0]
 
 
 def _work(work: Callable[[int], object], writing: int, parent: int) -> NoReturn:

@@ -14,13 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from jupyterhub_gpuspawner.node.observe import observe
+from jupyterhub_gpuspawner.node.place import Placing
 from jupyterhub_gpuspawner.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport, PlacementDocument, parse_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, MutableMapping, Sequence
-
-    from jupyterhub_gpuspawner.node.place import Placing
+    from collections.abc import Mapping, MutableMapping, Sequence
 
 USAGE = "usage: launch.pyz --plan FILE|JSON -- COMMAND [ARGUMENT...]"
 PORT = "{port}"
@@ -33,15 +32,7 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     Changes ``environ`` and this process's CPU affinity and memory policy. What went wrong is told on standard error.
     """
     node = environ.get("SLURMD_NODENAME") or os.uname().nodename
-    look: Callable[[], NodeTopology]
-    try:
-        look = observe(node=node, topology_file=plan.topology_file, deadline=plan.deadline)
-    except Exception as error:  # noqa: BLE001 - the notebook always starts
-        problems += (f"Looking at the node failed: {type(error).__name__}: {error}",)
-        look = partial(NodeTopology, hostname=node)
-    # Imported while the child is looking.
-    from jupyterhub_gpuspawner.node.place import Placing
-
+    look = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline)
     placing = Placing(plan, environ, node, look)
     placing.problems.extend(problems)
     document, topology = placing.attempt(

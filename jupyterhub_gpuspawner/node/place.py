@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from jupyterhub_gpuspawner import placement
 from jupyterhub_gpuspawner.affinity import aligned, choose_cpus, memory_nodes
 from jupyterhub_gpuspawner.node import binding, grant
 from jupyterhub_gpuspawner.topology import NodeTopology
@@ -140,6 +139,8 @@ class Placing:
         if granted.positions is None:
             names = granted.names[:count]
             return Gpus(placed=tuple(_placed(name) for name in names), visible=",".join(names))
+        from jupyterhub_gpuspawner import placement
+
         choice = placement.choose(topology, granted=granted.positions, count=count, cpus=cpus, policy=self.plan.policy)
         named = dict(zip(granted.positions, granted.names))
         return Gpus(

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node.child import Child
+from jupyterhub_gpuspawner.node import child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ def announce(
     report: NodeReport, *, port_range: tuple[int, int] | None, environ: Mapping[str, str], deadline: float = DEADLINE
 ) -> Announcement:
     """Pick the server's port, put it into ``report``, deliver that; port 0 where there was none to be had."""
-    output, finished = Child(lambda fd: _tell(fd, report, port_range, environ), deadline).answer()
+    output, finished = child.ask(lambda fd: _tell(fd, report, port_range, environ), deadline)
     port, service_url, failures = 0, None, []
     for line in output.splitlines():
         document = json.loads(line)

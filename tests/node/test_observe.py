@@ -25,7 +25,7 @@ _OBSERVE = """
 import json, sys
 from jupyterhub_gpuspawner.node.observe import observe
 from jupyterhub_gpuspawner.topology import to_document
-print(json.dumps(to_document(observe(**json.loads(sys.argv[1]))())))
+print(json.dumps(to_document(observe(**json.loads(sys.argv[1])))))
 """
 
 
@@ -182,7 +182,7 @@ def test_a_topology_file_stands_in_for_the_hardware(tmp_path: Path) -> None:
     """``{node}`` is the node's name; what the file says is all there is."""
     shutil.copy(MACHINES / "dgx1.json", tmp_path / "d1.json")
 
-    seen = observe(node="d1", topology_file=f"{tmp_path}/{{node}}.json", deadline=20)()
+    seen = observe(node="d1", topology_file=f"{tmp_path}/{{node}}.json", deadline=20)
 
     known = load(str(MACHINES / "dgx1.json"))
     assert (known.gpus, known.links, known.numa_nodes) == (seen.gpus, seen.links, seen.numa_nodes)
@@ -205,7 +205,7 @@ def test_a_topology_file_of_no_use_leaves_the_hardware(tmp_path: Path, content: 
     if content is not None:
         path.write_text(content)
 
-    seen = observe(node="n1", topology_file=str(path), deadline=20, root=str(tmp_path))()
+    seen = observe(node="n1", topology_file=str(path), deadline=20, root=str(tmp_path))
 
     assert seen.source == "sysfs"
     assert seen.problems[-1].startswith(f"The topology file {path} is of no use, the hardware was read instead:")
@@ -215,7 +215,7 @@ def test_a_topology_file_of_no_use_leaves_the_hardware(tmp_path: Path, content: 
 @pytest.mark.parametrize("node", ["../../etc/passwd", "a/b", "", ".hidden", "a b"])
 def test_a_strange_node_name_opens_no_file(tmp_path: Path, node: str) -> None:
     """What is put in the place of ``{node}`` is a host name and nothing else."""
-    seen = observe(node=node, topology_file=f"{tmp_path}/{{node}}.json", deadline=20, root=str(tmp_path))()
+    seen = observe(node=node, topology_file=f"{tmp_path}/{{node}}.json", deadline=20, root=str(tmp_path))
 
     assert "is no node name to look up a file by" in seen.problems[-1]
 
@@ -224,7 +224,7 @@ def test_a_file_that_never_opens_is_given_up(tmp_path: Path) -> None:
     """A file system that hangs is as bounded as a driver."""
     os.mkfifo(tmp_path / "n1.json")
 
-    seen = observe(node="n1", topology_file=str(tmp_path / "n1.json"), deadline=0.5)()
+    seen = observe(node="n1", topology_file=str(tmp_path / "n1.json"), deadline=0.5)
 
     assert seen == NodeTopology(
         hostname="n1",
