@@ -35,7 +35,7 @@ GPU, MIG, NIC, GAP = 96, 84, 92, 12
 """Widths of a GPU, a MIG device and a NIC, and the space between them."""
 DEVICES, NIC_STEP = 60, 21
 """Height of a row of devices; three NICs stand in it."""
-CORE, STEP, EDGE, MARGIN, BETWEEN = 11, 14, 12, 18, 78
+CORE, STEP, EDGE, MARGIN, BETWEEN = 11, 14, 12, 18, 100
 """A core, from core to core, inside a box, around the picture, between two NUMA nodes of a row."""
 SQUARES = 512
 """Cores of one NUMA node that are drawn; of more only the numbers are told."""
@@ -278,10 +278,11 @@ class Drawing:
         """The PCIe words between the GPUs of two groups of NUMA nodes, else their distance."""
         gpus = [[gpu for place in group for gpu in place.gpus] for group in (one, other)]
         words = paths(self.topology, *gpus)
-        if words or not all(node.distances for node in self.topology.numa_nodes):
-            return ", ".join(words)
         ids = (one[0].node, other[0].node)
-        return "" if None in ids else f"distance {distance(self.topology, *ids)}"
+        known = {node.id for node in self.topology.numa_nodes if node.distances}
+        if words or not known.issuperset(ids):
+            return ", ".join(words)
+        return f"distance {distance(self.topology, *ids)}"
 
     def _word(self, x: float, y: float, words: str) -> None:
         self.words.update(words.split(", "))

@@ -226,6 +226,14 @@ def test_a_node_of_which_nothing_is_known_can_be_drawn() -> None:
     assert drawn.words()[:2] == ["Node g1", "No GPU"]
 
 
+@pytest.mark.parametrize(
+    ("name", "words"), [("cpu", ["distance 21"]), ("dgx2", ["distance 21"]), ("037_dgx_a100_nps4_mlx5x12", [])]
+)
+def test_distance_is_told_where_it_is_known(name: str, words: list[str]) -> None:
+    """Between NUMA nodes without a PCIe word stands their distance, but none that nobody measured."""
+    assert [word for word in seen(MACHINES[name]).words() if word.startswith("distance")] == words
+
+
 def test_gpus_without_a_known_place_stand_apart() -> None:
     """A GPU of unknown node is drawn, but not at a NUMA node that may be wrong."""
     nodes = (NumaNode(0, (0, 1), 1, (10, 21)), NumaNode(1, (2, 3), 1, (21, 10)))
