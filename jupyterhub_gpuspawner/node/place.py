@@ -125,11 +125,15 @@ class Placing:
         self.problems.extend(problems)
         return granted
 
+    def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> grant.GpuGrant:  # noqa: ARG002 - for others
+        """The GPUs that this server may choose from; ``cpus`` are those it was granted."""
+        return grant.gpus(self.environ, topology, self)
+
     def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:
         promised = self.plan.gpus or 0
         if not promised and not grant.in_job(self.environ):
             return Gpus()
-        granted = grant.gpus(self.environ, topology, self)
+        granted = self._grant(topology, cpus)
         self.problems.extend(granted.problems)
         if promised > len(granted.names) and granted.positions is not None:
             self.problems.append(f"The profile promises {_gpus_in_words(promised)}; {len(granted.names)} could be had.")
