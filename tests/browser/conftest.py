@@ -34,9 +34,11 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A new window, signed in as nobody."""
+def page(browser: Browser, tmp_path: Path) -> Iterator[Page]:
+    """A new window, signed in as nobody; what it showed last is kept in pytest's folder for a look after a failure."""
     context = browser.new_context(viewport={"width": 1100, "height": 900})
     context.set_default_timeout(60_000)
-    yield context.new_page()
+    window = context.new_page()
+    yield window
+    window.screenshot(path=tmp_path / "last.png")
     context.close()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, TimeoutError, expect  # noqa: A004 - Playwright's own
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from tests.browser.conftest import PICTURES
@@ -36,9 +37,14 @@ def run_in_notebook(page: Page, code: str) -> str:
     cell = page.locator(".jp-Notebook .jp-CodeCell .cm-content").first
     cell.click()
     page.keyboard.insert_text(code)
-    page.keyboard.press("Shift+Enter")
+    expect(cell).to_have_text(code)
     output = page.locator(".jp-Notebook .jp-OutputArea-output pre").first
-    output.wait_for()
+    for _ in range(6):  # JupyterLab drops what is run before its kernel is connected
+        page.locator('jp-button[data-command="notebook:run-cell-and-select-next"]').click()
+        with suppress(TimeoutError):
+            output.wait_for(timeout=10_000)
+            break
+        cell.click()
     return output.inner_text().strip()
 
 
