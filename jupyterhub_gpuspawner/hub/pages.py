@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from jupyterhub_gpuspawner import picture
 from jupyterhub_gpuspawner.topology import from_document
 from jupyterhub_gpuspawner.units import parse_cpulist
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """One running server as the home page shows it: rows of a name and a text, in order."""
+    """One running server as the home page shows it: rows of a name and a text of one or more lines, in order."""
 
     rows: tuple[tuple[str, str], ...]
     problems: tuple[str, ...]
@@ -33,10 +34,10 @@ def server_facts(placement: PlacementDocument, topology: Mapping[str, Any] | Non
     rows = [
         ("Node", placement.node),
         ("Job", _joined(placement.job_id, placement.partition and f"partition {placement.partition}")),
-        ("GPUs", "; ".join(_gpu(gpu) for gpu in placement.gpus) or "none"),
+        ("GPUs", "\n".join(_gpu(gpu) for gpu in placement.gpus) or "none"),
         ("Cores", placement.cpus or "not known"),
         ("NUMA nodes", ", ".join(map(str, placement.numa_nodes)) or "not known"),
-        ("Memory", placement.memory_policy),
+        ("Memory policy", placement.memory_policy),
         (
             "Aligned",
             ": ".join(filter(None, ({True: "yes", False: "no", None: "not known"}[placement.aligned], placement.why))),
@@ -76,8 +77,6 @@ def _end(ends_at: str | None, now: datetime) -> str:
 def _picture(placement: PlacementDocument, topology: Mapping[str, Any] | None) -> Markup:
     if not topology:
         return Markup("")
-    from jupyterhub_gpuspawner import picture
-
     try:
         node = from_document(topology)
         own_cpus = parse_cpulist(placement.cpus)
