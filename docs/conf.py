@@ -16,7 +16,7 @@ version = release = __version__
 extensions = ["myst_parser"]
 html_theme = "furo"
 html_title = f"jupyterhub-gpuspawner {release}"
-exclude_patterns = ["_build", "reference_pages", "pictures"]
+exclude_patterns = ["_build", "reference_pages"]
 myst_heading_anchors = 4
 nitpicky = True
 

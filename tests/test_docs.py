@@ -266,7 +266,10 @@ def _sentences() -> frozenset[re.Pattern[str]]:
     for path in (ROOT / "jupyterhub_gpuspawner").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             for line in re.split(r'[\n";]', _text(node)):
-                parts = [re.escape(part) for part in re.split(_HOLE, line.lstrip().rstrip(" .:\0").removeprefix("gpuspawner: "))]
+                parts = [
+                    re.escape(part)
+                    for part in re.split(_HOLE, line.lstrip().rstrip(" .:\0").removeprefix("gpuspawner: "))
+                ]
                 if len("".join(parts)) > 8:
                     found.add(re.compile(".{1,40}?".join(parts), re.IGNORECASE))
     return frozenset(found)

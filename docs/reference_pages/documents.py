@@ -29,10 +29,7 @@ EXAMPLE = wire.PlacementDocument(
     memory_policy="preferred:1",
     aligned=True,
     weakest_link="PIX",
-    why=(
-        "GPUs 2 and 3, as granted; the slowest link of their ring is PIX (about 12 GB/s); "
-        "CPUs and GPUs share NUMA node 1."
-    ),
+    why="GPUs 2 and 3, as granted; the slowest link of their ring is PIX (about 12 GB/s).",
     started_at="2026-03-02T09:00:07Z",
     ends_at="2026-03-02T17:00:05Z",
 )
