@@ -1,0 +1,86 @@
+"""The launcher in a real job: what it tells the hub is what Slurm says the job has."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.launcher import launcher_archive
+from jupyterhub_gpuspawner.units import parse_cpulist
+from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport, parse_report
+from tests.standins.report_hub import ReportHub
+
+pytestmark = pytest.mark.slurm
+SHOW = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
+
+
+@pytest.mark.parametrize(
+    ("options", "plan"),
+    [
+        (("--gres=gpu:k80:1", "--cpus-per-task=3"), LaunchPlan(gpus=1, cpus=3)),
+        (("--gres=gpu:k80:2", "--cpus-per-task=4"), LaunchPlan(gpus=2, cpus=4)),
+        (("--gres=gpu:p100:4", "--cpus-per-task=8"), LaunchPlan(gpus=4, cpus=8)),
+        (("--gres=gpu:k80:1", "--cpus-per-task=2", "--export=NONE"), LaunchPlan()),
+        (("--nodelist=g1", "--cpus-per-task=2"), LaunchPlan(gpus=0, cpus=2)),
+    ],
+)
+def test_report_environment_and_slurm_agree(
+    slurm_cluster: PrivateSlurm, public_folder: Path, options: tuple[str, ...], plan: LaunchPlan
+) -> None:
+    """GPUs by index, CPUs by number: the three places where they stand say the same."""
+    folder = public_folder / f"launch-{time.monotonic_ns()}"
+    folder.mkdir()
+    archive, seen, script = folder / "launch.pyz", folder / "environment.json", folder / "job.sh"
+    archive.write_bytes(launcher_archive())
+    given = LaunchPlan(**{**vars(plan), "topology_file": slurm_cluster.topology_pattern})
+    with ReportHub() as hub:
+        exports = "".join(f"export {name}='{value}'\n" for name, value in hub.environ.items())
+        command = f"{sys.executable} {archive} --plan '{given.dumps()}' -- {sys.executable} -c \"$SHOW\" {seen}"
+        script.write_text(f'#!/bin/sh\n{exports}SHOW="{SHOW}"\n{command}\nsleep 60\n')
+        job = slurm_cluster.run(
+            "sbatch", "--parsable", "--partition=gpu", f"--output={folder}/log", *options, str(script)
+        )
+        try:
+            report = _report(hub, folder)
+            detail = slurm_cluster.run("scontrol", "show", "job", "-d", job)
+            environ = _environment(seen)
+        finally:
+            slurm_cluster.run("scancel", "--full", "--signal=KILL", job)
+
+    placed = report.placement
+    match = re.search(r"Nodes=(\S+) CPU_IDs=(\S+) Mem=\S+ GRES=(\S*)", detail)
+    assert match is not None
+    indices = re.search(r"\(IDX:([^)]*)\)", match[3])
+    assert (placed.job_id, placed.node, placed.simulated) == (job, match[1], True)
+    assert sorted(gpu.index for gpu in placed.gpus) == list(parse_cpulist(indices[1])) if indices else not placed.gpus
+    assert environ["CUDA_VISIBLE_DEVICES"] == ",".join(str(gpu.index) for gpu in placed.gpus)
+    assert parse_cpulist(placed.cpus) == parse_cpulist(match[2])
+    assert environ["GPUSPAWNER_CPUS"] == placed.cpus
+    assert environ["JUPYTERHUB_SERVICE_URL"] == f"http://127.0.0.1:{report.port}/user/ada/"
+    assert placed.problems == ("This node is simulated; CPUs and memory of the real machine are not bound.",)
+
+
+def _report(hub: ReportHub, folder: Path) -> NodeReport:
+    ends_at = time.monotonic() + 60
+    while not hub.requests and time.monotonic() < ends_at:
+        time.sleep(0.05)
+    log = folder / "log"
+    assert hub.requests, log.read_text() if log.exists() else "the job has not started"
+    return parse_report(hub.requests[0].body)
+
+
+def _environment(path: Path) -> dict[str, str]:
+    """What the server saw, once it is written."""
+    ends_at = time.monotonic() + 30
+    while time.monotonic() < ends_at:
+        try:
+            return dict(json.loads(path.read_text()))
+        except (OSError, ValueError):
+            time.sleep(0.05)
+    raise AssertionError("the server has not started")
