@@ -48,6 +48,8 @@ class LaunchPlan:
     """Export OMP_NUM_THREADS and its kin unless set."""
     report: bool = True
     """False: bind and exec only (``gpuspawner bind``)."""
+    claim: str | None = None
+    """Folder of the locks by which servers claim GPUs that Slurm does not hand out; None: they do not."""
 
     def dumps(self) -> str:
         """One line of JSON; the launcher reads it back with :func:`parse_plan`."""
@@ -95,6 +97,7 @@ _FITS: Mapping[str, Callable[[object], bool]] = {
     "deadline": _is_seconds,
     "set_threads": lambda value: isinstance(value, bool),
     "report": lambda value: isinstance(value, bool),
+    "claim": lambda value: value is None or isinstance(value, str),
 }
 
 

@@ -29,7 +29,7 @@ _STEP = 0.005
 _FIRST = 100
 """Descriptors from here on: scripts use the small numbers for files of their own."""
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]+", re.ASCII)
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9+-]+", re.ASCII)
 
 
 class ClaimError(Exception):
@@ -56,8 +56,9 @@ def claim(
 ) -> Claim:
     """Claim what ``choose`` picks of the GPUs that nobody has claimed; raises :class:`ClaimError`.
 
-    ``names`` are the GPUs with a name that no other GPU has, in any job that uses the folder. ``choose`` gets the free
-    ones and is asked again where another was faster.
+    ``names`` are the GPUs, each with a name that every job that uses the folder gives it. ``a+b`` is a part of ``a``:
+    whoever has claimed one of the two has it against the other. ``choose`` gets the free ones and is asked again where
+    another was faster.
     """
     problems: list[str] = []
     directory = _open_folder(folder)
@@ -102,7 +103,7 @@ def _claim(
 def _lock(directory: int, file: str) -> int | None:
     """The own file of a GPU, locked; None where the GPU is claimed. Raises OSError where the file is not ours."""
     own = f"{file}.{os.geteuid()}"
-    descriptor = os.open(own, os.O_RDWR | os.O_CREAT | _SAFE, 0o644, dir_fd=directory)
+    descriptor = _make(own, os.O_CREAT, directory)
     try:
         if _is_ours(descriptor, own, directory) and not _is_claimed(directory, file, own):
             return descriptor
@@ -113,12 +114,20 @@ def _lock(directory: int, file: str) -> int | None:
     return None
 
 
+def _make(name: str, flags: int, directory: int) -> int:
+    """Open the file, and make it if it is not there; whatever the umask is, others must be able to see its lock."""
+    umask = os.umask(0o022)
+    try:
+        return os.open(name, os.O_RDWR | flags | _SAFE, 0o644, dir_fd=directory)
+    finally:
+        os.umask(umask)
+
+
 def _is_ours(descriptor: int, own: str, directory: int) -> bool:
     """Lock our file; False where another process of ours has it, or it is no longer the one in the folder."""
     opened = os.fstat(descriptor)
     if not stat.S_ISREG(opened.st_mode) or opened.st_uid != os.geteuid():
         raise OSError(errno.EPERM, f"{own} is not a file of this user's")
-    os.fchmod(descriptor, 0o644)  # whatever the umask is: others must be able to see the lock
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -131,22 +140,30 @@ def _is_ours(descriptor: int, own: str, directory: int) -> bool:
 def _is_claimed(directory: int, file: str, own: str) -> bool:
     """Whether a file of this GPU, other than ``own``, is locked. One that cannot be looked at counts as locked."""
     for name in os.listdir(directory):
-        if not name.startswith(f"{file}.") or name == own:
-            continue
-        try:
-            descriptor = os.open(name, os.O_RDONLY | _SAFE, dir_fd=directory)
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
-                continue
+        base, _, uid = name.rpartition(".")
+        if name != own and _overlap(base, file) and _is_locked(directory, name, uid):
             return True
-        try:
-            found = os.fstat(descriptor)
-            if stat.S_ISREG(found.st_mode) and name == f"{file}.{found.st_uid}":
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(descriptor)
+    return False
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether the files are of one GPU, or of a GPU and a part of it."""
+    return one == other or one.startswith(f"{other}+") or other.startswith(f"{one}+")
+
+
+def _is_locked(directory: int, name: str, uid: str) -> bool:
+    try:
+        descriptor = os.open(name, os.O_RDONLY | _SAFE, dir_fd=directory)
+    except OSError as error:
+        return error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENXIO)
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and uid == str(found.st_uid):
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
     return False
 
 
@@ -193,18 +210,16 @@ def _turn(directory: int, seconds: float) -> Iterator[bool]:
 
 
 def _open_turn(directory: int) -> int:
+    """A file that everyone can lock; whoever comes first makes it."""
     name = f"{PREFIX}.turn"
-    for flags in (os.O_RDONLY, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDONLY):
-        try:
-            descriptor = os.open(name, flags | _SAFE, 0o644, dir_fd=directory)
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.EEXIST):
-                raise
-        else:
-            if flags & os.O_CREAT:
-                os.fchmod(descriptor, 0o644)
-            return descriptor
-    raise OSError(errno.ENOENT, name)
+    try:
+        return os.open(name, os.O_RDONLY | _SAFE, dir_fd=directory)
+    except FileNotFoundError:
+        pass
+    try:
+        return _make(name, os.O_CREAT | os.O_EXCL, directory)
+    except FileExistsError:
+        return os.open(name, os.O_RDONLY | _SAFE, dir_fd=directory)
 
 
 def _wait(descriptor: int, seconds: float) -> bool:

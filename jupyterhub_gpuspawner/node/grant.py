@@ -29,6 +29,10 @@ Numbers = tuple[int, ...]
 Names = tuple[str, ...]
 
 
+UNMANAGED = "Slurm does not hand out this node's GPUs: nothing keeps other jobs off them."
+"""The problem of a grant that is everything because Slurm knows of nothing."""
+
+
 @dataclass(frozen=True)
 class JobDetail:
     """What ``scontrol show job -d`` says of this job on this node; None where it says nothing."""
@@ -94,8 +98,7 @@ def _without_grant(topology: NodeTopology, slurm: Slurm) -> GpuGrant:
     """Nothing; or everything, where Slurm does not know of this node's GPUs."""
     if not topology.gpus or slurm.hands_out_gpus() is not False:
         return GpuGrant()
-    problem = "Slurm does not hand out this node's GPUs: nothing keeps other jobs off them."
-    return replace(_visible(None, topology), problems=(problem,))
+    return replace(_visible(None, topology), problems=(UNMANAGED,))
 
 
 def _names(environ: Mapping[str, str]) -> Names | None:

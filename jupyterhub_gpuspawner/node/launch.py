@@ -1,8 +1,8 @@
 """From the job's script to the server: observe, choose, bind, report, exec.
 
-``python3 launch.pyz --plan FILE -- COMMAND ARGUMENT…``; the plan may stand in place of FILE as JSON. Each step may fail
-and then only says so: what cannot be learned or done is a sentence in the report, and the command is started all the
-same.
+``python3 launch.pyz --plan FILE -- COMMAND ARGUMENT…``; the plan may stand in place of FILE as JSON. ``--bind`` stands
+for a plan that places and binds, each task of ``srun`` by itself, and reports nothing. Each step may fail and then only
+says so: what cannot be learned or done is a sentence in the report, and the command is started all the same.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from jupyterhub_gpuspawner.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport, PlacementDocument, parse_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping, Sequence
+    from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
-USAGE = "usage: launch.pyz --plan FILE|JSON -- COMMAND [ARGUMENT...]"
+USAGE = "usage: launch.pyz --plan FILE|JSON | --bind -- COMMAND [ARGUMENT...]"
+BIND = '{"report": false}'
+VERBOSE = "GPUSPAWNER_VERBOSE"
+"""Set: each task that is bound tells where, in a line on standard error."""
 PORT = "{port}"
 """Replaced in the command's arguments, for servers that do not read ``JUPYTERHUB_SERVICE_URL``."""
 
@@ -33,7 +36,7 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     """
     node = environ.get("SLURMD_NODENAME") or os.uname().nodename
     look = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline)
-    placing = Placing(plan, environ, node, look)
+    placing = _placing(plan, environ, node, look)
     placing.problems.extend(problems)
     document, topology = placing.attempt(
         "Placing the server", placing.place, (PlacementDocument(node=node), NodeTopology())
@@ -41,9 +44,35 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     if plan.report:
         port = placing.attempt("Reporting", lambda: _report(placing, document, topology), 0)
         command = [argument.replace(PORT, str(port)) for argument in command] if port else command
+    elif environ.get(VERBOSE):
+        complain(_told(document, environ))
     for problem in dict.fromkeys(placing.problems):
         complain(problem)
     become(command, environ)
+
+
+def _placing(
+    plan: LaunchPlan, environ: MutableMapping[str, str], node: str, look: Callable[[], NodeTopology]
+) -> Placing:
+    """The kind of placing that the plan, or a job step with several tasks on this node, asks for."""
+    if plan.claim:
+        from jupyterhub_gpuspawner.node.claimant import Claimant
+
+        return Claimant(plan, environ, node, look)
+    if not plan.report:
+        from jupyterhub_gpuspawner.node.rank import rank_of
+        from jupyterhub_gpuspawner.node.step import StepPlacing
+
+        rank = rank_of(environ)
+        if rank is not None:
+            return StepPlacing(plan, environ, node, look, rank=rank)
+    return Placing(plan, environ, node, look)
+
+
+def _told(document: PlacementDocument, environ: Mapping[str, str]) -> str:
+    task = f" task {environ['SLURM_PROCID']}" if "SLURM_PROCID" in environ else ""
+    gpus = f"GPUs {environ.get('CUDA_VISIBLE_DEVICES', 'not set') or 'none'}"
+    return f"{document.node}{task}: {gpus}; CPUs {document.cpus or 'not known'}; memory {document.memory_policy}"
 
 
 def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology) -> int:
@@ -94,6 +123,8 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:
             plan = words.pop(0)
         elif word.startswith("--plan="):
             plan = word[len("--plan=") :]
+        elif word == "--bind":
+            plan = BIND
         else:
             raise ValueError(f"{word}: not understood")
     if len(words) < 2:

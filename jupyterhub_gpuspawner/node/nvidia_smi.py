@@ -35,6 +35,15 @@ def read() -> NodeTopology:
     )
 
 
+def in_use() -> dict[str, str]:
+    """What uses each GPU that somebody uses, by UUID; raises :class:`UnavailableError`."""
+    answer = _run("--query-compute-apps=gpu_uuid", "--format=csv,noheader")
+    if isinstance(answer, Exception):
+        raise UnavailableError(str(answer))
+    uuids = [line.strip() for line in answer.splitlines() if line.startswith("GPU-")]
+    return {uuid: f"{uuids.count(uuid)} process{'es' if uuids.count(uuid) > 1 else ''}" for uuid in uuids}
+
+
 def _run(*arguments: str) -> str | Exception:
     command = ["nvidia-smi", *arguments]
     try:

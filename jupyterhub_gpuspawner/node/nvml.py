@@ -24,6 +24,8 @@ _NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
 _MAX_NVLINKS = 36
 _REMOTE_GPU, _REMOTE_SWITCH = 0, 2
 _NODE_SCOPE = 0
+IDLE_MIB = 1024
+"""Or a fiftieth of the memory, if that is more: an idle GPU has less in use."""
 _MASK_WORDS = 64
 """64-bit words of a CPU or node mask: 4096, more than any kernel counts."""
 
@@ -34,6 +36,16 @@ def read(nodes_with_cpus: Sequence[int] = ()) -> NodeTopology:
     Inside a device cgroup these are the job's GPUs alone, numbered from 0. Of the NUMA nodes near to a GPU one counts
     as its own only if it is in ``nodes_with_cpus``, where that is given.
     """
+    return _Driver(_opened(), nodes_with_cpus).topology()
+
+
+def in_use() -> dict[str, str]:
+    """What uses each GPU or MIG device that somebody uses, by UUID; raises :class:`UnavailableError`."""
+    return _Driver(_opened(), ()).in_use()
+
+
+def _opened() -> Any:
+    """pynvml with an open NVML; raises :class:`UnavailableError`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -44,7 +56,7 @@ def read(nodes_with_cpus: Sequence[int] = ()) -> NodeTopology:
         pynvml.nvmlInit()
     except Exception as error:
         raise UnavailableError(str(error)) from error
-    return _Driver(pynvml, nodes_with_cpus).topology()
+    return pynvml
 
 
 class _Driver:
@@ -90,6 +102,31 @@ class _Driver:
         return NodeTopology(
             gpus=tuple(gpus), links=links, source="nvml", driver=driver, problems=(*self._sentences(), *self.problems)
         )
+
+    def in_use(self) -> dict[str, str]:
+        """By processes, of which NVML tells all users'; or, where it tells none, by more memory than idling takes."""
+        found: dict[str, str] = {}
+        for index, whole in self._handles(self.ask(None, "nvmlDeviceGetCount") or 0).items():
+            places = 0 if whole is None else self.ask(index, "nvmlDeviceGetMaxMigDeviceCount", whole) or 0
+            parts = [self.ask(index, "nvmlDeviceGetMigDeviceHandleByIndex", whole, place) for place in range(places)]
+            for device in [part for part in parts if part is not None] or [whole]:
+                by = self._user(index, device)
+                if by:
+                    found[_text(self.ask(index, "nvmlDeviceGetUUID", device))] = by
+        return found
+
+    def _user(self, index: int, device: Any) -> str:
+        if device is None:
+            return ""
+        count = len(self.ask(index, "nvmlDeviceGetComputeRunningProcesses", device) or ())
+        if count:
+            return f"{count} process{'es' if count > 1 else ''}"
+        # Of the second version of this call memory in use is without what the driver keeps for itself.
+        version = getattr(self.nvml, "nvmlMemory_v2", None)
+        memory = None if version is None else self.call("nvmlDeviceGetMemoryInfo", device, version)[0]
+        memory = memory or self.ask(index, "nvmlDeviceGetMemoryInfo", device)
+        used, total = (0, 0) if memory is None else (int(memory.used) >> 20, int(memory.total) >> 20)
+        return f"{used} MiB of memory" if used > max(IDLE_MIB, total // 50) else ""
 
     def _handles(self, count: int) -> dict[int, Any]:
         """A handle for each GPU that may be seen; None for one that may be seen but does not answer."""

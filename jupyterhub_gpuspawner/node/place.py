@@ -25,6 +25,8 @@ THREADS = (
     "NUMEXPR_NUM_THREADS",
 )
 """Set to the number of cores unless set: left alone, some libraries start a thread for every CPU of the node."""
+THREADS_SET = "GPUSPAWNER_THREADS"
+"""The number that we have set them to; a task that the server starts elsewhere has it in its environment."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ class Placing:
         self.environ["GPUSPAWNER_CPUS"] = format_cpulist(cpus)
         self.environ["GPUSPAWNER_NUMA_NODES"] = format_cpulist(_numa_nodes(topology, cpus))
         if self.plan.set_threads and cpus:
-            for name in THREADS:
+            for name in (*THREADS, THREADS_SET):
                 self.environ.setdefault(name, str(_cores(topology, cpus)))
 
     def _ends_at(self) -> str | None:

@@ -57,6 +57,31 @@ def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., 
         told(kernel)
 
 
+def in_use() -> tuple[dict[str, str], str]:
+    """What uses each GPU that somebody uses, by UUID; and why that cannot be had, if neither source has it."""
+    failed: list[str] = []
+    for name, ask in (("NVML", _in_use_by_nvml), ("nvidia-smi", _in_use_by_nvidia_smi)):
+        try:
+            return ask(), ""
+        except UnavailableError as error:
+            failed.append(f"{name} cannot be had: {error}.")
+    return {}, " ".join(failed)
+
+
+def _in_use_by_nvml() -> dict[str, str]:
+    if find_spec("pynvml") is None:
+        raise UnavailableError("this Python has no pynvml")
+    from jupyterhub_gpuspawner.node import nvml
+
+    return nvml.in_use()
+
+
+def _in_use_by_nvidia_smi() -> dict[str, str]:
+    from jupyterhub_gpuspawner.node import nvidia_smi
+
+    return nvidia_smi.in_use()
+
+
 def from_file(name: str, node: str) -> NodeTopology:
     """The topology file ``name``, with ``{node}`` in it replaced; raises OSError or ValueError."""
     if "{node}" in name:

@@ -233,6 +233,16 @@ def test_a_file_that_was_replaced_is_not_held(folder: Path, monkeypatch: pytest.
     assert claim(str(folder), {0: GPUS[0]}, first()) == Claim((), (0,))
 
 
+def test_a_gpu_and_its_parts_exclude_each_other(folder: Path) -> None:
+    """Of a GPU that is divided, parts are claimed one by one; who sees it whole gets it only when no part is claimed."""
+    whole, parts = {0: "g1-0000:07:00.0"}, {n: f"g1-0000:07:00.0+MIG-{n}" for n in range(2)}
+    assert claim(str(folder), parts, first()) == Claim((0,))
+    assert claim(str(folder), whole, first()) == Claim((), (0,))
+    assert claim(str(folder), parts, first(2)) == Claim((1,), (0,))
+    assert claim(str(folder), {0: "g1-0000:08:00.0"}, first()) == Claim((0,))
+    assert claim(str(folder), {0: "g1-0000:08:00.0+MIG-9"}, first()) == Claim((), (0,))
+
+
 def test_who_waits_too_long_for_the_turn_chooses_all_the_same(folder: Path) -> None:
     """One who holds the turn for ever delays others by a bounded time."""
     with (folder / "gpuspawner-claim.turn").open("w") as file:

@@ -382,7 +382,7 @@ def test_arguments_that_make_no_sense_are_refused(archive: Path, arguments: list
         [sys.executable, str(archive), *arguments], capture_output=True, text=True, timeout=60, check=False
     )
 
-    usage = "usage: launch.pyz --plan FILE|JSON -- COMMAND [ARGUMENT...]"
+    usage = "usage: launch.pyz --plan FILE|JSON | --bind -- COMMAND [ARGUMENT...]"
     assert (done.returncode, done.stderr) == (2, f"gpuspawner: {reason}; {usage}\n")
 
 
