@@ -34,7 +34,7 @@ def page() -> str:
         base = next(each for each in cls.__mro__ if not each.__module__.startswith("jupyterhub_gpuspawner"))
         rows = [
             (
-                code(f"c.{cls.__name__}.{name}"),
+                code(name),
                 _trait_type(trait),
                 _trait_default(cls, name, trait),
                 markdown(trait.help),
@@ -47,11 +47,12 @@ def page() -> str:
             f"Made from `{base.__module__.partition('.')[0]}.{base.__name__}`.\n",
             table(("Setting", "Type", "Default", "Meaning"), rows),
         ]
-    typed = [(code(f"c.GPUSlurmSpawner.req_{old}"), f"[`{new}`](profile.md#resources)") for old, new in TYPED.items()]
-    typed.append((code("c.GPUSlurmSpawner.req_gres"), "[`gpus`, `gpu_type` or `shards`](profile.md#resources)"))
+    typed = [(code(f"req_{old}"), f"[`{new}`](profile.md#resources)") for old, new in TYPED.items()]
+    typed.append((code("req_gres"), "[`gpus`, `gpu_type` or `shards`](profile.md#resources)"))
     parts += [
         "## The site's defaults\n",
-        "batchspawner's settings hold for a Slurm profile that leaves the field out, and for a hub without profiles.\n",
+        "batchspawner's settings (`c.GPUSlurmSpawner.req_...`) hold for a Slurm profile that leaves the field out, and for a "
+        "hub without profiles.\n",
         table(("Setting", "Profile field"), typed),
     ]
     return "\n".join(parts)
