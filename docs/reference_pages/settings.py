@@ -51,8 +51,8 @@ def page() -> str:
     typed.append((code("req_gres"), "[`gpus`, `gpu_type` or `shards`](profile.md#resources)"))
     parts += [
         "## The site's defaults\n",
-        "batchspawner's settings (`c.GPUSlurmSpawner.req_...`) hold for a Slurm profile that leaves the field out, and for a "
-        "hub without profiles.\n",
+        "batchspawner's settings (`c.GPUSlurmSpawner.req_...`) hold for a Slurm profile that leaves the field out, "
+        "and for a hub without profiles.\n",
         table(("Setting", "Profile field"), typed),
     ]
     return "\n".join(parts)
