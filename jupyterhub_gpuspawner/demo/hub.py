@@ -61,15 +61,18 @@ class HubProcess:
         self.folder.mkdir(parents=True, exist_ok=True)
         free = free_ports(3)
         self.ports = (self.port or free[0], free[1], free[2])
+        self.proxy_pid_file = self.folder / "proxy.pid"
         self.url = f"http://127.0.0.1:{self.ports[0]}"
         self.log = self.folder / "hub.log"
 
     def start(self, *, timeout: float = 60.0) -> None:
-        """Start the hub and wait until it answers; raises HubFailed with the log's end."""
+        """Start the hub and wait until it answers; raises ConfigError, or HubFailed with the log's end."""
         if shutil.which("configurable-http-proxy", path=self._environment()["PATH"]) is None:
             raise ConfigError(
                 "configurable-http-proxy is not on the PATH.", hint="Install it: npm install -g configurable-http-proxy"
             )
+        if self._proxy() is None:  # else the hub ends the one that a killed hub left
+            self._refuse_taken_ports()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "jupyterhub", "-f", str(self.config), *self.arguments],
@@ -86,6 +89,32 @@ class HubProcess:
                 self.stop()
                 raise HubFailed(f"The hub did not start. The end of {self.log}:\n{self.log_end()}")
             time.sleep(0.2)
+
+    def restart(self) -> None:
+        """Kill the hub without a chance to clean up, and start it anew over the same database."""
+        self.kill()
+        self.start()
+
+    def _refuse_taken_ports(self) -> None:
+        for port in self.ports:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError as error:
+                    raise ConfigError(
+                        f"Port {port} of 127.0.0.1 cannot be had: {error.strerror}.",
+                        hint="Choose another one with --port, or 0 for any that is free.",
+                    ) from error
+
+    def _proxy(self) -> int | None:
+        """The process id of this hub's proxy, if that lives."""
+        try:
+            pid = int(self.proxy_pid_file.read_text())
+            command = Path("/proc", str(pid), "cmdline").read_bytes()
+        except (OSError, ValueError):
+            return None
+        return pid if b"configurable-http-proxy" in command else None
 
     def _environment(self) -> dict[str, str]:
         kept = {key: os.environ[key] for key in ("PATH", "LANG", "TERM", "TZ") if key in os.environ}

@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner import script
+from jupyterhub_gpuspawner.hub.child import configured_as
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.profile import Profile, parse_profile
+from jupyterhub_gpuspawner.profile_tuple import TYPED
 from jupyterhub_gpuspawner.request import JobRequest, resolve, resolved
 from jupyterhub_gpuspawner.schema import as_time_text
 from jupyterhub_gpuspawner.units import format_memory
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.request import ResolvedResources
 
 OF_THE_ACCOUNT = ("req_username", "req_homedir", "req_keepvars")
+SETTINGS = {ours: old for old, ours in TYPED.items()}
+"""A profile's field, and batchspawner's name for it without ``req_``."""
 NOT_DEFAULTS = (*OF_THE_ACCOUNT, "req_keepvars_extra")
 
 
@@ -45,7 +49,8 @@ def site_profile(spawner: GPUSlurmSpawner) -> Profile:
     }
 
     def where(path: Sequence[str | int]) -> str:
-        return f"c.GPUSlurmSpawner.req_* ({'.'.join(map(str, path))})"
+        field = str(path[-1]) if path else "*"
+        return configured_as(spawner, f"req_{SETTINGS.get(field, field)}")
 
     return parse_profile(("The site's defaults", "default", "GPUSlurmSpawner", traits), where)
 

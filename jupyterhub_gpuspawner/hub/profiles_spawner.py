@@ -8,74 +8,34 @@ inherited: the child is built from the request that was checked, and gets what i
 from __future__ import annotations
 
 import asyncio
-import copy
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
-from traitlets import Callable, List, TraitError, Type, Unicode, Union, default
-from traitlets.utils.importstring import import_item
+from traitlets import Callable, List, Type, Unicode, Union, default
 from wrapspawner import ProfilesSpawner
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.hub.child import TIMES, Inheritance, configured_as, new_child, other_class
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.options_form import render_form
 from jupyterhub_gpuspawner.hub.pages import ServerFacts, server_facts
 from jupyterhub_gpuspawner.hub.profile_source import offered_profiles, profile_folder
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profile import parse_profiles
 from jupyterhub_gpuspawner.request import JobRequest, choice_from_form, resolve
 from jupyterhub_gpuspawner.wire import ReportError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Collection, Mapping
 
     from jupyterhub_gpuspawner.profile import Profile
     from jupyterhub_gpuspawner.wire import NodeReport, PlacementDocument
 
 STATE_VERSION = 1
-
-BORN_WITH = (
-    "user",
-    "orm_spawner",
-    "hub",
-    "authenticator",
-    "oauth_client_id",
-    "config",
-    "cookie_options",
-    "cookie_host_prefix_enabled",
-    "proxy_spec",
-    "public_url",
-    "public_hub_url",
-    "trusted_alt_names",
-    "internal_ssl",
-    "internal_trust_bundles",
-    "internal_certs_location",
-    "_deprecated_db_session",
-)
-"""What the child gets at birth: who it works for."""
-
-HANDED_DOWN = ("api_token", "admin_access", "cert_paths", "handler", "user_options")
-"""What the child gets just before its start: what the hub has set for this one start."""
-
-SETTINGS = (
-    "args",
-    "cmd",
-    "cpu_guarantee",
-    "cpu_limit",
-    "debug",
-    "default_url",
-    "disable_user_config",
-    "hub_connect_url",
-    "mem_guarantee",
-    "mem_limit",
-    "notebook_dir",
-)
-"""What the child gets if it was set on this spawner itself: by its configuration, a hook or a group override."""
-
-TIMES = ("start_timeout", "http_timeout", "poll_interval")
-"""What the hub reads from this spawner and the child or the profile knows better; seconds."""
 
 
 class GPUProfilesSpawner(ProfilesSpawner):
@@ -102,7 +62,7 @@ class GPUProfilesSpawner(ProfilesSpawner):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._as_configured = {name: copy.deepcopy(getattr(self, name)) for name in (*SETTINGS, "environment")}
+        self._inheritance = Inheritance(self)
 
     @default("options_form")
     def _default_options_form(self) -> Any:
@@ -121,7 +81,7 @@ class GPUProfilesSpawner(ProfilesSpawner):
 
     def offered(self) -> tuple[Profile, ...]:
         """All profiles of this hub; raises ConfigError."""
-        return offered_profiles(self.profiles, self.profiles_dir)
+        return offered_profiles(self.profiles, self.profiles_dir, name=configured_as(self, "profiles"))
 
     def profile_errors(self) -> tuple[ConfigError, ...]:
         """What is wrong with files of the profiles' folder now; their last good versions are offered."""
@@ -144,79 +104,42 @@ class GPUProfilesSpawner(ProfilesSpawner):
 
     def prepare(self, request: JobRequest) -> None:
         """Build the child for ``request`` and take over its times; raises ConfigError."""
-        child_class = self._child_class(request.kind, request.spawner_class)
-        child = self._new_child(child_class, request.traits, where=f"profile {request.profile}")
+        child = self._child(request.kind, request.spawner_class, request.traits, where=f"profile {request.profile}")
         if isinstance(child, (GPUSlurmSpawner, GPULocalSpawner)):
             child.request = request
         elif request.command:
             child.cmd = list(request.command)
         if request.default_url:
             child.default_url = request.default_url
-        for name in TIMES:
-            given = getattr(request, name)
-            if given is None and name in self._configured_here():
-                continue
-            setattr(self, name, given if given is not None else getattr(child, name))
+        self._inheritance.take_times(child, {name: getattr(request, name) for name in TIMES})
         self.child_profile = request.profile
         self._kind, self._class_name = request.kind, request.spawner_class or ""
+        self._of_the_profile = {*request.traits, *(["default_url"] if request.default_url else [])}
         self.child_spawner = child
 
     _kind = ""
     _class_name = ""
+    _of_the_profile: Collection[str] = ()
 
-    def _child_class(self, kind: str, dotted_name: str | None) -> type[Spawner]:
-        if kind == "slurm":
-            return self.slurm_spawner_class
-        if kind == "local":
-            return self.local_spawner_class
-        try:
-            found = import_item(dotted_name or "")
-        except (ImportError, ValueError) as error:
-            raise ConfigError(f"the spawner class {dotted_name!r} cannot be imported: {error}") from error
-        if not (isinstance(found, type) and issubclass(found, Spawner)):
-            raise ConfigError(f"{dotted_name!r} is not a Spawner class")
-        return found
+    def _child(self, kind: str, class_name: str | None, traits: Mapping[str, Any], *, where: str) -> Spawner:
+        classes = {"slurm": self.slurm_spawner_class, "local": self.local_spawner_class}
+        child_class = classes.get(kind) or other_class(class_name or "", where=where)
+        return new_child(self, child_class, traits, where=where)
 
-    def _new_child(self, child_class: type[Spawner], traits: Mapping[str, Any], *, where: str) -> Spawner:
-        unknown = sorted(name for name in traits if not child_class.class_traits().get(name))
-        if unknown:
+    def check(self) -> None:
+        """Raise ConfigError for what would fail at a click: a profile of the configuration, or the folder's name."""
+        self._child("slurm", None, {}, where="c.GPUSlurmSpawner").check()
+        where = configured_as(self, "profiles")
+        for position, profile in enumerate(parse_profiles(self.profiles, name=where)):
+            self._child(profile.kind, profile.spawner_class, profile.traits, where=f"{where}[{position}].traits")
+        if self.profiles_dir and not Path(self.profiles_dir).is_dir():
             raise ConfigError(
-                f"{child_class.__name__} has no setting {unknown[0]!r}",
-                where=where,
-                hint="The reference lists the settings of each spawner.",
+                f"there is no folder {self.profiles_dir!r}.",
+                where=configured_as(self, "profiles_dir"),
+                hint="Make it, and put YAML files with profiles into it.",
             )
-        born_with = {name: getattr(self, name) for name in BORN_WITH if self.has_trait(name)}
-        try:
-            child = child_class(**born_with, **copy.deepcopy(dict(traits)))
-        except TraitError as error:
-            raise ConfigError(str(error), where=where) from error
-        child.wrapper = self
-        return child
-
-    def _configured_here(self) -> frozenset[str]:
-        """Names that the admin set on this class (not on all spawners), or a hook or group has changed since."""
-        names: set[str] = set()
-        for cls in type(self).__mro__:
-            if cls is Spawner:
-                break
-            names.update(self.config.get(cls.__name__, {}))
-        names.update(name for name, value in self._as_configured.items() if getattr(self, name) != value)
-        return frozenset(names)
-
-    def _hand_down(self, child: Spawner) -> None:
-        for name in HANDED_DOWN:
-            if child.has_trait(name) or hasattr(child, name):
-                setattr(child, name, getattr(self, name, None))
-        set_here = self._configured_here()
-        for name in SETTINGS:
-            if name in set_here:
-                setattr(child, name, getattr(self, name))
-        before = {} if "environment" in self.config.get(type(self).__name__, {}) else self._as_configured["environment"]
-        added = {key: value for key, value in self.environment.items() if before.get(key) != value}
-        child.environment = {**child.environment, **added}
-        for name, value in vars(self).items():  # a group override of req_* lands here as a plain attribute
-            if name.startswith("req_") and child.has_trait(name):
-                setattr(child, name, value)
+        if not self.profiles_dir:
+            self.offered()
 
     # --- the spawner contract -------------------------------------------------------------------
 
@@ -226,7 +149,7 @@ class GPUProfilesSpawner(ProfilesSpawner):
             if self.child_spawner is None:
                 self.prepare(self.resolve(self.user_options))
             child = self.child_spawner
-            self._hand_down(child)
+            self._inheritance.hand_down(child, but=self._of_the_profile)
             return await maybe_future(child.start())
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
@@ -245,7 +168,7 @@ class GPUProfilesSpawner(ProfilesSpawner):
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
         """The child's events; works before there is a child, too."""
-        while self.child_spawner is None:
+        while self.child_spawner is None:  # noqa: ASYNC110 - a hook or a certificate may take its time
             await asyncio.sleep(0.2)
         async for event in self.child_spawner.progress():
             yield event
@@ -293,11 +216,12 @@ class GPUProfilesSpawner(ProfilesSpawner):
         if not isinstance(child_state, dict) or not kind:
             return
         try:
-            child = self._new_child(self._child_class(kind, class_name), {}, where="stored state")
+            child = self._child(kind, class_name, {}, where="stored state")
         except ConfigError as error:
             self.log.error("The stored server of %s cannot be restored: %s", self._log_name, error)  # noqa: TRY400
             return
         child.load_state(child_state)
+        self._inheritance.take_times(child, {})
         self.child_profile = str(state.get("profile", ""))
         self._kind, self._class_name = kind, class_name
         self.child_spawner = child

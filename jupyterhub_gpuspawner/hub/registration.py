@@ -5,6 +5,7 @@ JupyterHub offers no other place that one line of configuration (``spawner_class
 * ``/api/batchspawner`` is taken out of the hub's handlers. It sets any attribute that a caller names.
 * ``/api/gpuspawner/...`` comes in (:mod:`.handlers`).
 * Our page templates are looked up after the admin's own and before the hub's.
+* A configuration that would fail at the first click is refused, in one sentence, before the hub starts.
 
 A hub imports every spawner that is installed, whichever one it uses, while it is being made. So nothing is done at
 import: :func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub
@@ -19,7 +20,9 @@ from weakref import WeakSet
 
 from jupyterhub import apihandlers
 from jupyterhub.app import JupyterHub
+from traitlets import TraitError
 
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.handlers import HANDLERS
 
 if TYPE_CHECKING:
@@ -54,6 +57,24 @@ def register_templates(app: JupyterHub) -> None:
     app.observe(insert, "template_paths")
 
 
+def register_check(app: JupyterHub) -> None:
+    """Let the hub refuse a fault in its spawner's configuration, in the words it has for any trait's fault.
+
+    It does so where it sets its handlers up: then all of the configuration is known, and nothing has been started.
+    """
+
+    def check(_change: object) -> None:
+        if not hasattr(app.spawner_class, "check"):
+            return
+        try:
+            app.spawner_class(config=app.config).check()
+        except (ConfigError, TraitError) as error:
+            app.log.critical("Bad config encountered during initialization: %s", error)
+            app.exit(1)
+
+    app.observe(check, "handlers")
+
+
 _DONE: WeakSet[JupyterHub] = WeakSet()
 
 
@@ -66,3 +87,4 @@ def register() -> None:
         _DONE.add(app)
         register_handlers(apihandlers.default_handlers)
         register_templates(app)
+        register_check(app)

@@ -21,7 +21,7 @@ from traitlets import Enum, Float, Integer, TraitError, Unicode, default, valida
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.account import Account, account_of
 from jupyterhub_gpuspawner.hub.adoption import interrupted, take_up
-from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request
+from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request, site_profile
 from jupyterhub_gpuspawner.hub.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.joblog import last_lines
@@ -126,6 +126,11 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
     def as_user(self) -> tuple[str, ...]:
         """``exec_prefix`` as words: what runs a command as the server's user."""
         return command_prefix(self.exec_prefix, self.user.name)
+
+    def check(self) -> None:
+        """Raise ConfigError for a setting that would fail every start."""
+        site_profile(self)
+        command_prefix(self.exec_prefix, "somebody")
 
     async def account(self) -> Account:
         """Home and shell of the server's user; raises ConfigError where there is no account."""

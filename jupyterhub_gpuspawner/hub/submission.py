@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 PAUSES = (2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between tries; the last one again and again."""
+AT_ONCE = 0.5
+"""Seconds for the first look, while a person waits: a slurmctld that is well again needs no more."""
 LOOKS = 10
 """How often a job that may have been made is looked for: for some six minutes."""
 
@@ -52,8 +54,8 @@ async def _made(client: SlurmClient, job: BatchJob, prefix: Sequence[str], envir
     try:
         return await client.submit(job.script, prefix=prefix, environment=environment)
     except SlurmUnavailable:
-        with suppress(GPUSpawnerError):
-            for job_id in await client.tagged(job.tag):
+        with suppress(GPUSpawnerError, asyncio.TimeoutError):
+            for job_id in await asyncio.wait_for(client.tagged(job.tag), AT_ONCE):
                 return job_id
         raise
 

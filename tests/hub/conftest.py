@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -38,14 +38,20 @@ def start_hub(
     """A hub of the demo's configuration with ``lines`` after it; stopped with ``stack``."""
     if shutil.which("configurable-http-proxy") is None:
         pytest.skip("configurable-http-proxy is not on the PATH (npm install -g configurable-http-proxy)")
-    hub = new_hub(slurm, folder, lines=lines, profiles=profiles, **environment)
+    hub = new_hub(slurm, folder, lines=lines, profiles=profiles, environment=environment)
     stack.callback(hub.stop)
     hub.start()
     return hub
 
 
 def new_hub(
-    slurm: PrivateSlurm, folder: Path, *, lines: str = "", profiles: str = LIGHT, **environment: str
+    slurm: PrivateSlurm,
+    folder: Path,
+    *,
+    lines: str = "",
+    profiles: str = LIGHT,
+    port: int = 0,
+    environment: Mapping[str, str] | None = None,
 ) -> HubProcess:
     """The same, not started."""
     (folder / "profiles").mkdir(parents=True)
@@ -57,7 +63,7 @@ def new_hub(
         "GPUSPAWNER_DEMO_SLURM": slurm.bin_dir,
         "GPUSPAWNER_DEMO_TOPOLOGY": slurm.topology_pattern,
     }
-    return HubProcess(folder, config=config, environment={**known, **environment})
+    return HubProcess(folder, config=config, environment={**known, **(environment or {})}, port=port)
 
 
 StartHub = Callable[..., HubProcess]

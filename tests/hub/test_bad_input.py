@@ -1,0 +1,445 @@
+"""What cannot be done is said in one sentence, over form and REST alike, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.errors import ConfigError
+from tests.hub.conftest import COMMAND, LIGHT, StartHub, new_hub
+from tests.hub.visitor import Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+IMPOSSIBLE = f"""
+- {{display_name: No partition, slug: no-partition, slurm: {{partition: nowhere}}, command: {COMMAND}}}
+- {{display_name: Too long, slug: too-long, slurm: {{partition: batch, time: 9-00:00:00}}, command: {COMMAND}}}
+- {{display_name: Too many, slug: too-many, slurm: {{partition: gpu, gpus: 99}}, command: {COMMAND}}}
+- {{display_name: No type, slug: no-type, slurm: {{partition: gpu, gpus: 1, gpu_type: h900}}, command: {COMMAND}}}
+- {{display_name: No GPUs, slug: no-gpus, slurm: {{partition: batch, gpus: 1}}, command: {COMMAND}}}
+- {{display_name: No reservation, slug: no-reservation, slurm: {{reservation: tuesday}}, command: {COMMAND}}}
+- {{display_name: No feature, slug: no-feature, slurm: {{constraint: quantum}}, command: {COMMAND}}}
+- {{display_name: No option, slug: no-option, slurm: {{extra: [--nonsense=1]}}, command: {COMMAND}}}
+- {{display_name: No command, slug: no-command, command: [/no/such/command]}}
+- {{display_name: Fails, slug: fails, environment: {{setup: "echo the disk is full >&2; exit 3"}}, command: {COMMAND}}}
+- {{display_name: Wrong setting, slug: wrong-setting, traits: {{req_foo: 1}}, command: {COMMAND}}}
+- {{display_name: No sbatch, slug: no-sbatch, traits: {{slurm_bin_dir: /no/such/folder}}, command: {COMMAND}}}
+- {{display_name: No account, slug: no-account, traits: {{req_homedir: ""}}, command: {COMMAND}}}
+- {{display_name: No account here, slug: no-account-here, kind: local, traits: {{as_hub_account: false}}}}
+- {{display_name: No command here, slug: no-command-here, kind: local, command: [/no/such/command]}}
+"""
+"""Profiles that parse, and that Slurm, a node or this machine refuses."""
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub) -> HubProcess:
+    """A hub that offers possible and impossible profiles."""
+    return start_light_hub(profiles=LIGHT + IMPOSSIBLE)
+
+
+@pytest.fixture
+def leaves_nothing(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[None]:
+    """Afterwards there is no job and no server, nothing failed unseen, and the next start is good."""
+    begun = len(hub.log.read_text())
+    yield
+    assert jobs(slurm_cluster) == ""
+    assert hub.server("ann") is None
+    said = hub.log.read_text()[begun:]
+    unseen = "never awaited|Failed to cleanup|Unhandled error|Work in the background failed"
+    assert not re.search(unseen, said), said
+    hub.spawn("ann", {"profile": "light"})
+    hub.end("ann")
+
+
+def jobs(slurm: PrivateSlurm, *, seconds: float = 15.0) -> str:
+    """Slurm's queue, once what is ending has ended."""
+    ends_at = time.monotonic() + seconds
+    while (queue := slurm.run("squeue", "-h", "-o", "%i %j %T")) and time.monotonic() < ends_at:
+        time.sleep(0.3)
+    return queue
+
+
+def refusal(hub: HubProcess, options: object) -> tuple[int, str]:
+    """Status and message of a start over REST."""
+    hub.api("POST", "/users/ann")
+    answer = hub.api("POST", "/users/ann/server", options)
+    return answer.status_code, answer.json()["message"] if answer.text else ""
+
+
+BY_US: dict[str, tuple[Mapping[str, object], Mapping[str, str] | None, str]] = {
+    "an unknown profile": (
+        {"profile": "nope"},
+        {"profile": "nope"},
+        "There is no profile 'nope'. You may use: light, k80-node, ",
+    ),
+    "a number outside its bounds": (
+        {"profile": "light", "cpus": 9},
+        {"profile": "light", "profile-option-light--cpus": "9"},
+        "is not allowed: it must be a number from 1 to 4.",
+    ),
+    "a number that is none": (
+        {"profile": "light", "cpus": "many"},
+        {"profile": "light", "profile-option-light--cpus": "many"},
+        "cpus: 'many' is not allowed: it must be a number from 1 to 4.",
+    ),
+    "an option that is not offered": (
+        {"profile": "light", "partition": "gpu"},
+        {"profile": "light", "profile-option-light--partition": "gpu"},
+        "Profile light has no option 'partition'. Its options are cpus.",
+    ),
+    "a truth value": ({"profile": "light", "cpus": True}, None, "cpus must be text or a number, not bool."),
+    "a list": ({"profile": ["light"]}, None, "profile must be text or a number, not list."),
+    "a number for the profile": ({"profile": 3}, None, "profile must be text: a profile's slug."),
+    "options in a table": ({"profile": "light", "options": {"cpus": 1}}, None, "options must be text or a number"),
+}
+
+
+@pytest.mark.parametrize(("options", "fields", "sentence"), BY_US.values(), ids=BY_US.keys())
+def test_a_choice_that_is_not_offered(
+    hub: HubProcess,
+    slurm_cluster: PrivateSlurm,
+    options: Mapping[str, object],
+    fields: Mapping[str, str] | None,
+    sentence: str,
+) -> None:
+    """400 with the same sentence over REST and on the form, which names the field and what is allowed."""
+    status, message = refusal(hub, options)
+
+    assert status == 400
+    assert sentence in message
+
+    if fields is not None:
+        page = Visitor(hub, "ann").start(fields)
+
+        assert page.status == 400
+        assert sentence in page.error
+
+    assert hub.server("ann") is None
+    assert jobs(slurm_cluster) == ""
+
+
+BY_OTHERS: dict[str, tuple[str, int, str]] = {
+    "a partition that does not exist": (
+        "no-partition",
+        400,
+        "Slurm refused the job: there is no partition nowhere. Check `partition` in the profile.",
+    ),
+    "more GPUs than a node has": (
+        "too-many",
+        400,
+        "Slurm refused the job: no node of the partition has all of what is asked for. "
+        "Check `gpus, cpus, memory, nodes` in the profile.",
+    ),
+    "a GPU that no node has": (
+        "no-type",
+        400,
+        "Slurm refused the job: no node of the partition has all of what is asked for. "
+        "Check `gpus, cpus, memory, nodes` in the profile.",
+    ),
+    "a GPU where there are none": (
+        "no-gpus",
+        400,
+        "Slurm refused the job: no node of the partition has all of what is asked for. "
+        "Check `gpus, cpus, memory, nodes` in the profile.",
+    ),
+    "a reservation that does not exist": (
+        "no-reservation",
+        400,
+        "Slurm refused the job: there is no such reservation. Check `reservation` in the profile.",
+    ),
+    "a feature that no node has": (
+        "no-feature",
+        400,
+        "Slurm refused the job: no node has such a feature. Check `constraint` in the profile.",
+    ),
+    "an option that sbatch does not know": (
+        "no-option",
+        400,
+        "Slurm refused the job: sbatch does not know the option --nonsense=1. Check `script` in the profile.",
+    ),
+    "a setting that the spawner does not have": (
+        "wrong-setting",
+        500,
+        "profile wrong-setting: GPUSlurmSpawner has no setting 'req_foo'. "
+        "The reference lists the settings of each spawner.",
+    ),
+    "no sbatch": (
+        "no-sbatch",
+        503,
+        "Slurm's command '/no/such/folder/sbatch' is not there, or may not be run. "
+        "Set slurm_bin_dir to the folder of Slurm's commands.",
+    ),
+    "no account": (
+        "no-account",
+        500,
+        "There is no account 'ann' on the hub's machine. "
+        "Create it, or set c.GPUSlurmSpawner.req_homedir if jobs run as another account.",
+    ),
+    "no account for a server on the hub's machine": (
+        "no-account-here",
+        500,
+        "There is no account 'ann' on the hub's machine. "
+        "Create it, or set c.GPUSlurmSpawner.req_homedir if jobs run as another account.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("profile", "status", "sentence"), BY_OTHERS.values(), ids=BY_OTHERS.keys())
+@pytest.mark.usefixtures("leaves_nothing")
+def test_a_start_that_slurm_or_the_machine_refuses(hub: HubProcess, profile: str, status: int, sentence: str) -> None:
+    """The sentence over REST, on the form, and on the page that leads to a new try."""
+    visitor = Visitor(hub, "ann")
+
+    assert refusal(hub, {"profile": profile}) == (status, sentence)
+
+    page = visitor.start({"profile": profile})
+    later = visitor.pending()
+
+    assert (page.status, page.error) == (status, sentence)
+    assert later.status == status
+    assert sentence in later.text
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+def test_a_job_that_can_never_start_is_not_waited_for(hub: HubProcess) -> None:
+    """A partition's time limit may show only in the queue: told within seconds, and the job is cancelled."""
+    status, message = refusal(hub, {"profile": "too-long"})
+
+    assert (status, re.sub("[0-9]+", "N", message)) == (
+        400,
+        "Job N: The job asks for more time than the partition allows, so it never starts. "
+        "Compare `time` in the profile with MaxTime of the partition.",
+    )
+
+
+def end_of_start(hub: HubProcess, profile: str) -> tuple[int, str]:
+    """Start by the form, wait until it has failed; the status and words of the page then."""
+    visitor = Visitor(hub, "ann")
+    page = visitor.start({"profile": profile})
+    while page.status == 200 and hub.server("ann") is not None:
+        time.sleep(0.3)
+        page = visitor.pending()
+    return page.status, page.error or page.text
+
+
+DYING = {
+    "a command that is not there": (
+        "no-command",
+        "ended before your server was ready: The job failed with exit code 127. Its log: ",
+        "gpuspawner: /no/such/command: no such command",
+    ),
+    "a set-up that fails": (
+        "fails",
+        "ended before your server was ready: The job failed with exit code 3. Its log: ",
+        "the disk is full",
+    ),
+    "a command that is not on the hub's machine": (
+        "no-command-here",
+        "The server on the hub's machine ended before it was ready, with exit code 127.",
+        "See the hub's log.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("profile", "sentence", "detail"), DYING.values(), ids=DYING.keys())
+@pytest.mark.usefixtures("leaves_nothing")
+def test_a_server_that_ends_before_it_is_ready(hub: HubProcess, profile: str, sentence: str, detail: str) -> None:
+    """How it ended, where its log is, and the log's last lines, soon after it ended."""
+    began = time.monotonic()
+    status, message = refusal(hub, {"profile": profile})
+
+    assert status == 500
+    assert sentence in message
+    assert detail in message
+    assert time.monotonic() - began < 10  # of http_timeout's 120 s
+
+    status, text = end_of_start(hub, profile)
+
+    assert status == 500
+    assert sentence in text
+    assert detail in text
+
+
+def told(hub: HubProcess, options: object) -> tuple[int, str]:
+    """Status and words of the page after a start over REST that the hub may have answered before it failed."""
+    visitor = Visitor(hub, "ann")  # signing in later would open the form, and that forgets the failure
+    status, message = refusal(hub, options)
+    hub.wait("ann", ready=False)
+    page = visitor.pending()
+    assert status in (page.status, 201, 202)
+    assert message in page.text
+    return page.status, page.text
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+def test_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """503 with a sentence for a person and a hint for the admin; a server that runs is kept."""
+    hub.spawn("ben", {"profile": "light"})
+    slurm_cluster.stop_controller()
+    try:
+        status, text = told(hub, {"profile": "light"})
+        kept = hub.server("ben")
+    finally:
+        slurm_cluster.start_controller()
+
+    assert status == 503
+    assert "sbatch got no answer: slurmctld cannot be reached. Look at `scontrol ping`." in text
+    assert kept is not None
+    assert kept["ready"]
+
+    hub.end("ben")
+
+
+def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
+    """503, and where to look; Slurm's commands themselves would try for a minute."""
+    lost = start_light_hub(SLURM_CONF="/no/such/slurm.conf")
+    status, text = told(lost, {"profile": "light"})
+
+    assert status == 503
+    assert "sbatch gave no answer within 10 s. Look at `scontrol ping`, and whether slurm.conf is in its place." in text
+
+    lost.stop()
+
+
+# --- profiles --------------------------------------------------------------------------------------
+
+
+def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
+    """The other files go on being offered; the log is told of the fault once, and once that it is mended."""
+    begun = len(hub.log.read_text())
+    bad = hub.folder / "profiles" / "zz.yaml"
+    visitor = Visitor(hub, "ann")
+
+    def logged() -> list[str]:
+        return re.findall(r"] ((?:A fault|Mended) in the profiles of .*)", hub.log.read_text()[begun:])
+
+    bad.write_text("- display_name: New\n  slurm:\n    memory: lots\n")
+    offered = [slugs_of(visitor) for _ in range(3)]
+    fault = (
+        "zz.yaml:3: slurm.memory: 'lots' is no memory size: write MiB as a number, "
+        "or a number with K, M, G or T, such as 32G"
+    )
+
+    assert all("light" in slugs and "new" not in slugs for slugs in offered)
+    assert logged() == [f"A fault in the profiles of {bad.parent}: {fault}"]
+
+    bad.write_text("- display_name: New\n  slurm:\n    memory: 32G\n")
+
+    assert "new" in slugs_of(visitor)
+    assert logged()[1:] == [f"Mended in the profiles of {bad.parent}: {fault}"]
+
+    bad.unlink()
+
+
+def slugs_of(visitor: Visitor) -> list[str]:
+    """What the form offers."""
+    return [str(radio["value"]) for radio in visitor.look("/hub/spawn").soup.select("input[name=profile]")]
+
+
+WRONG = {
+    "a field of the second profile": (
+        "c.GPUProfilesSpawner.profiles = [{'display_name': 'A'}, {'display_name': 'B', 'slurm': {'memory': 'lots'}}]",
+        "c.GPUProfilesSpawner.profiles[1].slurm.memory: 'lots' is no memory size: ",
+    ),
+    "wrapspawner's own name for the setting": (
+        "c.ProfilesSpawner.profiles = [('A', 'a', 'batchspawner.SlurmSpawner', {'req_memory': 'lots'})]",
+        "c.ProfilesSpawner.profiles[0].slurm.memory: 'lots' is no memory size: ",
+    ),
+    "a class that is not there": (
+        "c.GPUProfilesSpawner.profiles = [('A', 'a', 'no.such.Spawner', {})]",
+        "c.GPUProfilesSpawner.profiles[0].traits: the spawner class 'no.such.Spawner' cannot be imported: ",
+    ),
+    "a setting that the class does not have": (
+        "c.GPUProfilesSpawner.profiles = [('A', 'a', 'batchspawner.SlurmSpawner', {'req_foo': '1'})]",
+        "c.GPUProfilesSpawner.profiles[0].traits: GPUSlurmSpawner has no setting 'req_foo'. ",
+    ),
+    "a slug twice": (
+        "c.GPUProfilesSpawner.profiles = [('A', {}), ('A', {})]",
+        "c.GPUProfilesSpawner.profiles[1].slug: 'a' is the slug of an earlier profile, too. ",
+    ),
+    "no profile at all": ("", "There is no profile to offer. Set c.GPUProfilesSpawner.profiles, "),
+    "a folder that is not there": (
+        "c.GPUProfilesSpawner.profiles_dir = '/no/such'",
+        "c.GPUProfilesSpawner.profiles_dir: there is no folder '/no/such'. ",
+    ),
+    "a time of the site's defaults": (
+        "c.GPUProfilesSpawner.profiles = [('A', {})]; c.SlurmSpawner.req_runtime = 'soon'",
+        "c.SlurmSpawner.req_runtime: 'soon' is no time: ",
+    ),
+    "a port range": (
+        "c.GPUProfilesSpawner.profiles = [('A', {})]; c.GPUSlurmSpawner.port_range = '1-2'",
+        "c.GPUSlurmSpawner: port_range: '1-2' must be FIRST-LAST within 1024-65535",
+    ),
+    "a name in exec_prefix": (
+        "c.GPUProfilesSpawner.profiles = [('A', {})]; c.GPUSlurmSpawner.exec_prefix = 'sudo -u {nobody}'",
+        "exec_prefix: {nobody} has no value. It may hold {username}.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "sentence"), WRONG.values(), ids=WRONG.keys())
+def test_a_hub_refuses_to_start_with_a_broken_configuration(tmp_path: Path, lines: str, sentence: str) -> None:
+    """One critical line with the path to the field, no traceback, and no hub."""
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text(
+        f"c.JupyterHub.spawner_class = 'gpu-profiles'\nc.JupyterHub.db_url = 'sqlite://'\n"
+        f"c.JupyterHub.port = {unused_port()}\nc.Authenticator.allow_all = True\n{lines}\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "jupyterhub", "-f", str(config)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    critical = re.findall(r"^\[C .*?] (.*)", ended.stderr, re.MULTILINE)
+
+    assert ended.returncode == 1
+    assert [line.startswith(f"Bad config encountered during initialization: {sentence}") for line in critical] == [True]
+    assert "Traceback" not in ended.stderr
+
+
+# --- the hub itself --------------------------------------------------------------------------------
+
+
+def unused_port() -> int:
+    """A port of 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_the_hub_does_not_start_where_its_port_is_taken(slurm_cluster: PrivateSlurm, tmp_path: Path) -> None:
+    """The port is named, and nothing was started."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        hub = new_hub(slurm_cluster, tmp_path / "hub", port=other.getsockname()[1])
+        with pytest.raises(ConfigError) as refused:
+            hub.start()
+
+    assert str(refused.value) == (
+        f"Port {hub.port} of 127.0.0.1 cannot be had: Address already in use. "
+        "Choose another one with --port, or 0 for any that is free."
+    )
+    assert hub.process is None
+
+
+def test_the_hub_does_not_start_without_its_proxy(slurm_cluster: PrivateSlurm, tmp_path: Path) -> None:
+    """The program is named, and how to get it."""
+    hub = new_hub(slurm_cluster, tmp_path / "hub", environment={"PATH": str(tmp_path)})
+    with pytest.raises(ConfigError) as refused:
+        hub.start()
+
+    assert str(refused.value) == (
+        "configurable-http-proxy is not on the PATH. Install it: npm install -g configurable-http-proxy"
+    )
+    assert hub.process is None

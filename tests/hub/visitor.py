@@ -1,0 +1,90 @@
+"""A person's way through the hub's pages, without a browser: sign in, choose, read what the page says."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+from bs4 import BeautifulSoup
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
+
+
+@dataclass(frozen=True)
+class Page:
+    """What came back."""
+
+    status: int
+    url: str
+    soup: BeautifulSoup
+
+    @property
+    def error(self) -> str:
+        """The error on the form's page; empty where there is none."""
+        return _text(self.soup, ".spawn-error-msg")
+
+    @property
+    def text(self) -> str:
+        """The page's own words, without the head and the navigation bar."""
+        return _text(self.soup, "body > .container, main .container, .container:last-of-type")
+
+
+def _text(soup: BeautifulSoup, selector: str) -> str:
+    return " ".join(" ".join(part.get_text(" ") for part in soup.select(selector)).split())
+
+
+class Visitor:
+    """One person, signed in."""
+
+    def __init__(self, hub: HubProcess, name: str) -> None:
+        self.hub = hub
+        self.name = name
+        self.session = requests.Session()
+        self._get("/hub/login")
+        form = {"username": name, "password": hub.password, "_xsrf": self._xsrf}
+        answer = self.session.post(f"{hub.url}/hub/login", data=form, timeout=30)
+        assert answer.ok, answer.text
+
+    @property
+    def _xsrf(self) -> str:
+        return next(cookie.value or "" for cookie in self.session.cookies if cookie.name == "_xsrf")
+
+    def _get(self, path: str) -> requests.Response:
+        return self.session.get(f"{self.hub.url}{path}", timeout=60)
+
+    def look(self, path: str) -> Page:
+        """A page of the hub."""
+        answer = self._get(path)
+        return Page(answer.status_code, answer.url, BeautifulSoup(answer.text, "html.parser"))
+
+    def pending(self, server: str = "") -> Page:
+        """The page of a server that starts, or has just failed to."""
+        return self.look(f"/hub/spawn-pending/{self.name}/{server}".rstrip("/"))
+
+    def start(self, fields: Mapping[str, str]) -> Page:
+        """Fill in the form and click *Start*."""
+        form = self.look("/hub/spawn").soup.select_one("#spawn_form")
+        assert form is not None, "there is no form"
+        answer = self.session.post(f"{self.hub.url}{form['action']}", data=dict(fields), timeout=60)
+        return Page(answer.status_code, answer.url, BeautifulSoup(answer.text, "html.parser"))
+
+
+def events(hub: HubProcess, user: str, server: str = "", *, seconds: float = 60.0) -> Iterator[dict[str, Any]]:
+    """The progress of a start, as it comes, until the hub ends the stream."""
+    ends_at = time.monotonic() + seconds
+    with requests.get(
+        f"{hub.url}/hub/api{server_path(user, server)}/progress",
+        headers={"Authorization": f"token {hub.token}"},
+        stream=True,
+        timeout=30,
+    ) as answer:
+        assert answer.ok, answer.text
+        for line in answer.iter_lines(chunk_size=1):
+            if line.startswith(b"data: "):
+                yield json.loads(line.removeprefix(b"data: "))
+            if time.monotonic() > ends_at:
+                return
