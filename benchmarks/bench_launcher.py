@@ -17,12 +17,14 @@ import tempfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.topology import Gpu, NodeTopology, NumaNode, to_document
 from jupyterhub_gpuspawner.wire import LaunchPlan
 
+ROOT = Path(__file__).resolve().parents[1]
 GPUS, CPUS = 8, 128
 
 
@@ -39,8 +41,19 @@ class Hub(BaseHTTPRequestHandler):
         """Silent."""
 
 
-def node_file(folder: Path) -> Path:
-    """A topology file of eight GPUs on two sockets."""
+def driver(folder: Path, topology: NodeTopology) -> dict[str, str] | None:
+    """The environment of a stand-in NVML with these GPUs; None where it cannot be built or pynvml is missing."""
+    sys.path.insert(0, str(ROOT))
+    from tests.standins import nvml
+
+    if nvml.compiler() is None or find_spec("pynvml") is None:
+        return None
+    (folder / "machine.txt").write_text(nvml.describe(topology))
+    return {"LD_LIBRARY_PATH": str(nvml.build(folder)), "STANDIN_NVML": str(folder / "machine.txt")}
+
+
+def eight_gpus() -> NodeTopology:
+    """Eight GPUs on two sockets."""
     half = CPUS // 2
     nodes = tuple(NumaNode(n, tuple(range(n * half, (n + 1) * half)), 262144, (10, 21)) for n in range(2))
     gpus = tuple(
@@ -49,10 +62,7 @@ def node_file(folder: Path) -> Path:
     )
     links = tuple(tuple("X" if a == b else "NV12" for b in range(GPUS)) for a in range(GPUS))
     packages = tuple(node.cpus for node in nodes)
-    topology = NodeTopology("n1", gpus, links, nodes, tuple((c,) for c in range(CPUS)), packages, simulated=True)
-    path = folder / "n1.json"
-    path.write_text(json.dumps(to_document(topology)))
-    return path
+    return NodeTopology("n1", gpus, links, nodes, tuple((c,) for c in range(CPUS)), packages, simulated=True)
 
 
 def timed(command: list[str], environ: dict[str, str]) -> float:
@@ -77,10 +87,15 @@ def main() -> int:
         archive.write_bytes(launcher_archive())
         print(f"archive: {archive.stat().st_size} bytes; {options.runs} pairs; medians in ms")
         print(f"{'python':>10} {'node':>14} {'bare':>7} {'launch':>7} {'more':>7}")
-        plans = {
-            "sysfs": LaunchPlan(),
-            "file, 8 GPUs": LaunchPlan(gpus=4, cpus=8, topology_file=str(node_file(folder))),
+        topology = eight_gpus()
+        (folder / "n1.json").write_text(json.dumps(to_document(topology)))
+        with_nvml = driver(folder, topology)
+        cases: dict[str, tuple[LaunchPlan, dict[str, str]]] = {
+            "sysfs": (LaunchPlan(), {}),
+            "file, 8 GPUs": (LaunchPlan(gpus=4, cpus=8, topology_file=str(folder / "n1.json")), {}),
         }
+        if with_nvml is not None:
+            cases["NVML, 8 GPUs"] = (LaunchPlan(gpus=4), with_nvml)
         environ = {
             "PATH": os.environ["PATH"],
             "JUPYTERHUB_API_URL": f"http://127.0.0.1:{hub.server_address[1]}/hub/api",
@@ -88,9 +103,12 @@ def main() -> int:
             "JUPYTERHUB_SERVICE_URL": "http://127.0.0.1:0/",
         }
         for python in options.python or [sys.executable]:
-            for kind, plan in plans.items():
+            for kind, (plan, more_environ) in cases.items():
+                if more_environ and python != sys.executable:
+                    continue  # it may have no pynvml
+                given = environ | more_environ
                 command = [python, str(archive), "--plan", plan.dumps(), "--", "/bin/true"]
-                pairs = [(timed([python, "-c", "pass"], environ), timed(command, environ)) for _ in range(options.runs)]
+                pairs = [(timed([python, "-c", "pass"], given), timed(command, given)) for _ in range(options.runs)]
                 bare, launch = (statistics.median(column) for column in zip(*pairs, strict=True))
                 more = statistics.median(b - a for a, b in pairs)
                 worst = max(worst, more)
