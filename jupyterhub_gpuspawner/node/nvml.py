@@ -145,7 +145,7 @@ class _Driver:
             return Gpu(index=index)
         memory = self.ask(index, "nvmlDeviceGetMemoryInfo", handle)
         nodes = self._mask(index, "nvmlDeviceGetMemoryAffinity", handle)
-        own = self.ask(index, "nvmlDeviceGetNumaNodeId", handle)
+        own = _within(4095, self.ask(index, "nvmlDeviceGetNumaNodeId", handle))
         near = [node for node in nodes if node in self.nodes] if self.nodes else [node for node in nodes if node != own]
         return Gpu(
             index=index,
@@ -155,8 +155,8 @@ class _Driver:
             memory_mib=None if memory is None else int(memory.total) // 2**20,
             numa_node=near[0] if len(near) == 1 else None,
             cpus=self._mask(index, "nvmlDeviceGetCpuAffinity", handle, scoped=False),
-            minor=self.ask(index, "nvmlDeviceGetMinorNumber", handle),
-            pcie_generation=self.ask(index, "nvmlDeviceGetMaxPcieLinkGeneration", handle),
+            minor=_within(1023, self.ask(index, "nvmlDeviceGetMinorNumber", handle)),
+            pcie_generation=_within(99, self.ask(index, "nvmlDeviceGetMaxPcieLinkGeneration", handle)) or None,
             numa_affinity=nodes,
             gpu_numa_id=own,
         )
@@ -273,6 +273,11 @@ def _with_generation(gpu: Gpu, generation: int) -> Gpu:
     from dataclasses import replace
 
     return replace(gpu, nvlink_generation=generation)
+
+
+def _within(high: int, value: Any) -> int | None:
+    """The number, if it is one that can be: drivers answer with -1 or all bits set, too."""
+    return value if isinstance(value, int) and 0 <= value <= high else None
 
 
 def _text(value: Any) -> str:

@@ -28,23 +28,24 @@ class UnavailableError(Exception):
 
 def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., None]) -> None:
     """Say, source by source, what is being read (``doing``) and what is known so far (``topology``)."""
-    failed: list[str] = []
+    problems: list[str] = []
 
-    def told(topology: NodeTopology) -> None:
-        named = replace(topology, hostname=node, problems=tuple(map(printable, topology.problems)))
-        say(topology=to_document(named.with_problem(*map(printable, failed))))
+    def told(topology: NodeTopology, *more: str) -> None:
+        known = in_print(replace(topology, hostname=node, problems=(*topology.problems, *problems, *more)))
+        say(topology=to_document(known))
 
     if topology_file:
         say(doing="reading the topology file")
         try:
             told(from_file(topology_file, node))
         except (OSError, ValueError) as error:
-            failed.append(f"The topology file {topology_file} is of no use, the hardware was read instead: {error}")
+            problems.append(f"The topology file {topology_file} is of no use, the hardware was read instead: {error}")
         else:
             return
     say(doing="reading sysfs")
     kernel = sysfs.read(root)
     told(kernel)
+    failed = []
     for name, read in (("NVML", _nvml), ("nvidia-smi", _nvidia_smi)):
         say(doing=f"asking {name}")
         try:
@@ -54,32 +55,27 @@ def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., 
         else:
             return
     if kernel.gpus:
-        told(kernel)
+        told(kernel, *failed)
 
 
-def in_use() -> tuple[dict[str, str], str]:
-    """What uses each GPU that somebody uses, by UUID; and why that cannot be had, if neither source has it."""
-    failed: list[str] = []
-    for name, ask in (("NVML", _in_use_by_nvml), ("nvidia-smi", _in_use_by_nvidia_smi)):
-        try:
-            return ask(), ""
-        except UnavailableError as error:
-            failed.append(f"{name} cannot be had: {error}.")
-    return {}, " ".join(failed)
-
-
-def _in_use_by_nvml() -> dict[str, str]:
-    if find_spec("pynvml") is None:
-        raise UnavailableError("this Python has no pynvml")
-    from jupyterhub_gpuspawner.node import nvml
-
-    return nvml.in_use()
-
-
-def _in_use_by_nvidia_smi() -> dict[str, str]:
-    from jupyterhub_gpuspawner.node import nvidia_smi
-
-    return nvidia_smi.in_use()
+def in_print(topology: NodeTopology) -> NodeTopology:
+    """With every text of a driver's or the kernel's as a document may hold it."""
+    return replace(
+        topology,
+        gpus=tuple(
+            replace(
+                gpu,
+                uuid=printable(gpu.uuid),
+                pci=printable(gpu.pci),
+                name=printable(gpu.name),
+                mig=None if gpu.mig is None else printable(gpu.mig),
+            )
+            for gpu in topology.gpus
+        ),
+        nics=tuple(map(printable, topology.nics)),
+        driver=printable(topology.driver),
+        problems=tuple(dict.fromkeys(map(printable, topology.problems))),
+    )
 
 
 def from_file(name: str, node: str) -> NodeTopology:

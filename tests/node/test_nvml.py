@@ -226,6 +226,20 @@ def test_no_failure_of_a_call_for_all_gpus_is_an_exception(ask_nvml: AskNvml, na
         assert (call, indices) == (call, {gpu.index for gpu in read.gpus})
 
 
+def test_numbers_that_cannot_be_are_unknown(ask_nvml: AskNvml) -> None:
+    """All bits set, or no generation at all."""
+    lines = [
+        "driver 1",
+        "gpu GPU-0 00000000:07:00.0 1 2147483647 - 1 65535 0 K80",
+        "gpu GPU-1 00000000:08:00.0 1 7 - 1 3 4 K80",
+    ]
+
+    [read] = ask_nvml("\n".join(lines) + "\n")
+
+    assert isinstance(read, NodeTopology)
+    assert [(gpu.minor, gpu.gpu_numa_id, gpu.pcie_generation) for gpu in read.gpus] == [(None, None, None), (7, 3, 4)]
+
+
 def test_a_gpu_of_another_job_is_left_out_and_a_lost_one_is_kept_without_facts(ask_nvml: AskNvml) -> None:
     """NVML counts both; no permission means that a GPU is not ours, lost means that it is broken."""
     text = describe(load(str(MACHINES / "k80-2socket.json")))

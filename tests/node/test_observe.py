@@ -17,6 +17,7 @@ import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.node.observe import observe
 from jupyterhub_gpuspawner.node.sources import merged
 from jupyterhub_gpuspawner.topology import Gpu, NodeTopology, NumaNode, from_document, load
+from jupyterhub_gpuspawner.wire import printable
 from tests.node.test_sysfs import Tree
 from tests.standins.nvml import describe
 
@@ -126,6 +127,7 @@ esac
     ]
     assert seen.links == (("X", "PIX"), ("PIX", "X"))
     assert (seen.source, seen.driver, len(seen.numa_nodes)) == ("nvidia-smi+sysfs", "470.57.02", 2)
+    assert seen.problems == ()
 
 
 def test_nvidia_smi_that_hangs_is_given_up_and_killed(k80_tree: Path, tmp_path: Path) -> None:
@@ -230,6 +232,18 @@ def test_a_file_that_never_opens_is_given_up(tmp_path: Path) -> None:
         hostname="n1",
         problems=("Looking at the node was given up after 0.5 s while reading the topology file.",),
     )
+
+
+def test_a_text_that_no_document_holds_costs_nothing(k80_tree: Path) -> None:
+    """Control characters in a driver's answer, and far too much of them."""
+    facts = "Model: \t Tesla\x1b[31m K80" + "!" * 600
+    address = load(str(MACHINES / "k80-2socket.json")).gpus[0].pci
+    Tree(k80_tree).write(f"proc/driver/nvidia/gpus/{address}/information", facts)
+
+    seen = look(root=str(k80_tree))
+
+    assert len(seen.gpus) == 4
+    assert seen.gpus[0].name == printable("Tesla\x1b[31m K80" + "!" * 600)
 
 
 def test_merging_takes_each_fact_from_who_knows_it() -> None:
