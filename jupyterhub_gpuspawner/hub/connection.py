@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
+from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, JobWatcher
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class ConnectionSettings:
     bin_dir: str = ""
     timeout: float = 10.0
     limit: int = 8
-    active_interval: float = 1.5
-    rest_interval: float = 30.0
+    active_interval: float = ACTIVE_INTERVAL
+    rest_interval: float = REST_INTERVAL
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from jupyterhub_gpuspawner.hub.submission import cancel_surely, submit
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of, in_background
 from jupyterhub_gpuspawner.job import End, JobStatus, Phase, admin_hint, never_clears, sentence
 from jupyterhub_gpuspawner.slurm.client import command_prefix
+from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire import MEMORY_POLICIES, POLICIES, PlacementDocument, with_job
 
@@ -75,8 +76,8 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
     slurm_bin_dir = Unicode("", config=True, help="Folder of Slurm's commands; empty: found by PATH.")
     slurm_timeout = Float(10.0, config=True, help="Seconds that a Slurm command may take.")
     slurm_limit = Integer(8, config=True, help="Slurm commands that run at once, at most.")
-    waiting_interval = Float(1.5, config=True, help="Seconds between two squeue while someone waits.")
-    resting_interval = Float(30.0, config=True, help="Seconds between two squeue while nobody waits.")
+    waiting_interval = Float(ACTIVE_INTERVAL, config=True, help="Seconds between two squeue while someone waits.")
+    resting_interval = Float(REST_INTERVAL, config=True, help="Seconds between two squeue while nobody waits.")
     stop_wait = Float(10.0, config=True, help="Seconds that stopping waits for the job to end.")
     placement_policy = Enum(POLICIES, "best-effort", config=True, help="Policy where the profile names none.")
     memory_policy = Enum(MEMORY_POLICIES, "preferred", config=True, help="Memory policy where the profile names none.")

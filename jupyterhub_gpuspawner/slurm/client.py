@@ -66,6 +66,7 @@ class SlurmClient:
         self._turns = asyncio.Semaphore(limit)
         self._environment = {**_base_environment(bin_dir), **(environment or {})}
         self._addresses: dict[str, tuple[float, str]] = {}
+        self._asking: dict[str, asyncio.Lock] = {}
 
     # --- as the user ---------------------------------------------------------------------------
 
@@ -126,9 +127,13 @@ class SlurmClient:
         found = await self._squeue()
         return {job_id: status for job_id, status in found.items() if status.tag.startswith(tag)}
 
-    async def job(self, job_id: str) -> JobDetail | None:
-        """All about one job (``scontrol show job -d``); None where Slurm does not know it (any more)."""
-        answer = await self._run("scontrol", "show", "job", "-d", "-o", _checked(job_id))
+    async def job(self, job_id: str, *, allocations: bool = False) -> JobDetail | None:
+        """All about one job (``scontrol show job``); None where Slurm does not know it (any more).
+
+        With ``allocations`` (``-d``) also what it has on each node; that costs slurmctld its whole table of nodes.
+        """
+        details = ["-d"] if allocations else []
+        answer = await self._run("scontrol", "--local", "show", "job", *details, "-o", _checked(job_id))
         if answer.code == 0:
             return parse_job(answer.stdout, job_id)
         if _UNKNOWN_JOB in answer.stderr:
@@ -139,16 +144,20 @@ class SlurmClient:
         """The address by which Slurm reaches a node (NodeAddr); kept for five minutes."""
         if not _NODE.fullmatch(node):
             raise SlurmOutputError(f"{node[:80]!r} is no node's name.", raw=node)
-        known = self._addresses.get(node)
-        if known is not None and time.monotonic() - known[0] < _ADDRESS_AGE:
+        # who asks for a node that is being asked for waits for that answer
+        async with self._asking.setdefault(node, asyncio.Lock()):
+            known = self._addresses.get(node)
+            if known is None or time.monotonic() - known[0] > _ADDRESS_AGE:
+                known = self._addresses[node] = (time.monotonic(), await self._ask_address(node))
             return known[1]
+
+    async def _ask_address(self, node: str) -> str:
         answer = await self._run("scontrol", "show", "node", "-o", node)
         if f"Node {node} not found" in answer.stdout + answer.stderr:
             raise SlurmOutputError(f"Slurm knows no node {node}.", raw=answer.stdout)
         found = parse_nodes(_good("scontrol", answer))
         if len(found) != 1 or not _ADDRESS.fullmatch(found[0].address):
             raise SlurmOutputError(f"scontrol told no address of node {node}.", raw=answer.stdout)
-        self._addresses[node] = (time.monotonic(), found[0].address)
         return found[0].address
 
     async def snapshot(self) -> ClusterSnapshot:
@@ -189,7 +198,8 @@ class SlurmClient:
 
     async def _squeue(self, *which: str) -> dict[str, JobStatus]:
         mark = secrets.token_hex(8)
-        answer = await self._run("squeue", "-h", "-a", "-t", "all", *which, "-O", columns(mark))
+        # --local: one id alone would cost a question about federations, too
+        answer = await self._run("squeue", "--local", "-h", "-a", "-t", "all", *which, "-O", columns(mark))
         if answer.code != 0 and _UNKNOWN_JOB in answer.stderr:
             return {}
         return parse_squeue(_good("squeue", answer), mark)

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
-__all__ = ["JobSource", "JobWatcher", "Watch"]
+__all__ = ["ACTIVE_INTERVAL", "REST_INTERVAL", "JobSource", "JobWatcher", "Watch"]
 
+ACTIVE_INTERVAL = 2.25
+"""Seconds: a squeue is two RPCs, so slurmctld gets less than one in a second; news are told within three."""
+REST_INTERVAL = 30.0
+"""Seconds: 240 RPCs in an hour."""
 _LONGEST_PAUSE = 30.0
 """Seconds between two questions, at most, while Slurm is silent."""
 
@@ -48,8 +52,8 @@ class JobWatcher:
         self,
         client: JobSource,
         *,
-        active_interval: float = 1.5,
-        rest_interval: float = 30.0,
+        active_interval: float = ACTIVE_INTERVAL,
+        rest_interval: float = REST_INTERVAL,
         log: logging.Logger | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

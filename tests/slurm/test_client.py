@@ -187,7 +187,9 @@ sed "s/0123456789abcdef$/$mark/" %s
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_one_squeue_for_all_jobs(slurm: StandIns, version: str) -> None:
     """Known ids come back, the unknown one is absent; ids are asked for in order, each once."""
-    slurm.add("squeue", MARKED % ("-h -a -t all -j 1,2,999999 -O JobID:|,", FOLDER / version / "hub" / "squeue_j.out"))
+    slurm.add(
+        "squeue", MARKED % ("--local -h -a -t all -j 1,2,999999 -O JobID:|,", FOLDER / version / "hub" / "squeue_j.out")
+    )
     found = await slurm.client().jobs(["999999", "2", "1", "2"])
     assert {job_id: status.phase for job_id, status in found.items()} == {"1": Phase.RUNNING, "2": Phase.ENDED}
 
@@ -205,8 +207,8 @@ async def test_every_question_draws_its_own_mark(slurm: StandIns, tmp_path: Path
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_single_unknown_job_is_a_good_empty_answer(slurm: StandIns, version: str) -> None:
     """'Invalid job id specified', exit code 1, is no silence."""
-    slurm.answering("squeue", "'-h -a -t all -j 999999 '*", recorded(version, "hub", "squeue_j_unknown"))
-    slurm.answering("scontrol", "'show job -d -o 999999'", recorded(version, "hub", "job_unknown"))
+    slurm.answering("squeue", "'--local -h -a -t all -j 999999 '*", recorded(version, "hub", "squeue_j_unknown"))
+    slurm.answering("scontrol", "'--local show job -o 999999'", recorded(version, "hub", "job_unknown"))
     assert await slurm.client().jobs(["999999"]) == {}
     assert await slurm.client().job("999999") is None
 
@@ -219,7 +221,7 @@ async def test_no_ids_ask_nothing(slurm: StandIns) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_jobs_of_a_tag(slurm: StandIns, version: str) -> None:
     """Those whose comment begins with it, ended ones too."""
-    slurm.add("squeue", MARKED % ("-h -a -t all -O JobID:|,", FOLDER / version / "hub" / "squeue_all.out"))
+    slurm.add("squeue", MARKED % ("--local -h -a -t all -O JobID:|,", FOLDER / version / "hub" / "squeue_all.out"))
     assert list(await slurm.client().tagged("gpuspawner:hub:alice:")) == ["2", "1"]
     assert list(await slurm.client().tagged("gpuspawner:hub:alice:lab")) == ["2"]
     assert list(await slurm.client().tagged("gpuspawner:other:")) == []
@@ -227,9 +229,9 @@ async def test_jobs_of_a_tag(slurm: StandIns, version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_job_in_full(slurm: StandIns, version: str) -> None:
-    """``scontrol show job -d -o`` of one id."""
-    slurm.answering("scontrol", "'show job -d -o 1'", recorded(version, "hub", "job_running"))
-    found = await slurm.client().job("1")
+    """``scontrol show job -d -o`` of one id, with what it has on its node."""
+    slurm.answering("scontrol", "'--local show job -d -o 1'", recorded(version, "hub", "job_running"))
+    found = await slurm.client().job("1", allocations=True)
     assert found is not None
     assert (found.batch_host, found.stdout_path, [str(g) for g in found.allocations[0].gres]) == (
         "g1",
@@ -266,6 +268,24 @@ async def test_address_is_slurms_and_is_kept(slurm: StandIns, tmp_path: Path) ->
     client = slurm.client()
     assert [await client.address("g1"), await client.address("g1")] == ["10.1.2.3", "10.1.2.3"]
     assert (tmp_path / "asked").read_text() == "x\n"
+
+
+async def test_address_is_asked_for_once_by_a_whole_class(slurm: StandIns, tmp_path: Path) -> None:
+    """Thirty servers that start on two nodes ask Slurm twice; a question that failed spoils no later one."""
+    slurm.add(
+        "scontrol",
+        f"echo $4 >> {tmp_path}/asked; [ $4 = g3 ] && [ ! -e {tmp_path}/up ] && exit 1\n"
+        'echo "NodeName=$4 CPUTot=24 NodeAddr=10.0.0.$4 NodeHostName=head State=IDLE"',
+    )
+    client = slurm.client()
+    found = await asyncio.gather(*(client.address(f"g{n % 2}") for n in range(30)))
+    assert found == [f"10.0.0.g{n % 2}" for n in range(30)]
+    assert sorted((tmp_path / "asked").read_text().split()) == ["g0", "g1"]
+
+    failed = await asyncio.gather(client.address("g3"), client.address("g3"), return_exceptions=True)
+    assert [type(error) for error in failed] == [SlurmUnavailable] * 2
+    (tmp_path / "up").touch()
+    assert await client.address("g3") == "10.0.0.g3"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

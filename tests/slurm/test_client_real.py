@@ -103,7 +103,7 @@ async def test_life_of_a_gpu_job(client: SlurmClient, jobs: Jobs) -> None:
     """Submitted, running with its GPUs, CPUs and log on its node, cancelled, ended."""
     job_id = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:2", "-c 4", "--time=10", name="lab")
     running = await jobs.until_phase(job_id, Phase.RUNNING)
-    detail = await client.job(job_id)
+    detail = await client.job(job_id, allocations=True)
     assert detail is not None
     assert running == JobStatus(
         job_id,

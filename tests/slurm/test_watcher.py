@@ -102,7 +102,8 @@ def clock() -> Clock:
 @pytest.fixture
 async def watcher(cluster: Cluster, clock: Clock) -> AsyncIterator[JobWatcher]:
     """A watcher of that Slurm in that time: 1.5 s while someone waits, 30 s at rest."""
-    made = JobWatcher(cluster, log=logging.getLogger("watcher"), clock=lambda: clock.now, sleep=clock.sleep)
+    log = logging.getLogger("watcher")
+    made = JobWatcher(cluster, active_interval=1.5, log=log, clock=lambda: clock.now, sleep=clock.sleep)
     yield made
     await made.aclose()
 
