@@ -11,7 +11,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.units import format_cpulist
+from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,6 +99,16 @@ def read_memory() -> str:
     mode, nodes = _get(0)
     name = next((name for name, number in _MODES.items() if number == mode & ~_FLAGS), f"mode {mode}")
     return f"{name}:{format_cpulist(nodes)}" if nodes else name
+
+
+def memory_is_on(policy: str, nodes: Iterable[int]) -> bool:
+    """Whether memory comes from just these NUMA nodes, by a policy as :func:`read_memory` tells it; raises OSError.
+
+    Without a policy it comes from the node of the CPU that touches it, if this job may use that node's memory.
+    """
+    wanted, allowed = set(nodes), set(_get(_MEMS_ALLOWED)[1])
+    named = policy.partition(":")[2]
+    return set(parse_cpulist(named)) & allowed == wanted if named else wanted <= allowed
 
 
 def _set_mode(mode: int, nodes: tuple[int, ...]) -> None:

@@ -155,4 +155,6 @@ def main(arguments: Sequence[str]) -> NoReturn:
     except Exception as error:  # noqa: BLE001 - the notebook always starts
         plan = LaunchPlan()
         problems.append(f"The launch plan could not be read: {error}")
+    # For srun within the server, with --bind.
+    os.environ.update(GPUSPAWNER_PYTHON=sys.executable, GPUSPAWNER_LAUNCHER=os.path.abspath(sys.argv[0]))
     launch(plan, command, os.environ, *problems)

@@ -98,7 +98,7 @@ class Placing:
             numa_nodes=_numa_nodes(topology, cpus) or gpus.numa_nodes,
             memory_policy=memory,
             policy=self.plan.policy,
-            aligned=self.attempt("Comparing", lambda: aligned(topology, gpus.positions, cpus), None),
+            aligned=self.attempt("Comparing", lambda: self._aligned(topology, gpus, cpus, memory), None),
             weakest_link=gpus.weakest_link,
             why=gpus.why,
             started_at=utc(time.time()),
@@ -181,6 +181,13 @@ class Placing:
         policy, problems = binding.bind_memory(self.plan.memory_policy, memory_nodes(topology, cpus, gpus.positions))
         self.problems.extend(problems)
         return policy
+
+    def _aligned(self, topology: NodeTopology, gpus: Gpus, cpus: tuple[int, ...], memory: str) -> bool | None:
+        near = aligned(topology, gpus.positions, cpus)
+        nodes = _numa_nodes(topology, cpus)
+        if near is not True or topology.simulated or not nodes or memory == "none":
+            return near
+        return binding.memory_is_on(memory, nodes)
 
     def _export(self, topology: NodeTopology, cpus: tuple[int, ...], gpus: Gpus) -> None:
         if gpus.visible is not None:

@@ -182,3 +182,12 @@ def test_an_unknown_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert policy == "none"
     assert len(problems) == 2
     assert "no number of the system call is known for" in problems[0]
+
+
+ONE_NODE = (("bind:0", (0,)), ("default", (0,)), ("bind:0", (0, 1)), ("default", (63,)))
+"""Node 0 is on every machine, node 63 hardly on any."""
+
+
+def test_memory_is_where_a_policy_holds_it() -> None:
+    """A bound policy is on its node alone; without one, memory follows the CPU where the job may use that node."""
+    assert [binding.memory_is_on(policy, nodes) for policy, nodes in ONE_NODE] == [True, True, False, False]

@@ -234,7 +234,7 @@ def test_a_file_that_was_replaced_is_not_held(folder: Path, monkeypatch: pytest.
 
 
 def test_a_gpu_and_its_parts_exclude_each_other(folder: Path) -> None:
-    """Of a GPU that is divided, parts are claimed one by one; who sees it whole gets it only when no part is claimed."""
+    """Of a divided GPU parts are claimed one by one; who sees it whole gets it only when no part is claimed."""
     whole, parts = {0: "g1-0000:07:00.0"}, {n: f"g1-0000:07:00.0+MIG-{n}" for n in range(2)}
     assert claim(str(folder), parts, first()) == Claim((0,))
     assert claim(str(folder), whole, first()) == Claim((), (0,))

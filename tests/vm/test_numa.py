@@ -29,7 +29,6 @@ pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
 TOUCHED = 2 * (10 << 20) // 4096
 """Pages that the witness touches."""
 NO_DRIVER = ("NVML cannot be had", "nvidia-smi cannot be had")
-MEMORY_ELSEWHERE = ("right CPUs, memory of the other socket", "the script bound memory itself")
 CAN_BUILD = pytest.mark.skipif(nvml.compiler() is None, reason="no C compiler for the stand-in of NVML")
 EACH = [pytest.param(job, marks=(CAN_BUILD,) if job.driver else (), id=job.name) for job in JOBS]
 
@@ -167,10 +166,8 @@ def test_the_report_says_what_the_kernel_does(truth: Truth, job: Job) -> None:
 
 
 @pytest.mark.parametrize("job", EACH)
-def test_aligned_means_gpus_cpus_and_memory(truth: Truth, job: Job, request: pytest.FixtureRequest) -> None:
+def test_aligned_means_gpus_cpus_and_memory(truth: Truth, job: Job) -> None:
     """The report calls a server aligned exactly where the kernel holds its CPUs and memory beside its GPUs."""
-    if job.name in MEMORY_ELSEWHERE:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="aligned does not look at memory"))
     assert truth.report(job).placement.aligned is truth.held(job).aligned
 
 
