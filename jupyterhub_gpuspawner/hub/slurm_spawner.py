@@ -30,6 +30,7 @@ from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
 from jupyterhub_gpuspawner.hub.submission import cancel_surely, submit
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of, in_background
 from jupyterhub_gpuspawner.job import End, JobStatus, Phase, admin_hint, never_clears, sentence
+from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.slurm.client import command_prefix
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL
 from jupyterhub_gpuspawner.units import expand_nodelist
@@ -132,6 +133,7 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         """Raise ConfigError for a setting that would fail every start."""
         site_profile(self)
         command_prefix(self.exec_prefix, "somebody")
+        launcher_archive()  # a fifth of a second, once: now, not in the loop while somebody waits
 
     async def account(self) -> Account:
         """Home and shell of the server's user; raises ConfigError where there is no account."""
