@@ -15,7 +15,9 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/u
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With ``-n`` and ``--dist loadgroup``, tests on the session's Slurm go to one process, and so to one Slurm."""
+    """Tests in a browser come last; with ``-n`` and ``--dist loadgroup`` all that use the session's Slurm share one."""
     for item in items:
         if item.get_closest_marker("slurm"):
             item.add_marker(pytest.mark.xdist_group("slurm"))
+    # Playwright's loop runs on in this thread, and no other can run beside it.
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)

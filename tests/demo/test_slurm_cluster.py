@@ -62,15 +62,22 @@ class Jobs:
         return re.findall(r"Nodes=(\S+) .* GRES=(\S*)", detail)
 
 
+@pytest.fixture(scope="module")
+def idle_cluster(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
+    """A demo cluster for this module alone, so that it is known what is free."""
+    with PrivateSlurm(DEMO_CLUSTER, public_folder / "idle") as slurm:
+        yield slurm
+
+
 @pytest.fixture
-def jobs(slurm_cluster: PrivateSlurm, tmp_path: Path) -> Iterator[Jobs]:
-    """Jobs on the session's cluster, all cancelled in the end."""
-    jobs = Jobs(slurm_cluster, tmp_path)
+def jobs(idle_cluster: PrivateSlurm, tmp_path: Path) -> Iterator[Jobs]:
+    """Jobs on an idle cluster, all killed in the end."""
+    jobs = Jobs(idle_cluster, tmp_path)
     yield jobs
     ids = [path.name for path in tmp_path.iterdir()]
     if ids:
-        slurm_cluster.run("scancel", "--full", "--signal=KILL", *ids)
-        wait_until(lambda: not slurm_cluster.run("squeue", "-h", "--jobs", ",".join([*ids, "999999"])), "jobs are gone")
+        idle_cluster.run("scancel", "--full", "--signal=KILL", *ids)
+        wait_until(lambda: not idle_cluster.run("squeue", "-h", "--jobs", ",".join([*ids, "999999"])), "jobs are gone")
 
 
 def test_the_nodes_are_those_described(slurm_cluster: PrivateSlurm) -> None:
