@@ -10,6 +10,7 @@ import click
 
 from jupyterhub_gpuspawner import __version__
 from jupyterhub_gpuspawner.cli.bandwidth import bandwidth
+from jupyterhub_gpuspawner.cli.bind import bind
 from jupyterhub_gpuspawner.cli.place import place
 from jupyterhub_gpuspawner.cli.topology import topology
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
@@ -31,7 +32,7 @@ def main() -> None:
     """JupyterHub on the GPUs of a Slurm cluster."""
 
 
-for command in (topology, place, bandwidth):
+for command in (topology, place, bind, bandwidth):
     main.add_command(command)
 
 

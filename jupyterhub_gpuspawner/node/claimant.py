@@ -103,7 +103,19 @@ def in_use(seconds: float) -> tuple[Mapping[str, str], str]:
 
 def _tell(fd: int) -> None:
     """The child's part: one line of JSON."""
-    from jupyterhub_gpuspawner.node import sources
-
-    used, failed = sources.in_use()
+    used, failed = _asked()
     os.write(fd, json.dumps({"used": used, "failed": failed}).encode() + b"\n")
+
+
+def _asked() -> tuple[dict[str, str], str]:
+    """As the driver tells, through NVML or nvidia-smi."""
+    from jupyterhub_gpuspawner.node import nvidia_smi, nvml
+    from jupyterhub_gpuspawner.node.sources import UnavailableError
+
+    failed = []
+    for name, source in (("NVML", nvml), ("nvidia-smi", nvidia_smi)):
+        try:
+            return source.in_use(), ""
+        except UnavailableError as error:
+            failed.append(f"{name} cannot be had: {error}.")
+    return {}, " ".join(failed)
