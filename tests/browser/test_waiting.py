@@ -29,6 +29,8 @@ def test_a_waiting_named_server_says_why_and_its_stop_button_stops_it_alone(
     )
     starting.start()
     try:
+        while shared_hub.server("rosa", "second") is None:
+            page.wait_for_timeout(100)
         page.goto(f"{shared_hub.url}/hub/spawn-pending/rosa/second")
         status = page.locator("#progress-message")
         expect(status).to_contain_text(re.compile(r"Job \d+: "), timeout=20_000)
