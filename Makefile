@@ -1,4 +1,4 @@
 # A thin front: each target is a script that works without make.
-.PHONY: demo test lint
-demo test lint:
+.PHONY: demo test lint bench
+demo test lint bench:
 	@scripts/$@ $(ARGS)

@@ -1,0 +1,151 @@
+"""What a hub costs Slurm, and how long people wait for it: this package beside three others, in one run.
+
+Each system gets the same real Slurm (private, on this host), a fresh JupyterHub and its own public configuration
+(``side_by_side/configs/``), one after the other:
+
+- *start*: N people sign in, see the form, and click at once. Printed: seconds until the hub says ready, commands run,
+  RPCs by kind (sdiag), processor time and memory of the hub, and how long the spawner's code held the event loop.
+- *rest*: their servers run and nobody does anything.
+- *waiting*: all GPUs are taken; N people click, and wait.
+- ``--held N``: N servers at rest that a hub finds in its database (``side_by_side/held.py`` says how).
+
+The single-user server is a stand-in (``tests/standins/single_user.py``), the same for all. Plain ``sbatch`` of the very
+scripts that our hub submitted is the floor. ``scripts/bench`` makes the virtual environment that this needs.
+
+    scripts/bench [--users 30] [--waiting 20 200] [--rest 30] [--held 1000] [--only ours ...] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from side_by_side import phases
+from side_by_side.cluster import cancel_all, cluster_for
+from side_by_side.floor import plain_sbatch
+from side_by_side.hubs import Place
+from side_by_side.phases import Measured
+from side_by_side.report import Results, bars, plot, table
+from side_by_side.systems import OURS, SYSTEMS, System
+
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+
+STAND_IN = Path(__file__).parents[1] / "tests" / "standins" / "single_user.py"
+TIMEOUT = 180.0
+"""Seconds until a server that is not ready is given up."""
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--users", type=int, default=30, help="who click at once")
+    parser.add_argument(
+        "--waiting", type=int, nargs="*", default=[20, 200], help="how many wait; all but the first for ours alone"
+    )
+    parser.add_argument("--rest", type=float, default=30.0, help="seconds of rest after the start; 0: none")
+    parser.add_argument("--held", type=int, default=1000, help="servers at rest in a hub of ours; 0: none")
+    parser.add_argument("--only", nargs="*", choices=[system.key for system in SYSTEMS], help="these systems alone")
+    parser.add_argument("--json", type=Path, help="write all figures there")
+    parser.add_argument("--table", type=Path, help="write the table there")
+    parser.add_argument("--plot", type=Path, help="write the plot (SVG) there")
+    parser.add_argument("--keep", action="store_true", help="keep the logs")
+    return parser.parse_args()
+
+
+def say(text: str) -> None:
+    """Tell the person in front of the screen; standard output is for the table."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def environment(folder: Path) -> Path:
+    """The stand-in under the name of jupyterhub-singleuser, and batchspawner's wrapper, in one folder."""
+    folder.mkdir()
+    server = folder / "jupyterhub-singleuser"
+    server.write_text(f"#!{sys.executable}\n{STAND_IN.read_text('utf-8')}")
+    server.chmod(server.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    (folder / "batchspawner-singleuser").symlink_to(Path(sys.executable).parent / "batchspawner-singleuser")
+    return folder
+
+
+async def measure(place: Place, system: System, asked: argparse.Namespace) -> tuple[Measured, list[float]]:
+    """All phases of one system; for ours the floor as well."""
+    measured, floor = Measured(system.key), list[float]()
+    say(f"{system.title}: {asked.users} users click")
+    await phases.start(place, system, measured, users=asked.users, rest=asked.rest, timeout=TIMEOUT)
+    if measured.scripts:
+        say("plain sbatch of the same scripts")
+        path = f"{place.environment}:{os.environ['PATH']}"
+        floor = await plain_sbatch(place.slurm, measured.scripts, path=path, timeout=TIMEOUT)
+        await cancel_all(place.slurm)
+    if asked.waiting:
+        steps = asked.waiting if system is OURS else asked.waiting[:1]
+        say(f"{system.title}: {' and '.join(map(str, steps))} users wait")
+        await phases.waiting(place, system, measured, steps=steps, seconds=10.0)
+    if asked.held and system is OURS:
+        say(f"{system.title}: {asked.held} servers at rest")
+        await phases.held(place, system, measured, servers=asked.held, seconds=60.0)
+    return measured, floor
+
+
+async def run(asked: argparse.Namespace, folder: Path) -> Results:
+    """Everything."""
+    systems = [system for system in SYSTEMS if not asked.only or system.key in asked.only]
+    with PrivateSlurm(cluster_for(asked.users), folder / "slurm") as slurm:
+        words = slurm.run("sinfo", "--version").split()[1]
+        old = tuple(map(int, words.split(".")[:2])) < (23, 2)
+        place = Place(slurm, folder, environment(folder / "env"), old=old, users=asked.users)
+        found, floor = [], list[float]()
+        for system in systems:
+            measured, plain = await measure(place, system, asked)
+            found.append(measured)
+            floor = plain or floor
+    packages = ("jupyterhub", "batchspawner", "wrapspawner", "jupyterhub-moss", "slurmformspawner")
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    about = f"{os.cpu_count()} cores, Python {platform.python_version()}, Slurm {words}, {versions}"
+    return Results(tuple(found), tuple(floor), about)
+
+
+def main() -> int:
+    """Print the table, then each aim with what was reached; exit 1 where one was not."""
+    asked = options()
+    folder = Path(tempfile.mkdtemp(prefix="gpuspawner-load-", dir="/tmp"))
+    folder.chmod(0o755)
+    try:
+        results = asyncio.run(run(asked, folder))
+    finally:
+        if not asked.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    text = table(results)
+    print(text)
+    print(f"({results.about})\n")
+    missed = 0
+    for what, most, was in bars(results):
+        missed += was > most
+        print(f"{'reached' if was <= most else 'MISSED '}  {what}: {was:.2f} (at most {most:g})")
+    if asked.json:
+        figures = {
+            "about": results.about,
+            "systems": [each.as_json() for each in results.measured],
+            "plain sbatch": results.floor,
+            "aims": [{"what": what, "most": most, "was": was} for what, most, was in bars(results)],
+        }
+        asked.json.write_text(json.dumps(figures, indent=1) + "\n")
+    if asked.table:
+        asked.table.write_text(text)
+    if asked.plot:
+        asked.plot.write_text(plot(results))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""The benchmark's Slurm: a real slurmctld, nodes of this host, and what it says it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+from collections import Counter
+
+from jupyterhub_gpuspawner.demo.simulated import (
+    ClusterDescription,
+    SimulatedNode,
+    SimulatedPartition,
+    whole_gpus,
+)
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+
+GPUS_A_NODE = 8
+HELD_AT_MOST = 1200
+_RPC = re.compile(r"^\s*(\w+)\s+\(\s*\d+\) count:(\d+)", re.MULTILINE)
+ASKING_ITSELF = "REQUEST_STATS_INFO"
+"""What sdiag itself costs."""
+
+
+def cluster_for(users: int) -> ClusterDescription:
+    """A GPU for each user, in nodes of eight, and one wide node for jobs that only stand in Slurm's books."""
+    count = -(-users // GPUS_A_NODE)
+    gpu_nodes = tuple(
+        SimulatedNode(
+            f"d{number}",
+            machine="dgx1",
+            sockets=2,
+            cores_per_socket=20,
+            memory_mib=512000,
+            gpus=(whole_gpus("p100", range(4), cores="0-19"), whole_gpus("p100", range(4, 8), cores="20-39")),
+        )
+        for number in range(1, count + 1)
+    )
+    wide = SimulatedNode("w1", machine="cpu", sockets=2, cores_per_socket=HELD_AT_MOST // 2, memory_mib=512000)
+    return ClusterDescription(
+        nodes=(*gpu_nodes, wide),
+        partitions=(
+            SimulatedPartition("gpu", tuple(node.name for node in gpu_nodes), default=True),
+            SimulatedPartition("books", (wide.name,)),
+        ),
+        name="bench",
+    )
+
+
+def rpcs(slurm: PrivateSlurm) -> Counter[str]:
+    """How often slurmctld was asked since it started, by kind; less what this question costs."""
+    said = slurm.run("sdiag").partition("Remote Procedure Call statistics by message type")[2]
+    said = said.partition("Remote Procedure Call statistics by user")[0]
+    counts = Counter({kind: int(count) for kind, count in _RPC.findall(said)})
+    del counts[ASKING_ITSELF]
+    return counts
+
+
+def fill(slurm: PrivateSlurm, users: int) -> None:
+    """Let no GPU be free: one job without a process on each node."""
+    for number in range(1, -(-users // GPUS_A_NODE) + 1):
+        slurm.run("salloc", "--no-shell", "-p", "gpu", "-w", f"d{number}", "--gres=gpu:8", "--mem=100M", "-J", "full")
+
+
+async def allocate(slurm: PrivateSlurm, count: int, *, at_once: int = 4) -> list[str]:
+    """The ids of ``count`` running jobs without a process: allocations that nobody uses (salloc(1), ``--no-shell``)."""
+    turns = asyncio.Semaphore(at_once)
+
+    async def one() -> str:
+        async with turns:
+            said = await asyncio.to_thread(_allocate_one, slurm)
+        found = re.search(r"Granted job allocation (\d+)", said)
+        assert found, said
+        return found[1]
+
+    return list(await asyncio.gather(*(one() for _ in range(count))))
+
+
+def _allocate_one(slurm: PrivateSlurm) -> str:
+    done = subprocess.run(
+        [f"{slurm.bin_dir}/salloc", "--no-shell", "-p", "books", "-c1", "--mem=10M", "-J", "held"],
+        env={**os.environ, **slurm.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stderr
+
+
+async def cancel_all(slurm: PrivateSlurm) -> None:
+    """End every job, and wait until none is left."""
+    user = slurm.place.user
+    await asyncio.to_thread(slurm.run, "scancel", "--user", user)
+    while await asyncio.to_thread(slurm.run, "squeue", "-h", "-o", "%i"):  # noqa: ASYNC110 - Slurm tells of nothing
+        await asyncio.sleep(0.2)

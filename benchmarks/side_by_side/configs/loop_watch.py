@@ -1,0 +1,87 @@
+"""In the hub's process: which callbacks hold the event loop, how long, and whose code it was.
+
+Every callback is timed. While one lasts, a thread looks at its stack every few milliseconds; a look counts for the
+spawner where a function of its packages stands anywhere in the stack. Callbacks over 20 ms go to a file, one JSON
+object a line: ``wall`` and ``cpu`` (of the loop's thread) in milliseconds, ``spawner`` (the part of ``wall`` that
+looks gave to the spawner) and ``where`` (the spawner's innermost function, seen most often).
+"""
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections import Counter
+
+LOOK = 0.004
+NOTED = 0.020
+
+
+class LoopWatch:
+    """The current callback, and the looks at it."""
+
+    def __init__(self, path, packages):
+        self.path = path
+        self.parts = tuple(f"/{package}/" for package in packages)
+        self.thread = threading.main_thread().ident
+        self.began = 0.0
+        self.looks = []
+
+    def run(self, original, handle):
+        """Run one callback."""
+        if threading.get_ident() != self.thread or self.began:
+            return original(handle)
+        cpu = time.thread_time()
+        self.looks = []
+        self.began = began = time.perf_counter()
+        try:
+            return original(handle)
+        finally:
+            wall = time.perf_counter() - began
+            self.began = 0.0
+            if wall > NOTED:
+                self.note(handle, wall, time.thread_time() - cpu, self.looks)
+
+    def note(self, handle, wall, cpu, looks):
+        """One line."""
+        names = Counter(name for name in looks if name)
+        share = sum(names.values()) / len(looks) if looks else 0.0
+        where = names.most_common(1)[0][0] if names else ""
+        line = {
+            "wall": round(wall * 1e3, 1),
+            "cpu": round(cpu * 1e3, 1),
+            "spawner": round(share * wall * 1e3, 1),
+            "looks": len(looks),
+            "where": where,
+            "callback": repr(handle)[:300],
+        }
+        with self.path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def look(self):
+        """For ever."""
+        while True:
+            time.sleep(LOOK)
+            began = self.began
+            if began and time.perf_counter() - began > LOOK:
+                frame = sys._current_frames().get(self.thread)
+                if self.began == began:
+                    self.looks.append(self.owner(frame))
+
+    def owner(self, frame):
+        """The spawner's innermost function on the stack, and where it is itself; empty where there is none."""
+        inner = f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno}" if frame else ""
+        while frame is not None:
+            code = frame.f_code
+            if any(part in code.co_filename for part in self.parts):
+                return f"{code.co_filename.rsplit('/', 1)[-1]}:{code.co_name} in {inner}"
+            frame = frame.f_back
+        return ""
+
+
+def install(path, packages):
+    """Watch the loop of this process from now on."""
+    watch = LoopWatch(path, packages)
+    original = asyncio.Handle._run
+    asyncio.Handle._run = lambda handle: watch.run(original, handle)
+    threading.Thread(target=watch.look, daemon=True).start()

@@ -1,0 +1,165 @@
+"""One hub of one system in a folder of its own: its process, its cost, and people who click."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+from typing_extensions import Self
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+
+from .commands import CommandLog
+from .systems import System
+
+CONFIGS = Path(__file__).parent / "configs"
+LOOK = 0.2
+"""Seconds between two looks at who is ready."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What all hubs of a run share."""
+
+    slurm: PrivateSlurm
+    folder: Path
+    environment: Path
+    """A folder with the stand-in for jupyterhub-singleuser, and batchspawner's wrapper beside it."""
+    old: bool
+    """This Slurm's scontrol knows no ``--json``."""
+    users: int
+    """For whom there are GPUs."""
+
+
+class Hub:
+    """A started hub: ``async with Hub(place, system, "start") as hub:``."""
+
+    def __init__(self, place: Place, system: System, name: str) -> None:
+        self.system = system
+        self.folder = place.folder / f"{system.key}-{name}"
+        self.commands = CommandLog(self.folder / "bin", bin_dir=place.slurm.bin_dir, old=place.old)
+        self.process = HubProcess(
+            self.folder,
+            config=CONFIGS / system.config,
+            environment={
+                **place.slurm.environment,
+                "PATH": f"{self.commands.folder}:{place.environment}:{os.environ['PATH']}",
+                "BENCH_CONFIGS": str(CONFIGS),
+                "BENCH_ENVIRONMENT": f"{place.environment}/",
+                "BENCH_PACKAGES": ",".join(system.packages),
+                "BENCH_TOPOLOGY": place.slurm.topology_pattern,
+            },
+        )
+        self.database = self.folder / "hub.sqlite"
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self.process.start, timeout=180.0)
+        assert self.process.process is not None
+        self.pid = self.process.process.pid
+        self.client = httpx.AsyncClient(
+            base_url=f"{self.process.url}/hub/api", headers={"Authorization": f"token {self.process.token}"}, timeout=60
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.aclose()
+        self.process.kill()
+        with suppress(OSError, ValueError):
+            os.kill(int((self.folder / "proxy.pid").read_text()), signal.SIGKILL)
+
+    # --- what it costs ---------------------------------------------------------------------------
+
+    def cpu(self) -> tuple[float, float]:
+        """Seconds of the hub's process, and of the commands that it ran."""
+        times = psutil.Process(self.pid).cpu_times()
+        return times.user + times.system, times.children_user + times.children_system
+
+    def memory(self) -> float:
+        """MiB that are resident."""
+        return float(psutil.Process(self.pid).memory_info().rss) / 2**20
+
+    def blocks(self, since: int = 0) -> list[dict[str, Any]]:
+        """Callbacks that held the event loop for more than 20 ms, from the ``since``-th on."""
+        file = self.folder / "blocks.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [json.loads(line) for line in lines[since:]]
+
+    def states(self) -> dict[str, Any]:
+        """By user: the state that the hub keeps for a server."""
+        with sqlite3.connect(f"file:{self.database}?mode=ro", uri=True) as database:
+            rows = database.execute(
+                "select users.name, state from spawners join users on users.id = user_id"
+            ).fetchall()
+        return {name: json.loads(state) for name, state in rows if state}
+
+    # --- people ----------------------------------------------------------------------------------
+
+    async def ready(self) -> set[str]:
+        """Names of the users whose server is ready."""
+        answer = await self.client.get("/users", params={"state": "ready", "limit": "1000"})
+        return {
+            user["name"]
+            for user in answer.raise_for_status().json()
+            if any(server["ready"] for server in user["servers"].values())
+        }
+
+    async def until_ready(self, names: set[str], began: float, *, timeout: float) -> dict[str, float]:
+        """By user: seconds from ``began`` (time.monotonic()) until the server was ready; absent: not in time."""
+        found: dict[str, float] = {}
+        while len(found) < len(names) and time.monotonic() - began < timeout:
+            for name in await self.ready() - found.keys():
+                found[name] = time.monotonic() - began
+            await asyncio.sleep(LOOK)
+        return found
+
+
+class Person:
+    """One who has signed in and sees the form."""
+
+    def __init__(self, hub: Hub, name: str) -> None:
+        self.hub = hub
+        self.name = name
+        self.browser = httpx.AsyncClient(base_url=hub.process.url, follow_redirects=True, timeout=700)
+
+    async def sign_in(self) -> None:
+        """Sign in and stay on the page that comes after it."""
+        await self.browser.get("/hub/login")
+        await self._post("/hub/login", {"username": self.name, "password": "any"}, follow=False)
+
+    async def see_form(self) -> None:
+        """Open the page with the form."""
+        (await self.browser.get(f"/hub/spawn/{self.name}")).raise_for_status()
+
+    async def click(self) -> str:
+        """Start the server; empty, or what went wrong."""
+        answer = await self._post(f"/hub/spawn/{self.name}", dict(self.hub.system.form), follow=False)
+        return "" if answer.status_code < 400 else f"{answer.status_code}: {answer.text[-300:]}"
+
+    async def _post(self, path: str, fields: dict[str, str], *, follow: bool) -> httpx.Response:
+        xsrf = next(cookie.value for cookie in self.browser.cookies.jar if cookie.name == "_xsrf")
+        return await self.browser.post(path, params={"_xsrf": xsrf}, data=fields, follow_redirects=follow)
+
+
+async def people(hub: Hub, names: list[str], *, at_once: int = 4) -> list[Person]:
+    """All of them, signed in and before the form."""
+    turns = asyncio.Semaphore(at_once)
+
+    async def one(name: str) -> Person:
+        person = Person(hub, name)
+        async with turns:
+            await person.sign_in()
+            await person.see_form()
+        return person
+
+    return list(await asyncio.gather(*(one(name) for name in names)))

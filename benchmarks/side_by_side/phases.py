@@ -1,0 +1,212 @@
+"""What is measured of one system: a class that starts, people who wait, servers at rest."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .cluster import allocate, cancel_all, fill, rpcs
+from .floor import script_of
+from .held import one_for_all, with_job, write_database
+from .hubs import Hub, Place, people
+from .systems import OURS, System
+
+DAEMONS = ("REQUEST_STEP", "REQUEST_COMPLETE", "MESSAGE_", "REQUEST_PING", "REQUEST_JOB_ALLOCATION", "REQUEST_KILL")
+"""Messages of Slurm's own daemons, and of the benchmark."""
+
+
+def from_outside(counts: Counter[str]) -> dict[str, int]:
+    """What the hub's and the jobs' commands asked."""
+    return {kind: count for kind, count in sorted(counts.items()) if count and not kind.startswith(DAEMONS)}
+
+
+@dataclass
+class Started:
+    """Some users clicked at once."""
+
+    users: int
+    ready: list[float]
+    """Seconds from the click, in order."""
+    commands: dict[str, int]
+    rpcs: dict[str, int]
+    hub_cpu: float
+    commands_cpu: float
+    memory: float
+    """MiB of the hub afterwards."""
+    blocked: float
+    """The longest that the spawner's code held the event loop, ms."""
+    blocked_where: str
+    blocked_by_all: float
+    """The same of the whole hub."""
+    failures: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Rate:
+    """A stretch of time in which nobody did anything."""
+
+    users: int
+    seconds: float
+    rpcs: dict[str, int]
+    commands: dict[str, int]
+    hub_cpu: float
+    """Seconds."""
+    memory: float
+    blocked: float = 0.0
+    blocked_where: str = ""
+
+    @property
+    def per_second(self) -> float:
+        """RPCs."""
+        return sum(self.rpcs.values()) / self.seconds
+
+
+@dataclass
+class Measured:
+    """All of one system."""
+
+    system: str
+    started: Started | None = None
+    waiting: list[Rate] = field(default_factory=list)
+    rest: list[Rate] = field(default_factory=list)
+    scripts: list[str] = field(default_factory=list)
+    """Of our jobs, for the floor."""
+    state: dict[str, Any] | None = None
+    """Of one server, as the hub stored it."""
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``--json``."""
+        found = asdict(self)
+        del found["scripts"], found["state"]
+        return found
+
+
+def longest(blocks: list[dict[str, Any]]) -> tuple[float, str]:
+    """The longest that the spawner held the loop, in ms, and where."""
+    worst = max(blocks, key=lambda block: float(block["spawner"]), default=None)
+    return (float(worst["spawner"]), str(worst["where"])) if worst and worst["spawner"] else (0.0, "")
+
+
+async def start(place: Place, system: System, measured: Measured, *, users: int, rest: float, timeout: float) -> None:
+    """All click at once; then, with their servers running, nobody does anything."""
+    names = [f"user{number:03d}" for number in range(users)]
+    async with fresh(place, system, "start") as hub:
+        before = rpcs(place.slurm)
+        crowd = await people(hub, names)
+        cpu, blocks = hub.cpu(), len(hub.blocks())
+        began = time.monotonic()
+        clicks = [asyncio.create_task(person.click()) for person in crowd]
+        ready = await hub.until_ready(set(names), began, timeout=timeout)
+        after = hub.cpu()
+        failures = [click.result() for click in clicks if click.done() and click.result()]
+        held = hub.blocks(blocks)
+        where = longest(held)
+        measured.started = Started(
+            users=users,
+            ready=sorted(round(seconds, 2) for seconds in ready.values()),
+            commands=dict(sorted(hub.commands.counts().items())),
+            rpcs=from_outside(rpcs(place.slurm) - before),
+            hub_cpu=round(after[0] - cpu[0], 2),
+            commands_cpu=round(after[1] - cpu[1], 2),
+            memory=round(hub.memory(), 1),
+            blocked=where[0],
+            blocked_where=where[1],
+            blocked_by_all=max((float(block["wall"]) for block in held), default=0.0),
+            failures=failures,
+        )
+        for click in clicks:
+            click.cancel()
+        states = await asyncio.to_thread(hub.states)
+        measured.state = next(iter(states.values()), None)
+        if system is OURS:
+            jobs = [state["child"]["job_id"] for state in states.values()]
+            measured.scripts = [await asyncio.to_thread(script_of, place.slurm, job) for job in jobs]
+        if rest:
+            measured.rest.append(await at_rest(place, hub, users=len(ready), seconds=rest))
+
+
+async def waiting(place: Place, system: System, measured: Measured, *, steps: list[int], seconds: float) -> None:
+    """The cluster is full: RPCs while so many, and then so many, users wait."""
+    fill(place.slurm, place.users)
+    async with fresh(place, system, "waiting") as hub:
+        waits: list[asyncio.Task[str]] = []
+        for step in steps:
+            names = [f"wait{number:03d}" for number in range(len(waits), step)]
+            submitted = rpcs(place.slurm)["REQUEST_SUBMIT_BATCH_JOB"]
+            crowd = await people(hub, names)
+            waits += [asyncio.create_task(person.click()) for person in crowd]
+            for _ in range(600):
+                if rpcs(place.slurm)["REQUEST_SUBMIT_BATCH_JOB"] - submitted >= len(names):
+                    break
+                await asyncio.sleep(0.2)
+            await asyncio.sleep(3.0)  # the last of them has been asked about
+            measured.waiting.append(await rate(place, hub, users=step, seconds=seconds))
+        for wait in waits:
+            wait.cancel()
+
+
+async def held(place: Place, system: System, measured: Measured, *, servers: int, seconds: float) -> None:
+    """Many servers at rest, found in the database by a hub that was just started."""
+    state = measured.state
+    if state is None:
+        return
+    jobs = await allocate(place.slurm, servers)
+    async with one_for_all() as port:
+        hub = Hub(place, system, f"held{servers}")
+        write_database(hub.database, [with_job(state, job) for job in jobs], port=port)
+        async with running(place, hub):
+            measured.rest.append(await at_rest(place, hub, users=servers, seconds=seconds))
+
+
+async def at_rest(place: Place, hub: Hub, *, users: int, seconds: float) -> Rate:
+    """RPCs while nobody does anything."""
+    await asyncio.sleep(5.0)  # whatever was hurried is over
+    return await rate(place, hub, users=users, seconds=seconds)
+
+
+async def rate(place: Place, hub: Hub, *, users: int, seconds: float) -> Rate:
+    """RPCs in a stretch of about ``seconds``; ours, which asks in turns, from one squeue to a later one."""
+    turns = hub.system is OURS
+    if turns:
+        await hub.commands.next("squeue", timeout=60.0)
+        await asyncio.sleep(0.3)  # it has been answered
+    began, before = time.monotonic(), rpcs(place.slurm)
+    ran, cpu, blocks = hub.commands.counts(), hub.cpu()[0], len(hub.blocks())
+    await asyncio.sleep(seconds - 2.0 if turns else seconds)
+    if turns:
+        await hub.commands.next("squeue", timeout=60.0)
+        await asyncio.sleep(0.3)
+    passed = time.monotonic() - began
+    where = longest(hub.blocks(blocks))
+    return Rate(
+        users=users,
+        seconds=round(passed, 2),
+        rpcs=from_outside(rpcs(place.slurm) - before),
+        commands=dict(hub.commands.counts() - ran),
+        hub_cpu=round(hub.cpu()[0] - cpu, 2),
+        memory=round(hub.memory(), 1),
+        blocked=where[0],
+        blocked_where=where[1],
+    )
+
+
+@asynccontextmanager
+async def fresh(place: Place, system: System, name: str) -> AsyncIterator[Hub]:
+    """A hub with an empty database; its jobs end with it."""
+    async with running(place, Hub(place, system, name)) as hub:
+        yield hub
+
+
+@asynccontextmanager
+async def running(place: Place, hub: Hub) -> AsyncIterator[Hub]:
+    """A started hub; its jobs end with it."""
+    try:
+        async with hub:
+            yield hub
+    finally:
+        await cancel_all(place.slurm)
