@@ -67,7 +67,7 @@ def render_template(
     before the first line that is a command. The tag, and ``--nodes=1`` unless the template names nodes, are put in.
     """
     if environment is not None:
-        command = in_container(environment, command, gpu=bool(variables.get("gres")))
+        command = in_container(environment, command, gpu=bool(variables.get("gres") or plan.claim))
     for name, value in variables.items():
         if name not in SHELL and not value.isprintable():
             raise ConfigError(f"the value of {name}, {value!r}, is not one printable line", where=WHERE)

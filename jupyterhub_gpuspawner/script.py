@@ -47,7 +47,7 @@ def render(
     ``prologue`` and ``epilogue`` are the admin's own shell lines, before and after the server.
     """
     environment = request.environment
-    server = in_container(environment, command, gpu=bool(request.resources.gres))
+    server = in_container(environment, command, gpu=bool(request.resources.gres or request.placement.claim))
     head = [
         "#!/bin/bash -l" if environment.login_shell else "#!/bin/bash",
         f"# A JupyterHub server, profile {_printable(request.profile)}. Written by jupyterhub-gpuspawner.",

@@ -107,13 +107,14 @@ def launch_plan(spawner: GPUSlurmSpawner, request: JobRequest) -> LaunchPlan:
     """What the launcher on the node is told."""
     first_last = spawner.port_range.split("-") if spawner.port_range else None
     return LaunchPlan(
-        gpus=request.resources.gpus or request.resources.shards,
+        gpus=request.placement.claim or request.resources.gpus or request.resources.shards,
         cpus=request.resources.cpus,
         policy=request.placement.policy or spawner.placement_policy,
         memory_policy=request.placement.memory_policy or spawner.memory_policy,
         port_range=request.port_range or (first_last and (int(first_last[0]), int(first_last[1]))) or None,
         topology_file=spawner.topology_file or None,
         deadline=spawner.observe_timeout,
+        claim=spawner.claim_folder if request.placement.claim else None,
     )
 
 

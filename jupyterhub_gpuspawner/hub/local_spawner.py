@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of
 from jupyterhub_gpuspawner.launcher import launcher_archive
+from jupyterhub_gpuspawner.placement_rules import CLAIM_FOLDER
 from jupyterhub_gpuspawner.wire import MEMORY_POLICIES, POLICIES, LaunchPlan
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
     placement_policy = Enum(POLICIES, "best-effort", config=True, help="Policy where the profile names none.")
     memory_policy = Enum(MEMORY_POLICIES, "preferred", config=True, help="Memory policy where the profile names none.")
     topology_file = Unicode("", config=True, help="A topology file that stands in for discovery.")
+    claim_folder = Unicode("/var/tmp", config=True, help=CLAIM_FOLDER)  # noqa: S108 - what is in it is guarded
     observe_timeout = Float(3.0, config=True, help="Seconds that looking at the hardware may take.")
 
     request: JobRequest | None = None
@@ -71,13 +73,15 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
         request = self.request
         resources = request.resources if request is not None else None
         rules = request.placement if request is not None else None
+        claim = rules.claim if rules is not None else None
         return LaunchPlan(
-            gpus=resources.gpus if resources is not None else None,
+            gpus=claim or (resources.gpus if resources is not None else None),
             cpus=resources.cpus if resources is not None else None,
             policy=(rules.policy if rules is not None else None) or self.placement_policy,
             memory_policy=(rules.memory_policy if rules is not None else None) or self.memory_policy,
             topology_file=self.topology_file or None,
             deadline=self.observe_timeout,
+            claim=self.claim_folder if claim else None,
         )
 
     def get_env(self) -> dict[str, str]:

@@ -31,6 +31,7 @@ from jupyterhub_gpuspawner.hub.submission import cancel_surely, submit
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of, in_background
 from jupyterhub_gpuspawner.job import End, JobStatus, Phase, admin_hint, never_clears, sentence
 from jupyterhub_gpuspawner.launcher import launcher_archive
+from jupyterhub_gpuspawner.placement_rules import CLAIM_FOLDER
 from jupyterhub_gpuspawner.slurm.client import command_prefix
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL
 from jupyterhub_gpuspawner.units import expand_nodelist
@@ -88,6 +89,7 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         config=True,
         help="A topology file that stands in for discovery on the nodes; `{node}` in it is the node's name.",
     )
+    claim_folder = Unicode("/var/tmp", config=True, help=CLAIM_FOLDER)  # noqa: S108 - what is in it is guarded
     observe_timeout = Float(3.0, config=True, help="Seconds that looking at a node's hardware may take.")
 
     request: JobRequest | None = None

@@ -17,7 +17,7 @@ trap 'rm -rf -- "$GPUSPAWNER_FOLDER"' EXIT
 GPUSPAWNER_LAUNCHER=$GPUSPAWNER_FOLDER/launch.pyz
 GPUSPAWNER_PLAN=$GPUSPAWNER_FOLDER/plan.json
 cat > "$GPUSPAWNER_PLAN" <<'END_OF_PLAN'
-{"cpus": null, "deadline": 3.0, "gpus": null, "memory_policy": "preferred", "policy": "best-effort", "port_range": null, "report": true, "set_threads": true, "topology_file": null, "version": 1}
+{"claim": null, "cpus": null, "deadline": 3.0, "gpus": null, "memory_policy": "preferred", "policy": "best-effort", "port_range": null, "report": true, "set_threads": true, "topology_file": null, "version": 1}
 END_OF_PLAN
 base64 -d > "$GPUSPAWNER_LAUNCHER" <<'END_OF_LAUNCHER'
 dGhlIGxhdW5jaGVyJ3MgemlwYXBw
