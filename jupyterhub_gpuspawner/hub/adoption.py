@@ -26,9 +26,13 @@ LOOK = 0.2
 """Seconds between two looks at what the hub does meanwhile."""
 
 
-def interrupted(known: Spawner) -> bool:
-    """Whether the hub, just started, checks this server for the first time, and its address was never known."""
-    return bool(known._check_pending and known._spawn_future is None and known.server and not known.server.port)
+def interrupted(known: Spawner, reported_port: int) -> bool:
+    """Whether the hub, just started, checks this server for the first time, and has not stored where it serves.
+
+    The stored address of a server that was still starting has a port at random.
+    """
+    first = known._check_pending and known._spawn_future is None
+    return bool(first and known.server and known.server.port != reported_port)
 
 
 async def take_up(known: Spawner, rest: Coroutine[Any, Any, None]) -> int | None:

@@ -95,7 +95,7 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
     request: JobRequest | None = None
     _watch: Watch | None = None
     _start_id = ""
-    _start_by = 0.0
+    _start_by = 0
     """When the start is given up; seconds since the epoch."""
 
     @default("hub_name")
@@ -159,7 +159,7 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         """Submit the job, wait for report and server, return the node's address and the server's port."""
         self.forget_report()
         self._start_id = secrets.token_hex(4)
-        self._start_by = time.time() + self.start_timeout
+        self._start_by = round(time.time() + self.start_timeout)
         try:
             account = await self.account()
             job = self.batch_job(account)
@@ -283,7 +283,7 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         """
         if not self.job_id:
             return 0
-        if interrupted(self.known):
+        if self._start_by and interrupted(self.known, self.reported_port):
             self.log.info("Job %s of %s was starting when the hub ended: taking it up", self.job_id, self._log_name)
             return await take_up(self.known, self._until_ready())
         watch = self._watching()
@@ -323,7 +323,7 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
 
     async def get_url(self) -> str:
         """Where the server is; after a restart of the hub, where one that was starting has arrived."""
-        if not self.address or (self.server and self.server.port):
+        if not self.address or (self.server and self.server.port == self.reported_port):
             url: str = await super().get_url()
             return url
         proto = "https" if self.internal_ssl else "http"
@@ -344,7 +344,9 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
 
     def get_state(self) -> dict[str, Any]:
         """Job id, when its start is given up, and report."""
-        state: dict[str, Any] = {"job_id": self.job_id, "start_by": round(self._start_by)} if self.job_id else {}
+        state: dict[str, Any] = {"job_id": self.job_id} if self.job_id else {}
+        if self.job_id and self._start_by:
+            state["start_by"] = self._start_by
         return {**state, **self.report_state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -354,8 +356,8 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
             self.log.error("The stored job id %r of %s is no number and is dropped", job_id, self._log_name)
             job_id = ""
         self.job_id = job_id
-        start_by = state.get("start_by", 0)
-        self._start_by = max(start_by if isinstance(start_by, int) else 0, time.time() + _AFTER_RESTART)
+        start_by = state.get("start_by")  # batchspawner stores none: its servers are taken for started
+        self._start_by = max(start_by, round(time.time() + _AFTER_RESTART)) if isinstance(start_by, int) else 0
         self.load_report(state)
 
     def clear_state(self) -> None:

@@ -1,0 +1,349 @@
+"""The hub is killed without warning and started anew: nothing that runs, starts or waits is lost."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import requests
+from jupyterhub.spawner import LocalProcessSpawner
+from traitlets.config import Config
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
+from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
+from jupyterhub_gpuspawner.wire import PlacementDocument
+from tests.hub.conftest import COMMAND, STAND_IN, StartHub
+from tests.hub.visitor import Visitor, events
+
+CONFIG = """
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
+c.GPUSlurmSpawner.waiting_interval = 0.5
+"""
+RUNNING = f"{{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}\n  command: {COMMAND}"
+PROFILES = f"""
+- display_name: Light
+  slug: light
+  slurm: {RUNNING}
+- display_name: Starts when the gate is open
+  slug: gated
+  slurm: {RUNNING}
+  environment: {{setup: "until [ -e GATE ]; do sleep 0.2; done"}}
+- display_name: Listens when the gate is open
+  slug: deaf
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}
+  command: [bash, -c, "until [ -e GATE ]; do sleep 0.2; done; exec {sys.executable} {STAND_IN}"]
+""" + "".join(
+    f"""
+- display_name: The node with {feature}
+  slug: {feature}
+  slurm: {{partition: gpu, constraint: {feature}, cpus: 1, memory: 100M, time: 0:10:00}}
+  command: {COMMAND}
+"""
+    for feature in ("k80", "p100", "mig")
+)
+NODES = {"k80": "g1", "p100": "d1", "mig": "m1"}
+
+
+@dataclass
+class Restarted:
+    """A hub that was killed and started anew, and what was there before."""
+
+    hub: HubProcess
+    blockers: dict[str, str]
+    """Jobs that fill a node, by the feature of that node."""
+    job_ids: dict[str, str] = field(default_factory=dict)
+    placements: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def full_name(user: str, server: str) -> str:
+    return f"{user}/{server}" if server else user
+
+
+def start(hub: HubProcess, user: str, profile: str, server: str = "") -> None:
+    hub.api("POST", f"/users/{user}")
+    answer = hub.api("POST", server_path(user, server), {"profile": profile})
+    assert answer.status_code in (201, 202), answer.text
+
+
+def job_id(hub: HubProcess, user: str, server: str = "") -> str:
+    """The job that the hub's database has for a server, once it has one."""
+    for _ in range(100):
+        model = hub.server(user, server)
+        found = ((model or {}).get("state") or {}).get("child", {}).get("job_id")
+        if found:
+            return str(found)
+        time.sleep(0.1)
+    raise AssertionError(f"{user}'s server has no job: {model}\n{hub.log_end()}")
+
+
+def placement(hub: HubProcess, user: str, server: str = "") -> dict[str, Any]:
+    """What the hub shows of a server, once Slurm has confirmed the node's report."""
+    for _ in range(100):
+        found: dict[str, Any] = hub.api("GET", f"/gpuspawner/placement/{full_name(user, server)}").json()
+        if found.get("job_id"):
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{user}'s server has no placement: {found}")
+
+
+def state(slurm: PrivateSlurm, job: str) -> str:
+    """The job's state by Slurm's word, once it is not on its way to another."""
+    for _ in range(100):
+        found = slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
+        if found != "COMPLETING":
+            return found
+        time.sleep(0.1)
+    return found
+
+
+def job_of_server(hub: HubProcess, user: str, server: str = "") -> str:
+    """The job in which the server behind the proxy runs."""
+    found: str = requests.get(f"{hub.url}/user/{full_name(user, server)}/environ", timeout=10).json()["SLURM_JOB_ID"]
+    return found
+
+
+SERVERS = [
+    ("running", "", "light"),
+    ("running", "named", "light"),
+    ("starting", "", "gated"),
+    ("starting", "named", "gated"),
+    ("reported", "", "deaf"),
+    ("reported", "named", "deaf"),
+    ("waiting", "", "k80"),
+    ("waiting", "named", "p100"),
+    ("stopped", "", "mig"),
+    ("cancelled", "", "mig"),
+]
+
+
+@pytest.fixture(scope="module")
+def restarted(
+    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Restarted]:
+    """Servers that ran, that started and that waited when the hub was killed; the profiles are gone since."""
+    gate = tmp_path_factory.mktemp("gate") / "open"
+    hub = start_light_hub(lines=CONFIG, profiles=PROFILES.replace("GATE", str(gate)))
+    blockers = {
+        feature: slurm_cluster.run(
+            "sbatch", "--parsable", "-p", "gpu", "-w", node, "--exclusive", "--output=/dev/null", "--wrap=sleep 600"
+        )
+        for feature, node in NODES.items()
+    }
+    here = Restarted(hub, blockers)
+    for user, server, profile in SERVERS:
+        start(hub, user, profile, server)
+    for user, server, _ in SERVERS:
+        here.job_ids[full_name(user, server)] = job_id(hub, user, server)
+    for server in ("", "named"):
+        hub.wait("running", server, ready=True)
+        here.placements[full_name("running", server)] = placement(hub, "running", server)
+        here.placements[full_name("reported", server)] = placement(hub, "reported", server)
+
+    hub.kill()
+    slurm_cluster.run("scancel", here.job_ids["cancelled"])
+    (hub.folder / "profiles" / "own.yaml").write_text(f"- {{display_name: Other, command: {COMMAND}}}\n")
+    hub.start()
+    gate.touch()
+    yield here
+    hub.stop()
+    for blocker in blockers.values():
+        with suppress(SlurmFailed):  # it has ended
+            slurm_cluster.run("scancel", blocker)
+
+
+@pytest.mark.parametrize("server", ["", "named"])
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_a_server_that_ran_goes_on(restarted: Restarted, slurm_cluster: PrivateSlurm, server: str) -> None:
+    """The same job behind the same address, with the same placement; stopping it cancels the job."""
+    hub, job = restarted.hub, restarted.job_ids[full_name("running", server)]
+    hub.wait("running", server, ready=True)
+
+    assert job_of_server(hub, "running", server) == job
+    assert placement(hub, "running", server) == restarted.placements[full_name("running", server)]
+
+    hub.end("running", server)
+
+    assert state(slurm_cluster, job) == "CANCELLED"
+
+
+@pytest.mark.parametrize("server", ["", "named"])
+@pytest.mark.parametrize("user", ["starting", "reported"])
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_a_server_that_started_arrives(
+    restarted: Restarted, slurm_cluster: PrivateSlurm, user: str, server: str
+) -> None:
+    """Before its report or after it: the job goes on to be reached through the proxy, and shows its placement."""
+    hub, job = restarted.hub, restarted.job_ids[full_name(user, server)]
+    hub.wait(user, server, ready=True)
+    shown = placement(hub, user, server)
+
+    assert job_of_server(hub, user, server) == job
+    assert shown["job_id"] == job
+    assert shown == restarted.placements.get(full_name(user, server), shown)
+
+    hub.end(user, server)
+
+    assert state(slurm_cluster, job) == "CANCELLED"
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_servers_that_waited_wait_on_and_each_arrives_when_its_own_node_is_free(
+    restarted: Restarted, slurm_cluster: PrivateSlurm
+) -> None:
+    """Their pages say what they wait for; one that arrives is reached while another one waits."""
+    hub, first, second = restarted.hub, restarted.job_ids["waiting"], restarted.job_ids["waiting/named"]
+    said = events(hub, "waiting")
+    messages = [next(said)["message"], next(said)["message"]]
+    page = Visitor(hub, "waiting").pending()
+
+    assert messages[0] == "Server requested"
+    assert messages[1].startswith(f"Job {first}: Waiting")
+    assert (page.status, "Your server is starting" in page.text) == (200, True)
+
+    slurm_cluster.run("scancel", restarted.blockers["k80"])
+    last = list(said)[-1]
+    hub.wait("waiting", ready=True)
+
+    assert last["ready"] is True
+    assert job_of_server(hub, "waiting") == first
+    assert placement(hub, "waiting")["node"] == "g1"
+    model = hub.server("waiting", "named")
+    assert model is not None
+    assert model["pending"] == "spawn"
+
+    slurm_cluster.run("scancel", restarted.blockers["p100"])
+    hub.wait("waiting", "named", ready=True)
+
+    assert job_of_server(hub, "waiting", "named") == second
+
+    hub.end("waiting")
+    hub.end("waiting", "named")
+
+    assert [state(slurm_cluster, job) for job in (first, second)] == ["CANCELLED", "CANCELLED"]
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_a_server_that_waited_can_be_stopped_while_it_waits(restarted: Restarted, slurm_cluster: PrivateSlurm) -> None:
+    """The job is cancelled, the server gone, and a new one can be started."""
+    hub, job = restarted.hub, restarted.job_ids["stopped"]
+    answer = hub.api("DELETE", server_path("stopped"))
+    hub.wait("stopped", ready=False)
+
+    assert answer.status_code in (202, 204)
+    assert state(slurm_cluster, job) == "CANCELLED"
+
+    start(hub, "stopped", "other")
+    hub.wait("stopped", ready=True)
+    hub.end("stopped")
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_a_job_that_was_cancelled_while_the_hub_was_down_is_told_of(restarted: Restarted) -> None:
+    """The server is gone, and the page of its start says why."""
+    hub, job = restarted.hub, restarted.job_ids["cancelled"]
+    hub.wait("cancelled", ready=False)
+    last = list(events(hub, "cancelled"))[-1]
+
+    assert hub.server("cancelled") is None
+    assert last["failed"] is True
+    assert f"Job {job} ended before your server was ready: The job was cancelled." in last["message"]
+
+
+# --- stored states ---------------------------------------------------------------------------------
+
+PLACEMENT = PlacementDocument(job_id="7", node="g1", cpus="0-3")
+
+
+def test_a_state_that_wrapspawner_stored_is_taken_up() -> None:
+    """A hub that changes to our class keeps the job of batchspawner's child, and none of its configuration."""
+    spawner = GPUProfilesSpawner(config=Config())
+    spawner.load_state(
+        {
+            "profile": "gpu",
+            "child_conf": {"req_partition": "monday"},
+            "child_state": {"job_id": "12", "job_status": "RUNNING g1"},
+        }
+    )
+
+    assert isinstance(spawner.child_spawner, GPUSlurmSpawner)
+    assert (spawner.child_spawner.job_id, spawner.child_spawner.req_partition) == ("12", "")
+
+
+def test_a_process_that_wrapspawner_stored_is_taken_up() -> None:
+    """The process of a local profile."""
+    spawner = GPUProfilesSpawner(config=Config())
+    spawner.load_state({"profile": "local", "child_conf": {"ip": ""}, "child_state": {"pid": 4321}})
+
+    assert isinstance(spawner.child_spawner, GPULocalSpawner)
+    assert spawner.child_spawner.pid == 4321
+
+
+def test_our_own_state_comes_back_whole() -> None:
+    """What was stored is what is read: profile, kind, job, port and placement."""
+    document = json.loads(json.dumps(PLACEMENT.to_json()))
+    stored = {
+        "version": 1,
+        "profile": "k80",
+        "kind": "slurm",
+        "child": {"job_id": "7", "start_by": 4000000000, "port": 20001, "placement": document},
+    }
+    spawner = GPUProfilesSpawner(config=Config())
+    spawner.load_state(stored)
+
+    assert spawner.placement == PLACEMENT
+    assert json.loads(json.dumps(spawner.get_state())) == stored
+
+
+DAMAGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a job id that is a command": ({"child": {"job_id": "7; rm -rf /"}, "kind": "slurm"}, {}),
+    "a placement of another version": (
+        {"child": {"job_id": "7", "start_by": 4000000000, "placement": {"nodes": []}}, "kind": "slurm"},
+        {"job_id": "7", "start_by": 4000000000},
+    ),
+    "a port that is none": (
+        {"child": {"job_id": "7", "start_by": 4000000000, "port": "22"}, "kind": "slurm"},
+        {"job_id": "7", "start_by": 4000000000},
+    ),
+}
+
+
+@pytest.mark.parametrize(("stored", "child"), DAMAGED.values(), ids=DAMAGED.keys())
+def test_what_does_not_parse_is_dropped(stored: dict[str, Any], child: dict[str, Any]) -> None:
+    """A damaged state never keeps the hub from starting."""
+    spawner = GPUProfilesSpawner(config=Config())
+    spawner.load_state(stored)
+
+    assert spawner.get_state()["child"] == child
+
+
+def test_a_class_that_is_gone_leaves_no_server(caplog: pytest.LogCaptureFixture) -> None:
+    """The stored server of an admin's own class that cannot be imported any more is told of, and dropped."""
+    spawner = GPUProfilesSpawner(config=Config())
+    spawner.load_state({"version": 1, "kind": "other", "class": "no.such.Spawner", "child": {"pid": 1}})
+
+    assert spawner.child_spawner is None
+    assert "no.such.Spawner" in caplog.text
+
+
+def test_a_class_of_the_admins_own_is_built_again() -> None:
+    """Its name is stored, and its state is its own."""
+    spawner = GPUProfilesSpawner(config=Config())
+    name = "jupyterhub.spawner.LocalProcessSpawner"
+    spawner.load_state({"version": 1, "kind": "other", "class": name, "child": {"pid": 99}})
+
+    assert type(spawner.child_spawner) is LocalProcessSpawner
+    assert spawner.child_spawner.pid == 99
