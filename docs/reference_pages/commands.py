@@ -39,7 +39,7 @@ def _usage(words: str, command: click.Command) -> str:
     arguments = []
     for parameter in command.params:
         if isinstance(parameter, click.Argument):
-            name = parameter.metavar or str(parameter.name).upper()
+            name = (parameter.metavar or str(parameter.name).upper()) + ("..." if parameter.nargs == -1 else "")
             arguments.append(name if parameter.required or name.startswith("[") else f"[{name}]")
     return " ".join([words, "[OPTIONS]", *arguments])
 
@@ -56,6 +56,8 @@ def _spelled(option: click.Option) -> str:
 def _given(option: click.Option) -> str:
     if option.required:
         return "required"
+    if option.secondary_opts:
+        return code((option.opts if option.default else option.secondary_opts)[0])
     if option.is_flag or not isinstance(option.default, (str, int, float)) or option.default == "":
         return "may be repeated" if option.multiple else ""
     return code(option.default)
