@@ -115,6 +115,20 @@ class PlacedGpu:
 
 
 @dataclass(frozen=True)
+class NodeGrant:
+    """What a job of several nodes has on one of the others, as Slurm tells the hub."""
+
+    node: str
+    gpus: tuple[int, ...] = ()
+    """By Slurm's index, the place in gres.conf."""
+    gpu_type: str | None = None
+    """Slurm's word, such as ``k80``; None where it has none, or several."""
+    cpus: int = 0
+    """How many, as Slurm counts them."""
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True)
 class PlacementDocument:
     """Where a server runs and what it got: version 1, as pages and REST show it."""
 
@@ -139,6 +153,8 @@ class PlacementDocument:
     started_at: str | None = None
     """ISO 8601, UTC."""
     ends_at: str | None = None
+    other_nodes: tuple[NodeGrant, ...] = ()
+    """The job's nodes beside ``node``, at most 64."""
 
     def to_json(self) -> dict[str, Any]:
         """The document as pages, REST and the spawner's state carry it."""
@@ -227,6 +243,20 @@ def _gpu(name: str, value: object) -> PlacedGpu:
     )
 
 
+def _node_grant(name: str, value: object) -> NodeGrant:
+    fields = _fields(name, value, NodeGrant.__dataclass_fields__)
+    return NodeGrant(
+        node=_text(f"{name}.node", fields.get("node")) or "",
+        gpus=tuple(
+            _whole(f"{name}.gpus[{n}]", index, 0, 1023) or 0
+            for n, index in enumerate(_items(f"{name}.gpus", fields.get("gpus", [])))
+        ),
+        gpu_type=_text(f"{name}.gpu_type", fields.get("gpu_type"), none=True),
+        cpus=_whole(f"{name}.cpus", fields.get("cpus", 0), 0, 65536) or 0,
+        memory_mib=_whole(f"{name}.memory_mib", fields.get("memory_mib", 0), 0, 2**31) or 0,
+    )
+
+
 def _placement(value: object) -> PlacementDocument:
     known = {**PlacementDocument.__dataclass_fields__, "version": None}
     got = _fields("placement", value, known)
@@ -265,6 +295,10 @@ def _placement(value: object) -> PlacementDocument:
             for n, v in enumerate(_items("placement.problems", got.get("problems", [])))
         ),
         policy=policy,
+        other_nodes=tuple(
+            _node_grant(f"placement.other_nodes[{n}]", each)
+            for n, each in enumerate(_items("placement.other_nodes", got.get("other_nodes", [])))
+        ),
         **texts,
         **maybe,  # type: ignore[arg-type]
     )

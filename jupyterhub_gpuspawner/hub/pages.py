@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from jupyterhub_gpuspawner import picture
+from jupyterhub_gpuspawner.hub.other_nodes import in_words
 from jupyterhub_gpuspawner.topology import from_document
 from jupyterhub_gpuspawner.units import parse_cpulist
 
@@ -42,6 +43,7 @@ def server_facts(placement: PlacementDocument, topology: Mapping[str, Any] | Non
             "Aligned",
             ": ".join(filter(None, ({True: "yes", False: "no", None: "not known"}[placement.aligned], placement.why))),
         ),
+        ("Other nodes", "\n".join(map(in_words, placement.other_nodes))),
         ("Ends", _end(placement.ends_at, now)),
     ]
     return ServerFacts(

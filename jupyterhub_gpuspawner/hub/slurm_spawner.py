@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request, 
 from jupyterhub_gpuspawner.hub.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.joblog import last_lines
+from jupyterhub_gpuspawner.hub.other_nodes import other_nodes
 from jupyterhub_gpuspawner.hub.progress import event
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
 from jupyterhub_gpuspawner.hub.submission import cancel_surely, submit
@@ -251,13 +252,16 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         client = self.connection().client
         while True:
             with suppress(SlurmUnavailable):
-                detail = await client.job(self.job_id)
+                detail = await client.job(self.job_id, allocations=self._has_several_nodes())
                 if detail is not None and detail.batch_host:
                     address = await client.address(detail.batch_host)
                     self.placement = confirmed(self.placement or PlacementDocument(), detail)
                     self.store()
                     return address
             await asyncio.sleep(1.0)
+
+    def _has_several_nodes(self) -> bool:
+        return self.request is not None and self.request.resources.nodes > 1
 
     # --- poll, stop, after a restart -----------------------------------------------------------
 
@@ -381,6 +385,7 @@ def confirmed(placement: PlacementDocument, detail: JobDetail) -> PlacementDocum
         started_at=placement.started_at,
         ends_at=detail.ends_at_iso,
         problems=problems,
+        other_nodes=other_nodes(detail),
     )
 
 

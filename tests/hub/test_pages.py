@@ -8,7 +8,7 @@ from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.hub.pages import ServerFacts, server_facts
 from jupyterhub_gpuspawner.topology import Gpu, NodeTopology, NumaNode, to_document
-from jupyterhub_gpuspawner.wire import PlacedGpu, PlacementDocument
+from jupyterhub_gpuspawner.wire import NodeGrant, PlacedGpu, PlacementDocument
 
 NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc)
 
@@ -43,6 +43,15 @@ def test_a_gpu_server_in_words() -> None:
         simulated=False,
         picture="",  # type: ignore[arg-type]
     )
+
+
+def test_the_other_nodes_of_a_job_are_told() -> None:
+    """A job of several nodes has a line for each node beside the server's."""
+    placement = PlacementDocument(
+        node="g1", other_nodes=(NodeGrant("g2", (0, 1), "k80", 4, 8000), NodeGrant("g3", cpus=1), NodeGrant("g4"))
+    )
+    rows = dict(server_facts(placement, None, now=NOW).rows)
+    assert rows["Other nodes"] == "g2: GPU 0-1 (k80), 4 CPUs\ng3: 1 CPU\ng4: not known"
 
 
 def test_what_is_not_known_is_said_to_be_not_known() -> None:
