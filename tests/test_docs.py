@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ast
 import importlib.util
+import json
 import os
 import re
 import shlex

@@ -7,7 +7,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from jupyterhub_gpuspawner import topology, wire
 from jupyterhub_gpuspawner.hub.handlers import HANDLERS
@@ -45,9 +45,7 @@ def page() -> str:
         f"A report is at most {wire.REPORT_LIMIT} bytes, a text in it at most {wire.TEXT_LIMIT} printable characters, "
         f"a list in its placement at most {wire.LIST_LIMIT} long. What breaks a bound is refused by name.\n",
         f"## Placement document, version {wire.REPORT_VERSION}\n",
-        _record(wire.PlacementDocument),
-        "One of its `gpus`:\n",
-        _record(wire.PlacedGpu),
+        *_records(wire.PlacementDocument),
         f"```json\n{json.dumps(EXAMPLE.to_json(), indent=2)}\n```\n",
         f"## Node report, version {wire.REPORT_VERSION}\n",
         _record(wire.NodeReport),
@@ -57,11 +55,7 @@ def page() -> str:
         f"## Topology document, version {topology.VERSION}\n",
         "Part of a report, and the form of a topology file.\n",
         f"{markdown(topology.__doc__).split(chr(10) * 2)[-1]}\n",
-        _record(topology.NodeTopology),
-        "One of its `gpus`:\n",
-        _record(topology.Gpu),
-        "One of its `numa_nodes`:\n",
-        _record(topology.NumaNode),
+        *_records(topology.NodeTopology),
     ]
     return "\n".join(parts)
 
@@ -86,8 +80,22 @@ def _place(group: str, name: str) -> str:
     return f"[/{{{name}}}]" if group.startswith("(?:/") else f"{{{name}}}"
 
 
+def _records(cls: type) -> Iterator[str]:
+    """The fields of a document, then those of each kind of item that its lists hold."""
+    yield _record(cls)
+    for name, hint in _hints(cls).items():
+        items = [each for each in get_args(hint) if dataclasses.is_dataclass(each)]
+        for item in items:
+            yield f"One of its `{name}`:\n"
+            yield _record(item)
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls, localns={"Mapping": Mapping})
+
+
 def _record(cls: type) -> str:
-    docs, hints = attribute_docs(cls), get_type_hints(cls, localns={"Mapping": Mapping})
+    docs, hints = attribute_docs(cls), _hints(cls)
     rows = []
     for field in dataclasses.fields(cls):
         missing = field.default is dataclasses.MISSING
