@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import shlex
-import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,7 +58,8 @@ _SRUN = """\
 
 def unpack(launcher: bytes, plan: LaunchPlan) -> str:
     """Lines that write launcher and plan, and remove them when the script ends."""
-    encoded = "\n".join(textwrap.wrap(base64.b64encode(launcher).decode("ascii"), 120))
+    text = base64.b64encode(launcher).decode("ascii")
+    encoded = "\n".join(text[start : start + 120] for start in range(0, len(text), 120))
     return _UNPACK.replace("@PLAN@", plan.dumps()).replace("@LAUNCHER@", encoded)
 
 
