@@ -84,7 +84,7 @@ def _records(cls: type) -> Iterator[str]:
     """The fields of a document, then those of each kind of item that its lists hold."""
     yield _record(cls)
     for name, hint in _hints(cls).items():
-        items = [each for each in get_args(hint) if dataclasses.is_dataclass(each)]
+        items = [each for each in get_args(hint) if isinstance(each, type) and dataclasses.is_dataclass(each)]
         for item in items:
             yield f"One of its `{name}`:\n"
             yield _record(item)
