@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.launcher import launcher_archive
+from jupyterhub_gpuspawner.node.launch import VERBOSE
+from jupyterhub_gpuspawner.units import parse_cpulist
 from tests.cli.conftest import MACHINES
 
 if TYPE_CHECKING:
@@ -125,6 +128,23 @@ def test_outside_of_slurm(tmp_path: Path) -> None:
         "GPUSPAWNER_CPUS": "0-23",
     }
     assert done.stderr == f"gpuspawner: {SIMULATED}\n"
+
+
+def test_a_server_has_what_it_needs_to_bind_more(tmp_path: Path) -> None:
+    """What the launcher starts finds the launcher again, and it binds without a plan and without a report."""
+    archive = tmp_path / "launch.pyz"
+    archive.write_bytes(launcher_archive())
+    again = '"$GPUSPAWNER_PYTHON" "$GPUSPAWNER_LAUNCHER" --bind -- printenv GPUSPAWNER_CPUS'
+    done = subprocess.run(
+        [sys.executable, archive, "--plan", '{"report": false}', "--", "sh", "-c", again],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={"PATH": "/usr/bin:/bin", VERBOSE: "1"},
+    )
+    assert parse_cpulist(done.stdout.strip()) == tuple(sorted(os.sched_getaffinity(0)))
+    assert [line.split(";")[1] for line in done.stderr.splitlines()] == [f" CPUs {done.stdout.strip()}"] * 2
 
 
 @pytest.mark.parametrize("arguments", [["--gpu", "2", "--", "true"], ["--gpus", "2"], ["--policy", "best", "true"]])
