@@ -133,9 +133,11 @@ class Inheritance:
                 setattr(child, name, getattr(wrapper, name, None))
         for name in (*TIMES, *(self.own() & set(SETTINGS) - set(but))):
             setattr(child, name, getattr(wrapper, name))
-        before = {} if "environment" in self._by_the_admin() else self._given["environment"]
+        # every server's, then its kind's, then this wrapper's own and what hooks and groups have added
+        everyones = self._given["environment"]
+        before = {} if "environment" in self._by_the_admin() else everyones
         added = {key: value for key, value in wrapper.environment.items() if before.get(key) != value}
-        child.environment = {**child.environment, **added}
+        child.environment = {**everyones, **child.environment, **added}
         for name, value in vars(wrapper).items():  # a group override of req_* lands here as a plain attribute
             if name.startswith("req_") and child.has_trait(name):
                 setattr(child, name, value)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.waiting import first_of
+from jupyterhub_gpuspawner.hub.waiting import connected, first_of
 
 
 async def test_the_first_wait_ends_it_and_the_others_are_cancelled() -> None:
@@ -47,3 +48,17 @@ async def test_a_cancelled_waiter_is_cancelled_and_its_waits_too() -> None:
     await asyncio.sleep(0)
 
     assert ended == ["ended", "ended"]
+
+
+async def test_a_server_that_begins_to_listen_is_noticed() -> None:
+    """Refused connections are tried again until one is accepted."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        host, port = server.getsockname()
+        waiting = asyncio.ensure_future(connected(host, port))
+        await asyncio.sleep(0.2)
+
+        assert not waiting.done()
+
+        server.listen()
+        await asyncio.wait_for(waiting, 5)

@@ -1,0 +1,356 @@
+"""A server's life on a real hub and a real Slurm: what it is given, what is said of it, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.hub.conftest import COMMAND, LIGHT, StartHub
+from tests.hub.visitor import Visitor, events
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+CONFIG = """
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
+c.JupyterHub.load_groups = {"fast": {"users": ["gil"]}}
+c.Spawner.environment = {"FIRST": "every server", "SECOND": "every server", "THIRD": "every server"}
+c.GPUSlurmSpawner.environment = {"SECOND": "every job", "THIRD": "every job"}
+c.Spawner.group_overrides = {
+    "01-fast": {"groups": ["fast"], "spawner_override": {"req_partition": "gpu", "environment": {"GROUP": "fast"}}}
+}
+c.GPUSlurmSpawner.waiting_interval = 0.5
+c.GPUSlurmSpawner.resting_interval = 1.0
+make_home = c.Spawner.pre_spawn_hook
+
+
+def hook(spawner):
+    make_home(spawner)
+    spawner.environment["HOOK"] = spawner.user_options["profile"]
+
+
+c.Spawner.pre_spawn_hook = hook
+"""
+PROFILES = f"""{LIGHT}
+- display_name: No partition
+  slug: plain
+  slurm: {{cpus: 1, memory: 100M, time: 0:10:00}}
+  environment: {{variables: {{THIRD: this profile, FOURTH: "a $HOME 'b'"}}}}
+  command: {COMMAND}
+- display_name: One K80
+  slug: one
+  slurm: {{partition: gpu, gpus: 1, gpu_type: k80, cpus: 1, memory: 100M, time: 0:10:00}}
+  command: {COMMAND}
+- display_name: Impatient
+  slug: impatient
+  slurm: {{partition: gpu, gpus: 4, gpu_type: k80, memory: 100M, time: 0:10:00}}
+  start_timeout: 5
+  command: {COMMAND}
+- display_name: Watched
+  slug: watched
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}
+  poll_interval: 2
+  command: {COMMAND}
+- display_name: Never answers
+  slug: deaf
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}
+  http_timeout: 3
+  command: [bash, -c, sleep 300]
+"""
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub) -> HubProcess:
+    """A hub with hooks, groups and environments."""
+    return start_light_hub(lines=CONFIG, profiles=PROFILES)
+
+
+@pytest.fixture
+def full_node(slurm_cluster: PrivateSlurm) -> Iterator[str]:
+    """The K80 node, filled by a job; its id."""
+    job = slurm_cluster.run(
+        "sbatch", "--parsable", "-p", "gpu", "-w", "g1", "--exclusive", "--output=/dev/null", "--wrap=sleep 600"
+    )
+    while slurm_cluster.run("squeue", "-h", "-j", job, "-o", "%T") != "RUNNING":
+        time.sleep(0.1)
+    yield job
+    slurm_cluster.run("scancel", job)
+    while slurm_cluster.run("squeue", "-h", "-j", job):
+        time.sleep(0.1)
+
+
+def start(hub: HubProcess, user: str, profile: str, server: str = "") -> None:
+    """Ask for a server and do not wait for it."""
+    hub.api("POST", f"/users/{user}")
+    answer = hub.api("POST", server_path(user, server), {"profile": profile})
+    assert answer.status_code in (201, 202), answer.text
+
+
+def stored(hub: HubProcess, user: str) -> dict[str, Any]:
+    """A server's state in the hub's database."""
+    with sqlite3.connect(f"file:{hub.folder}/hub.sqlite?mode=ro", uri=True) as database:
+        found = database.execute(
+            "select spawners.state from spawners join users on users.id = spawners.user_id where users.name = ?",
+            (user,),
+        ).fetchone()
+    return json.loads(found[0]) if found and found[0] else {}
+
+
+def waiting_job(slurm: PrivateSlurm) -> str:
+    """The one job that waits."""
+    for _ in range(100):
+        found = slurm.run("squeue", "-h", "-t", "PD", "-o", "%i")
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError("no job waits")
+
+
+def state(slurm: PrivateSlurm, job: str) -> str:
+    """The job's state by Slurm's word, once it has left the one in between."""
+    for _ in range(100):
+        found = slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
+        if found != "COMPLETING":
+            break
+        time.sleep(0.1)
+    return found
+
+
+def environment(hub: HubProcess, user: str, server: str = "") -> dict[str, str]:
+    """Of the server's process."""
+    path = f"{user}/{server}" if server else user
+    found: dict[str, str] = requests.get(f"{hub.url}/user/{path}/environ", timeout=10).json()
+    return found
+
+
+# --- start -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("full_node")
+def test_the_job_id_is_stored_before_the_start_ends_and_a_stop_cancels_that_job(
+    hub: HubProcess, slurm_cluster: PrivateSlurm
+) -> None:
+    """While it waits the database has the job; DELETE takes the job out of the queue, and the state is empty again."""
+    start(hub, "ida", "k80-node")
+    job = waiting_job(slurm_cluster)
+    for _ in range(50):
+        known = stored(hub, "ida")
+        if known:
+            break
+        time.sleep(0.1)
+
+    assert known["child"]["job_id"] == job
+
+    answer = hub.api("DELETE", "/users/ida/server")
+    hub.wait("ida", ready=False)
+
+    assert answer.status_code in (202, 204)
+    assert state(slurm_cluster, job) == "CANCELLED"
+    assert stored(hub, "ida") == {}
+
+
+@pytest.mark.usefixtures("full_node")
+def test_a_profiles_start_timeout_gives_up_and_cancels_the_job(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """After five seconds, not after the site's ten minutes; what was last known is said."""
+    visitor = Visitor(hub, "kim")
+    began = time.monotonic()
+    start(hub, "kim", "impatient")
+    job = waiting_job(slurm_cluster)
+    hub.wait("kim", ready=False)
+    took = time.monotonic() - began
+    page = visitor.pending()
+
+    assert 3 < took < 15
+    assert state(slurm_cluster, job) == "CANCELLED"
+    assert page.status == 503
+    assert (
+        "The server did not start within 5 s and is given up. "
+        f"Last known: Job {job}: Waiting until enough is free: all that would fit is in use." in page.text
+    )
+
+
+@pytest.mark.usefixtures("full_node")
+def test_a_job_that_is_cancelled_from_outside_while_it_waits(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """Told within seconds, in words."""
+    visitor = Visitor(hub, "lea")
+    start(hub, "lea", "k80-node")
+    job = waiting_job(slurm_cluster)
+    slurm_cluster.run("scancel", job)
+    began = time.monotonic()
+    hub.wait("lea", ready=False)
+    took = time.monotonic() - began
+    page = visitor.pending()
+
+    assert took < 5
+    assert page.status == 503
+    assert f"Job {job} ended before your server was ready: The job was cancelled." in page.text
+
+
+def test_a_server_that_never_answers(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """After the profile's http_timeout: where it was expected, and where its log is."""
+    visitor = Visitor(hub, "mia")
+    start(hub, "mia", "deaf")
+    hub.wait("mia", ready=False)
+    page = visitor.pending()
+    said = re.search(
+        r"Job (\d+) runs, but its server at \S+, port \d+, did not answer the hub within 3 s\. Its log: (\S+)",
+        page.text,
+    )
+
+    assert page.status == 503
+    assert said is not None, page.text
+    assert said[2] == f"{hub.folder}/homes/mia/jupyterhub-{said[1]}.log"
+    assert state(slurm_cluster, said[1]) == "CANCELLED"
+
+
+# --- while it runs ---------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_cancelled_from_outside_while_its_server_runs(
+    hub: HubProcess, slurm_cluster: PrivateSlurm
+) -> None:
+    """The server is gone within the profile's poll_interval, with its route, its placement and its state."""
+    placement = hub.spawn("noa", {"profile": "watched"})
+    slurm_cluster.run("scancel", placement["job_id"])
+    began = time.monotonic()
+    hub.wait("noa", ready=False)
+
+    assert time.monotonic() - began < 6
+    assert hub.server("noa") is None
+    assert stored(hub, "noa") == {}
+    assert hub.api("GET", "/gpuspawner/placement/noa").status_code == 404
+    gone = requests.get(f"{hub.url}/user/noa/environ", timeout=10, allow_redirects=False)
+    assert (gone.status_code, gone.headers["Location"]) == (302, "/hub/user/noa/environ")  # the hub's own address
+
+
+def test_two_servers_of_one_user_share_a_node_and_no_gpu(hub: HubProcess) -> None:
+    """Each has a job, a GPU and a port of its own."""
+    first, second = (hub.spawn("oli", {"profile": "one"}, server=server) for server in ("", "two"))
+    environments = [environment(hub, "oli", server) for server in ("", "two")]
+
+    assert first["node"] == second["node"] == "g1"
+    assert [e["CUDA_VISIBLE_DEVICES"] for e in environments] == [str(p["gpus"][0]["index"]) for p in (first, second)]
+    assert first["gpus"] != second["gpus"]
+    assert environments[0]["JUPYTERHUB_SERVICE_URL"] != environments[1]["JUPYTERHUB_SERVICE_URL"]
+
+    hub.end("oli")
+    hub.end("oli", "two")
+
+
+# --- while slurmctld is away ------------------------------------------------------------------------
+
+
+def test_a_server_that_is_stopped_while_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """It is gone for the user, and its job is cancelled as soon as Slurm answers again."""
+    job = hub.spawn("sue", {"profile": "light"})["job_id"]
+    slurm_cluster.stop_controller()
+    try:
+        hub.end("sue")
+    finally:
+        slurm_cluster.start_controller()
+    before = state(slurm_cluster, job)
+    for _ in range(150):
+        if state(slurm_cluster, job) == "CANCELLED":
+            break
+        time.sleep(0.2)
+
+    assert (before, state(slurm_cluster, job)) == ("RUNNING", "CANCELLED")
+
+
+def test_a_job_that_was_made_although_sbatch_got_no_answer(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """slurmctld hangs and then does what it was asked for: the start has failed, so its job is found and cancelled."""
+    visitor = Visitor(hub, "tom")
+    pid = slurm_cluster.pids["slurmctld"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        start(hub, "tom", "light")
+        hub.wait("tom", ready=False)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    page = visitor.pending()
+
+    assert page.status == 503
+    assert "sbatch gave no answer within 10 s." in page.text
+
+    for _ in range(150):
+        made = re.search(r"gave no answer, but made job (\d+) \(jupyterhub-gpuspawner/demo/tom/", hub.log.read_text())
+        if made:
+            break
+        time.sleep(0.2)
+
+    assert made is not None
+    assert state(slurm_cluster, made[1]) == "CANCELLED"
+
+
+# --- what it is given ------------------------------------------------------------------------------
+
+
+def test_environments_of_site_hook_and_profile_all_arrive(hub: HubProcess) -> None:
+    """Every server's, then every job's, then the hook's; the profile's own above them, as it is written."""
+    hub.spawn("pam", {"profile": "plain"})
+    found = environment(hub, "pam")
+
+    assert {name: found.get(name) for name in ("FIRST", "SECOND", "THIRD", "FOURTH", "HOOK", "GROUP")} == {
+        "FIRST": "every server",
+        "SECOND": "every job",
+        "THIRD": "this profile",
+        "FOURTH": "a $HOME 'b'",
+        "HOOK": "plain",
+        "GROUP": None,
+    }
+
+    hub.end("pam")
+
+
+def test_a_group_override_reaches_the_job(hub: HubProcess) -> None:
+    """What it says of req_* holds where the profile says nothing; its environment arrives."""
+    ungrouped, grouped = hub.spawn("pia", {"profile": "plain"}), hub.spawn("gil", {"profile": "plain"})
+
+    assert (ungrouped["partition"], grouped["partition"]) == ("batch", "gpu")
+    assert environment(hub, "gil")["GROUP"] == "fast"
+
+    hub.end("gil")
+    grouped = hub.spawn("gil", {"profile": "light"})
+
+    assert grouped["partition"] == "batch"  # the profile's own word
+
+    hub.end("gil")
+    hub.end("pia")
+
+
+# --- what is said ----------------------------------------------------------------------------------
+
+
+def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateSlurm, full_node: str) -> None:
+    """The job, why it waits, the node, then that the server is ready; two who look read the same."""
+    start(hub, "quin", "k80-node")
+    heard: list[list[dict[str, Any]]] = [[], []]
+    listeners = [threading.Thread(target=lambda to: to.extend(events(hub, "quin")), args=(to,)) for to in heard]
+    for listener in listeners:
+        listener.start()
+    job = waiting_job(slurm_cluster)
+    time.sleep(4)  # several questions to Slurm, and several looks at the answer
+    slurm_cluster.run("scancel", full_node)
+    for listener in listeners:
+        listener.join(60)
+    messages = [event["message"] for event in heard[0]]
+
+    assert heard[0][1:] == heard[1][1:]
+    assert len(messages) == len(set(messages))
+    assert f"Job {job}: Waiting until enough is free: all that would fit is in use." in messages
+    assert any(message.startswith(f"Job {job}: running on g1, 4 x Tesla K80, cores ") for message in messages)
+    assert messages[-1] == "Server ready at /user/quin/"
+    assert [event["progress"] for event in heard[0]] == sorted(event["progress"] for event in heard[0])
+
+    hub.end("quin")
