@@ -171,7 +171,7 @@ def resolve(
         try:
             value, over = option.choose(value)
         except ValueError as error:
-            raise RequestError(f"{name}: {value!r} is not allowed: {error}.", field=name) from None
+            raise RequestError(f"{name}: {value!r} is not allowed: {str(error).rstrip('.')}.", field=name) from None
         said = put_over(said, over)
         if name in choice.options:
             stored[name] = value

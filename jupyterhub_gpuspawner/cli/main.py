@@ -85,7 +85,7 @@ def check(config: Path) -> None:
 
     Exit code 0: all is well; 1: configuration or a profile is wrong; 3: Slurm does not answer.
     """
-    from jupyterhub_gpuspawner.cli.site import load_site
+    from jupyterhub_gpuspawner.cli.site import SLURM, load_site
 
     try:
         findings = asyncio.run(load_site(config).findings())
@@ -93,8 +93,9 @@ def check(config: Path) -> None:
         _fail(error)
     for finding in findings:
         click.echo(f"{'ok   ' if finding.ok else 'WRONG'} {finding.subject}: {finding.text}")
-    if any(not finding.ok for finding in findings):
-        raise SystemExit(EXIT_CONFIG)
+    wrong = {finding.subject for finding in findings if not finding.ok}
+    if wrong:
+        raise SystemExit(EXIT_SLURM if wrong == {SLURM} else EXIT_CONFIG)
 
 
 def _fail(error: GPUSpawnerError) -> NoReturn:

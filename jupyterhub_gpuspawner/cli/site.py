@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from traitlets.config import Config
 
     from jupyterhub_gpuspawner.hub.batch import BatchJob
+    from jupyterhub_gpuspawner.profile import Profile
+    from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
+SLURM = "Slurm"
 ENTRY_POINTS = {"gpu-profiles": GPUProfilesSpawner, "gpu-slurm": GPUSlurmSpawner}
 
 
@@ -55,6 +58,16 @@ class NamedUser:
 
 
 @dataclass(frozen=True)
+class NamedHub:
+    """The hub that is not running: what a server's environment says of it, by JupyterHub's defaults."""
+
+    public_host: str = ""
+    api_url: str = "http://127.0.0.1:8081/hub/api"
+    base_url: str = "/hub/"
+    port: int = 8081
+
+
+@dataclass(frozen=True)
 class NamedServer:
     """The database's row of a server that is not there."""
 
@@ -74,6 +87,7 @@ class Site:
         """The hub's spawner for a user, as it would be built."""
         spawner = self.spawner_class(
             config=self.config,
+            hub=NamedHub(),
             user=NamedUser(user, [NamedGroup(name) for name in groups], url=f"/user/{user}/"),
         )
         spawner.orm_spawner = NamedServer(server)
@@ -95,35 +109,31 @@ class Site:
         return child.batch_job(await child.account())
 
     async def findings(self) -> list[Finding]:
-        """What is right and what is wrong, one line each."""
+        """What is right and what is wrong, one line each; raises ConfigError where no profile can be read at all."""
         spawner = self.spawner("nobody")
+        profiles: tuple[Profile, ...] = ()
         found: list[Finding] = []
-        child: GPUSlurmSpawner
+        child: Any = spawner
         if isinstance(spawner, GPUProfilesSpawner):
-            found.extend(Finding("profile file", str(error), ok=False) for error in spawner.profile_errors())
-            found.extend(
-                Finding(f"profile {profile.slug}", f"{profile.display_name} ({profile.kind})")
-                for profile in spawner.offered()
-            )
+            profiles = spawner.offered()  # reads the folder, and so finds its errors
+            found += [Finding("profile file", str(error), ok=False) for error in spawner.profile_errors()]
+            found += [Finding(f"profile {each.slug}", f"{each.display_name} ({each.kind})") for each in profiles]
             child = spawner.slurm_spawner_class(config=self.config, user=spawner.user)
-        else:
-            child = spawner
-        client = child.connection().client
-        try:
-            version = await client.version()
-            snapshot = await client.snapshot()
-        except SlurmUnavailable as error:
-            raise SlurmUnavailable(f"Slurm: {error.message}", hint=error.hint) from error
-        partitions = {partition.name for partition in snapshot.partitions}
-        found.append(
-            Finding("Slurm", f"{version}, {len(snapshot.nodes)} nodes, partitions {', '.join(sorted(partitions))}")
-        )
-        if isinstance(spawner, GPUProfilesSpawner):
-            for profile in spawner.offered():
-                wanted = profile.slurm.partition if profile.kind == "slurm" else None
-                if wanted and not set(wanted.split(",")) <= partitions:
-                    found.append(Finding(f"profile {profile.slug}", f"there is no partition {wanted!r}", ok=False))
-        return found
+        return found + await _of_slurm(child.connection().client, profiles)
+
+
+async def _of_slurm(client: SlurmClient, profiles: Sequence[Profile]) -> list[Finding]:
+    try:
+        version, snapshot = await client.version(), await client.snapshot()
+    except SlurmUnavailable as error:
+        return [Finding(SLURM, str(error), ok=False)]
+    partitions = {partition.name for partition in snapshot.partitions}
+    listed = ", ".join(sorted(partitions))
+    return [Finding(SLURM, f"{version}, {len(snapshot.nodes)} nodes, partitions {listed}")] + [
+        Finding(f"profile {each.slug}", f"there is no partition {each.slurm.partition!r}; there are {listed}", ok=False)
+        for each in profiles
+        if each.kind == "slurm" and not set((each.slurm.partition or "").split(",")) - {""} <= partitions
+    ]
 
 
 def load_site(path: Path) -> Site:

@@ -107,7 +107,7 @@ def launch_plan(spawner: GPUSlurmSpawner, request: JobRequest) -> LaunchPlan:
     """What the launcher on the node is told."""
     first_last = spawner.port_range.split("-") if spawner.port_range else None
     return LaunchPlan(
-        gpus=request.placement.claim or request.resources.gpus or request.resources.shards,
+        gpus=request.placement.claim or request.resources.gpus,
         cpus=request.resources.cpus,
         policy=request.placement.policy or spawner.placement_policy,
         memory_policy=request.placement.memory_policy or spawner.memory_policy,

@@ -2,7 +2,7 @@
 
 JupyterHub offers no other place that one line of configuration (``spawner_class``) can reach:
 
-* ``/api/batchspawner`` is taken out of the hub's handlers. It sets any attribute that a caller names.
+* ``/api/batchspawner`` is taken out of the hub's handlers: servers here report to the address below.
 * ``/api/gpuspawner/...`` comes in (:mod:`.handlers`).
 * Our page templates are looked up after the admin's own and before the hub's.
 * A configuration that would fail at the first click is refused, in one sentence, before the hub starts.

@@ -1,0 +1,128 @@
+"""``gpuspawner show`` and ``gpuspawner check``: a site's configuration, read without a hub."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+
+SITE = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUSlurmSpawner.req_homedir = "/home/{username}"
+c.GPUSlurmSpawner.hub_name = "site"
+c.GPUProfilesSpawner.profiles = [
+    {"display_name": "GPU", "slug": "gpu", "slurm": {"partition": "gpu", "gpus": 1, "time": "8:00:00"},
+     "profile_options": {"gpus": {"range": {"min": 1, "max": 4, "sets": "slurm.gpus"}}}},
+    {"display_name": "Test", "slug": "test", "kind": "local"},
+]
+"""
+OLD = """
+c.SlurmSpawner.batch_script = '''#!/bin/bash
+#SBATCH --partition={partition}
+#SBATCH --export={keepvars}
+{cmd}
+'''
+"""
+
+
+def run(folder: Path, lines: str, *words: str, environment: dict[str, str] | None = None) -> Result:
+    """The command over a configuration file."""
+    config = folder / "jupyterhub_config.py"
+    config.write_text(lines)
+    return CliRunner().invoke(main, [*words, "--config", str(config)], env=environment)
+
+
+def test_show_prints_what_would_be_submitted(tmp_path: Path) -> None:
+    """The choice is in the #SBATCH lines; the launcher and the server's command are below them."""
+    shown = run(tmp_path, SITE, "show", "gpu", "--user", "ada", "-o", "gpus=3", "--server", "second")
+
+    assert shown.exit_code == 0
+    assert re.findall("^#SBATCH (.*)", shown.stdout, re.MULTILINE) == [
+        "--job-name=jupyterhub",
+        "--comment=jupyterhub-gpuspawner/site/ada/second",
+        "--output=/home/ada/jupyterhub-%j.log",
+        "--chdir=/home/ada",
+        "--export=ALL",
+        "--nodes=1",
+        "--ntasks=1",
+        "--partition=gpu",
+        "--time=8:00:00",
+        "--gres=gpu:3",
+    ]
+    assert '--plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser' in shown.stdout
+
+
+def test_show_prints_an_admins_own_template_filled_in(tmp_path: Path) -> None:
+    """The names of the server's variables are there, their values are not."""
+    shown = run(tmp_path, SITE + OLD, "show", "gpu", "--user", "ada")
+
+    assert shown.exit_code == 0
+    assert "#SBATCH --partition=gpu\n" in shown.stdout
+    assert "JUPYTERHUB_API_TOKEN" in shown.stdout
+    assert "JUPYTERHUB_API_TOKEN=" not in shown.stdout
+
+
+FAULTS = {
+    "an unknown profile": (("show", "nope", "--user", "ada"), "There is no profile 'nope'. You may use: gpu, test."),
+    "a value out of bounds": (
+        ("show", "gpu", "--user", "ada", "-o", "gpus=9"),
+        "gpus: '9' is not allowed: it must be a number from 1 to 4.",
+    ),
+    "a profile that is no job": (("show", "test", "--user", "ada"), "'test' is no Slurm job: it has no batch script."),
+}
+
+
+@pytest.mark.parametrize(("words", "sentence"), FAULTS.values(), ids=FAULTS.keys())
+def test_what_cannot_be_shown_is_said_in_one_sentence(tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
+    """Exit code 1, nothing on standard output."""
+    shown = run(tmp_path, SITE, *words)
+
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert sentence in shown.stderr
+
+
+def test_a_configuration_that_does_not_load_is_told_with_its_fault(tmp_path: Path) -> None:
+    """The file and the exception's own words."""
+    shown = run(tmp_path, "c.Spawner.cmd = undefined_name", "check")
+
+    assert shown.exit_code == 1
+    assert "jupyterhub_config.py: NameError: name 'undefined_name' is not defined" in shown.stderr
+
+
+def test_check_tells_of_profiles_even_where_slurm_does_not_answer(tmp_path: Path) -> None:
+    """A wrong file of the folder is named with its line; the exit code is that of the configuration's fault."""
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "x.yaml").write_text("display_name: X\nslurm: {memory: lots}\n")
+    lines = f"{SITE}\nc.GPUProfilesSpawner.profiles_dir = {str(tmp_path / 'profiles')!r}"
+    checked = run(tmp_path, f"{lines}\nc.GPUSlurmSpawner.slurm_bin_dir = '/nowhere'", "check")
+
+    assert checked.exit_code == 1
+    assert "ok    profile gpu: GPU (slurm)" in checked.stdout
+    assert re.search(r"WRONG profile file: .*x\.yaml:2: slurm\.memory: ", checked.stdout)
+    assert "WRONG Slurm: " in checked.stdout
+
+
+def test_a_silent_slurm_alone_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+    """3: the configuration is well."""
+    checked = run(tmp_path, f"{SITE}\nc.GPUSlurmSpawner.slurm_bin_dir = '/nowhere'", "check")
+
+    assert checked.exit_code == 3
+
+
+@pytest.mark.slurm
+def test_check_asks_slurm_for_the_partitions(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """What is there is listed; a profile's partition that is not there is named."""
+    lines = SITE.replace('"partition": "gpu"', '"partition": "gup"')
+    bin_dir = f"\nc.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}"
+    good = run(tmp_path, SITE + bin_dir, "check", environment=slurm_cluster.environment)
+    bad = run(tmp_path, lines + bin_dir, "check", environment=slurm_cluster.environment)
+
+    assert good.exit_code == 0
+    assert re.search(r"ok    Slurm: .*5 nodes, partitions batch, gpu", good.stdout)
+    assert bad.exit_code == 1
+    assert "WRONG profile gpu: there is no partition 'gup'; there are batch, gpu" in bad.stdout
