@@ -12,6 +12,7 @@ import secrets
 import socket
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from batchspawner import SlurmSpawner
@@ -30,7 +31,7 @@ from jupyterhub_gpuspawner.hub.progress import event
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
 from jupyterhub_gpuspawner.hub.submission import cancel_surely, submit
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of, in_background
-from jupyterhub_gpuspawner.job import End, JobStatus, Phase, admin_hint, never_clears, sentence
+from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase, admin_hint, never_clears, sentence
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.placement_rules import CLAIM_FOLDER
 from jupyterhub_gpuspawner.slurm.client import command_prefix
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from jupyterhub_gpuspawner.request import JobRequest
-    from jupyterhub_gpuspawner.slurm.client import JobDetail
     from jupyterhub_gpuspawner.slurm.watcher import Watch
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
@@ -50,6 +50,8 @@ JUPYTERHUB_PORT = 8081
 """Where a hub listens unless told otherwise."""
 _LOOK_AGAIN = 4.0
 """Seconds between two looks at a job that does not change; more than the watcher needs to ask again."""
+_QUESTIONS = 3
+"""To Slurm until the next look: with the start ends the hurry."""
 _AFTER_RESTART = 30.0
 """Seconds at least that a start gets from a hub that was restarted."""
 _PORT_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
@@ -190,6 +192,10 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         if not self.address:
             raise self._too_late()
 
+    async def _finish_start(self) -> None:
+        await self._until_ready()
+        self.store()  # after start() the hub does that itself
+
     async def _arrive(self) -> None:
         await self.reported.wait()
         self.address = await self._confirm()
@@ -217,7 +223,7 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
                 if status.reason == hopeless:  # Slurm says it still
                     raise SubmitRejected(f"Job {self.job_id}: {sentence(status)}", hint=admin_hint(status))
                 hopeless = status.reason
-            watch.hurry()  # a job that dies before it spoke is noticed soon
+            watch.hurry(_QUESTIONS)  # a job that dies before it spoke is noticed soon
             await first_of(watch.changed(), asyncio.sleep(_LOOK_AGAIN))
 
     async def _died(self, status: JobStatus) -> Exception:
@@ -252,13 +258,19 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         client = self.connection().client
         while True:
             with suppress(SlurmUnavailable):
-                detail = await client.job(self.job_id, allocations=self._has_several_nodes())
+                detail = self._already_told() or await client.job(self.job_id, allocations=self._has_several_nodes())
                 if detail is not None and detail.batch_host:
                     address = await client.address(detail.batch_host)
                     self.placement = confirmed(self.placement or PlacementDocument(), detail)
-                    self.store()
                     return address
             await asyncio.sleep(1.0)
+
+    def _already_told(self) -> JobDetail | None:
+        """The job as the watcher knows it, where Slurm has told that it runs on the node that the report names."""
+        status, told = self.job, self.placement
+        if status is None or told is None or self._has_several_nodes() or status.phase is not Phase.RUNNING:
+            return None
+        return JobDetail(**asdict(status)) if status.batch_host == told.node else None
 
     def _has_several_nodes(self) -> bool:
         return self.request is not None and self.request.resources.nodes > 1
@@ -289,7 +301,7 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
             return 0
         if self._start_by and interrupted(self.known, self.reported_port):
             self.log.info("Job %s of %s was starting when the hub ended: taking it up", self.job_id, self._log_name)
-            return await take_up(self.known, self._until_ready())
+            return await take_up(self.known, self._finish_start())
         watch = self._watching()
         if watch.status is None:  # just restored after a restart of the hub
             with suppress(asyncio.TimeoutError):

@@ -106,9 +106,9 @@ class Watch:
         self._seen = self._watched.version
         return self._watched.status
 
-    def hurry(self) -> None:
-        """Ask in the short interval for a while: a change is expected, such as the end after a scancel."""
-        self._watched.hurried = HURRIED_QUESTIONS
+    def hurry(self, questions: int = HURRIED_QUESTIONS) -> None:
+        """Ask that often in the short interval: a change is expected, such as the end after a scancel."""
+        self._watched.hurried = max(self._watched.hurried, questions)
         self._ask_soon()
 
     def close(self) -> None:

@@ -447,6 +447,17 @@ async def test_hurry_asks_soon_and_for_a_while(watcher: JobWatcher, cluster: Clu
     assert len(cluster.asked) - asked <= 2
 
 
+async def test_hurry_may_be_short(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
+    """Three questions, then rest; a shorter hurry does not end a longer one."""
+    cluster.held["7"] = job("7", "RUNNING")
+    watch = watcher.watch("7")
+    await clock.pass_(10.0)
+    watch.hurry(3)
+    watch.hurry(1)
+    await clock.pass_(25.0)
+    assert len(cluster.asked) == 1 + 3
+
+
 async def test_closing_wakes_who_still_listens(watcher: JobWatcher) -> None:
     """A closed watch tells nothing more: RuntimeError, not a wait without end."""
     with closing(watcher.watch("7")) as watch:
