@@ -66,6 +66,14 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         help="""A template of your own, as batchspawner has it: `req_*` values by name, and `{cmd}`.
         Empty (the default): the script is built from typed values; `gpuspawner show` prints it.""",
     )
+    exec_prefix = Unicode(
+        "sudo -n -E -u {username}",
+        config=True,
+        help="""What runs sbatch and scancel as the server's user: words, never a shell; empty where jobs belong to the
+        hub's own account. It must let the environment through, in which the job gets its token: `-E` of sudo, and SETENV
+        in the sudoers file (config/sudoers is one to copy). A hub that runs as root may use
+        `runuser -u {username} --`.""",
+    )
     req_homedir = Unicode(
         "",
         config=True,

@@ -22,12 +22,7 @@ class Handler(BaseHTTPRequestHandler):
         documents = {
             "api": {"stand-in": True},
             "environ": dict(os.environ),
-            "process": {
-                "uid": os.getuid(),
-                "gid": os.getgid(),
-                "folder": str(Path.cwd()),
-                "umask": f"{os.umask(0o77):o}",
-            },
+            "process": {"uid": os.getuid(), "gid": os.getgid(), "folder": str(Path.cwd())},
         }
         name = urlsplit(self.path).path[len(SERVICE.path) :]
         body = json.dumps(documents.get(name)).encode()

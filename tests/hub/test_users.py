@@ -1,0 +1,251 @@
+"""Jobs belong to whoever signed in: a hub of root's, two real accounts, and the sudoers file that admins copy."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.hub.conftest import STAND_IN, StartHub
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
+
+CONFIG = """
+c.GPUSlurmSpawner.exec_prefix = "sudo -n -E -u {username}"
+c.GPUSlurmSpawner.req_homedir = ""  # as the account database says
+c.JupyterHub.log_level = "DEBUG"
+"""
+PYTHON = "/usr/bin/python3"
+"""One that other users can run; the tests' own may be in root's home."""
+SUDOERS = Path(__file__).parents[2] / "config" / "sudoers"
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub, two_users: tuple[str, str], public_folder: Path) -> HubProcess:
+    """A hub of root's that submits as its users."""
+    if shutil.which("sudo") is None:
+        pytest.skip("sudo is not installed")
+    if not Path(PYTHON).exists():
+        pytest.skip(f"there is no {PYTHON} for the users' servers")
+    server = public_folder / STAND_IN.name
+    shutil.copy(STAND_IN, server)
+    server.chmod(0o644)
+    slurm = "{partition: gpu, gpus: 1, gpu_type: k80, cpus: 1, memory: 1G, time: 0:10:00}"
+    return start_light_hub(
+        lines=CONFIG,
+        profiles=f"""
+- {{display_name: One K80, slug: one, slurm: {slurm}, command: [{PYTHON}, {server}]}}
+- {{display_name: JupyterLab, slug: lab, slurm: {slurm}}}
+""",
+    )
+
+
+@pytest.fixture(scope="module")
+def servers(hub: HubProcess, two_users: tuple[str, str]) -> Iterator[dict[str, dict[str, str]]]:
+    """A server of each user: what the hub shows of it, and its process's environment."""
+    found = {}
+    for user in two_users:
+        placement = hub.spawn(user, {"profile": "one"})
+        seen = requests.get(f"{hub.url}/user/{user}/environ", timeout=10).json()
+        found[user] = {**seen, "GPUS": str(placement["gpus"][0]["index"]), "NODE": placement["node"]}
+    yield found
+    for user in two_users:
+        hub.end(user)
+
+
+def as_user(user: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    """What a command says to this user."""
+    return subprocess.run(["runuser", "-u", user, "--", *argv], capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_two_users_jobs_on_one_node_get_different_gpus(
+    servers: dict[str, dict[str, str]], slurm_cluster: PrivateSlurm
+) -> None:
+    """Placement, environment and `scontrol show job -d` agree for both, and no GPU is given twice."""
+    by_slurm = {}
+    for seen in servers.values():
+        told = slurm_cluster.run("scontrol", "show", "job", "-d", seen["SLURM_JOB_ID"])
+        found = re.search(r"UserId=(\S+)\(.*Nodes=(\S+) .*IDX:(\d+)\)", told, re.DOTALL)
+        assert found is not None, told
+        by_slurm[found[1]] = (found[2], found[3], found[3])
+
+    assert {
+        user: (seen["NODE"], seen["GPUS"], seen["CUDA_VISIBLE_DEVICES"]) for user, seen in servers.items()
+    } == by_slurm
+    assert len({gpu for _, gpu, _ in by_slurm.values()}) == 2
+    assert {node for node, _, _ in by_slurm.values()} == {"g1"}
+
+
+def test_a_server_runs_as_its_user_at_home(hub: HubProcess, servers: dict[str, dict[str, str]]) -> None:
+    """Account, group, folder, HOME and the job's log are the user's."""
+    for user, seen in servers.items():
+        account = pwd.getpwnam(user)
+        process = requests.get(f"{hub.url}/user/{user}/process", timeout=10).json()
+        log = Path(account.pw_dir) / f"jupyterhub-{seen['SLURM_JOB_ID']}.log"
+
+        assert process == {"uid": account.pw_uid, "gid": account.pw_gid, "folder": account.pw_dir}
+        assert {name: seen[name] for name in ("USER", "LOGNAME", "HOME", "SHELL")} == {
+            "USER": user,
+            "LOGNAME": user,
+            "HOME": account.pw_dir,
+            "SHELL": account.pw_shell,
+        }
+        assert log.stat().st_uid == account.pw_uid
+
+
+def test_a_servers_token_is_in_nobody_elses_reach(
+    hub: HubProcess, servers: dict[str, dict[str, str]], slurm_cluster: PrivateSlurm, public_folder: Path
+) -> None:
+    """Not in script, record, command line or the hub's log, nor in a file or process that another user can read."""
+    (first, seen), (second, _) = servers.items()
+    token, job = seen["JUPYTERHUB_API_TOKEN"], seen["SLURM_JOB_ID"]
+    mine = [each for each in psutil.process_iter() if each.uids().real == pwd.getpwnam(first).pw_uid]
+    slurms = {
+        "record": slurm_cluster.run("scontrol", "show", "job", "-d", job),
+        "script": slurm_cluster.run("scontrol", "write", "batch_script", job, "-"),
+    }
+    searched = as_user(second, "grep", "--recursive", "--files-with-matches", "--text", token, str(public_folder))
+    looked = [as_user(second, "cat", f"/proc/{each.pid}/environ") for each in mine]
+
+    assert len(token) >= 32
+    assert f"JobId={job} " in slurms["record"]
+    assert "GPUSPAWNER_LAUNCHER" in slurms["script"]
+    assert [name for name, text in slurms.items() if token in text] == []
+    assert [each.pid for each in psutil.process_iter() if token in " ".join(each.cmdline())] == []
+    assert token not in hub.log.read_text()
+    assert searched.stdout == ""
+    assert mine
+    assert {(each.stdout, each.returncode) for each in looked} == {("", 1)}
+
+
+@pytest.mark.usefixtures("servers")
+def test_a_users_job_is_not_another_users_to_stop(
+    hub: HubProcess, servers: dict[str, dict[str, str]], slurm_cluster: PrivateSlurm
+) -> None:
+    """Slurm refuses it; the server goes on."""
+    (first, seen), (second, _) = servers.items()
+    tried = subprocess.run(
+        ["runuser", "-u", second, "--", f"{slurm_cluster.bin_dir}/scancel", seen["SLURM_JOB_ID"]],
+        env={**os.environ, **slurm_cluster.environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    model = hub.server(first)
+
+    assert "Access/permission denied" in tried.stderr
+    assert model is not None
+    assert model["ready"]
+
+
+def test_jupyterlab_runs_as_a_real_user(hub: HubProcess, two_users: tuple[str, str]) -> None:
+    """The real server, in a job of the user's."""
+    user = two_users[0]
+    tried = as_user(user, str(SINGLEUSER), "--version")
+    if tried.returncode != 0:
+        pytest.skip(f"{user} cannot run {SINGLEUSER}: {tried.stderr.strip()[-200:]}")
+    hub.spawn(user, {"profile": "lab"}, server="lab")
+    headers = {"Authorization": f"token {hub.token}"}
+    status = requests.get(f"{hub.url}/user/{user}/lab/api/status", headers=headers, timeout=30)
+    owners = {each.username() for each in psutil.process_iter() if str(SINGLEUSER) in each.cmdline()}
+
+    assert status.status_code == 200
+    assert user in owners
+
+    hub.end(user, "lab")
+
+
+# --- config/sudoers --------------------------------------------------------------------------------
+
+
+class HubAccount:
+    """An account of the hub's own, for which the sudoers file of config/ is the whole of /etc/sudoers."""
+
+    def __init__(self, name: str, target: str, sudoers: Path, slurm: PrivateSlurm) -> None:
+        self.name, self.target, self.sudoers, self.slurm = name, target, sudoers, slurm
+
+    def sudo(self, *argv: str, user: str = "", stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """``sudo -n -E -u TARGET ARGV`` as that account, in a mount namespace of its own."""
+        words = ["runuser", "-u", self.name, "--", "sudo", "-n", "-E", "-u", user or self.target, *argv]
+        return subprocess.run(
+            ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/sudoers && exec "$@"', self.sudoers, *words],
+            env={
+                "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
+                "JUPYTERHUB_API_TOKEN": "its token",
+                **self.slurm.environment,
+            },
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+
+@pytest.fixture
+def hub_account(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, tmp_path: Path) -> HubAccount:
+    """The first user as the hub's account, the second as whoever signed in."""
+    name, target = two_users
+    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0 or shutil.which("sudo") is None:
+        pytest.skip(f"needs sudo and a mount namespace: {tried.stderr.strip()}")
+    text = SUDOERS.read_text().replace("HUB = jupyterhub", f"HUB = {name}").replace("%notebookusers", f"%{target}")
+    sudoers = tmp_path / "sudoers"
+    sudoers.write_text(text.replace("/usr/bin/", f"{slurm_cluster.bin_dir}/"))
+    sudoers.chmod(0o440)
+    return HubAccount(name, target, sudoers, slurm_cluster)
+
+
+def test_the_sudoers_file_lets_the_hub_submit_with_the_jobs_environment_and_cancel(hub_account: HubAccount) -> None:
+    """The job is the user's, its variables arrive, and the hub's account may end it."""
+    slurm = hub_account.slurm
+    home = Path(pwd.getpwnam(hub_account.target).pw_dir)
+    script = f'#!/bin/bash\n#SBATCH --output=/dev/null\necho "$JUPYTERHUB_API_TOKEN" > {home}/arrived\nsleep 300\n'
+    submitted = hub_account.sudo(f"{slurm.bin_dir}/sbatch", "--parsable", stdin=script)
+    job = submitted.stdout.strip()
+
+    assert job.isdigit(), submitted.stderr
+    assert slurm.run("squeue", "-h", "-j", job, "-o", "%u") == hub_account.target
+
+    for _ in range(100):
+        if (home / "arrived").exists() and (home / "arrived").read_text():
+            break
+        time.sleep(0.1)
+
+    assert (home / "arrived").read_text() == "its token\n"
+
+    cancelled = hub_account.sudo(f"{slurm.bin_dir}/scancel", job)
+
+    assert (cancelled.returncode, cancelled.stderr) == (0, "")
+
+
+REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "another command": ("", ("/usr/bin/id",)),
+    "an option of sbatch": ("", ("SLURM/sbatch", "--parsable", "--uid=0")),
+    "a script by name": ("", ("SLURM/sbatch", "/etc/profile")),
+    "somebody's all jobs": ("", ("SLURM/scancel", "--user=root")),
+    "two jobs at once": ("", ("SLURM/scancel", "1", "2")),
+    "a job of root's": ("root", ("SLURM/sbatch", "--parsable")),
+}
+
+
+@pytest.mark.parametrize(("user", "argv"), REFUSED.values(), ids=REFUSED.keys())
+def test_the_sudoers_file_allows_nothing_else(hub_account: HubAccount, user: str, argv: tuple[str, ...]) -> None:
+    """sudo asks for a password, that is, it says no."""
+    words = [word.replace("SLURM", hub_account.slurm.bin_dir) for word in argv]
+    tried = hub_account.sudo(*words, user=user, stdin="#!/bin/sh\n")
+
+    assert tried.returncode == 1
+    assert "a password is required" in tried.stderr
