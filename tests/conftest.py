@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 pytest_plugins = ["tests.fixtures.users", "tests.fixtures.slurm", "tests.fixtures.hubs"]
+
+# whoever runs the tests in the background may ignore these, and what the tests start would ignore them, too
+for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, default)
 
 # configurable-http-proxy and node, where scripts/test put them
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}"

@@ -174,7 +174,8 @@ def test_exec_is_told_to_leave_a_folder_behind() -> None:
         ("", "batch_script: the template has no {cmd}"),
         (
             "{cmd} {queu}",
-            "batch_script: there is no value called 'queu'. A brace that is the shell's own is written twice: ${{HOME}}.",
+            "batch_script: there is no value called 'queu'. "
+            "A brace that is the shell's own is written twice: ${{HOME}}.",
         ),
         ("{{ cmd }} {{ queu }}", "batch_script: 'queu' is undefined. Names are account, cmd, epilogue,"),
         ("{{ cmd }}\n{% if %}", "batch_script, line 2: Expected an expression, got 'end of statement block'."),

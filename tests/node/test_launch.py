@@ -425,8 +425,6 @@ def test_a_launch_that_is_cancelled_ends_at_once(archive: Path, tmp_path: Path, 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # whoever runs the tests in the background may ignore it, and so would the launcher
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509
     ) as process:
         child = _child_of(process.pid)
         process.send_signal(number)
