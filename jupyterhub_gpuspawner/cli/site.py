@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from traitlets import TraitError
 from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.account import Account
 from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
+from jupyterhub_gpuspawner.request import permitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
 SLURM = "Slurm"
+SOMEBODY = Account("somebody", "/home/somebody")
+"""For whom scripts are tried: no real account is needed to see whether one can be written."""
 ENTRY_POINTS = {"gpu-profiles": GPUProfilesSpawner, "gpu-slurm": GPUSlurmSpawner}
 
 
@@ -109,17 +115,38 @@ class Site:
         return child.batch_job(await child.account())
 
     async def findings(self) -> list[Finding]:
-        """What is right and what is wrong, one line each; raises ConfigError where no profile can be read at all."""
+        """What is right and what is wrong, one line each; raises ConfigError where the hub would not start."""
         spawner = self.spawner("nobody")
+        try:
+            spawner.check()
+        except TraitError as error:
+            raise ConfigError(str(error)) from error
         profiles: tuple[Profile, ...] = ()
         found: list[Finding] = []
         child: Any = spawner
         if isinstance(spawner, GPUProfilesSpawner):
             profiles = spawner.offered()  # reads the folder, and so finds its errors
             found += [Finding("profile file", str(error), ok=False) for error in spawner.profile_errors()]
-            found += [Finding(f"profile {each.slug}", f"{each.display_name} ({each.kind})") for each in profiles]
+            found += [self._finding(each) for each in profiles]
             child = spawner.slurm_spawner_class(config=self.config, user=spawner.user)
         return found + await _of_slurm(child.connection().client, profiles)
+
+    def _finding(self, profile: Profile) -> Finding:
+        """Whether a job of the profile, as it is picked without any option, could be submitted today."""
+        allow = profile.allow
+        user = (*allow.users, SOMEBODY.name)[0]
+        subject, told = f"profile {profile.slug}", f"{profile.display_name} ({profile.kind})"
+        closed = permitted(profile, user, allow.groups, datetime.now().astimezone())
+        if closed is not None:
+            return Finding(subject, f"{told}, not offered now: {closed}")
+        spawner = self.spawner(user, allow.groups)
+        try:
+            spawner.prepare(spawner.resolve({"profile": profile.slug}))
+            if isinstance(spawner.child_spawner, GPUSlurmSpawner):
+                spawner.child_spawner.batch_job(SOMEBODY)
+        except (ConfigError, RequestError) as error:
+            return Finding(subject, str(error), ok=False)
+        return Finding(subject, told)
 
 
 async def _of_slurm(client: SlurmClient, profiles: Sequence[Profile]) -> list[Finding]:
@@ -139,7 +166,7 @@ async def _of_slurm(client: SlurmClient, profiles: Sequence[Profile]) -> list[Fi
 def load_site(path: Path) -> Site:
     """Read a hub's configuration file; raises ConfigError."""
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}", hint="Name the hub's configuration with --config.")
+        raise ConfigError(f"there is no file {path}.", hint="Name the hub's configuration with --config.")
     try:
         config = PyFileConfigLoader(path.name, path=str(path.parent)).load_config()
     except Exception as error:
@@ -151,6 +178,6 @@ def load_site(path: Path) -> Site:
         raise ConfigError(str(error), where="c.JupyterHub.spawner_class") from error
     if not issubclass(spawner_class, (GPUProfilesSpawner, GPUSlurmSpawner)):
         raise ConfigError(
-            f"{named!r} is none of ours", where="c.JupyterHub.spawner_class", hint="Set it to 'gpu-profiles'."
+            f"{named!r} is none of ours.", where="c.JupyterHub.spawner_class", hint="Set it to 'gpu-profiles'."
         )
     return Site(config, spawner_class)

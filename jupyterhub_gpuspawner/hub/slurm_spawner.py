@@ -70,8 +70,8 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         "sudo -n -E -u {username}",
         config=True,
         help="""What runs sbatch and scancel as the server's user: words, never a shell; empty where jobs belong to the
-        hub's own account. It must let the environment through, in which the job gets its token: `-E` of sudo, and SETENV
-        in the sudoers file (config/sudoers is one to copy). A hub that runs as root may use
+        hub's own account. It must let the environment through, in which the job gets its token: `-E` of sudo, and
+        SETENV in the sudoers file (config/sudoers is one to copy). A hub that runs as root may use
         `runuser -u {username} --`.""",
     )
     req_homedir = Unicode(

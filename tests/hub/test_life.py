@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 import requests
+from click.testing import CliRunner
 
+from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.hub.conftest import COMMAND, LIGHT, StartHub
@@ -212,6 +214,25 @@ def test_a_server_that_never_answers(hub: HubProcess, slurm_cluster: PrivateSlur
     assert said is not None, page.text
     assert said[2] == f"{hub.folder}/homes/mia/jupyterhub-{said[1]}.log"
     assert state(slurm_cluster, said[1]) == "CANCELLED"
+
+
+def test_show_prints_what_the_hub_submits(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm's own copy of the script is `gpuspawner show`'s, but for the one start's mark in the comment."""
+    job = hub.spawn("val", {"profile": "light", "cpus": 2})["job_id"]
+    submitted = slurm_cluster.run("scontrol", "write", "batch_script", job, "-")
+    hub.end("val")
+    for name, value in hub._environment().items():
+        monkeypatch.setenv(name, value)
+    shown = CliRunner().invoke(
+        main, ["show", "light", "--user", "val", "--option", "cpus=2", "--config", str(hub.config)]
+    )
+
+    assert shown.exit_code == 0, shown.stderr
+    assert re.sub("(#SBATCH --comment=.*)#[0-9a-f]{8}\\b.*", r"\1", submitted.replace('"', "")).strip() == (
+        shown.stdout.replace('"', "").strip()
+    )
 
 
 # --- while it runs ---------------------------------------------------------------------------------

@@ -1,0 +1,136 @@
+"""``gpuspawner check``: what would fail later is said now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+
+GOOD = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUProfilesSpawner.profiles = [
+    {"display_name": "GPU", "slurm": {"partition": "gpu", "gpus": 1}, "allow": {"groups": ["course"]}},
+    {"display_name": "Over", "allow": {"until": "2020-01-01"}},
+    {"display_name": "Here", "kind": "local"},
+]
+"""
+DAYS = """
+c.GPUProfilesSpawner.profiles += [
+    {"display_name": "Course", "slurm": {"reservation": {"2020-01-01": "day-1"}}},
+]
+"""
+NO_SLURM = "c.GPUSlurmSpawner.slurm_bin_dir = '/no/such/folder'\n"
+
+
+def check(folder: Path, lines: str, environment: dict[str, str] | None = None) -> Result:
+    """The command over a configuration file."""
+    config = folder / "jupyterhub_config.py"
+    config.write_text(lines)
+    return CliRunner().invoke(main, ["check", "--config", str(config)], env=environment)
+
+
+@pytest.mark.slurm
+def test_a_good_site(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """One line for each profile, one for Slurm, and 0."""
+    version = slurm_cluster.run("sinfo", "--version").removeprefix("slurm-wlm ").removeprefix("slurm ")
+    checked = check(
+        tmp_path, f"{GOOD}c.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\n", slurm_cluster.environment
+    )
+
+    assert (checked.exit_code, checked.stderr) == (0, "")
+    assert checked.stdout.splitlines() == [
+        "ok    profile gpu: GPU (slurm)",
+        "ok    profile over: Over (slurm), not offered now: it ended 2020-01-01",
+        "ok    profile here: Here (local)",
+        f"ok    Slurm: {version}, 5 nodes, partitions batch, gpu",
+    ]
+
+
+@pytest.mark.slurm
+def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """3, since the site is well; what to look at is said."""
+    lines = f"{GOOD}c.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\n"
+    slurm_cluster.stop_controller()
+    try:
+        checked = check(tmp_path, lines, slurm_cluster.environment)
+    finally:
+        slurm_cluster.start_controller()
+
+    assert checked.exit_code == 3
+    assert checked.stdout.splitlines()[-1] == (
+        "WRONG Slurm: scontrol got no answer: slurmctld cannot be reached. Look at `scontrol ping`."
+    )
+
+
+def test_there_is_no_slurm(tmp_path: Path) -> None:
+    """3, and the setting that names the folder of Slurm's commands."""
+    checked = check(tmp_path, GOOD + NO_SLURM)
+
+    assert checked.exit_code == 3
+    assert checked.stdout.splitlines()[-1] == (
+        "WRONG Slurm: Slurm's command '/no/such/folder/sinfo' is not there, or may not be run. "
+        "Set slurm_bin_dir to the folder of Slurm's commands."
+    )
+
+
+WRONG = {
+    "no reservation for today": (DAYS, "WRONG profile course: "),
+    "a template that cannot be filled in": (
+        "c.SlurmSpawner.batch_script = '{cmd} {nothing}'\n",
+        "WRONG profile gpu: batch_script: there is no value called 'nothing'. ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "sentence"), WRONG.values(), ids=WRONG.keys())
+def test_a_profile_whose_job_cannot_be_written_today(tmp_path: Path, lines: str, sentence: str) -> None:
+    """1, and the others are told of all the same."""
+    checked = check(tmp_path, GOOD + NO_SLURM + lines)
+
+    assert checked.exit_code == 1
+    assert [line for line in checked.stdout.splitlines() if line.startswith(sentence)] != []
+    assert "ok    profile here: Here (local)" in checked.stdout
+
+
+REFUSED = {
+    "a field": (
+        "c.GPUProfilesSpawner.profiles[0]['slurm']['memory'] = 'lots'",
+        "gpuspawner: c.GPUProfilesSpawner.profiles[0].slurm.memory: 'lots' is no memory size: ",
+    ),
+    "a folder": (
+        "c.GPUProfilesSpawner.profiles_dir = '/no/such/folder'",
+        "gpuspawner: c.GPUProfilesSpawner.profiles_dir: there is no folder '/no/such/folder'. ",
+    ),
+    "a setting of another type": (
+        "c.GPUSlurmSpawner.slurm_timeout = 'long'",
+        "gpuspawner: c.GPUSlurmSpawner: The 'slurm_timeout' trait of a GPUSlurmSpawner instance expected a float",
+    ),
+    "a site's default": (
+        "c.SlurmSpawner.req_memory = 'lots'",
+        "gpuspawner: c.SlurmSpawner.req_memory: 'lots' is no memory size: ",
+    ),
+    "no profile": ("c.GPUProfilesSpawner.profiles = []", "gpuspawner: There is no profile to offer. "),
+}
+
+
+@pytest.mark.parametrize(("lines", "sentence"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_configuration_with_which_the_hub_would_not_start(tmp_path: Path, lines: str, sentence: str) -> None:
+    """The same sentence that the hub would end with; 1, and Slurm is not asked."""
+    checked = check(tmp_path, f"{GOOD}{NO_SLURM}{lines}\n")
+
+    assert (checked.exit_code, checked.stdout) == (1, "")
+    assert checked.stderr.startswith(sentence)
+
+
+def test_a_hub_without_profiles(tmp_path: Path) -> None:
+    """`gpu-slurm` alone is checked, too."""
+    lines = f"c.JupyterHub.spawner_class = 'gpu-slurm'\n{NO_SLURM}"
+
+    assert check(tmp_path, lines).exit_code == 3
+    assert check(tmp_path, f"{lines}c.GPUSlurmSpawner.req_runtime = 'soon'\n").stderr.startswith(
+        "gpuspawner: c.GPUSlurmSpawner.req_runtime: 'soon' is no time: "
+    )

@@ -1,0 +1,148 @@
+"""``gpuspawner show``: the whole script, as it would be submitted, and why there is none."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from jupyterhub_gpuspawner.cli.main import main
+
+GOLDEN = Path(__file__).parents[1] / "data" / "scripts" / "show.sh"
+ME = pwd.getpwuid(os.getuid())
+SITE = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.Spawner.cmd = ["/sw/jupyter/bin/jupyterhub-singleuser"]
+c.Spawner.args = ["--debug"]
+c.GPUSlurmSpawner.hub_name = "site"
+c.GPUSlurmSpawner.log_dir = "/var/log/jupyter/{username}"
+c.GPUSlurmSpawner.port_range = "20000-20999"
+c.GPUSlurmSpawner.req_homedir = "/home/{username}"
+c.GPUSlurmSpawner.req_partition = "gpu"
+c.GPUSlurmSpawner.req_runtime = "8:00:00"
+c.SlurmSpawner.req_account = "course42"
+c.GPUProfilesSpawner.profiles = [
+    {
+        "display_name": "Course",
+        "allow": {"groups": ["course"]},
+        "slurm": {"gpus": 1, "gpu_type": "a100", "cpus": 8, "memory": "32G", "extra": ["--mail-type=END"]},
+        "environment": {"modules": ["CUDA/12.4"], "variables": {"COURSE": "it's 42"}},
+        "placement": {"policy": "restricted"},
+        "profile_options": {
+            "gpus": {"range": {"min": 1, "max": 4, "sets": "slurm.gpus"}},
+            "image": {"choices": {"old": {}, "new": {"environment": {"conda": "torch"}}}},
+        },
+    },
+    {"display_name": "Open"},
+    {"display_name": "Test server", "slug": "test", "kind": "local"},
+]
+"""
+
+
+def show(folder: Path, *words: str, lines: str = SITE) -> Result:
+    """``gpuspawner show WORDS`` over a configuration file."""
+    config = folder / "jupyterhub_config.py"
+    config.write_text(lines)
+    return CliRunner().invoke(main, ["show", *words, "--config", str(config)])
+
+
+def test_the_script_is_shown_whole(tmp_path: Path) -> None:
+    """Site, profile and choice in one script; nothing but the script is on standard output."""
+    shown = show(
+        tmp_path,
+        "course",
+        *("--user", "ada", "--group", "course", "--server", "second", "-o", "gpus=2", "--option", "image=new"),
+    )
+    launcher = re.compile("(?<='END_OF_LAUNCHER'\n)[A-Za-z0-9+/=\n]+(?=\nEND_OF_LAUNCHER\n)")
+    script, launchers = launcher.subn("(the launcher)", shown.stdout)
+
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert launchers == 1
+    assert script == GOLDEN.read_text()
+
+
+def test_home_and_name_are_the_accounts_own(tmp_path: Path) -> None:
+    """Without req_homedir the account database says where home is."""
+    lines = SITE.replace("c.GPUSlurmSpawner.req_homedir", "# c.GPUSlurmSpawner.req_homedir")
+    shown = show(tmp_path, "open", "--user", ME.pw_name, lines=lines)
+
+    assert shown.exit_code == 0
+    assert f"#SBATCH --chdir={ME.pw_dir}\n" in shown.stdout
+    assert f"#SBATCH --output=/var/log/jupyter/{ME.pw_name}/jupyterhub-%j.log\n" in shown.stdout
+
+
+NOT_SHOWN: dict[str, tuple[tuple[str, ...], int, str]] = {
+    "an option without a value": (("open", "--user", "ada", "-o", "gpus"), 2, "'gpus' must be NAME=VALUE"),
+    "an option that is not offered": (
+        ("open", "--user", "ada", "-o", "gpus=1"),
+        1,
+        "gpuspawner: Profile open has no option 'gpus'. Its options are none.",
+    ),
+    "a group that the user is not in": (
+        ("course", "--user", "ada"),
+        1,
+        "gpuspawner: You may not use profile course now: it is for the group course. You may use: open, test.",
+    ),
+    "a profile that is no job": (
+        ("test", "--user", "ada"),
+        1,
+        "gpuspawner: Profile 'test' is no Slurm job: it has no batch script.",
+    ),
+    "no user": (("open",), 2, "Missing option '--user'"),
+}
+
+
+@pytest.mark.parametrize(("words", "code", "sentence"), NOT_SHOWN.values(), ids=NOT_SHOWN.keys())
+def test_what_cannot_be_shown_is_said(tmp_path: Path, words: tuple[str, ...], code: int, sentence: str) -> None:
+    """2 where the command is called wrongly, 1 where the choice is at fault; standard output stays empty."""
+    shown = show(tmp_path, *words)
+
+    assert (shown.exit_code, shown.stdout) == (code, "")
+    assert sentence in shown.stderr
+
+
+BROKEN = {
+    "an account that does not exist": (
+        SITE.replace("c.GPUSlurmSpawner.req_homedir", "# c.GPUSlurmSpawner.req_homedir"),
+        "There is no account 'no-such-account' on the hub's machine. ",
+    ),
+    "a template without the server": (
+        SITE + "c.SlurmSpawner.batch_script = '#!/bin/bash\\necho hello\\n'",
+        "batch_script: the template has no {cmd} outside of its comments. ",
+    ),
+    "a broken profile": (
+        SITE + "c.GPUProfilesSpawner.profiles[1]['slurm'] = {'memory': 'lots'}",
+        "c.GPUProfilesSpawner.profiles[1].slurm.memory: 'lots' is no memory size: ",
+    ),
+    "another spawner": (
+        "c.JupyterHub.spawner_class = 'jupyterhub.spawner.LocalProcessSpawner'",
+        "c.JupyterHub.spawner_class: 'jupyterhub.spawner.LocalProcessSpawner' is none of ours. Set it",
+    ),
+    "a spawner that is not there": (
+        "c.JupyterHub.spawner_class = 'no.such.Spawner'",
+        "c.JupyterHub.spawner_class: No module named 'no'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "sentence"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_site_whose_script_cannot_be_written_is_told_why(tmp_path: Path, lines: str, sentence: str) -> None:
+    """The setting or the field, and the fault."""
+    shown = show(tmp_path, "open", "--user", "no-such-account", lines=lines)
+
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert shown.stderr.startswith(f"gpuspawner: {sentence}")
+
+
+def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
+    """Its name, and how to name another."""
+    shown = CliRunner().invoke(main, ["show", "open", "--user", "ada", "--config", str(tmp_path / "none.py")])
+
+    assert shown.exit_code == 1
+    assert shown.stderr == (
+        f"gpuspawner: there is no file {tmp_path}/none.py. Name the hub's configuration with --config.\n"
+    )
