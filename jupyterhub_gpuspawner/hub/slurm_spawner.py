@@ -12,52 +12,42 @@ import secrets
 import socket
 import time
 from contextlib import suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from batchspawner import SlurmSpawner
 from jupyterhub.spawner import Spawner
 from traitlets import Enum, Float, Integer, TraitError, Unicode, default, validate
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.account import Account, account_of
 from jupyterhub_gpuspawner.hub.adoption import interrupted, take_up
 from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request, site_profile
 from jupyterhub_gpuspawner.hub.connection import Connection, ConnectionSettings, connection
-from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
-from jupyterhub_gpuspawner.hub.joblog import last_lines
-from jupyterhub_gpuspawner.hub.other_nodes import other_nodes
+from jupyterhub_gpuspawner.hub.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.progress import event
-from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
 from jupyterhub_gpuspawner.hub.submission import cancel_surely, submit
-from jupyterhub_gpuspawner.hub.waiting import connected, first_of, in_background
-from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase, admin_hint, never_clears, sentence
+from jupyterhub_gpuspawner.hub.waiting import first_of, in_background
+from jupyterhub_gpuspawner.hub.watched_job import WatchedJob
+from jupyterhub_gpuspawner.job import Phase, sentence
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.placement_rules import CLAIM_FOLDER
 from jupyterhub_gpuspawner.slurm.client import command_prefix
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL
-from jupyterhub_gpuspawner.units import expand_nodelist
-from jupyterhub_gpuspawner.wire import MEMORY_POLICIES, POLICIES, PlacementDocument, with_job
+from jupyterhub_gpuspawner.wire import MEMORY_POLICIES, POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from jupyterhub_gpuspawner.request import JobRequest
-    from jupyterhub_gpuspawner.slurm.watcher import Watch
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 JUPYTERHUB_PORT = 8081
 """Where a hub listens unless told otherwise."""
-_LOOK_AGAIN = 4.0
-"""Seconds between two looks at a job that does not change; more than the watcher needs to ask again."""
-_QUESTIONS = 3
-"""To Slurm until the next look: with the start ends the hurry."""
 _AFTER_RESTART = 30.0
 """Seconds at least that a start gets from a hub that was restarted."""
 _PORT_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
 
 
-class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
+class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
     batch_script = Unicode(
@@ -103,11 +93,7 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
     claim_folder = Unicode("/var/tmp", config=True, help=CLAIM_FOLDER)  # noqa: S108 - what is in it is guarded
     observe_timeout = Float(3.0, config=True, help="Seconds that looking at a node's hardware may take.")
 
-    request: JobRequest | None = None
-    _watch: Watch | None = None
     _start_id = ""
-    _start_by = 0
-    """When the start is given up; seconds since the epoch."""
 
     @default("hub_name")
     def _hub_name_default(self) -> str:
@@ -192,113 +178,7 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         self.log.info("Job %s of %s serves at %s:%d", self.job_id, self._log_name, self.address, self.port)
         return self.address, self.port
 
-    async def _until_ready(self) -> None:
-        """Wait until the server accepts connections; raises what is to be told where it never will."""
-        # a little before the hub's own time-out, which has no words
-        left = self._start_by - time.time() - min(1.0, self.start_timeout / 10)
-        await first_of(self._arrive(), self._until_ended(), asyncio.sleep(max(left, 0.0)))
-        if not self.address:
-            raise self._too_late()
-
-    async def _finish_start(self) -> None:
-        await self._until_ready()
-        self.store()  # after start() the hub does that itself
-
-    async def _arrive(self) -> None:
-        await self.reported.wait()
-        self.address = await self._confirm()
-        try:
-            await asyncio.wait_for(connected(self.address, self.reported_port), self.http_timeout)
-        except asyncio.TimeoutError:
-            place, lines = await self._job_log()
-            raise start_failed(
-                f"Job {self.job_id} runs, but its server at {self.address}, port {self.reported_port}, "
-                f"did not answer the hub within {self.http_timeout} s.{place}",
-                detail=lines,
-                reason="timeout",
-                status_code=503,
-            ) from None
-
-    async def _until_ended(self) -> None:
-        """Watch the job; raises once it has ended, or can never start."""
-        watch = self._watching()
-        hopeless = ""
-        while True:
-            status = watch.status
-            if status is not None and status.phase is Phase.ENDED:
-                raise await self._died(status)
-            if status is not None and _never_starts(status):
-                if status.reason == hopeless:  # Slurm says it still
-                    raise SubmitRejected(f"Job {self.job_id}: {sentence(status)}", hint=admin_hint(status))
-                hopeless = status.reason
-            watch.hurry(_QUESTIONS)  # a job that dies before it spoke is noticed soon
-            await first_of(watch.changed(), asyncio.sleep(_LOOK_AGAIN))
-
-    async def _died(self, status: JobStatus) -> Exception:
-        place, lines = await self._job_log()
-        return start_failed(
-            f"Job {self.job_id} ended before your server was ready: {sentence(status)}{place}",
-            detail=lines,
-            status_code=500 if status.end in (End.FAILED, End.FINISHED) else 503,
-        )
-
-    def _too_late(self) -> Exception:
-        known = event(self.job_id, self.job, self.placement, silent=self._watching().stale)["message"]
-        return start_failed(
-            f"The server did not start within {self.start_timeout} s and is given up. Last known: {known}",
-            reason="timeout",
-            status_code=503,
-        )
-
-    async def _job_log(self) -> tuple[str, str]:
-        """A sentence that says where the job's log is, and its last lines; both may be empty."""
-        path = ""
-        with suppress(GPUSpawnerError):
-            detail = await self.connection().client.job(self.job_id)
-            path = detail.stdout_path if detail is not None else ""
-        if not path:
-            return "", ""
-        # where jobs belong to users, so do their logs
-        return f" Its log: {path}", "" if self.as_user() else await last_lines(path)
-
-    async def _confirm(self) -> str:
-        """The address of the job's first node, by Slurm's word; completes the placement with Slurm's facts."""
-        client = self.connection().client
-        while True:
-            with suppress(SlurmUnavailable):
-                detail = self._already_told() or await client.job(self.job_id, allocations=self._has_several_nodes())
-                if detail is not None and detail.batch_host:
-                    address = await client.address(detail.batch_host)
-                    self.placement = confirmed(self.placement or PlacementDocument(), detail)
-                    return address
-            await asyncio.sleep(1.0)
-
-    def _already_told(self) -> JobDetail | None:
-        """The job as the watcher knows it, where Slurm has told that it runs on the node that the report names."""
-        status, told = self.job, self.placement
-        if status is None or told is None or self._has_several_nodes() or status.phase is not Phase.RUNNING:
-            return None
-        return JobDetail(**asdict(status)) if status.batch_host == told.node else None
-
-    def _has_several_nodes(self) -> bool:
-        return self.request is not None and self.request.resources.nodes > 1
-
     # --- poll, stop, after a restart -----------------------------------------------------------
-
-    def _watching(self) -> Watch:
-        if self._watch is None:
-            self._watch = self.connection().watcher.watch(self.job_id)
-        return self._watch
-
-    def _stop_watching(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
-
-    @property
-    def job(self) -> JobStatus | None:
-        """The job as Slurm last told it; never asks."""
-        return self._watch.status if self._watch is not None else None
 
     async def poll(self) -> int | None:
         """None unless Slurm says that the job has ended; then its exit code, or 1.
@@ -390,28 +270,6 @@ class GPUSlurmSpawner(ReportedPlacement, SlurmSpawner):
         self._stop_watching()
         self.job_id = ""
         self.forget_report()
-
-
-def confirmed(placement: PlacementDocument, detail: JobDetail) -> PlacementDocument:
-    """The node's report with Slurm's own facts put over it, and a problem named where the two differ."""
-    problems = placement.problems
-    if placement.node and placement.node not in expand_nodelist(detail.nodes):
-        problems = (*problems, f"The report names node {placement.node}; Slurm says {detail.nodes}.")
-    return with_job(
-        placement,
-        job_id=detail.job_id,
-        node=detail.batch_host,
-        partition=detail.partition or None,
-        started_at=placement.started_at,
-        ends_at=detail.ends_at_iso,
-        problems=problems,
-        other_nodes=other_nodes(detail),
-    )
-
-
-def _never_starts(status: JobStatus) -> bool:
-    """Whether waiting is of no use; a job that is held, its owner or an admin may release."""
-    return status.phase is Phase.QUEUED and never_clears(status.reason) and not status.reason.startswith("JobHeld")
 
 
 def _refuse_options(_spawner: GPUSlurmSpawner, user_options: Mapping[str, object]) -> None:

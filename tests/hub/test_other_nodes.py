@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.hub.other_nodes import other_nodes
-from jupyterhub_gpuspawner.hub.slurm_spawner import confirmed
+from jupyterhub_gpuspawner.hub.watched_job import confirmed
 from jupyterhub_gpuspawner.job import JobDetail, NodeAllocation, Phase
 from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.wire import NodeGrant, PlacementDocument, ReportError, parse_placement

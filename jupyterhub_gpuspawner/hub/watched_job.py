@@ -1,0 +1,176 @@
+"""A server that is a Slurm job, from its submission until it answers: waited for, and told of where it never will."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub.failure import start_failed
+from jupyterhub_gpuspawner.hub.joblog import last_lines
+from jupyterhub_gpuspawner.hub.other_nodes import other_nodes
+from jupyterhub_gpuspawner.hub.progress import event
+from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
+from jupyterhub_gpuspawner.hub.waiting import connected, first_of
+from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase, admin_hint, never_clears, sentence
+from jupyterhub_gpuspawner.units import expand_nodelist
+from jupyterhub_gpuspawner.wire import PlacementDocument, with_job
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.hub.connection import Connection
+    from jupyterhub_gpuspawner.request import JobRequest
+    from jupyterhub_gpuspawner.slurm.watcher import Watch
+
+_LOOK_AGAIN = 4.0
+"""Seconds between two looks at a job that does not change; more than the watcher needs to ask again."""
+_QUESTIONS = 3
+"""To Slurm until the next look: with the start ends the hurry."""
+
+
+class WatchedJob(ReportedPlacement):
+    """A mixin for the spawner of Slurm jobs: what happens to the job, and its way to a server that answers."""
+
+    if TYPE_CHECKING:  # what the spawner has
+        job_id: str
+        start_timeout: int
+        http_timeout: int
+
+        def connection(self) -> Connection: ...  # noqa: D102
+
+        def as_user(self) -> tuple[str, ...]: ...  # noqa: D102
+
+    request: JobRequest | None = None
+    _start_by = 0
+    """When the start is given up; seconds since the epoch."""
+    _watch: Watch | None = None
+
+    def _watching(self) -> Watch:
+        if self._watch is None:
+            self._watch = self.connection().watcher.watch(self.job_id)
+        return self._watch
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    @property
+    def job(self) -> JobStatus | None:
+        """The job as Slurm last told it; never asks."""
+        return self._watch.status if self._watch is not None else None
+
+    async def _until_ready(self) -> None:
+        """Wait until the server accepts connections; raises what is to be told where it never will."""
+        # a little before the hub's own time-out, which has no words
+        left = self._start_by - time.time() - min(1.0, self.start_timeout / 10)
+        await first_of(self._arrive(), self._until_ended(), asyncio.sleep(max(left, 0.0)))
+        if not self.address:
+            raise self._too_late()
+
+    async def _finish_start(self) -> None:
+        await self._until_ready()
+        self.store()  # after start() the hub does that itself
+
+    async def _arrive(self) -> None:
+        await self.reported.wait()
+        self.address = await self._confirm()
+        try:
+            await asyncio.wait_for(connected(self.address, self.reported_port), self.http_timeout)
+        except asyncio.TimeoutError:
+            place, lines = await self._job_log()
+            raise start_failed(
+                f"Job {self.job_id} runs, but its server at {self.address}, port {self.reported_port}, "
+                f"did not answer the hub within {self.http_timeout} s.{place}",
+                detail=lines,
+                reason="timeout",
+                status_code=503,
+            ) from None
+
+    async def _until_ended(self) -> None:
+        """Watch the job; raises once it has ended, or can never start."""
+        watch = self._watching()
+        hopeless = ""
+        while True:
+            status = watch.status
+            if status is not None and status.phase is Phase.ENDED:
+                raise await self._died(status)
+            if status is not None and _never_starts(status):
+                if status.reason == hopeless:  # Slurm says it still
+                    raise SubmitRejected(f"Job {self.job_id}: {sentence(status)}", hint=admin_hint(status))
+                hopeless = status.reason
+            watch.hurry(_QUESTIONS)  # a job that dies before it spoke is noticed soon
+            await first_of(watch.changed(), asyncio.sleep(_LOOK_AGAIN))
+
+    async def _died(self, status: JobStatus) -> Exception:
+        place, lines = await self._job_log()
+        return start_failed(
+            f"Job {self.job_id} ended before your server was ready: {sentence(status)}{place}",
+            detail=lines,
+            status_code=500 if status.end in (End.FAILED, End.FINISHED) else 503,
+        )
+
+    def _too_late(self) -> Exception:
+        known = event(self.job_id, self.job, self.placement, silent=self._watching().stale)["message"]
+        return start_failed(
+            f"The server did not start within {self.start_timeout} s and is given up. Last known: {known}",
+            reason="timeout",
+            status_code=503,
+        )
+
+    async def _job_log(self) -> tuple[str, str]:
+        """A sentence that says where the job's log is, and its last lines; both may be empty."""
+        path = ""
+        with suppress(GPUSpawnerError):
+            detail = await self.connection().client.job(self.job_id)
+            path = detail.stdout_path if detail is not None else ""
+        if not path:
+            return "", ""
+        # where jobs belong to users, so do their logs
+        return f" Its log: {path}", "" if self.as_user() else await last_lines(path)
+
+    async def _confirm(self) -> str:
+        """The address of the job's first node, by Slurm's word; completes the placement with Slurm's facts."""
+        client = self.connection().client
+        while True:
+            with suppress(SlurmUnavailable):
+                detail = self._already_told() or await client.job(self.job_id, allocations=self._has_several_nodes())
+                if detail is not None and detail.batch_host:
+                    address = await client.address(detail.batch_host)
+                    self.placement = confirmed(self.placement or PlacementDocument(), detail)
+                    return address
+            await asyncio.sleep(1.0)
+
+    def _already_told(self) -> JobDetail | None:
+        """The job as the watcher knows it, where Slurm has told that it runs on the node that the report names."""
+        status, told = self.job, self.placement
+        if status is None or told is None or self._has_several_nodes() or status.phase is not Phase.RUNNING:
+            return None
+        return JobDetail(**asdict(status)) if status.batch_host == told.node else None
+
+    def _has_several_nodes(self) -> bool:
+        return self.request is not None and self.request.resources.nodes > 1
+
+
+def confirmed(placement: PlacementDocument, detail: JobDetail) -> PlacementDocument:
+    """The node's report with Slurm's own facts put over it, and a problem named where the two differ."""
+    problems = placement.problems
+    if placement.node and placement.node not in expand_nodelist(detail.nodes):
+        problems = (*problems, f"The report names node {placement.node}; Slurm says {detail.nodes}.")
+    return with_job(
+        placement,
+        job_id=detail.job_id,
+        node=detail.batch_host,
+        partition=detail.partition or None,
+        started_at=placement.started_at,
+        ends_at=detail.ends_at_iso,
+        problems=problems,
+        other_nodes=other_nodes(detail),
+    )
+
+
+def _never_starts(status: JobStatus) -> bool:
+    """Whether waiting is of no use; a job that is held, its owner or an admin may release."""
+    return status.phase is Phase.QUEUED and never_clears(status.reason) and not status.reason.startswith("JobHeld")
