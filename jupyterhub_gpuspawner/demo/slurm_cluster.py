@@ -169,8 +169,7 @@ class PrivateSlurm:
     def start_controller(self, *, timeout: float = 30.0) -> None:
         """Start slurmctld with the state it saved, and wait until it answers."""
         self._start("slurmctld", [str(_program("slurmctld")), "-D", "-f", str(self.conf)])
-        self._wait(self._controller_listens, time.monotonic() + timeout, "slurmctld did not answer")
-        self.run("scontrol", "ping")
+        self._wait(self._controller_answers, time.monotonic() + timeout, "slurmctld did not answer")
 
     def restart_controller(self) -> None:
         """End slurmctld and start it anew."""
@@ -228,13 +227,23 @@ class PrivateSlurm:
         output = self.logs / f"{name}.out"
         self.pids[name] = self._held.start(name, argv, environment=environment, output=output)
 
-    def _controller_listens(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.place.controller_port)) == 0
+    def _controller_answers(self) -> bool:
+        with socket.socket() as probe:  # a command would wait for it, and no one would look whether it has ended
+            if probe.connect_ex(("127.0.0.1", self.place.controller_port)) != 0:
+                return False
+        return self._said("scontrol", "ping") is not None
 
     def _all_idle(self) -> bool:
-        states = dict(line.split() for line in self.run("sinfo", "-h", "-N", "-o", "%N %T").splitlines())
+        said = self._said("sinfo", "-h", "-N", "-o", "%N %T")
+        states = dict(line.split() for line in (said or "").splitlines())
         return set(states.values()) == {"idle"} and len(states) == len(self.cluster.nodes)
+
+    def _said(self, command: str, *arguments: str) -> str | None:
+        """What a command prints; None where it fails, as it may while daemons start."""
+        try:
+            return self.run(command, *arguments)
+        except (SlurmFailed, subprocess.TimeoutExpired):
+            return None
 
     def _wait(self, ready: Callable[[], bool], deadline: float, fault: str) -> None:
         while not ready():
