@@ -27,11 +27,13 @@ import stat
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 from side_by_side import phases
-from side_by_side.cluster import cancel_all, cluster_for
+from side_by_side.cluster import cancel_all, cluster_for, step_aside
 from side_by_side.floor import plain_sbatch
 from side_by_side.hubs import Place
 from side_by_side.phases import Measured
@@ -58,7 +60,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="write all figures there")
     parser.add_argument("--table", type=Path, help="write the table there")
     parser.add_argument("--plot", type=Path, help="write the plot (SVG) there")
-    parser.add_argument("--keep", action="store_true", help="keep the logs")
+    parser.add_argument("--keep", type=Path, help="copy the hubs' and the servers' logs there")
     return parser.parse_args()
 
 
@@ -77,6 +79,25 @@ def environment(folder: Path) -> Path:
     return folder
 
 
+@contextmanager
+def folders() -> Iterator[tuple[Path, Path]]:
+    """A folder in memory for the cluster's files, and one on disk for the hubs' databases; both are removed.
+
+    On a cluster slurmctld, the nodes and the homes do not write to the hub's disk; here their files would delay what
+    the hub writes (fsync(2)) a hundred times over.
+    """
+    disk = tempfile.gettempdir()
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else disk  # noqa: S108
+    made = [Path(tempfile.mkdtemp(prefix="gpuspawner-load-", dir=parent)) for parent in (memory, disk)]
+    for folder in made:
+        folder.chmod(0o755)
+    try:
+        yield made[0], made[1]
+    finally:
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 async def measure(place: Place, system: System, asked: argparse.Namespace) -> tuple[Measured, list[float]]:
     """All phases of one system; for ours the floor as well."""
     measured, floor = Measured(system.key), list[float]()
@@ -85,7 +106,7 @@ async def measure(place: Place, system: System, asked: argparse.Namespace) -> tu
     if measured.scripts:
         say("plain sbatch of the same scripts")
         path = f"{place.environment}:{os.environ['PATH']}"
-        floor = await plain_sbatch(place.slurm, measured.scripts, path=path, timeout=TIMEOUT)
+        floor = await plain_sbatch(place, measured.scripts, path=path, timeout=TIMEOUT)
         await cancel_all(place.slurm)
     if asked.waiting:
         steps = asked.waiting if system is OURS else asked.waiting[:1]
@@ -97,13 +118,14 @@ async def measure(place: Place, system: System, asked: argparse.Namespace) -> tu
     return measured, floor
 
 
-async def run(asked: argparse.Namespace, folder: Path) -> Results:
+async def run(asked: argparse.Namespace, folder: Path, disk: Path) -> Results:
     """Everything."""
     systems = [system for system in SYSTEMS if not asked.only or system.key in asked.only]
     with PrivateSlurm(cluster_for(asked.users), folder / "slurm") as slurm:
+        step_aside(slurm)
         words = slurm.run("sinfo", "--version").split()[1]
         old = tuple(map(int, words.split(".")[:2])) < (23, 2)
-        place = Place(slurm, folder, environment(folder / "env"), old=old, users=asked.users)
+        place = Place(slurm, folder, disk, environment(folder / "env"), old=old, users=asked.users)
         found, floor = [], list[float]()
         for system in systems:
             measured, plain = await measure(place, system, asked)
@@ -118,13 +140,10 @@ async def run(asked: argparse.Namespace, folder: Path) -> Results:
 def main() -> int:
     """Print the table, then each aim with what was reached; exit 1 where one was not."""
     asked = options()
-    folder = Path(tempfile.mkdtemp(prefix="gpuspawner-load-", dir="/tmp"))
-    folder.chmod(0o755)
-    try:
-        results = asyncio.run(run(asked, folder))
-    finally:
-        if not asked.keep:
-            shutil.rmtree(folder, ignore_errors=True)
+    with folders() as (folder, disk):
+        results = asyncio.run(run(asked, folder, disk))
+        if asked.keep:
+            shutil.copytree(folder, asked.keep, ignore=shutil.ignore_patterns("slurm", "env", "bin"))
     text = table(results)
     print(text)
     print(f"({results.about})\n")

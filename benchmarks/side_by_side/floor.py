@@ -12,6 +12,8 @@ from threading import Thread
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 
+from .hubs import Place
+
 AT_ONCE = 8
 """As many sbatch at once as the hub runs."""
 
@@ -49,13 +51,15 @@ def _reports() -> Iterator[_Reports]:
             thread.join()
 
 
-async def plain_sbatch(slurm: PrivateSlurm, scripts: list[str], *, path: str, timeout: float) -> list[float]:
+async def plain_sbatch(place: Place, scripts: list[str], *, path: str, timeout: float) -> list[float]:
     """Seconds from the first sbatch until each server answered, in order."""
+    slurm = place.slurm
     with _reports() as reports:
         environment = {
             "PATH": path,
             "LANG": "C.UTF-8",
-            "HOME": str(slurm.folder),
+            "HOME": str(place.folder),
+            "TMPDIR": str(place.scratch),
             **slurm.environment,
             "JUPYTERHUB_API_URL": f"http://127.0.0.1:{reports.server_address[1]}/hub/api",
             "JUPYTERHUB_API_TOKEN": "0" * 32,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
 import sqlite3
 import time
@@ -24,7 +25,7 @@ from .commands import CommandLog
 from .systems import System
 
 CONFIGS = Path(__file__).parent / "configs"
-LOOK = 0.2
+LOOK = 0.1
 """Seconds between two looks at who is ready."""
 
 
@@ -34,12 +35,20 @@ class Place:
 
     slurm: PrivateSlurm
     folder: Path
+    """In memory, if possible."""
+    disk: Path
+    """For the hubs' databases."""
     environment: Path
     """A folder with the stand-in for jupyterhub-singleuser, and batchspawner's wrapper beside it."""
     old: bool
     """This Slurm's scontrol knows no ``--json``."""
     users: int
     """For whom there are GPUs."""
+
+    @property
+    def scratch(self) -> Path:
+        """The nodes' folder for temporary files."""
+        return self.environment
 
 
 class Hub:
@@ -49,31 +58,38 @@ class Hub:
         self.system = system
         self.folder = place.folder / f"{system.key}-{name}"
         self.commands = CommandLog(self.folder / "bin", bin_dir=place.slurm.bin_dir, old=place.old)
+        self.database = database = place.disk / f"{system.key}-{name}.sqlite"
+        token = secrets.token_hex(16)
         self.process = HubProcess(
             self.folder,
+            token=token,
             config=CONFIGS / system.config,
             environment={
                 **place.slurm.environment,
+                "CONFIGPROXY_AUTH_TOKEN": token,
                 "PATH": f"{self.commands.folder}:{place.environment}:{os.environ['PATH']}",
+                "TMPDIR": str(place.scratch),
+                "BENCH_DATABASE": str(database),
                 "BENCH_CONFIGS": str(CONFIGS),
                 "BENCH_ENVIRONMENT": f"{place.environment}/",
                 "BENCH_PACKAGES": ",".join(system.packages),
                 "BENCH_TOPOLOGY": place.slurm.topology_pattern,
             },
         )
-        self.database = self.folder / "hub.sqlite"
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self.process.start, timeout=180.0)
         assert self.process.process is not None
         self.pid = self.process.process.pid
-        self.client = httpx.AsyncClient(
-            base_url=f"{self.process.url}/hub/api", headers={"Authorization": f"token {self.process.token}"}, timeout=60
+        self.proxy = httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{self.process.ports[2]}",
+            headers={"Authorization": f"token {self.process.token}"},
+            timeout=60,
         )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.client.aclose()
+        await self.proxy.aclose()
         self.process.kill()
         with suppress(OSError, ValueError):
             os.kill(int((self.folder / "proxy.pid").read_text()), signal.SIGKILL)
@@ -99,20 +115,17 @@ class Hub:
         """By user: the state that the hub keeps for a server."""
         with sqlite3.connect(f"file:{self.database}?mode=ro", uri=True) as database:
             rows = database.execute(
-                "select users.name, state from spawners join users on users.id = user_id"
+                "select users.name, spawners.state from spawners join users on users.id = user_id"
             ).fetchall()
         return {name: json.loads(state) for name, state in rows if state}
 
     # --- people ----------------------------------------------------------------------------------
 
     async def ready(self) -> set[str]:
-        """Names of the users whose server is ready."""
-        answer = await self.client.get("/users", params={"state": "ready", "limit": "1000"})
-        return {
-            user["name"]
-            for user in answer.raise_for_status().json()
-            if any(server["ready"] for server in user["servers"].values())
-        }
+        """Names of the users whom the proxy leads to their server; it is asked, so that the question costs no hub."""
+        answer = await self.proxy.get("/api/routes")
+        routes = answer.raise_for_status().json()
+        return {route.split("/")[2] for route in routes if route.startswith("/user/")}
 
     async def until_ready(self, names: set[str], began: float, *, timeout: float) -> dict[str, float]:
         """By user: seconds from ``began`` (time.monotonic()) until the server was ready; absent: not in time."""

@@ -15,7 +15,7 @@ class Form(WithoutAccounts, slurmformspawner.SlurmFormSpawner):
 
     batch_submit_cmd = "sbatch --parsable"
     batch_cancel_cmd = "scancel {job_id}"
-    env_keep = ("PATH", "LANG", "SLURM_CONF")
+    env_keep = ("PATH", "LANG", "SLURM_CONF", "TMPDIR")
 
 
 c = get_config()
