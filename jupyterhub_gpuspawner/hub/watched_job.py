@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.failure import start_failed
+from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.joblog import last_lines
 from jupyterhub_gpuspawner.hub.other_nodes import other_nodes
 from jupyterhub_gpuspawner.hub.progress import event
@@ -71,7 +71,11 @@ class WatchedJob(ReportedPlacement):
             raise self._too_late()
 
     async def _finish_start(self) -> None:
-        await self._until_ready()
+        """What :meth:`start` would have done after the submission."""
+        try:
+            await self._until_ready()
+        except GPUSpawnerError as error:
+            raise spawn_failure(error) from error
         self.store()  # after start() the hub does that itself
 
     async def _arrive(self) -> None:
