@@ -44,6 +44,8 @@ JUPYTERHUB_PORT = 8081
 """Where a hub listens unless told otherwise."""
 _AFTER_RESTART = 30.0
 """Seconds at least that a start gets from a hub that was restarted."""
+_NEWS = 0.3
+"""Seconds between two looks at what a page should be told."""
 _PORT_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
 
 
@@ -242,7 +244,10 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
             if now["message"] != told:
                 told = now["message"]
                 yield now
-            await asyncio.sleep(0.3)
+            if self.reported.is_set():
+                await asyncio.sleep(_NEWS)
+            else:  # a server that is ready at once shall not be there before its placement is told
+                await first_of(self.reported.wait(), asyncio.sleep(_NEWS))
 
     # --- state: the job's facts -----------------------------------------------------------------
 
