@@ -1,0 +1,60 @@
+"""What the placement policies ask of Slurm, tried on the real one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
+from jupyterhub_gpuspawner.request import ResolvedResources
+from jupyterhub_gpuspawner.script import options
+
+pytestmark = pytest.mark.slurm
+
+
+@pytest.fixture
+def half_full(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
+    """On g1 the cores of the first socket are taken, and the GPUs of the second: what is free lies apart."""
+    with PrivateSlurm(DEMO_CLUSTER, public_folder / "policies") as slurm:
+        for job in (["-c12"], ["-c2", "--gres=gpu:k80:2"]):
+            assert state(slurm, submit(slurm, *job)) == "RUNNING"
+        yield slurm
+
+
+def submit(slurm: PrivateSlurm, *words: str) -> str:
+    """A job on g1 that sleeps; its id."""
+    asked = [word for word in words if not word.startswith("--partition")]
+    return slurm.run(
+        "sbatch", "--parsable", "-pgpu", "-wg1", "--mem=100", "--output=/dev/null", *asked, "--wrap=sleep 600"
+    )
+
+
+def state(slurm: PrivateSlurm, job: str) -> str:
+    """The job's state once Slurm has looked at it."""
+    for _ in range(100):
+        found, _, reason = slurm.run("squeue", "-h", "-j", job, "-o", "%T %r").partition(" ")
+        if found == "RUNNING" or reason == "Resources":
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"job {job} is neither running nor waiting for resources")
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("none", "RUNNING"),
+        ("best-effort", "RUNNING"),
+        ("restricted", "PENDING"),
+        ("single-numa-node", "PENDING"),
+    ],
+)
+def test_a_strict_policy_waits_where_gpu_and_cores_would_be_apart(
+    half_full: PrivateSlurm, policy: str, expected: str
+) -> None:
+    """Slurm gives a GPU with far cores, unless the policy forbids it."""
+    asked = options(ResolvedResources(gpus=1, gpu_type="k80", cpus=4), policy)
+
+    assert state(half_full, submit(half_full, *asked)) == expected
