@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+from jupyterhub_gpuspawner.hub import metrics
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, JobWatcher
 
@@ -36,7 +37,12 @@ def connection(settings: ConnectionSettings) -> Connection:
     """The connection of this event loop for these settings; made at its first use."""
     known = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
     if settings not in known:
-        client = SlurmClient(bin_dir=settings.bin_dir, timeout=settings.timeout, limit=settings.limit)
+        client = SlurmClient(
+            bin_dir=settings.bin_dir,
+            timeout=settings.timeout,
+            limit=settings.limit,
+            observe=metrics.slurm_command,
+        )
         watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
         known[settings] = Connection(client, watcher)
     return known[settings]

@@ -19,6 +19,7 @@ from jupyterhub.spawner import Spawner
 from traitlets import Enum, Float, Integer, TraitError, Unicode, default, validate
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub import metrics
 from jupyterhub_gpuspawner.hub.account import Account, account_of
 from jupyterhub_gpuspawner.hub.adoption import interrupted, take_up
 from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request, site_profile
@@ -171,11 +172,13 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
                 environment=self.job_environment(account),
                 cancel=self._cancel,
             )
+            self._times = metrics.StartTimes(self.request.profile if self.request else "default")
             self.store()
             self.log.info("Submitted %s as job %s", self._log_name, self.job_id)
             await self._until_ready()
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
+        self._times.ready()
         self.port = self.reported_port
         self.log.info("Job %s of %s serves at %s:%d", self.job_id, self._log_name, self.address, self.port)
         return self.address, self.port
@@ -191,6 +194,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
             return 0
         if self._start_by and interrupted(self.known, self.reported_port):
             self.log.info("Job %s of %s was starting when the hub ended: taking it up", self.job_id, self._log_name)
+            metrics.adopted(self, "starting")
             return await take_up(self.known, self._finish_start())
         watch = self._watching()
         if watch.status is None:  # just restored after a restart of the hub
@@ -198,6 +202,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
                 await asyncio.wait_for(watch.changed(), timeout=self.slurm_timeout)
         status = watch.status
         if status is None or status.phase is not Phase.ENDED:
+            metrics.adopted(self, "running")
             return None
         code = status.exit_code.partition(":")[0]
         self.log.info("Job %s of %s has ended: %s", self.job_id, self._log_name, sentence(status))
@@ -265,6 +270,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
             self.log.error("The stored job id %r of %s is no number and is dropped", job_id, self._log_name)
             job_id = ""
         self.job_id = job_id
+        metrics.restored(self)
         start_by = state.get("start_by")  # batchspawner stores none: its servers are taken for started
         self._start_by = max(start_by, round(time.time() + _AFTER_RESTART)) if isinstance(start_by, int) else 0
         self.load_report(state)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub import metrics
 from jupyterhub_gpuspawner.hub.waiting import in_background
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ async def _cancel_when_made(made: asyncio.Future[str], client: SlurmClient, tag:
         return  # there is no job
     else:
         get_logger().info("The start of %s was given up: cancelling job %s", tag, job_id)
+        metrics.lost_job("start given up")
         await cancel_surely(job_id, cancel)
 
 
@@ -78,6 +80,7 @@ async def _look_for(client: SlurmClient, tag: str, cancel: Cancel) -> None:
         with suppress(GPUSpawnerError):
             for job_id in await client.tagged(tag):
                 get_logger().warning("sbatch gave no answer, but made job %s (%s): cancelling it", job_id, tag)
+                metrics.lost_job("sbatch unanswered")
                 await cancel_surely(job_id, cancel)
                 return
 

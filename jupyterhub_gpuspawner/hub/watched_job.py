@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub import metrics
 from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.joblog import last_lines
 from jupyterhub_gpuspawner.hub.other_nodes import other_nodes
@@ -21,6 +22,7 @@ from jupyterhub_gpuspawner.wire import PlacementDocument, with_job
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.connection import Connection
+    from jupyterhub_gpuspawner.hub.metrics import StartTimes
     from jupyterhub_gpuspawner.request import JobRequest
     from jupyterhub_gpuspawner.slurm.watcher import Watch
 
@@ -46,10 +48,13 @@ class WatchedJob(ReportedPlacement):
     _start_by = 0
     """When the start is given up; seconds since the epoch."""
     _watch: Watch | None = None
+    _times: StartTimes | None = None
+    """None for a start that was under way when the hub was restarted."""
 
     def _watching(self) -> Watch:
         if self._watch is None:
             self._watch = self.connection().watcher.watch(self.job_id)
+            metrics.SERVERS.add(self)
         return self._watch
 
     def _stop_watching(self) -> None:
@@ -80,6 +85,8 @@ class WatchedJob(ReportedPlacement):
 
     async def _arrive(self) -> None:
         await self.reported.wait()
+        if self._times is not None:
+            self._times.reported()
         self.address = await self._confirm()
         try:
             await asyncio.wait_for(connected(self.address, self.reported_port), self.http_timeout)
@@ -144,6 +151,8 @@ class WatchedJob(ReportedPlacement):
                 if detail is not None and detail.batch_host:
                     address = await client.address(detail.batch_host)
                     self.placement = confirmed(self.placement or PlacementDocument(), detail)
+                    if self._times is not None:
+                        self._times.started(detail.starts_at)
                     return address
             await asyncio.sleep(1.0)
 

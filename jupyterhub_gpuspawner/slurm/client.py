@@ -26,7 +26,9 @@ from jupyterhub_gpuspawner.slurm.parse_job import parse_job
 from jupyterhub_gpuspawner.slurm.parse_squeue import columns, parse_squeue
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    Observer = Callable[[str, float, int | None], None]
 
 __all__ = ["JobDetail", "JobStatus", "SlurmClient", "command_prefix"]
 
@@ -55,14 +57,17 @@ class SlurmClient:
         timeout: float = 10.0,
         limit: int = 8,
         environment: Mapping[str, str] | None = None,
+        observe: Observer | None = None,
     ) -> None:
         """``prefix`` stands before the commands that only read; ``timeout`` in seconds; ``limit`` commands at once.
 
         ``environment`` is added to the commands' own (PATH, LANG, TZ, SLURM_CONF); of the hub's they get nothing else.
+        ``observe`` is told of each command: its name, seconds, and exit status, None for one that gave no answer.
         """
         self.bin_dir = bin_dir
         self.prefix = tuple(prefix)
         self.timeout = timeout
+        self._observe = observe or _unobserved
         self._turns = asyncio.Semaphore(limit)
         self._environment = {**_base_environment(bin_dir), **(environment or {})}
         self._addresses: dict[str, tuple[float, str]] = {}
@@ -226,12 +231,22 @@ class SlurmClient:
         if path is None:
             raise _missing(before, words[0])
         async with self._turns:
+            began = time.monotonic()
             try:
-                return await run(
+                answer = await run(
                     (path, *words[1:]), name=command, environment=env, timeout=self.timeout, stdin=stdin, limit=limit
                 )
             except OSError as error:
                 raise _missing(before, path) from error
+            except SlurmUnavailable:
+                self._observe(command, time.monotonic() - began, None)
+                raise
+            self._observe(command, time.monotonic() - began, answer.code)
+            return answer
+
+
+def _unobserved(_command: str, _seconds: float, _status: int | None) -> None:
+    """Nobody looks."""
 
 
 class _CommandMissing(SlurmUnavailable):

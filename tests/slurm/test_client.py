@@ -255,6 +255,25 @@ async def test_answer_to_another_question_is_odd(slurm: StandIns) -> None:
     assert caught.value.raw == "  JOBID PARTITION NAME\n"
 
 
+async def test_observer_is_told_of_each_command(slurm: StandIns) -> None:
+    """Its name and exit status, None where it gave no answer; a command that is not there was none."""
+    told: list[tuple[str, int | None]] = []
+    slurm.add("squeue", "exit 0")
+    slurm.add("scancel", "exit 9")
+    slurm.add("scontrol", "sleep 100")
+
+    def observe(command: str, seconds: float, status: int | None) -> None:
+        assert seconds >= 0
+        told.append((command, status))
+
+    client = slurm.client(observe=observe, timeout=1.0)
+    await client.jobs(["7"])
+    for failing in (client.cancel("7"), client.job("7"), client.version()):
+        with pytest.raises(SlurmUnavailable):
+            await failing
+    assert told == [("squeue", 0), ("scancel", 9), ("scontrol", None)]
+
+
 # --- nodes and the cluster ----------------------------------------------------------------------
 
 
