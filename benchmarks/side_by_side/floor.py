@@ -101,7 +101,7 @@ async def _answers(port: int) -> bool:
     except (OSError, asyncio.TimeoutError):
         return False
     writer.close()
-    return answer.startswith(b"HTTP/1.0 200")
+    return answer.startswith(b"HTTP/1.1 200")
 
 
 def script_of(slurm: PrivateSlurm, job_id: str) -> str:

@@ -36,8 +36,8 @@ class Place:
     slurm: PrivateSlurm
     folder: Path
     """In memory, if possible."""
-    disk: Path
-    """For the hubs' databases."""
+    databases: Path
+    """For those of the hubs."""
     environment: Path
     """A folder with the stand-in for jupyterhub-singleuser, and batchspawner's wrapper beside it."""
     old: bool
@@ -58,7 +58,7 @@ class Hub:
         self.system = system
         self.folder = place.folder / f"{system.key}-{name}"
         self.commands = CommandLog(self.folder / "bin", bin_dir=place.slurm.bin_dir, old=place.old)
-        self.database = database = place.disk / f"{system.key}-{name}.sqlite"
+        self.database = database = place.databases / f"{system.key}-{name}.sqlite"
         token = secrets.token_hex(16)
         self.process = HubProcess(
             self.folder,

@@ -116,7 +116,7 @@ async def start(place: Place, system: System, measured: Measured, *, users: int,
             memory=round(hub.memory(), 1),
             blocked=where[0],
             blocked_where=where[1],
-            blocked_by_all=max((float(block["wall"]) for block in held), default=0.0),
+            blocked_by_all=max((float(block["held"]) for block in held), default=0.0),
             failures=failures,
         )
         for click in clicks:

@@ -1,19 +1,21 @@
 """In the hub's process: which callbacks hold the event loop, how long, and whose code it was.
 
-Every callback is timed. While one lasts, a thread looks at its stack every few milliseconds; a look counts for the
-spawner where a function of its packages stands anywhere in the stack. Callbacks over 20 ms go to a file, one JSON
-object a line: ``wall`` and ``cpu`` (of the loop's thread) in milliseconds, ``spawner`` (the part of ``wall`` that
-looks gave to the spawner) and ``where`` (the spawner's innermost function, seen most often).
+Every callback is timed. While one lasts, a thread looks at its stack every 10 ms; a look counts for the spawner where
+a function of its packages stands anywhere in the stack. What the loop's thread waited for a processor, because others
+had them all, is no callback's (proc(5), schedstat). Callbacks over 20 ms go to a file, one JSON object a line, times
+in milliseconds: ``wall`` less ``waited`` is ``held``; ``spawner`` is the part of ``held`` that looks gave to the
+spawner, ``where`` its innermost function seen most often.
 """
 
 import asyncio
 import json
+import os
 import sys
 import threading
 import time
 from collections import Counter
 
-LOOK = 0.004
+LOOK = 0.010
 NOTED = 0.020
 
 
@@ -26,12 +28,17 @@ class LoopWatch:
         self.thread = threading.main_thread().ident
         self.began = 0.0
         self.looks = []
+        self.schedule = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+
+    def waited(self):
+        """Seconds that this thread has waited for a processor since it began."""
+        return int(os.pread(self.schedule, 64, 0).split()[1]) / 1e9
 
     def run(self, original, handle):
         """Run one callback."""
         if threading.get_ident() != self.thread or self.began:
             return original(handle)
-        cpu = time.thread_time()
+        waited = self.waited()
         self.looks = []
         self.began = began = time.perf_counter()
         try:
@@ -40,17 +47,19 @@ class LoopWatch:
             wall = time.perf_counter() - began
             self.began = 0.0
             if wall > NOTED:
-                self.note(handle, wall, time.thread_time() - cpu, self.looks)
+                self.note(handle, wall, self.waited() - waited, self.looks)
 
-    def note(self, handle, wall, cpu, looks):
+    def note(self, handle, wall, waited, looks):
         """One line."""
         names = Counter(name for name in looks if name)
         share = sum(names.values()) / len(looks) if looks else 0.0
         where = names.most_common(1)[0][0] if names else ""
+        held = max(wall - waited, 0.0)
         line = {
             "wall": round(wall * 1e3, 1),
-            "cpu": round(cpu * 1e3, 1),
-            "spawner": round(share * wall * 1e3, 1),
+            "waited": round(waited * 1e3, 1),
+            "held": round(held * 1e3, 1),
+            "spawner": round(share * held * 1e3, 1),
             "looks": len(looks),
             "where": where,
             "callback": repr(handle)[:300],
