@@ -28,7 +28,8 @@ def show_node_gpus(environ: Mapping[str, str]) -> bool | None:
 def _show(what: str, name: str) -> str:
     if not name or name.startswith("-"):
         return ""
-    return child.run(["scontrol", "--details", "show", what, name], SECONDS).decode(errors="replace")
+    # --local: no question about federations
+    return child.run(["scontrol", "--local", "--details", "show", what, name], SECONDS).decode(errors="replace")
 
 
 def parse_job(text: str, node: str) -> JobDetail:

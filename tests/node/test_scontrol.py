@@ -89,9 +89,9 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_text(
         """#!/bin/sh
 case "$*" in
-"--details show job 17") printf 'JobId=17\\n     Nodes=g1 CPU_IDs=4-5 Mem=1 GRES=gpu:1(IDX:2)\\n' ;;
-"--details show job 18") sleep 60 ;;
-"--details show node g1") printf 'NodeName=g1\\n   Gres=gpu:4\\n' ;;
+"--local --details show job 17") printf 'JobId=17\\n     Nodes=g1 CPU_IDs=4-5 Mem=1 GRES=gpu:1(IDX:2)\\n' ;;
+"--local --details show job 18") sleep 60 ;;
+"--local --details show node g1") printf 'NodeName=g1\\n   Gres=gpu:4\\n' ;;
 *) echo "scontrol: unknown: $*" >&2; exit 1 ;;
 esac
 """
