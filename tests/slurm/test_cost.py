@@ -1,0 +1,114 @@
+"""What watching costs slurmctld, by its own count (sdiag(1)): it does not grow with those who wait."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.job import JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, JobWatcher
+
+pytestmark = pytest.mark.slurm
+
+OF_DAEMONS = ("REQUEST_STATS_INFO", "MESSAGE_", "REQUEST_COMPLETE", "REQUEST_STEP")
+"""What sdiag itself asks, and what Slurm's nodes tell."""
+
+
+def rpcs(slurm: PrivateSlurm) -> Counter[str]:
+    """How often commands have asked slurmctld, by kind."""
+    by_kind = slurm.run("sdiag").partition("statistics by message type")[2].partition("statistics by user")[0]
+    counts = re.findall(r"^\s*(\w+)\s+\(\s*\d+\) count:(\d+)", by_kind, re.MULTILINE)
+    return Counter({kind: int(count) for kind, count in counts if not kind.startswith(OF_DAEMONS)})
+
+
+@pytest.fixture
+def client(slurm_cluster: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> SlurmClient:
+    """The hub's client of that cluster."""
+    monkeypatch.setenv("SLURM_CONF", str(slurm_cluster.conf))
+    return SlurmClient(bin_dir=slurm_cluster.bin_dir)
+
+
+@pytest.fixture
+def waiting(slurm_cluster: PrivateSlurm) -> Iterator[list[str]]:
+    """Twenty jobs that wait."""
+    submit = ("sbatch", "--parsable", "--hold", "--partition=batch", "--output=/dev/null", "--wrap=true")
+    jobs = [slurm_cluster.run(*submit) for _ in range(20)]
+    yield jobs
+    slurm_cluster.run("scancel", *jobs)
+
+
+class Questions:
+    """Stands between watcher and client, and lets the watcher ask so often and no more."""
+
+    def __init__(self, client: SlurmClient) -> None:
+        self._client = client
+        self.job = client.job
+        self.left = 0
+        self.asked = asyncio.Event()
+
+    async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+        if self.left == 0:
+            self.asked.set()
+            await asyncio.Event().wait()
+        self.left -= 1
+        return await self._client.jobs(job_ids)
+
+
+async def cost(slurm: PrivateSlurm, client: SlurmClient, jobs: list[str], *, questions: int) -> Counter[str]:
+    """RPCs for that many questions about these jobs."""
+    source = Questions(client)
+    source.left = questions
+    watcher = JobWatcher(source, active_interval=0.05)
+    before = rpcs(slurm)
+    with ExitStack() as stack:
+        watches = [stack.enter_context(closing(watcher.watch(job))) for job in jobs]
+        await source.asked.wait()
+        after = rpcs(slurm)
+        assert {watch.status.phase for watch in watches if watch.status} == {Phase.QUEUED}
+        await watcher.aclose()
+    return after - before
+
+
+async def test_twenty_who_wait_cost_what_one_costs(
+    slurm_cluster: PrivateSlurm, client: SlurmClient, waiting: list[str]
+) -> None:
+    """Ten questions are twenty RPCs, for one job and for twenty: the jobs, and what squeue wants to know besides."""
+    one = await cost(slurm_cluster, client, waiting[:1], questions=10)
+    twenty = await cost(slurm_cluster, client, waiting, questions=10)
+
+    assert sum(one.values()) == sum(twenty.values()) == 20
+    assert sum(one.values()) / 10 / ACTIVE_INTERVAL <= 1.0, "RPCs in a second"
+
+
+async def test_at_rest_only_the_long_interval_is_paid(slurm_cluster: PrivateSlurm, client: SlurmClient) -> None:
+    """At most 400 RPCs in an hour for jobs that run: a quarter of it, with a watcher that sleeps faster than the clock."""
+    passed = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal passed
+        await asyncio.sleep(0.02)
+        passed += seconds
+
+    run = ("sbatch", "--parsable", "--partition=batch", "--mem=10M", "--output=/dev/null", "--wrap=sleep 300")
+    jobs = [slurm_cluster.run(*run) for _ in range(3)]
+    watcher = JobWatcher(client, sleep=sleep)
+    try:
+        for watch in [watcher.watch(job) for job in jobs]:
+            while watch.status is None or watch.status.phase is not Phase.RUNNING:
+                await watch.changed()
+        began, before = passed, rpcs(slurm_cluster)
+        while passed - began < 900:  # noqa: ASYNC110 - the watcher tells nobody how it sleeps
+            await asyncio.sleep(0.01)
+        spent = sum((rpcs(slurm_cluster) - before).values())
+    finally:
+        await watcher.aclose()
+        slurm_cluster.run("scancel", *jobs)
+
+    assert 50 <= spent <= 100
