@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import shutil
@@ -27,6 +28,16 @@ if TYPE_CHECKING:
 
 CONFIG = Path(__file__).parent / "jupyterhub_config.py"
 SINGLEUSER = Path(sys.executable).parent / "jupyterhub-singleuser"
+
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    """Have the kernel tell the hub to end when whoever started it is gone, however that ended (prctl(2), Linux)."""
+    if hasattr(_LIBC, "prctl"):
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def free_ports(count: int) -> tuple[int, ...]:
@@ -82,6 +93,7 @@ class HubProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - one call to the kernel, prepared before the fork
             )
         deadline = time.monotonic() + timeout
         while not self.answers():

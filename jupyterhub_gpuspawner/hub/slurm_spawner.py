@@ -229,8 +229,9 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
     async def _until_ending(self) -> None:
         watch = self._watching()
         watch.hurry()
-        while watch.status is None or watch.status.phase not in (Phase.ENDING, Phase.ENDED):
-            await watch.changed()
+        with suppress(RuntimeError):  # the hub has forgotten the server meanwhile: its start has failed, too
+            while watch.status is None or watch.status.phase not in (Phase.ENDING, Phase.ENDED):
+                await watch.changed()
 
     async def get_url(self) -> str:
         """Where the server is; after a restart of the hub, where one that was starting has arrived."""

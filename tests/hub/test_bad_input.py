@@ -225,8 +225,8 @@ def end_of_start(hub: HubProcess, profile: str) -> tuple[int, str]:
     """Start by the form, wait until it has failed; the status and words of the page then."""
     visitor = Visitor(hub, "ann")
     page = visitor.start({"profile": profile})
-    while page.status == 200 and hub.server("ann") is not None:
-        time.sleep(0.3)
+    if page.status == 200:  # the hub had answered before the server ended
+        hub.wait("ann", ready=False)
         page = visitor.pending()
     return page.status, page.error or page.text
 

@@ -88,7 +88,7 @@ async def test_twenty_who_wait_cost_what_one_costs(
 
 
 async def test_at_rest_only_the_long_interval_is_paid(slurm_cluster: PrivateSlurm, client: SlurmClient) -> None:
-    """At most 400 RPCs in an hour for jobs that run: a quarter of it, with a watcher that sleeps faster than the clock."""
+    """At most 400 RPCs in an hour for jobs that run: a quarter of it, a watcher that sleeps faster than the clock."""
     passed = 0.0
 
     async def sleep(seconds: float) -> None:
