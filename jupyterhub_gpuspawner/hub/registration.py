@@ -3,7 +3,7 @@
 JupyterHub offers no other place that one line of configuration (``spawner_class``) can reach:
 
 * ``/api/batchspawner`` is taken out of the hub's handlers: servers here report to the address below.
-* ``/api/gpuspawner/...`` comes in (:mod:`.handlers`).
+* ``/api/gpuspawner/...`` and ``/gpuspawner/...`` come in, and some pages are ours (:mod:`.routes`).
 * Our page templates are looked up after the admin's own and before the hub's.
 * A configuration that would fail at the first click is refused, in one sentence, before the hub starts.
 
@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from jupyterhub import apihandlers
+from jupyterhub import apihandlers, handlers
 from jupyterhub.app import JupyterHub
 from traitlets import TraitError
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.handlers import HANDLERS
+from jupyterhub_gpuspawner.hub import routes
+from jupyterhub_gpuspawner.hub.page_tools import PageTools
 
 if TYPE_CHECKING:
     from collections.abc import MutableSequence
@@ -31,19 +32,23 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def register_handlers(handlers: MutableSequence[tuple[Any, ...]]) -> None:
+def register_handlers(api: MutableSequence[tuple[Any, ...]], pages: MutableSequence[tuple[Any, ...]]) -> None:
     """Put ours in and batchspawner's out, in place; twice is as good as once."""
     import batchspawner  # noqa: F401 - its import adds the handler that has to go
 
-    ours = {handler for _, handler in HANDLERS}
-    handlers[:] = [
-        entry for entry in handlers if entry[1] not in ours and not str(entry[1].__module__).startswith("batchspawner")
+    ours = {entry[1] for entry in (*routes.API, *routes.PAGES)}
+    api[:] = [
+        entry for entry in api if entry[1] not in ours and not str(entry[1].__module__).startswith("batchspawner")
     ]
-    handlers.extend(HANDLERS)
+    api.extend(routes.API)
+    pages[:] = [
+        (path, routes.TAKEN_OVER.get(handler, handler), *rest) for path, handler, *rest in pages if handler not in ours
+    ]
+    pages.extend(routes.PAGES)
 
 
 def register_templates(app: JupyterHub) -> None:
-    """Let the hub find our templates, whatever the admin sets afterwards."""
+    """Let the hub find our templates, and them what they need, whatever the admin sets afterwards."""
     ours = str(TEMPLATES)
     stock = app._template_paths_default()  # noqa: SLF001 - what app.template_paths is until it is set
 
@@ -53,8 +58,14 @@ def register_templates(app: JupyterHub) -> None:
         if app.template_paths != wanted:
             app.template_paths = wanted
 
+    def equip(_change: object = None) -> None:
+        if "gpuspawner" not in app.template_vars:
+            app.template_vars = {**app.template_vars, "gpuspawner": PageTools()}
+
     insert()
     app.observe(insert, "template_paths")
+    equip()
+    app.observe(equip, "template_vars")
 
 
 def register_check(app: JupyterHub) -> None:
@@ -85,6 +96,6 @@ def register() -> None:
     app = JupyterHub.instance()
     if app not in _DONE:
         _DONE.add(app)
-        register_handlers(apihandlers.default_handlers)
+        register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
         register_check(app)

@@ -13,6 +13,7 @@ from jupyterhub.app import JupyterHub
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES, register_templates
 
 OURS = ["/api/gpuspawner/report", "/api/gpuspawner/placement/([^/]+)(?:/([^/]*))?"]
+PAGES = ["/gpuspawner/static/(.*)", "/spawn", "/spawn/([^/]+)", "/spawn/([^/]+)/([^/]+)"]
 CONFIGURATIONS = {
     "our entry point": ("c.JupyterHub.spawner_class = 'gpu-profiles'", OURS, True),
     "our class by its name": ("c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.GPUSlurmSpawner'", OURS, True),
@@ -40,11 +41,11 @@ c.JupyterHub.spawner_class = Own
 }
 
 
-@pytest.mark.parametrize(("lines", "handlers", "templates"), CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
+@pytest.mark.parametrize(("lines", "handlers", "ours"), CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
 def test_a_hub_changes_only_if_it_uses_a_spawner_of_ours(
-    lines: str, handlers: list[str], templates: bool, tmp_path: Path
+    lines: str, handlers: list[str], ours: bool, tmp_path: Path
 ) -> None:
-    """Our handlers and templates are in, and /api/batchspawner is out; other hubs stay as they are."""
+    """Our handlers, pages and templates are in, and /api/batchspawner is out; other hubs stay as they are."""
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(lines)
     program = f"""
@@ -53,12 +54,19 @@ from jupyterhub.app import JupyterHub
 app = JupyterHub.instance()
 app.load_config_file({str(config)!r})
 from jupyterhub.apihandlers import default_handlers
+from jupyterhub.handlers import default_handlers as pages
 paths = [path for path, _ in default_handlers if 'spawner' in path]
-print(json.dumps([paths, any('gpuspawner' in path for path in app.template_paths)]))
+taken = sorted({{path for path, handler, *_ in pages if handler.__module__.startswith('jupyterhub_gpuspawner')}})
+print(json.dumps([paths, taken, any('gpuspawner' in path for path in app.template_paths), [*app.template_vars]]))
 """
     answer = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True)
 
-    assert json.loads(answer.stdout.splitlines()[-1]) == [handlers, templates]
+    assert json.loads(answer.stdout.splitlines()[-1]) == [
+        handlers,
+        PAGES if ours else [],
+        ours,
+        ["gpuspawner"] if ours else [],
+    ]
 
 
 def test_our_templates_come_after_the_admins_and_before_the_hubs() -> None:
@@ -72,3 +80,12 @@ def test_our_templates_come_after_the_admins_and_before_the_hubs() -> None:
     app.template_paths = ["/etc/jupyterhub/templates"]
 
     assert app.template_paths == ["/etc/jupyterhub/templates", str(TEMPLATES), *stock]
+
+
+def test_our_templates_find_our_tools_beside_the_admins_variables() -> None:
+    """An admin's own template variables stay, and ours come to them, whenever he sets his."""
+    app = JupyterHub()
+    register_templates(app)
+    app.template_vars = {"announcement": "Back at ten."}
+
+    assert sorted(app.template_vars) == ["announcement", "gpuspawner"]

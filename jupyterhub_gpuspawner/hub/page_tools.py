@@ -1,0 +1,29 @@
+"""What our templates find under the name ``gpuspawner``: the pages' sentences, and where their files are."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+
+from jupyterhub_gpuspawner.hub.text import choose, live, wait
+
+STATIC = Path(__file__).parent / "static"
+
+
+class PageTools:
+    """One for all pages of a hub."""
+
+    choose = choose
+    wait = wait
+    live = live
+
+    @staticmethod
+    def static(base_url: str, name: str) -> str:
+        """The address of a file in ``static/``; it changes with the file, so that browsers may keep it."""
+        return f"{base_url}gpuspawner/static/{name}?v={_version(name)}"
+
+
+@lru_cache
+def _version(name: str) -> str:
+    return sha256((STATIC / name).read_bytes()).hexdigest()[:12]

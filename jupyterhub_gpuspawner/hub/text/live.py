@@ -1,0 +1,1 @@
+"""The home page's running servers, and the admin's map of the cluster."""
