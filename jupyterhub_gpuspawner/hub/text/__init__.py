@@ -1,6 +1,7 @@
 """What the hub's pages say: one module for each page, every sentence through gettext.
 
-Sentences about a job, a reason or an error are the core's, where the facts are (``job.py``, ``reason.py``, ``errors.py``).
+Sentences about a job, a reason or an error are the core's, where the facts are (``job.py``, ``reason.py``,
+``errors.py``).
 A translation is a catalogue ``jupyterhub_gpuspawner.mo`` in ``locale/<language>/LC_MESSAGES/`` of this folder; the
 hub's LANGUAGE or LANG chooses it, for all of its users.
 """
