@@ -37,10 +37,11 @@ def write_database(path: Path, states: list[dict[str, Any]], *, port: int) -> No
     session.close()
 
 
-def with_job(state: Any, job_id: str) -> Any:
-    """The state of a real server, with another job's id."""
+def as_held(state: Any, job_id: str, port: int) -> Any:
+    """The state of a real server, with another job's id, and the port where one stands for all."""
     if isinstance(state, dict):
-        return {key: job_id if key == "job_id" else with_job(value, job_id) for key, value in state.items()}
+        other = {"job_id": job_id, "port": port}
+        return {key: other[key] if key in other else as_held(value, job_id, port) for key, value in state.items()}
     return state
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from .cluster import allocate, cancel_all, fill, rpcs
 from .floor import script_of
-from .held import one_for_all, with_job, write_database
+from .held import one_for_all, as_held, write_database
 from .hubs import Hub, Place, people
 from .systems import OURS, System
 
@@ -158,7 +158,7 @@ async def held(place: Place, system: System, measured: Measured, *, servers: int
     jobs = await allocate(place.slurm, servers)
     async with one_for_all() as port:
         hub = Hub(place, system, f"held{servers}")
-        write_database(hub.database, [with_job(state, job) for job in jobs], port=port)
+        write_database(hub.database, [as_held(state, job, port) for job in jobs], port=port)
         async with running(place, hub):
             measured.rest.append(await at_rest(place, hub, users=servers, seconds=seconds))
 
