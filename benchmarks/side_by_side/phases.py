@@ -12,7 +12,7 @@ from typing import Any
 
 from .cluster import allocate, cancel_all, fill, rpcs
 from .floor import script_of
-from .held import one_for_all, as_held, write_database
+from .held import as_held, one_for_all, write_database
 from .hubs import Hub, Place, people
 from .systems import OURS, System
 

@@ -144,9 +144,17 @@ def bars(results: Results) -> Iterator[tuple[str, float, float]]:
         yield "memory for each server, MiB", 1.0, (most.memory - least.memory) / (most.users - least.users)
 
 
+def aims(results: Results) -> str:
+    """Each aim with what was reached, as a table."""
+    lines = ["**What the project asks of itself**", "", _row(["", "at most", "was"]), _row(["---", "---:", "---:"])]
+    for what, most, was in bars(results):
+        lines.append(_row([what, f"{most:g}", f"{was:.2f}" if was <= most else f"{was:.2f}, MISSED"]))
+    return "\n".join(lines) + "\n"
+
+
 # --- the plot -----------------------------------------------------------------------------------
 
-WIDTH, HEIGHT, TOP, BOTTOM = 860, 360, 46, 300
+WIDTH, HEIGHT, TOP, BOTTOM = 860, 390, 46, 300
 LEFT, MIDDLE, RIGHT_FROM, RIGHT_TO = 52, 470, 650, 830
 
 
@@ -202,7 +210,7 @@ def _curves(curves: dict[str, list[float]]) -> Iterator[str]:
         )
         dashes = ' stroke-dasharray="5 4"' if key == "floor" else ""
         yield f'<path d="{path}" fill="none" stroke="{COLOURS[key]}" stroke-width="2"{dashes}/>'
-        across, down = LEFT + 160 * (number % 3), BOTTOM + 36 + 16 * (number // 3)
+        across, down = LEFT + 210 * (number % 2), BOTTOM + 38 + 17 * (number // 2)
         yield f'<rect x="{across}" y="{down - 9}" width="10" height="10" fill="{COLOURS[key]}"/>'
         yield _text(across + 15, down, TITLES.get(key, FLOOR.replace("`", "")))
 
@@ -233,4 +241,8 @@ def _columns(results: Results) -> Iterator[str]:
         yield f'<rect {shape} fill="{COLOURS[key]}"/>'
         name = f"{TITLES[key].partition(' ')[0]}, {rate.users}"
         yield _text(RIGHT_FROM - 8, up + height * 0.3 + 4, name, anchor="end")
-        yield _text(RIGHT_FROM + width + 5, up + height * 0.3 + 4, f"{rate.per_second:.2g}")
+        yield _text(
+            RIGHT_FROM + width + 5,
+            up + height * 0.3 + 4,
+            f"{rate.per_second:.2f}" if rate.per_second < 10 else f"{rate.per_second:.0f}",
+        )
