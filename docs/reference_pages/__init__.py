@@ -1,11 +1,11 @@
-"""``docs/reference`` from the code: settings, profile fields, commands, documents, errors, states."""
+"""``docs/reference`` from the code: settings, profile fields, commands, documents, errors, states, metrics."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import commands, documents, errors, profile, settings, states
+from . import commands, documents, errors, metrics, profile, settings, states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "documents.md": documents.page,
     "errors.md": errors.page,
     "states.md": states.page,
+    "metrics.md": metrics.page,
 }
 
 

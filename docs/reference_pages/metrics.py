@@ -1,0 +1,40 @@
+"""What Prometheus finds on the hub's page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.metrics import MetricWrapperBase
+
+from jupyterhub_gpuspawner.hub import metrics
+
+from .wording import code, markdown, table
+
+SUFFIX = {"counter": "_total"}
+"""What Prometheus's text form puts behind a name (its kinds' conventions)."""
+
+
+def families() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
+    """Name, kind, labels and meaning of each of our metrics, in the module's order."""
+    for value in vars(metrics).values():
+        if isinstance(value, MetricWrapperBase):
+            (family,) = value.describe()
+            yield family.name + SUFFIX.get(family.type, ""), family.type, value._labelnames, family.documentation
+    (gauge,) = metrics._GPUsInUse().describe()
+    yield gauge.name, gauge.type, tuple(gauge._labelnames), gauge.documentation
+
+
+def page() -> str:
+    """What Prometheus finds on the hub's page."""
+    rows = [
+        (code(name), kind, ", ".join(code(label) for label in labels), meaning)
+        for name, kind, labels, meaning in families()
+    ]
+    return "\n".join(
+        [
+            "# Metrics\n",
+            f"{markdown(metrics.__doc__)}\n",
+            "[How to watch a hub](../howto/watch-the-hub.md) has a scrape configuration and alerts.\n",
+            table(("Name", "Kind", "Labels", "Meaning"), rows),
+        ]
+    )
