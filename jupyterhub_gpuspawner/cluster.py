@@ -1,6 +1,7 @@
-"""The cluster as one snapshot: nodes, partitions, reservations, and plain questions about them. Pure.
+"""The cluster as one snapshot: nodes, partitions, reservations, jobs, and plain questions about them. Pure.
 
-Source: scontrol(1), ``show node``, ``show partition``, ``show reservation``; states from sinfo(1), "NODE STATE CODES".
+Source: scontrol(1), ``show node``, ``show partition``, ``show reservation``; states from sinfo(1), "NODE STATE CODES";
+jobs from squeue(1), ``--Format``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.job import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -153,12 +156,58 @@ class Reservation:
 
 
 @dataclass(frozen=True)
+class ClusterJob:
+    """One job of anybody's that waits or holds nodes, as squeue tells it; times are seconds since the epoch."""
+
+    job_id: str
+    phase: Phase
+    state: str = ""
+    """Slurm's word, such as ``PENDING``."""
+    reason: str = ""
+    """Slurm's word, such as ``Resources``; empty for ``None``."""
+    user: str = ""
+    account: str = ""
+    partitions: tuple[str, ...] = ()
+    """The one it runs in, or those in which it waits."""
+    priority: int = 0
+    """Only its order means something: it begins near 2^32 in 22.05 and at 1 later. 0 is held."""
+    nodes: tuple[str, ...] = ()
+    """Where it is; none while it waits."""
+    node_count: int = 1
+    cpus: int = 0
+    """CPUs on all its nodes together."""
+    memory_mib: int = 0
+    """MiB on all its nodes together."""
+    gpus: tuple[Gres, ...] = ()
+    """``gpu``, ``shard`` and ``mps`` on each node, as asked; an even share where they were asked for as a whole."""
+    submitted_at: float | None = None
+    starts_at: float | None = None
+    """For one that waits Slurm's estimate, None until it has one."""
+    ends_at: float | None = None
+    """Its time limit; None for one without, and for one that waits."""
+    time_limit: int | None = None
+    """Seconds; None for UNLIMITED."""
+    reservation: str = ""
+    name: str = ""
+    """Its owner's words."""
+    tag: str = ""
+    """Its comment; its owner's words, see :attr:`JobStatus.tag`."""
+
+    @property
+    def partition(self) -> str:
+        """The first of :attr:`partitions`."""
+        return self.partitions[0] if self.partitions else ""
+
+
+@dataclass(frozen=True)
 class ClusterSnapshot:
-    """Nodes, partitions and reservations as Slurm told them at one moment."""
+    """Nodes, partitions, reservations and jobs as Slurm told them at one moment."""
 
     nodes: tuple[NodeState, ...] = ()
     partitions: tuple[Partition, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    jobs: tuple[ClusterJob, ...] = ()
+    """Those that wait or hold nodes; ended ones are not among them."""
     taken_at: float = 0.0
     """Seconds since the epoch."""
 
@@ -177,13 +226,43 @@ class ClusterSnapshot:
         """Reservations by name."""
         return {reservation.name: reservation for reservation in self.reservations}
 
+    @cached_property
+    def job_by_id(self) -> Mapping[str, ClusterJob]:
+        """Jobs by id."""
+        return {job.job_id: job for job in self.jobs}
+
+    @cached_property
+    def nodes_by_partition(self) -> Mapping[str, tuple[NodeState, ...]]:
+        """The nodes of each partition, in Slurm's order; those that Slurm hides are left out."""
+        order = {node.name: position for position, node in enumerate(self.nodes)}
+        known = {
+            partition.name: sorted({order[name] for name in partition.nodes if name in order})
+            for partition in self.partitions
+        }
+        return {name: tuple(self.nodes[position] for position in positions) for name, positions in known.items()}
+
     def nodes_of(self, partition: str) -> tuple[NodeState, ...]:
         """The nodes of a partition, in Slurm's order; none for a partition that is not there."""
-        known = self.partition_by_name.get(partition)
-        if known is None:
-            return ()
-        members = set(known.nodes)
-        return tuple(node for node in self.nodes if node.name in members)
+        return self.nodes_by_partition.get(partition, ())
+
+    @cached_property
+    def jobs_by_node(self) -> Mapping[str, tuple[ClusterJob, ...]]:
+        """Jobs that hold a node, by its name."""
+        found: dict[str, list[ClusterJob]] = {}
+        for job in self.jobs:
+            for node in job.nodes:
+                found.setdefault(node, []).append(job)
+        return {node: tuple(jobs) for node, jobs in found.items()}
+
+    @cached_property
+    def waiting_by_partition(self) -> Mapping[str, tuple[ClusterJob, ...]]:
+        """Jobs that wait, by each partition in which they do."""
+        found: dict[str, list[ClusterJob]] = {}
+        for job in self.jobs:
+            if job.phase is Phase.QUEUED:
+                for partition in job.partitions:
+                    found.setdefault(partition, []).append(job)
+        return {partition: tuple(jobs) for partition, jobs in found.items()}
 
 
 def gpus_by_type(snapshot: ClusterSnapshot, partition: str) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The hub's one connection to Slurm: one client and one watcher for all of its servers."""
+"""The hub's one connection to Slurm: one client, one watcher and one view of the cluster for all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from jupyterhub_gpuspawner.hub import metrics
+from jupyterhub_gpuspawner.hub.cluster_view import ClusterView
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, JobWatcher
 
@@ -24,10 +25,11 @@ class ConnectionSettings:
 
 @dataclass(frozen=True)
 class Connection:
-    """One client (with its limit of commands at once) and one watcher (one ``squeue`` for all jobs)."""
+    """One client (with its limit of commands at once), one watcher (one ``squeue`` for all jobs), one view."""
 
     client: SlurmClient
     watcher: JobWatcher
+    cluster: ClusterView
 
 
 _CONNECTIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ConnectionSettings, Connection]] = WeakKeyDictionary()
@@ -44,5 +46,5 @@ def connection(settings: ConnectionSettings) -> Connection:
             observe=metrics.slurm_command,
         )
         watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
-        known[settings] = Connection(client, watcher)
+        known[settings] = Connection(client, watcher, ClusterView(client.snapshot))
     return known[settings]

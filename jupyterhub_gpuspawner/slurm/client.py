@@ -23,6 +23,8 @@ from jupyterhub_gpuspawner.slurm.command import Answer, run
 from jupyterhub_gpuspawner.slurm.faults import failure, last_line, rejected
 from jupyterhub_gpuspawner.slurm.parse_cluster import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.parse_job import parse_job
+from jupyterhub_gpuspawner.slurm.parse_jobs import STATES, parse_jobs
+from jupyterhub_gpuspawner.slurm.parse_jobs import columns as job_columns
 from jupyterhub_gpuspawner.slurm.parse_squeue import columns, parse_squeue
 
 if TYPE_CHECKING:
@@ -166,10 +168,13 @@ class SlurmClient:
         return found[0].address
 
     async def snapshot(self) -> ClusterSnapshot:
-        """Nodes, partitions (hidden ones too) and reservations, with three commands."""
-        taken_at = time.time()
-        nodes, partitions, reservations = await asyncio.gather(
-            self._show("node", "-a", "-d"), self._show("partition", "-a"), self._show("reservation", "-a")
+        """Nodes, partitions (hidden ones too), reservations and jobs that wait or hold nodes, with four commands."""
+        taken_at, mark = time.time(), secrets.token_hex(8)
+        nodes, partitions, reservations, jobs = await asyncio.gather(
+            self._show("node", "-a", "-d"),
+            self._show("partition", "-a"),
+            self._show("reservation", "-a"),
+            self._run(*("squeue", "--local", "-h", "-a", "-t", STATES, "-O", job_columns(mark)), limit=_SNAPSHOT_LIMIT),
         )
         # five thousand nodes take a third of a second to read: not in the hub's loop
         return await asyncio.to_thread(
@@ -177,6 +182,7 @@ class SlurmClient:
                 nodes=parse_nodes(nodes),
                 partitions=parse_partitions(partitions),
                 reservations=parse_reservations(reservations),
+                jobs=parse_jobs(_good("squeue", jobs), mark),
                 taken_at=taken_at,
             )
         )

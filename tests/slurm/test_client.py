@@ -323,8 +323,8 @@ async def test_name_that_is_none_is_not_asked_for(slurm: StandIns, node: str) ->
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_snapshot_is_three_questions(slurm: StandIns, version: str) -> None:
-    """Nodes with what is in use, partitions with the hidden ones, reservations."""
+async def test_snapshot_is_four_questions(slurm: StandIns, version: str) -> None:
+    """Nodes with what is in use, partitions with the hidden ones, reservations, jobs that wait or hold nodes."""
     folder = FOLDER / version / "scontrol"
     slurm.add(
         "scontrol",
@@ -334,8 +334,18 @@ async def test_snapshot_is_three_questions(slurm: StandIns, version: str) -> Non
         "show reservation -a -o") cat {folder}/reservation_o.out;;
         *) echo "stand-in: unexpected $*" >&2; exit 97;; esac""",
     )
+    head = "7|PENDING|Resources|alice|gpu|3||1|1|1|mem=1G|N/A|N/A|N/A|N/A|1|N/A|N/A|5:00|(null)"
+    slurm.add(
+        "squeue",
+        f"""case "$*" in
+        "--local -h -a -t PD,CF,R,CG,S,ST -O JobID:|,"*) mark=${{7##*|}};;
+        *) echo "stand-in: unexpected $*" >&2; exit 97;; esac
+        printf '%s' "{head}|$mark|proj|$mark|lab|$mark|(null)|$mark
+" """,
+    )
     before = time.time()
     found = await slurm.client().snapshot()
+    assert [(job.job_id, job.account, job.partition) for job in found.jobs] == [("7", "proj", "gpu")]
     assert before <= found.taken_at <= time.time()
     assert (len(found.nodes), found.partition_by_name["hid"].hidden, len(found.reservations)) == (
         17 if version == "22.05" else 19,

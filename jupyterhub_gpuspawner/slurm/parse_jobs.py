@@ -1,0 +1,133 @@
+"""``squeue`` for the whole cluster: every job that waits or holds nodes. Pure.
+
+Account, name and comment are their owner's words (without slurmdbd any account is taken): they stand last, and a mark
+drawn anew for each question, which no owner can foresee, stands before and after each. See :mod:`.parse_squeue`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from jupyterhub_gpuspawner.cluster import ClusterJob
+from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.job import Phase, phase_of
+from jupyterhub_gpuspawner.slurm.parse import epoch, present, read, words
+from jupyterhub_gpuspawner.units import Gres, expand_nodelist, parse_gres, parse_memory, parse_walltime
+
+STATES = "PD,CF,R,CG,S,ST"
+"""The value for ``squeue -t``: whatever waits or holds nodes."""
+PLAIN = (
+    "JobID",
+    "State",
+    "Reason",
+    "UserName",
+    "Partition",
+    "PriorityLong",
+    "NodeList",
+    "NumNodes",
+    "NumCPUs",
+    "NumTasks",
+    "tres-alloc",
+    "tres-per-job",
+    "tres-per-node",
+    "tres-per-socket",
+    "tres-per-task",
+    "SubmitTime",
+    "StartTime",
+    "EndTime",
+    "TimeLimit",
+    "Reservation",
+)
+OWN_WORDS = ("Account", "Name", "Comment")
+_COUNT = re.compile(r"(?P<number>\d+)(?P<unit>[KMG]?)(?:-\S*)?", re.ASCII)
+_DEVICES = ("gpu", "shard", "mps")
+
+
+def columns(mark: str) -> str:
+    """The value for ``squeue -O``; ``mark`` is a word of letters and digits that no job's owner can know."""
+    plain = ",".join(f"{name}:|" for name in PLAIN)
+    return f"{plain}{mark}|,{f'|{mark}|,'.join(f'{name}:' for name in OWN_WORDS)}|{mark}"
+
+
+def parse_jobs(text: str, mark: str) -> tuple[ClusterJob, ...]:
+    """Every job of an answer to ``squeue -h -O columns(mark)``, in Slurm's order; SlurmOutputError for an odd one."""
+    *records, rest = text.split(f"|{mark}\n")
+    if rest.strip():
+        raise SlurmOutputError("squeue's answer breaks off in the middle.", raw=rest)
+    return tuple(_job(record, mark) for record in records)
+
+
+def _job(record: str, mark: str) -> ClusterJob:
+    head, *owners = record.split(f"|{mark}|")
+    values = head.split("|")
+    if len(values) != len(PLAIN) or len(owners) != len(OWN_WORDS) or not (values[0].isascii() and values[0].isdigit()):
+        raise SlurmOutputError("squeue gave a line that does not fit the columns asked for.", raw=record)
+    told = dict(zip(PLAIN, values, strict=True))
+    account, name, comment = owners
+    phase = phase_of(told["State"])
+    node_count = _count(told, "NumNodes") or 1
+    limit = read(_time_limit, "TimeLimit", told["TimeLimit"])
+    waits = phase is Phase.QUEUED
+    return ClusterJob(
+        job_id=told["JobID"],
+        phase=phase,
+        state=told["State"],
+        reason=present(told["Reason"]),
+        user=present(told["UserName"]),
+        account=present(account),
+        partitions=words(told["Partition"]),
+        priority=_count(told, "PriorityLong"),
+        nodes=read(expand_nodelist, "NodeList", told["NodeList"]),
+        node_count=node_count,
+        cpus=_count(told, "NumCPUs"),
+        memory_mib=_memory(told["tres-alloc"]),
+        gpus=_gpus(told, node_count),
+        submitted_at=epoch(told["SubmitTime"]),
+        starts_at=epoch(told["StartTime"]),
+        ends_at=None if waits or limit is None else epoch(told["EndTime"]),
+        time_limit=limit,
+        reservation=present(told["Reservation"]),
+        name=name,
+        tag="" if comment == "(null)" else comment,
+    )
+
+
+def _count(told: dict[str, str], key: str) -> int:
+    """``4``; a round number may be written ``1K``, and nodes of a job that waits as a range."""
+    value = present(told[key])
+    match = _COUNT.fullmatch(value)
+    if value and match is None:
+        raise SlurmOutputError(f"squeue gave {value[:80]!r} for {key}.", raw=f"{key}={value}")
+    return int(match["number"]) * 1024 ** " KMG".index(match["unit"] or " ") if match else 0
+
+
+def _time_limit(text: str) -> int | None:
+    value = present(text)
+    return None if value in ("", "NOT_SET", "INVALID", "Partition_Limit") else parse_walltime(value)
+
+
+def _memory(tres: str) -> int:
+    found = re.search(r"(?:^|,)mem=([^,]+)", tres)
+    return read(parse_memory, "tres-alloc", found[1]) if found else 0
+
+
+def _gpus(told: dict[str, str], node_count: int) -> tuple[Gres, ...]:
+    """What each node gives: as granted where Slurm counts it, as asked for a node, a job or each task else."""
+    asked = (
+        _devices(told, "tres-alloc", 1, node_count),
+        _devices(told, "tres-per-node", 1, 1),
+        _devices(told, "tres-per-job", 1, node_count),
+        _devices(told, "tres-per-socket", 1, 1),
+        _devices(told, "tres-per-task", _count(told, "NumTasks") or 1, node_count),
+    )
+    return next((found for found in asked if found), ())
+
+
+def _devices(told: dict[str, str], key: str, times: int, nodes: int) -> tuple[Gres, ...]:
+    found = [gres for gres in read(parse_gres, key, told[key]) if gres.name in _DEVICES]
+    typed = {gres.name for gres in found if gres.type}  # a TRES list counts gpu, and gpu:a100 in it once more
+    return tuple(
+        Gres(gres.name, gres.type, -(-gres.count * times // nodes))
+        for gres in found
+        if gres.type or gres.name not in typed
+    )
