@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.browser.seeing import DESK, PHONE
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 QUIET = (
@@ -19,7 +22,10 @@ QUIET = (
     "--disable-component-update",
     "--disable-sync",
 )
-PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+PATIENCE = 60_000
+"""Milliseconds for one step of a page, on a machine that is busy."""
+
+OpenPage = Callable[..., Page]
 
 
 @pytest.fixture(scope="session")
@@ -34,11 +40,36 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(browser: Browser, tmp_path: Path) -> Iterator[Page]:
-    """A new window, signed in as nobody; what it showed last is kept in pytest's folder for a look after a failure."""
-    context = browser.new_context(viewport={"width": 1100, "height": 900})
-    context.set_default_timeout(60_000)
-    window = context.new_page()
-    yield window
-    window.screenshot(path=tmp_path / "last.png")
-    context.close()
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
+    """``open_page(dark=True, phone=True, javascript=False)``: a window of its own, signed in as nobody.
+
+    What each showed last is kept in pytest's folder for a look after a failure.
+    """
+    with ExitStack() as stack:
+
+        def look_back(window: Page, number: int) -> None:
+            if not window.is_closed():
+                window.screenshot(path=tmp_path / f"last-{number}.png")
+
+        def make(*, dark: bool = False, phone: bool = False, javascript: bool = True) -> Page:
+            context = browser.new_context(
+                viewport=PHONE if phone else DESK,
+                color_scheme="dark" if dark else "light",
+                java_script_enabled=javascript,
+                reduced_motion="reduce",
+            )
+            stack.callback(context.close)
+            context.set_default_timeout(PATIENCE)
+            window = context.new_page()
+            stack.callback(look_back, window, len(made))
+            made.append(window)
+            return window
+
+        made: list[Page] = []
+        yield make
+
+
+@pytest.fixture
+def page(open_page: OpenPage) -> Page:
+    """A window as most people have it: light, wide, with JavaScript."""
+    return open_page()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
 
@@ -10,25 +9,9 @@ import pytest
 from playwright.sync_api import Page, TimeoutError, expect  # noqa: A004 - Playwright's own
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
-from tests.browser.conftest import PICTURES
+from tests.browser.seeing import shoot, sign_in
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
-
-
-def sign_in(page: Page, hub: HubProcess, name: str) -> None:
-    """Through the hub's own page."""
-    page.goto(f"{hub.url}/hub/login")
-    page.fill("#username_input", name)
-    page.fill("#password_input", hub.password)
-    page.click("#login_submit")
-    page.wait_for_url(re.compile("/hub/(spawn|home)"))
-
-
-def shoot(page: Page, name: str) -> None:
-    """Keep a screenshot for the documentation, where that is asked for."""
-    if os.environ.get("GPUSPAWNER_PICTURES"):
-        PICTURES.mkdir(exist_ok=True)
-        page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
 
 
 def run_in_notebook(page: Page, code: str) -> str:

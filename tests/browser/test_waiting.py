@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.browser.test_notebook import shoot, sign_in
+from tests.browser.seeing import shoot, sign_in
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
 

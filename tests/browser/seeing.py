@@ -1,0 +1,56 @@
+"""How a page is used and looked at: signing in, pictures for the documentation, accessibility, width."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from axe_playwright_python.sync_playwright import Axe
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, ViewportSize
+
+    from jupyterhub_gpuspawner.demo.hub import HubProcess
+
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+PHONE: ViewportSize = {"width": 360, "height": 740}
+"""CSS pixels of a small phone."""
+DESK: ViewportSize = {"width": 1100, "height": 900}
+
+
+def sign_in(page: Page, hub: HubProcess, name: str) -> None:
+    """Through the hub's own page; works without JavaScript too."""
+    page.goto(f"{hub.url}/hub/login")
+    page.fill("#username_input", name)
+    page.fill("#password_input", hub.password)
+    page.click("#login_submit")
+    page.wait_for_url(re.compile("/hub/(spawn|home)"))
+
+
+def shoot(page: Page, name: str) -> None:
+    """Keep a screenshot as ``docs/pictures/NAME.png``, where GPUSPAWNER_PICTURES is set."""
+    if os.environ.get("GPUSPAWNER_PICTURES"):
+        PICTURES.mkdir(exist_ok=True)
+        page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+
+
+def axe_faults(page: Page) -> list[str]:
+    """What axe finds serious or critical on a page, one line for each element; it needs JavaScript.
+
+    JupyterHub's navigation bar is left out: it is not ours.
+    """
+    found = Axe().run(page, context={"exclude": [["nav.navbar"]]}).response
+    return [
+        f"{fault['impact']} {fault['id']}: {' '.join(map(str, node['target']))}: {node['failureSummary']}"
+        for fault in found["violations"]
+        if fault["impact"] in ("serious", "critical")
+        for node in fault["nodes"]
+    ]
+
+
+def width_left_over(page: Page) -> int:
+    """CSS pixels by which a page is wider than its window; 0 where nobody has to scroll sideways."""
+    excess: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return excess
