@@ -304,6 +304,26 @@ def _placement(value: object) -> PlacementDocument:
     )
 
 
+def _strict_json(body: bytes) -> Any:
+    """One JSON value of RFC 8259 in UTF-8; no NaN, and no key twice in an object: readers differ on what those mean."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ReportError("report: an object names a field twice")
+        return found
+
+    def constant(name: str) -> Any:
+        raise ReportError(f"report: {name} is no number of JSON")
+
+    try:
+        return json.loads(body.decode("utf-8"), object_pairs_hook=once, parse_constant=constant)
+    except ReportError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ReportError("report: must be JSON") from error
+
+
 def parse_report(body: bytes) -> NodeReport:
     """Read a node's report; raises :class:`ReportError` naming the first field at fault.
 
@@ -311,12 +331,9 @@ def parse_report(body: bytes) -> NodeReport:
     """
     if len(body) > REPORT_LIMIT:
         raise ReportError(f"report: {len(body)} bytes are more than {REPORT_LIMIT}")
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise ReportError("report: must be JSON") from error
+    document = _strict_json(body)
     got = _fields("report", document, {"version": None, "port": None, "placement": None, "topology": None})
-    if got.get("version") != REPORT_VERSION or isinstance(got.get("version"), bool):
+    if type(got.get("version")) is not int or got["version"] != REPORT_VERSION:
         raise ReportError(f"version: must be {REPORT_VERSION}")
     port = _whole("port", got.get("port"), 1024, 65535)
     topology = got.get("topology")

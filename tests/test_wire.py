@@ -81,6 +81,7 @@ def test_the_least_report_is_a_port() -> None:
         ("version", 2),
         ("version", True),
         ("version", "1"),
+        ("version", 1.0),
         ("version", ...),
         ("port", ...),
         ("port", None),
@@ -155,6 +156,13 @@ def test_what_a_report_may_not_say_is_refused_by_its_field(path: str, value: obj
         b'{"version": 1, "port": 1e400}',
         b" " * (REPORT_LIMIT + 1),
         b"1" * 10_000,
+        b'{"version": 1, "port": 41234, "port": 41235}',
+        b'{"version": 1, "port": 41234, "placement": {"gpus": [{"index": 0, "index": 1}]}}',
+        b'{"version": 1, "port": 41234, "placement": {"why": "\\ud800"}}',
+        b'{"version": 1, "port": 41234, "topology": {"version": 1, "hostname": "\\udcff"}}',
+        '{"version": 1, "port": 41234}'.encode("utf-16"),
+        b'\xef\xbb\xbf{"version": 1, "port": 41234}',
+        b'{"version": 1, "port": 41234, "placement": ' + b'{"gpus": [' * 5_000,
     ],
 )
 def test_what_is_no_report_is_refused(body: bytes) -> None:
