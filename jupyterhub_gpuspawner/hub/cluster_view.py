@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.cluster import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.job import NodeAllocation
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-    from jupyterhub_gpuspawner.cluster import ClusterSnapshot
 
 FIRST_PAUSE = 5.0
 """Seconds without a question after one that got no answer; twice as long after each further one."""
 LONGEST_PAUSE = 60.0
 
 
-class ClusterView:
-    """The last snapshot, and a new one for whoever needs it: one question for all who ask at once.
+Answer = TypeVar("Answer")
 
-    ``ask`` is :meth:`SlurmClient.snapshot`. Where Slurm is silent the last snapshot stays, with its own ``taken_at``.
+
+class SharedView(Generic[Answer]):
+    """The last answer of ``ask``, and a new one for whoever needs it: one question for all who ask at once.
+
+    Where Slurm is silent the last answer stays.
     """
 
-    def __init__(
-        self, ask: Callable[[], Awaitable[ClusterSnapshot]], *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[Answer]], *, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` in seconds, from any beginning."""
-        self.latest: ClusterSnapshot | None = None
+        self.latest: Answer | None = None
         """The last answer; looking at it asks nothing. None until there was one."""
         self.fault: GPUSpawnerError | None = None
         """Why the last question got no answer; None where it got one."""
@@ -46,8 +48,8 @@ class ClusterView:
         """The last question got no answer."""
         return self.fault is not None
 
-    async def recent(self, max_age: float = 15.0, patience: float = 2.0) -> ClusterSnapshot | None:
-        """A snapshot at most ``max_age`` seconds old, or the last one where none comes within ``patience`` seconds.
+    async def recent(self, max_age: float = 15.0, patience: float = 2.0) -> Answer | None:
+        """An answer at most ``max_age`` seconds old, or the last one where none comes within ``patience`` seconds.
 
         None where nothing is known yet. Never raises for Slurm's silence; whoever gives up waiting cancels nothing.
         """
@@ -87,3 +89,11 @@ class ClusterView:
             get_logger().warning("The cluster cannot be shown as it is now: %s", error)
         self._failures = min(self._failures + 1, 10)
         self.fault = error
+
+
+class ClusterView(SharedView[ClusterSnapshot]):
+    """The cluster: ``ask`` is :meth:`SlurmClient.snapshot`, and ``taken_at`` tells how old the last one is."""
+
+
+class AllocationsView(SharedView[Mapping[str, tuple[NodeAllocation, ...]]]):
+    """What each job has on its nodes, for the admin's map: ``ask`` is :meth:`SlurmClient.allocations`."""

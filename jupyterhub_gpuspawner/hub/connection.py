@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from jupyterhub_gpuspawner.hub import metrics
-from jupyterhub_gpuspawner.hub.cluster_view import ClusterView
+from jupyterhub_gpuspawner.hub.cluster_view import AllocationsView, ClusterView
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, JobWatcher
 
@@ -30,6 +30,7 @@ class Connection:
     client: SlurmClient
     watcher: JobWatcher
     cluster: ClusterView
+    allocations: AllocationsView
 
 
 _CONNECTIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ConnectionSettings, Connection]] = WeakKeyDictionary()
@@ -46,5 +47,5 @@ def connection(settings: ConnectionSettings) -> Connection:
             observe=metrics.slurm_command,
         )
         watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
-        known[settings] = Connection(client, watcher, ClusterView(client.snapshot))
+        known[settings] = Connection(client, watcher, ClusterView(client.snapshot), AllocationsView(client.allocations))
     return known[settings]

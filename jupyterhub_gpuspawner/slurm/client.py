@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.job import JobDetail, JobStatus
+from jupyterhub_gpuspawner.job import JobDetail, JobStatus, NodeAllocation
 from jupyterhub_gpuspawner.slurm.command import Answer, run
 from jupyterhub_gpuspawner.slurm.faults import failure, last_line, rejected
 from jupyterhub_gpuspawner.slurm.parse_cluster import parse_nodes, parse_partitions, parse_reservations
-from jupyterhub_gpuspawner.slurm.parse_job import parse_job
+from jupyterhub_gpuspawner.slurm.parse_job import parse_allocations, parse_job
 from jupyterhub_gpuspawner.slurm.parse_jobs import STATES, parse_jobs
 from jupyterhub_gpuspawner.slurm.parse_jobs import columns as job_columns
 from jupyterhub_gpuspawner.slurm.parse_squeue import columns, parse_squeue
@@ -146,6 +146,14 @@ class SlurmClient:
         if _UNKNOWN_JOB in answer.stderr:
             return None
         raise _unanswered("scontrol", answer)
+
+    async def allocations(self) -> dict[str, tuple[NodeAllocation, ...]]:
+        """What each job has on its nodes, with Slurm's indices, by job id: one ``scontrol show job -d`` for all.
+
+        It is heavier than :meth:`snapshot`: for a page that an admin looks at, not for a watcher.
+        """
+        text = await self._show("job", "-a", "-d")
+        return await asyncio.to_thread(parse_allocations, text)
 
     async def address(self, node: str) -> str:
         """The address by which Slurm reaches a node (NodeAddr); kept for five minutes."""

@@ -1,4 +1,4 @@
-"""``scontrol show job -d -o ID``: one job in full. Pure.
+"""``scontrol show job -d -o``: one job in full, or what every job has on its nodes. Pure.
 
 Name, paths and comment in this answer are the owner's words and unescaped. A record in which a field that is needed
 stands twice is refused, not guessed at.
@@ -29,6 +29,8 @@ _NEEDED = (
 )
 _OPTIONAL = ("BatchHost", "StdErr", "StdOut", "Comment")
 _RECORD = re.compile(r"^(?=JobId=\d+ )", re.MULTILINE)
+_FIRST = re.compile(r"JobId=(\d+) ", re.ASCII)
+_ALLOCATED = re.compile(r"(?<=\s)(?:CoreSpec|MinCPUsNode)=", re.ASCII)
 _KEY = re.compile(r"(?<=\s)(" + "|".join(_NEEDED + _OPTIONAL) + r")=", re.ASCII)
 _VALUE_ENDS = re.compile(r"\s+[A-Za-z][\w/:]*=|\s*\Z", re.ASCII)
 _NODE = re.compile(r"Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)")
@@ -43,6 +45,26 @@ def parse_job(text: str, job_id: str) -> JobDetail | None:
     if len(records) > 1:
         raise SlurmOutputError(f"scontrol told of job {job_id} twice.", raw=text)
     return _detail(records[0], job_id) if records else None
+
+
+def parse_allocations(text: str) -> dict[str, tuple[NodeAllocation, ...]]:
+    """What each job of the answer for all jobs has on its nodes, by job id; pending and odd ones are left out.
+
+    An owner's words can look like fields, or like a whole job. So a job that is told of twice, or has a field twice, is
+    left out; that a job of this id is there at all, somebody else must say.
+    """
+    found: dict[str, tuple[NodeAllocation, ...]] = {}
+    odd = set()
+    for record in _RECORD.split(text):
+        first = _FIRST.match(record)
+        if first is None:
+            continue
+        parts = _ALLOCATED.split(record)
+        if first[1] in found or len(parts) != 3:
+            odd.add(first[1])
+        else:
+            found[first[1]] = _allocations(parts[1])
+    return {job_id: parts for job_id, parts in found.items() if parts and job_id not in odd}
 
 
 def _detail(record: str, job_id: str) -> JobDetail:

@@ -9,7 +9,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, NodeAllocation, Phase
-from jupyterhub_gpuspawner.slurm.parse_job import parse_job
+from jupyterhub_gpuspawner.slurm.parse_job import parse_allocations, parse_job
 from jupyterhub_gpuspawner.slurm.parse_squeue import parse_squeue
 from jupyterhub_gpuspawner.units import Gres
 from tests.slurm.recorded import MARK, VERSIONS, recorded
@@ -239,3 +239,34 @@ def test_both_commands_tell_the_same(version: str) -> None:
         detail = parse_job(recorded(version, "hub", name).stdout, job_id)
         assert detail is not None
         assert {key: getattr(detail, key) for key in JobStatus.__dataclass_fields__} == asdict(squeue[job_id])
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11"])
+def test_what_every_job_has_in_one_answer(version: str) -> None:
+    """Of all jobs: GPUs over two nodes, a shard, a MIG device, several GPUs of a node."""
+    found = parse_allocations(recorded(version, "scontrol", "jobs_late_d_o").stdout)
+    gpus = {job: {part.node: tuple(map(str, part.gres)) for part in parts} for job, parts in found.items()}
+    assert {job: gpus[job] for job in ("38", "39", "41", "45", "54")} == {
+        "38": {"g1": ("gpu:k80:1",), "g2": ("gpu:k80:1",)},
+        "39": {"s1": ("shard:3",)},
+        "41": {"m1": ("gpu:1g.10gb:1",)},
+        "45": {"d1": ("gpu:v100:3",)},
+        "54": {"c3": ()},
+    }
+    assert found["45"][0].gres[0].indices == (4, 5, 6)
+
+
+def test_a_job_whose_name_imitates_another_gives_neither() -> None:
+    """A name with a whole job in it takes nobody's GPUs, and one with fields in it tells nothing."""
+    text = recorded("22.05", "scontrol", "jobs_late_d_o").stdout
+    (real,) = (line for line in text.splitlines() if line.startswith("JobId=37 "))
+    forged = real.replace("JobId=37 ", "JobId=45 ").replace("(IDX:0-1)", "(IDX:0-7)")
+    named = real.replace("JobId=37 ", "JobId=900 ").replace("JobName=plain", "JobName=CoreSpec=* MinCPUsNode=1")
+    found = parse_allocations(text + forged + "\n" + named + "\n")
+    assert "37" in found
+    assert not {"45", "900"} & set(found)
+
+
+def test_no_jobs_have_nothing() -> None:
+    """Slurm's sentence for an empty cluster."""
+    assert parse_allocations("No jobs in the system\n") == {}
