@@ -126,6 +126,12 @@ class GPUProfilesSpawner(ProfilesSpawner):
         child_class = classes.get(kind) or other_class(class_name or "", where=where)
         return new_child(self, child_class, traits, where=where)
 
+    def slurm_site(self) -> GPUSlurmSpawner:
+        """A child with the settings of all Slurm servers, of no profile; raises ConfigError."""
+        child = self._child("slurm", None, {}, where="c.GPUSlurmSpawner")
+        assert isinstance(child, GPUSlurmSpawner)  # noqa: S101 - for mypy: the trait allows nothing else
+        return child
+
     def check(self) -> None:
         """Raise ConfigError for what would fail at a click: a profile of the configuration, or the folder's name."""
         self._child("slurm", None, {}, where="c.GPUSlurmSpawner").check()

@@ -6,6 +6,7 @@ JupyterHub offers no other place that one line of configuration (``spawner_class
 * ``/api/gpuspawner/...`` and ``/gpuspawner/...`` come in, and some pages are ours (:mod:`.routes`).
 * Our page templates are looked up after the admin's own and before the hub's.
 * A configuration that would fail at the first click is refused, in one sentence, before the hub starts.
+* Jobs that no server belongs to are looked for (:mod:`.reconciliation`).
 
 A hub imports every spawner that is installed, whichever one it uses, while it is being made. So nothing is done at
 import: :func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub
@@ -25,6 +26,7 @@ from traitlets import TraitError
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
+from jupyterhub_gpuspawner.hub.reconciliation import register_reconciliation
 
 if TYPE_CHECKING:
     from collections.abc import MutableSequence
@@ -99,3 +101,4 @@ def register() -> None:
         register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
         register_check(app)
+        register_reconciliation(app)

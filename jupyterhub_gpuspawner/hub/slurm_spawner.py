@@ -26,6 +26,7 @@ from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request, 
 from jupyterhub_gpuspawner.hub.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.progress import event
+from jupyterhub_gpuspawner.hub.reconciliation import hub_mark
 from jupyterhub_gpuspawner.hub.submission import cancel_surely, submit
 from jupyterhub_gpuspawner.hub.waiting import first_of, in_background
 from jupyterhub_gpuspawner.hub.watched_job import WatchedJob
@@ -84,6 +85,13 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
     slurm_limit = Integer(8, config=True, help="Slurm commands that run at once, at most.")
     waiting_interval = Float(ACTIVE_INTERVAL, config=True, help="Seconds between two squeue while someone waits.")
     resting_interval = Float(REST_INTERVAL, config=True, help="Seconds between two squeue while nobody waits.")
+    reconcile_interval = Float(
+        600.0,
+        min=0.0,
+        config=True,
+        help="""Seconds between two looks for jobs of this hub that no server belongs to, which are cancelled; 0: only
+        when the hub starts.""",
+    )
     stop_wait = Float(10.0, config=True, help="Seconds that stopping waits for the job to end.")
     placement_policy = Enum(POLICIES, "best-effort", config=True, help="Policy where the profile names none.")
     memory_policy = Enum(MEMORY_POLICIES, "preferred", config=True, help="Memory policy where the profile names none.")
@@ -158,7 +166,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
     async def start(self) -> tuple[str, int]:
         """Submit the job, wait for report and server, return the node's address and the server's port."""
         self.forget_report()
-        self._start_id = secrets.token_hex(4)
+        self._start_id = f"{hub_mark(self.user.settings.get('cookie_secret', b''))}-{secrets.token_hex(4)}"
         self._start_by = round(time.time() + self.start_timeout)
         try:
             account = await self.account()
@@ -222,9 +230,19 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
             await first_of(self._until_ending(), asyncio.sleep(self.stop_wait))
 
     async def _cancel(self, job_id: str) -> None:
+        await self.cancel_as(self.user.name, job_id)
+
+    async def cancel_as(self, username: str, job_id: str) -> None:
+        """Cancel a job as this user; raises SlurmUnavailable, or ConfigError where that is not let through."""
         await self.connection().client.cancel(
-            job_id, prefix=self.as_user(), environment={"USER": self.user.name, "LOGNAME": self.user.name}
+            job_id,
+            prefix=command_prefix(self.exec_prefix, username),
+            environment={"USER": username, "LOGNAME": username},
         )
+
+    def slurm_site(self) -> GPUSlurmSpawner:
+        """A spawner with the settings of all Slurm servers."""
+        return self
 
     async def _until_ending(self) -> None:
         watch = self._watching()

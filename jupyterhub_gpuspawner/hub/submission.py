@@ -31,6 +31,8 @@ AT_ONCE = 0.5
 """Seconds for the first look, while a person waits: a slurmctld that is well again needs no more."""
 LOOKS = 10
 """How often a job that may have been made is looked for: for some six minutes."""
+UNDER_WAY: set[str] = set()
+"""Tags of submissions that are not over, and ids of jobs that are being cancelled: jobs that somebody looks after."""
 
 
 async def submit(
@@ -40,15 +42,29 @@ async def submit(
 
     Where this is cancelled, or no answer tells whether there is a job, one that was made all the same is cancelled.
     """
+    UNDER_WAY.add(job.tag)
     made = asyncio.ensure_future(_made(client, job, prefix, environment))
     try:
-        return await asyncio.shield(made)
+        job_id = await asyncio.shield(made)
     except asyncio.CancelledError:
-        in_background(_cancel_when_made(made, client, job.tag, cancel))
+        in_background(_looking_after(job.tag, _cancel_when_made(made, client, job.tag, cancel)))
         raise
     except SlurmUnavailable:
-        in_background(_look_for(client, job.tag, cancel))
+        in_background(_looking_after(job.tag, _look_for(client, job.tag, cancel)))
         raise
+    except BaseException:
+        UNDER_WAY.discard(job.tag)
+        raise
+    UNDER_WAY.discard(job.tag)  # the caller stores the id before anything else happens in the loop
+    return job_id
+
+
+async def _looking_after(what: str, work: Awaitable[None]) -> None:
+    UNDER_WAY.add(what)
+    try:
+        await work
+    finally:
+        UNDER_WAY.discard(what)
 
 
 async def _made(client: SlurmClient, job: BatchJob, prefix: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -86,7 +102,11 @@ async def _look_for(client: SlurmClient, tag: str, cancel: Cancel) -> None:
 
 
 async def cancel_surely(job_id: str, cancel: Cancel) -> None:
-    """Cancel the job, and try again for as long as that fails."""
+    """Cancel the job, and try again for as long as that fails; a hub that ends first finds it when it starts anew."""
+    await _looking_after(job_id, _cancel_until_done(job_id, cancel))
+
+
+async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
     for failures in count():
         try:
             await cancel(job_id)
