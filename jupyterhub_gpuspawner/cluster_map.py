@@ -1,0 +1,376 @@
+"""The cluster as a map for admins: every GPU free, used and by whom, or out and why. Pure.
+
+Which GPU a job has is told by Slurm's indices (the place in gres.conf), not by the node: a report could name any. Only
+for a job without indices, whose GPUs Slurm does not hand out, the server's own word stands in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.cluster import ClusterSnapshot, NodeState, Partition
+    from jupyterhub_gpuspawner.job import NodeAllocation
+
+    Allocations = Mapping[str, Sequence[NodeAllocation]]
+
+VERSION = 1
+GPUS_AT_MOST = 1024
+"""Of one node; more is a fault of the configuration."""
+_DEVICES = ("gpu", "shard", "mps")
+
+
+class GpuUse(str, Enum):
+    """What a GPU does for jobs."""
+
+    FREE = "free"
+    USED = "used"
+    OUT = "out"
+
+
+class NodeUse(str, Enum):
+    """What a node does for jobs: nothing yet, some of it, all of it, or it is out of service."""
+
+    IDLE = "idle"
+    MIXED = "mixed"
+    FULL = "full"
+    OUT = "out"
+
+
+@dataclass(frozen=True)
+class ServedJob:
+    """A job of this hub: whose server it is, and the GPUs that the server says it has."""
+
+    job_id: str
+    user: str
+    server: str = ""
+    """The server's name; empty for the default server."""
+    node: str = ""
+    gpus: tuple[int, ...] = ()
+    """NVML indices on :attr:`node`."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A job that has something on a node."""
+
+    job_id: str
+    user: str = ""
+    server: str | None = None
+    """The name of this hub's server, empty for a default one; None for any other job."""
+
+
+@dataclass(frozen=True)
+class MapGpu:
+    """One GPU or MIG device of a node."""
+
+    index: int | None
+    """Slurm's index on its node; None where Slurm counts GPUs and does not tell them apart."""
+    type: str = ""
+    """Slurm's type, such as ``a100``; empty where it has none."""
+    use: GpuUse = GpuUse.FREE
+    holders: tuple[Holder, ...] = ()
+    """Several where it is shared; none for a used one where Slurm does not tell by whom."""
+
+
+@dataclass(frozen=True)
+class MapNode:
+    """One node."""
+
+    name: str
+    use: NodeUse
+    state: str
+    """Slurm's state in words."""
+    reason: str = ""
+    """Why it is out, in the words of whoever took it out."""
+    cpus: int = 0
+    cpus_used: int = 0
+    memory_mib: int = 0
+    memory_used_mib: int = 0
+    gpus: tuple[MapGpu, ...] = ()
+    jobs: tuple[Holder, ...] = ()
+    """Every job on it, in Slurm's order."""
+    partitions: tuple[str, ...] = ()
+    reservation: str = ""
+    """One that has begun and holds it."""
+
+    def words(self) -> str:
+        """All that a filter looks at, in lower case."""
+        holders = " ".join(f"{each.user} {each.server or ''} {each.job_id}" for each in self.jobs)
+        types = " ".join(sorted({gpu.type for gpu in self.gpus}))
+        parts = (self.name, self.state, self.reason, self.reservation, *self.partitions, types, holders)
+        return " ".join(filter(None, parts)).casefold()
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What some nodes have together."""
+
+    nodes: int = 0
+    nodes_out: int = 0
+    gpus: int = 0
+    gpus_free: int = 0
+    """On nodes in service."""
+    gpus_used: int = 0
+    gpus_out: int = 0
+    cpus: int = 0
+    cpus_used: int = 0
+    memory_mib: int = 0
+    memory_used_mib: int = 0
+
+
+@dataclass(frozen=True)
+class MapPartition:
+    """One partition, with its nodes' names."""
+
+    name: str
+    state: str = "UP"
+    """Slurm's word: ``UP``, ``DOWN``, ``DRAIN`` or ``INACTIVE``."""
+    nodes: tuple[str, ...] = ()
+    totals: Totals = Totals()
+    waiting: int = 0
+    """Jobs that wait in it."""
+
+
+@dataclass(frozen=True)
+class ClusterMap:
+    """All partitions and nodes at one moment."""
+
+    partitions: tuple[MapPartition, ...] = ()
+    nodes: tuple[MapNode, ...] = ()
+    """Each once, however many partitions it is in."""
+    taken_at: float = 0.0
+    """Seconds since the epoch."""
+
+    @cached_property
+    def node_by_name(self) -> Mapping[str, MapNode]:
+        """Nodes by name."""
+        return {node.name: node for node in self.nodes}
+
+    @property
+    def totals(self) -> Totals:
+        """Of every node."""
+        return totals(self.nodes)
+
+    def nodes_of(self, partition: MapPartition) -> tuple[MapNode, ...]:
+        """The nodes of a partition."""
+        return tuple(self.node_by_name[name] for name in partition.nodes)
+
+    def only(self, *, text: str = "", partition: str = "", use: str = "") -> ClusterMap:
+        """The nodes that hold every word of ``text``, of one partition, in one use (``with-free-gpus`` is one too)."""
+        words = text.casefold().split()
+
+        def kept(node: MapNode) -> bool:
+            if use == "with-free-gpus":
+                if not any(gpu.use is GpuUse.FREE for gpu in node.gpus):
+                    return False
+            elif use and node.use.value != use:
+                return False
+            told = node.words() if words else ""
+            return all(word in told for word in words)
+
+        parts = tuple(each for each in self.partitions if partition in ("", each.name))
+        members = {name for each in parts for name in each.nodes}
+        nodes = tuple(node for node in self.nodes if (not partition or node.name in members) and kept(node))
+        left = {node.name: node for node in nodes}
+        found = []
+        for each in parts:
+            names = tuple(name for name in each.nodes if name in left)
+            if names or not (words or use):
+                found.append(replace(each, nodes=names, totals=totals([left[name] for name in names])))
+        return replace(self, partitions=tuple(found), nodes=nodes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The map as a document, version 1."""
+        return {
+            "version": VERSION,
+            "taken_at": self.taken_at,
+            "totals": asdict(self.totals),
+            "partitions": [asdict(partition) for partition in self.partitions],
+            "nodes": [_node_document(node) for node in self.nodes],
+        }
+
+
+def _node_document(node: MapNode) -> dict[str, Any]:
+    # asdict copies deeply: ten times slower for a thousand nodes
+    gpus = [{**vars(gpu), "use": gpu.use.value, "holders": list(map(vars, gpu.holders))} for gpu in node.gpus]
+    return {**vars(node), "use": node.use.value, "gpus": gpus, "jobs": list(map(vars, node.jobs))}
+
+
+def cluster_map(snapshot: ClusterSnapshot, allocations: Allocations, servers: Iterable[ServedJob] = ()) -> ClusterMap:
+    """The map of a snapshot. ``allocations``: what each job has on each node, by job id; ``servers``: this hub's."""
+    served = {server.job_id: server for server in servers}
+    on_node: dict[str, dict[str, NodeAllocation]] = {}
+    for job_id, parts in allocations.items():
+        for part in parts:
+            on_node.setdefault(part.node, {})[job_id] = part
+    now = snapshot.taken_at
+    kept = {node: each.name for each in snapshot.reservations if each.active(now) for node in each.nodes}
+    nodes = []
+    for node in snapshot.nodes:
+        jobs = {job.job_id: _holder(job.job_id, job.user, served) for job in snapshot.jobs_by_node.get(node.name, ())}
+        held = _held(node.name, jobs, on_node.get(node.name, {}), served)
+        nodes.append(_map_node(node, jobs, held, kept.get(node.name, "")))
+    known = {node.name: node for node in nodes}
+    waiting = snapshot.waiting_by_partition
+    return ClusterMap(
+        partitions=tuple(
+            _map_partition(each, snapshot, known, len(waiting.get(each.name, ()))) for each in snapshot.partitions
+        ),
+        nodes=tuple(nodes),
+        taken_at=now,
+    )
+
+
+def _holder(job_id: str, user: str, served: Mapping[str, ServedJob]) -> Holder:
+    server = served.get(job_id)
+    # the job's owner by Slurm's word; where all run as the hub's account, whose server it is
+    return Holder(job_id, user) if server is None else Holder(job_id, server.user, server.server)
+
+
+def _held(
+    name: str, jobs: Mapping[str, Holder], parts: Mapping[str, NodeAllocation], served: Mapping[str, ServedJob]
+) -> dict[int, list[Holder]]:
+    """Who holds each index of a node; jobs that the snapshot does not know are left out."""
+    held: dict[int, list[Holder]] = {}
+    for job_id, holder in jobs.items():
+        gres = parts[job_id].gres if job_id in parts else ()
+        indices = {index for each in gres if each.name in _DEVICES for index in each.indices}
+        if not indices and job_id in served and served[job_id].node == name:
+            indices = set(served[job_id].gpus)
+        for index in indices:
+            held.setdefault(index, []).append(holder)
+    return held
+
+
+def _map_node(
+    node: NodeState, jobs: Mapping[str, Holder], held: Mapping[int, Sequence[Holder]], reservation: str
+) -> MapNode:
+    gpus = tuple(_gpus(node, held))
+    use = _use(node, jobs, gpus)
+    return MapNode(
+        name=node.name,
+        use=use,
+        state=state_in_words(node, use, busy=bool(jobs) or node.cpus_allocated > 0),
+        reason=node.reason,
+        cpus=node.cpus,
+        cpus_used=node.cpus_allocated,
+        memory_mib=node.memory_mib,
+        memory_used_mib=node.memory_allocated_mib,
+        gpus=gpus,
+        jobs=tuple(jobs.values()),
+        partitions=node.partitions,
+        reservation=reservation,
+    )
+
+
+def _gpus(node: NodeState, held: Mapping[int, Sequence[Holder]]) -> Iterator[MapGpu]:
+    types = _types(node)
+    used = {index for each in node.gres_used if each.name in _DEVICES for index in each.indices}
+    used.update(index for index in held if index < len(types))
+    counted = Counter[str]()  # in use, of which Slurm names no index
+    for each in node.gres_used:
+        if each.name == "gpu" and not each.indices:
+            counted[each.type or ""] += each.count
+    nameless = {kind for kind, count in counted.items() if count}
+    for index, kind in enumerate(types):
+        if index in used:
+            use = GpuUse.USED
+        elif counted[kind] > 0:
+            counted[kind] -= 1
+            use = GpuUse.USED
+        else:
+            use = GpuUse.FREE if node.usable else GpuUse.OUT
+        yield MapGpu(None if kind in nameless else index, kind, use, tuple(held.get(index, ())))
+
+
+def _types(node: NodeState) -> list[str]:
+    """The type at each of Slurm's indices: in the order of Gres, mended by what GresUsed says of an index."""
+    devices = (each.type or "" for each in node.gres if each.name == "gpu" for _ in range(each.count))
+    types = list(islice(devices, GPUS_AT_MOST))
+    for each in node.gres_used:
+        for index in each.indices if each.name == "gpu" else ():
+            kind = each.type or ""
+            if index < len(types) and types[index] != kind and kind in types:
+                other = len(types) - 1 - types[::-1].index(kind)
+                types[index], types[other] = types[other], types[index]
+    return types
+
+
+def _use(node: NodeState, jobs: Mapping[str, Holder], gpus: Sequence[MapGpu]) -> NodeUse:
+    if not node.usable:
+        return NodeUse.OUT
+    if not jobs and not node.cpus_allocated and not any(gpu.use is GpuUse.USED for gpu in gpus):
+        return NodeUse.IDLE
+    full = not node.cpus_free or (gpus and not any(gpu.use is GpuUse.FREE for gpu in gpus))
+    return NodeUse.FULL if full else NodeUse.MIXED
+
+
+_WORDS = {
+    "DYNAMIC_FUTURE": "not part of the cluster yet",
+    "FUTURE": "not part of the cluster yet",
+    "INVALID": "registered with other hardware than is configured",
+    "INVALID_REG": "registered with other hardware than is configured",
+    "POWERING_DOWN": "powering down",
+    "POWER_DOWN": "powering down",
+    "REBOOT_ISSUED": "rebooting",
+    "MAINTENANCE": "in maintenance",
+    "FAIL": "failing: takes no new jobs",
+    "BLOCKED": "kept free beside a job that has its switch to itself",
+    "PERFCTRS": "taken by a measurement of the network",
+}
+"""sinfo(1), NODE STATE CODES: the first that holds is told."""
+_USES = {NodeUse.IDLE: "free", NodeUse.MIXED: "partly used", NodeUse.FULL: "full", NodeUse.OUT: "out of service"}
+_BESIDE = {
+    "POWERED_DOWN": "powered down until it is needed",
+    "POWERING_UP": "starting up",
+    "REBOOT_REQUESTED": "to be rebooted",
+    "PLANNED": "kept for a job that starts soon",
+    "COMPLETING": "a job is ending",
+}
+
+
+def state_in_words(node: NodeState, use: NodeUse, *, busy: bool) -> str:
+    """What a node does, in a few words; ``busy``: jobs run on it."""
+    states = node.states
+    if use is not NodeUse.OUT:
+        return ", ".join([_USES[use], *(words for state, words in _BESIDE.items() if state in states)])
+    if "DOWN" in states:
+        return "down: does not answer" if "NOT_RESPONDING" in states else "down"
+    for state, words in _WORDS.items():
+        if state in states:
+            return words
+    if "DRAIN" in states:
+        return "draining: takes no new jobs" if busy else "drained: takes no jobs"
+    return "does not answer" if "NOT_RESPONDING" in states else "in a state that Slurm does not know"
+
+
+def _map_partition(
+    partition: Partition, snapshot: ClusterSnapshot, nodes: Mapping[str, MapNode], waiting: int
+) -> MapPartition:
+    names = tuple(node.name for node in snapshot.nodes_of(partition.name))
+    return MapPartition(partition.name, partition.state, names, totals([nodes[name] for name in names]), waiting)
+
+
+def totals(nodes: Sequence[MapNode]) -> Totals:
+    """What nodes have together."""
+    uses = Counter(gpu.use for node in nodes for gpu in node.gpus)
+    return Totals(
+        nodes=len(nodes),
+        nodes_out=sum(node.use is NodeUse.OUT for node in nodes),
+        gpus=uses.total(),
+        gpus_free=uses[GpuUse.FREE],
+        gpus_used=uses[GpuUse.USED],
+        gpus_out=uses[GpuUse.OUT],
+        cpus=sum(node.cpus for node in nodes),
+        cpus_used=sum(node.cpus_used for node in nodes),
+        memory_mib=sum(node.memory_mib for node in nodes),
+        memory_used_mib=sum(node.memory_used_mib for node in nodes),
+    )
