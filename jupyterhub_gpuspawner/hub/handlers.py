@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING
 
 from jupyterhub.apihandlers import APIHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
+from tornado.web import stream_request_body
 
+from jupyterhub_gpuspawner.hub.rate_limit import RateLimit
+from jupyterhub_gpuspawner.hub.reporting import ReportTooEarly
 from jupyterhub_gpuspawner.wire import REPORT_LIMIT, ReportError, parse_report
 
 if TYPE_CHECKING:
@@ -30,33 +34,66 @@ def reporting_server(scopes: Iterable[str], user: str) -> str | None:
     return name if owner == user else None
 
 
-class ReportHandler(APIHandler):
-    """Takes the launcher's report, from the server's own token and from nobody else."""
+REPORTS = RateLimit(burst=10, per_minute=10)
+"""Of one server. A launcher sends one report, and six where the hub has trouble taking it."""
 
-    @web.authenticated
-    async def post(self) -> None:
-        """Store the report with the server that the token belongs to; 204, or 400 naming the field."""
+
+@stream_request_body
+class ReportHandler(APIHandler):
+    """Takes the launcher's report, from the server's own token and from nobody else.
+
+    Who may not report, too often or too much, is refused before the body is read.
+    """
+
+    async def prepare(self) -> None:
+        """Refuse by the head of the request alone what can be: 413, 403, 429."""
+        self._body = bytearray()
+        if _announced(self.request.headers.get("Content-Length", "")) > REPORT_LIMIT:
+            raise web.HTTPError(413, f"A report is at most {REPORT_LIMIT} bytes.")
+        # a body without an announced length: tornado closes the connection past this
+        self.request.connection.set_max_body_size(REPORT_LIMIT)
+        await super().prepare()
         user = self.current_user
         if not getattr(self, "_token_authenticated", False) or not hasattr(user, "spawners"):
             raise web.HTTPError(403, "A report needs the server's own token.")
         name = reporting_server(self.expanded_scopes, user.name)
         if name is None:
             raise web.HTTPError(403, "A report needs the token of one server.")
-        if len(self.request.body) > REPORT_LIMIT:
-            raise web.HTTPError(413, f"A report is at most {REPORT_LIMIT} bytes.")
-        spawner = user.spawners.get(name)
-        accept = getattr(spawner, "accept_report", None)
+        self._later(429, REPORTS.wait((user.name, name)), "That server reports too often.")
+        self._spawner = user.spawners.get(name)
+
+    def data_received(self, chunk: bytes) -> None:
+        """Keep a part of the body, of which there is at most a report's."""
+        self._body += chunk
+
+    async def post(self) -> None:
+        """Store the report with the server that the token belongs to; 204, or 400 naming the field."""
+        accept = getattr(self._spawner, "accept_report", None)
         if accept is None:
             raise web.HTTPError(404, "That server takes no report.")
         try:
-            report = parse_report(self.request.body)
+            report = parse_report(bytes(self._body))
         except ReportError as error:
             raise web.HTTPError(400, "%s", error) from error
         try:
             accept(report)
+        except ReportTooEarly as error:
+            self._later(503, 1.0, str(error))
         except ReportError as error:
             raise web.HTTPError(409, "%s", error) from error
         self.set_status(204)
+
+    def _later(self, status: int, seconds: float, sentence: str) -> None:
+        """Refuse with the time after which to come again; nothing where that is now."""
+        if seconds > 0:
+            refusal = web.HTTPError(status, "%s", sentence)
+            refusal.headers = {"Retry-After": str(math.ceil(seconds))}  # JupyterHub's write_error sends these
+            raise refusal
+
+
+def _announced(length: str) -> int:
+    """The Content-Length; 0 for what tornado will refuse by itself."""
+    return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
 
 
 class PlacementHandler(APIHandler):

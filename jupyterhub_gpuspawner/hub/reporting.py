@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+class ReportTooEarly(ReportError):
+    """A report that cannot be judged yet; it may be sent again in a second."""
+
+
 class ReportedPlacement:
     """A mixin for spawners whose server is started by our launcher.
 
     The report is stored in the spawner's state, and the state in the database, at once: what
     has been said is not lost with the hub. ``wrapper`` is the spawner that JupyterHub knows,
-    if that is another one.
+    if that is another one. What the report claims is shown once :meth:`place` is told so.
     """
 
     if TYPE_CHECKING:  # what a spawner has
@@ -30,12 +34,17 @@ class ReportedPlacement:
         def get_state(self) -> dict[str, Any]: ...  # noqa: D102
 
     wrapper: Any = None
+    claimed: PlacementDocument | None = None
+    """The node's own word, before the hub has compared it."""
     placement: PlacementDocument | None = None
+    """What is shown."""
     topology: Mapping[str, Any] | None = None
     reported_port: int = 0
     address: str = ""
     """The server's host as the hub reaches it; empty until it is known."""
     _reported: asyncio.Event | None = None
+    _placed: asyncio.Event | None = None
+    _accepted: NodeReport | None = None
 
     @property
     def known(self) -> Any:
@@ -49,21 +58,51 @@ class ReportedPlacement:
             self._reported = asyncio.Event()
         return self._reported
 
+    @property
+    def placed(self) -> asyncio.Event:
+        """Set once the placement is there to be shown."""
+        if self._placed is None:
+            self._placed = asyncio.Event()
+        return self._placed
+
     def accept_report(self, report: NodeReport) -> None:
-        """Take the launcher's word: its port, its placement; the address stays the hub's decision."""
+        """Take the launcher's word: its port, and its placement as a claim; the address stays the hub's decision.
+
+        A server that is ready has reported: the same report again changes nothing, another one is refused. Raises
+        ReportError, or ReportTooEarly where the report may be sent again.
+        """
+        self.check_report(report)
+        if self.known.ready:
+            if report != self._accepted:
+                raise ReportError("server: it is ready, and has reported")
+            return
+        self._accepted = report
         self.reported_port = report.port
-        self.placement = report.placement
+        self.claimed = report.placement
         self.topology = report.topology
+        self.take_claim()
         self.store()
         self.reported.set()
+
+    def check_report(self, report: NodeReport) -> None:
+        """Raise ReportError where ``report`` is of another start."""
+
+    def take_claim(self) -> None:
+        """Show what the node says at once; for those who compare it first, later."""
+        if self.claimed is not None:
+            self.place(self.claimed)
+
+    def place(self, placement: PlacementDocument) -> None:
+        """Show this placement from now on."""
+        self.placement = placement
+        self.placed.set()
 
     def forget_report(self) -> None:
         """Begin a new start: nothing has been reported."""
         self.reported_port = 0
         self.address = ""
-        self.placement = None
-        self.topology = None
-        self._reported = None
+        self.claimed = self.placement = self.topology = None
+        self._reported = self._placed = self._accepted = None
 
     def store(self) -> None:
         """Write this server's state to the hub's database now, not only after ``start()``."""
@@ -80,6 +119,8 @@ class ReportedPlacement:
             state["port"] = self.reported_port
         if self.placement is not None:
             state["placement"] = self.placement.to_json()
+        elif self.claimed is not None:
+            state["claimed"] = self.claimed.to_json()
         if self.topology is not None:
             state["topology"] = self.topology
         return state
@@ -90,10 +131,16 @@ class ReportedPlacement:
         self.reported_port = port if isinstance(port, int) and 1024 <= port <= 65535 else 0
         topology = state.get("topology")
         self.topology = topology if isinstance(topology, dict) else None
-        try:
-            self.placement = parse_placement(state["placement"]) if "placement" in state else None
-        except ReportError as error:
-            self.log.warning("The stored placement of %s is dropped: %s", self._log_name, error)
-            self.placement = None
+        self.claimed = self._stored(state, "claimed")
+        placement = self._stored(state, "placement")
+        if placement is not None:
+            self.place(placement)
         if self.reported_port:
             self.reported.set()
+
+    def _stored(self, state: Mapping[str, Any], name: str) -> PlacementDocument | None:
+        try:
+            return parse_placement(state[name]) if name in state else None
+        except ReportError as error:
+            self.log.warning("The stored placement of %s is dropped: %s", self._log_name, error)
+            return None

@@ -268,10 +268,10 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
             if now["message"] != told:
                 told = now["message"]
                 yield now
-            if self.reported.is_set():
+            if self.placed.is_set():
                 await asyncio.sleep(_NEWS)
             else:  # a server that is ready at once shall not be there before its placement is told
-                await first_of(self.reported.wait(), asyncio.sleep(_NEWS))
+                await first_of(self.placed.wait(), asyncio.sleep(_NEWS))
 
     # --- state: the job's facts -----------------------------------------------------------------
 

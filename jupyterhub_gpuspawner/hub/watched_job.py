@@ -14,17 +14,18 @@ from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.joblog import last_lines
 from jupyterhub_gpuspawner.hub.other_nodes import other_nodes
 from jupyterhub_gpuspawner.hub.progress import event
-from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
+from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement, ReportTooEarly
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of
 from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase, admin_hint, never_clears, sentence
 from jupyterhub_gpuspawner.units import expand_nodelist
-from jupyterhub_gpuspawner.wire import PlacementDocument, with_job
+from jupyterhub_gpuspawner.wire import PlacementDocument, ReportError, with_job
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.connection import Connection
     from jupyterhub_gpuspawner.hub.metrics import StartTimes
     from jupyterhub_gpuspawner.request import JobRequest
     from jupyterhub_gpuspawner.slurm.watcher import Watch
+    from jupyterhub_gpuspawner.wire import NodeReport
 
 _LOOK_AGAIN = 4.0
 """Seconds between two looks at a job that does not change; more than the watcher needs to ask again."""
@@ -61,6 +62,18 @@ class WatchedJob(ReportedPlacement):
         if self._watch is not None:
             self._watch.close()
             self._watch = None
+
+    def check_report(self, report: NodeReport) -> None:
+        """Raise ReportError where the report names another job than this server's."""
+        if not self.job_id:
+            if self.known.pending == "spawn":  # sbatch's answer is on its way
+                raise ReportTooEarly("server: its job is not known yet")
+            raise ReportError("server: nothing is being started here")
+        if report.placement.job_id not in (None, self.job_id):
+            raise ReportError(f"placement.job_id: must be {self.job_id}, the job of this server")
+
+    def take_claim(self) -> None:
+        """Nothing is shown before Slurm has confirmed it."""
 
     @property
     def job(self) -> JobStatus | None:
@@ -150,7 +163,10 @@ class WatchedJob(ReportedPlacement):
                 detail = self._already_told() or await client.job(self.job_id, allocations=self._has_several_nodes())
                 if detail is not None and detail.batch_host:
                     address = await client.address(detail.batch_host)
-                    self.placement = confirmed(self.placement or PlacementDocument(), detail)
+                    claimed = self.claimed or self.placement or PlacementDocument()
+                    if not _names_a_node_of(detail, claimed):
+                        self.topology = None
+                    self.place(confirmed(claimed, detail))
                     if self._times is not None:
                         self._times.started(detail.starts_at)
                     return address
@@ -158,7 +174,7 @@ class WatchedJob(ReportedPlacement):
 
     def _already_told(self) -> JobDetail | None:
         """The job as the watcher knows it, where Slurm has told that it runs on the node that the report names."""
-        status, told = self.job, self.placement
+        status, told = self.job, self.claimed or self.placement
         if status is None or told is None or self._has_several_nodes() or status.phase is not Phase.RUNNING:
             return None
         return JobDetail(**asdict(status)) if status.batch_host == told.node else None
@@ -167,11 +183,15 @@ class WatchedJob(ReportedPlacement):
         return self.request is not None and self.request.resources.nodes > 1
 
 
-def confirmed(placement: PlacementDocument, detail: JobDetail) -> PlacementDocument:
-    """The node's report with Slurm's own facts put over it, and a problem named where the two differ."""
-    problems = placement.problems
-    if placement.node and placement.node not in expand_nodelist(detail.nodes):
-        problems = (*problems, f"The report names node {placement.node}; Slurm says {detail.nodes}.")
+def confirmed(claimed: PlacementDocument, detail: JobDetail) -> PlacementDocument:
+    """The node's report with Slurm's own facts put over it.
+
+    Where it names a node that is none of the job's, nothing of it is kept but that.
+    """
+    placement, problems = claimed, claimed.problems
+    if not _names_a_node_of(detail, claimed):
+        placement = PlacementDocument()
+        problems = (f"The report names node {claimed.node}; Slurm says {detail.nodes}. The rest of it is not shown.",)
     return with_job(
         placement,
         job_id=detail.job_id,
@@ -182,6 +202,12 @@ def confirmed(placement: PlacementDocument, detail: JobDetail) -> PlacementDocum
         problems=problems,
         other_nodes=other_nodes(detail),
     )
+
+
+def _names_a_node_of(detail: JobDetail, claimed: PlacementDocument) -> bool:
+    """Whether the report's node is the job's by Slurm's word; a host's full name is as good as its first part."""
+    nodes = expand_nodelist(detail.nodes)
+    return not claimed.node or claimed.node in nodes or claimed.node.partition(".")[0] in nodes
 
 
 def _never_starts(status: JobStatus) -> bool:

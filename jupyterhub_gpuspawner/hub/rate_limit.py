@@ -1,0 +1,41 @@
+"""How often one caller may do something: some at once, then so many a minute. Pure, but for the clock it is given."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+_KEPT = 1000
+"""Callers remembered; beyond, those who have their whole allowance back are forgotten."""
+
+
+@dataclass
+class RateLimit:
+    """A token bucket for each caller."""
+
+    burst: int
+    """At once."""
+    per_minute: float
+    """In the long run."""
+    clock: Callable[[], float] = time.monotonic
+    _left: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
+    """For each caller what is left of its allowance, and when that was so."""
+
+    def wait(self, caller: Hashable) -> float:
+        """Seconds until ``caller`` may go on; 0.0: now, and this time is counted."""
+        now = self.clock()
+        left = self._allowance(caller, now)
+        if left < 1.0:
+            return (1.0 - left) * 60.0 / self.per_minute
+        if len(self._left) >= _KEPT:
+            self._left = {each: known for each, known in self._left.items() if self._allowance(each, now) < self.burst}
+        self._left[caller] = (left - 1.0, now)
+        return 0.0
+
+    def _allowance(self, caller: Hashable, now: float) -> float:
+        left, since = self._left.get(caller, (float(self.burst), now))
+        return min(float(self.burst), left + (now - since) * self.per_minute / 60.0)
