@@ -210,6 +210,8 @@ _END_HINTS: dict[End | None, str] = {
 }
 _EXIT_REASONS = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal")
 """Reasons that say no more than the exit code does."""
+_CODES = {"126": "a program could not be run", "127": "a command was not found"}
+"""What a shell's exit codes say, and the launcher's."""
 _NO_LOG = "0:53"
 """slurmd could not open the job's output file or enter its folder (it raises signal 53)."""
 
@@ -237,7 +239,9 @@ def _failed(status: JobStatus) -> str:
     code, _, signal = status.exit_code.partition(":")
     if signal not in ("", "0"):
         return f"The job failed: it was ended by signal {signal}."
-    return f"The job failed with exit code {code}." if code not in ("", "0") else "The job failed."
+    if code in ("", "0"):
+        return "The job failed."
+    return f"The job failed with exit code {code}{': ' if code in _CODES else ''}{_CODES.get(code, '')}."
 
 
 def admin_hint(status: JobStatus) -> str:

@@ -131,6 +131,10 @@ def job(state: str, **facts: object) -> JobStatus:
         (job("BOOT_FAIL"), "The node of the job did not boot."),
         (job("PREEMPTED"), "The job had to make room for a job with higher priority."),
         (job("FAILED", reason="NonZeroExitCode", exit_code="3:0"), "The job failed with exit code 3."),
+        (
+            job("FAILED", reason="NonZeroExitCode", exit_code="127:0"),
+            "The job failed with exit code 127: a command was not found.",
+        ),
         (job("FAILED", reason="RaisedSignal:9(Killed)", exit_code="0:9"), "The job failed: it was ended by signal 9."),
         (job("FAILED", reason="JobLaunchFailure", exit_code="0:11"), "The job failed: it was ended by signal 11."),
         (

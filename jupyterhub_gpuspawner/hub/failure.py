@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from tornado import web
 
+from jupyterhub_gpuspawner.hub.ending import Ending
+
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.errors import GPUSpawnerError
 
@@ -22,15 +24,33 @@ def spawn_failure(error: GPUSpawnerError) -> web.HTTPError:
     It carries ``jupyterhub_message`` and ``jupyterhub_html_message``: JupyterHub 6.1 shows
     nothing else on the form and on the page after a failed start.
     """
-    return _failure(str(error), reason=error.reason, status_code=error.status_code)
+    ending = Ending(error.message, advice=error.hint)
+    return _failure(ending, message=str(error), reason=error.reason, status_code=error.status_code)
 
 
-def start_failed(message: str, *, detail: str = "", reason: str = "job_ended", status_code: int = 500) -> web.HTTPError:
-    """A start that failed after submission, told in one sentence, with ``detail`` (log lines) below it."""
-    return _failure(message, reason=reason, status_code=status_code, detail=detail)
+def start_failed(
+    message: str,
+    *,
+    detail: str = "",
+    reason: str = "job_ended",
+    status_code: int = 500,
+    ending: Ending | None = None,
+) -> web.HTTPError:
+    """A start that failed after submission, told in one sentence, with ``detail`` (log lines) below it.
+
+    ``ending`` is the same for a page, in its parts.
+    """
+    return _failure(
+        ending or Ending(message, lines=detail), message=message, reason=reason, status_code=status_code, detail=detail
+    )
 
 
-def _failure(message: str, *, reason: str, status_code: int, detail: str = "") -> web.HTTPError:
+def ending_of(failure: BaseException | None) -> Ending | None:
+    """What a page says of an exception that this module made; None for any other."""
+    return getattr(failure, "gpuspawner_ending", None)
+
+
+def _failure(ending: Ending, *, message: str, reason: str, status_code: int, detail: str = "") -> web.HTTPError:
     html = f"<p>{escape(message)}</p>"
     if detail:
         html += f'<pre class="text-start">{escape(detail)}</pre>'
@@ -38,6 +58,8 @@ def _failure(message: str, *, reason: str, status_code: int, detail: str = "") -
         failure = web.HTTPError(status_code, "%s", message)
     else:
         failure = SpawnException(message, reason=reason, message_html=html, status_code=status_code)
-    # JupyterHub looks for these two names on any exception
-    vars(failure).update(jupyterhub_message=f"{message}\n{detail}".strip(), jupyterhub_html_message=html)
+    # JupyterHub looks for the first two names on any exception
+    vars(failure).update(
+        jupyterhub_message=f"{message}\n{detail}".strip(), jupyterhub_html_message=html, gpuspawner_ending=ending
+    )
     return failure

@@ -19,6 +19,7 @@ from wrapspawner import ProfilesSpawner
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.child import TIMES, Inheritance, configured_as, new_child, other_class
+from jupyterhub_gpuspawner.hub.ending import RemembersEnding
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.options_form import render_form
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 
 
-class GPUProfilesSpawner(ProfilesSpawner):
+class GPUProfilesSpawner(RemembersEnding, ProfilesSpawner):
     """Offers profiles of GPU and CPU jobs; the chosen one decides which child starts the server."""
 
     profiles: List[Any] = List(
@@ -151,6 +152,7 @@ class GPUProfilesSpawner(ProfilesSpawner):
 
     async def start(self) -> Any:
         """Start the child; raises what the hub can show."""
+        self.ending = None
         try:
             if self.child_spawner is None:
                 self.prepare(self.resolve(self.user_options))
@@ -199,9 +201,9 @@ class GPUProfilesSpawner(ProfilesSpawner):
     # --- state: which profile, which kind, and the child's own facts; never configuration -----------
 
     def get_state(self) -> dict[str, Any]:
-        """Profile slug, kind, and the child's facts; empty where nothing runs."""
+        """Profile slug, kind, and the child's facts; where nothing runs only how the last server ended."""
         if self.child_spawner is None:
-            return {}
+            return self.ending_state()
         state: dict[str, Any] = {
             "version": STATE_VERSION,
             "profile": self.child_profile,
@@ -214,6 +216,7 @@ class GPUProfilesSpawner(ProfilesSpawner):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Rebuild the child from its facts; today's profiles play no part in it."""
+        self.load_ending(state)
         child_state = state.get("child")
         kind, class_name = str(state.get("kind", "")), str(state.get("class", ""))
         if child_state is None and "child_state" in state:  # written by wrapspawner

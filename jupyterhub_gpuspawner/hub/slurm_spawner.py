@@ -166,6 +166,8 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
     async def start(self) -> tuple[str, int]:
         """Submit the job, wait for report and server, return the node's address and the server's port."""
         self.forget_report()
+        self.known.ending = None
+        self._reached = {"submitted": time.time()}
         self._start_id = f"{hub_mark(self.user.settings.get('cookie_secret', b''))}-{secrets.token_hex(4)}"
         self._start_by = round(time.time() + self.start_timeout)
         try:
@@ -180,6 +182,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
                 environment=self.job_environment(account),
                 cancel=self._cancel,
             )
+            self._reached["queued"] = time.time()
             self._times = metrics.StartTimes(self.request.profile if self.request else "default")
             self.store()
             self.log.info("Submitted %s as job %s", self._log_name, self.job_id)
@@ -212,6 +215,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         if status is None or status.phase is not Phase.ENDED:
             metrics.adopted(self, "running")
             return None
+        await self._remember_end(status)
         code = status.exit_code.partition(":")[0]
         self.log.info("Job %s of %s has ended: %s", self.job_id, self._log_name, sentence(status))
         return int(code) if code.isdigit() and int(code) else 1
@@ -261,13 +265,20 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         return f"{proto}://{host}:{self.reported_port}{self.server.base_url if self.server else '/'}"
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """One event for each change: job, state and reason, node, GPUs. Asks nothing, reads what is known."""
-        told = ""
+        """One event for each change: job, state and reason, place in line, node, GPUs.
+
+        It reads what the watcher knows. While the job waits the cluster is looked at, once for all who read.
+        """
+        known, told = None, dict[str, Any]()
         while True:
-            now = event(self.job_id, self.job, self.placement, silent=self._watch is not None and self._watch.stale)
-            if now["message"] != told:
-                told = now["message"]
-                yield now
+            facts = self.start_facts()
+            if facts.job is not None and facts.job.phase is Phase.QUEUED:
+                await self.connection().cluster.recent(patience=0.0)
+            if facts != known:
+                known, now = facts, event(facts, now=time.time())
+                if now != told:
+                    yield now if now["message"] != told.get("message") else {"gpuspawner": now["gpuspawner"]}
+                    told = now
             if self.placed.is_set():
                 await asyncio.sleep(_NEWS)
             else:  # a server that is ready at once shall not be there before its placement is told
@@ -280,7 +291,9 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         state: dict[str, Any] = {"job_id": self.job_id} if self.job_id else {}
         if self.job_id and self._start_by:
             state["start_by"] = self._start_by
-        return {**state, **self.report_state()}
+        if self.job_id and self._reached:
+            state["reached"] = dict(self._reached)
+        return {**state, **self.report_state(), **({} if self.job_id else self.ending_state())}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the job up again; a job id that is no number is dropped."""
@@ -292,13 +305,21 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         metrics.restored(self)
         start_by = state.get("start_by")  # batchspawner stores none: its servers are taken for started
         self._start_by = max(start_by, round(time.time() + _AFTER_RESTART)) if isinstance(start_by, int) else 0
+        reached = state.get("reached")
+        self._reached = {
+            str(stage): at
+            for stage, at in (reached.items() if isinstance(reached, dict) else ())
+            if isinstance(at, (int, float))
+        }
         self.load_report(state)
+        self.load_ending(state)
 
     def clear_state(self) -> None:
         """Forget the job; only the hub says when."""
         Spawner.clear_state(self)
         self._stop_watching()
         self.job_id = ""
+        self._reached = None
         self.forget_report()
 
 

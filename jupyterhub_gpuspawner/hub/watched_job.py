@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.advice import advice
 from jupyterhub_gpuspawner.hub import metrics
+from jupyterhub_gpuspawner.hub.ending import Ending, RemembersEnding
 from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.joblog import last_lines
 from jupyterhub_gpuspawner.hub.other_nodes import other_nodes
-from jupyterhub_gpuspawner.hub.progress import event
+from jupyterhub_gpuspawner.hub.progress import StartFacts, event
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement, ReportTooEarly
+from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of
 from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase, admin_hint, never_clears, sentence
 from jupyterhub_gpuspawner.units import expand_nodelist
@@ -29,11 +32,13 @@ if TYPE_CHECKING:
 
 _LOOK_AGAIN = 4.0
 """Seconds between two looks at a job that does not change; more than the watcher needs to ask again."""
+_LAST_WORD = 5.0
+"""Seconds that may be spent on finding out how a job ended, and on its log."""
 _QUESTIONS = 3
 """To Slurm until the next look: with the start ends the hurry."""
 
 
-class WatchedJob(ReportedPlacement):
+class WatchedJob(RemembersEnding, ReportedPlacement):
     """A mixin for the spawner of Slurm jobs: what happens to the job, and its way to a server that answers."""
 
     if TYPE_CHECKING:  # what the spawner has
@@ -51,6 +56,9 @@ class WatchedJob(ReportedPlacement):
     _watch: Watch | None = None
     _times: StartTimes | None = None
     """None for a start that was under way when the hub was restarted."""
+
+    _reached: dict[str, float] | None = None
+    """When each stage of the start was reached, see :class:`StartFacts`."""
 
     def _watching(self) -> Watch:
         if self._watch is None:
@@ -80,6 +88,17 @@ class WatchedJob(ReportedPlacement):
         """The job as Slurm last told it; never asks."""
         return self._watch.status if self._watch is not None else None
 
+    def start_facts(self) -> StartFacts:
+        """What is known of the start that is under way; asks nothing."""
+        return StartFacts(
+            job_id=self.job_id,
+            reached=dict(self._reached or {}),
+            job=self.job,
+            placement=self.placement,
+            silent=self._watch is not None and self._watch.stale,
+            answered_at=self.connection().watcher.last_answer,
+        )
+
     async def _until_ready(self) -> None:
         """Wait until the server accepts connections; raises what is to be told where it never will."""
         # a little before the hub's own time-out, which has no words
@@ -98,17 +117,18 @@ class WatchedJob(ReportedPlacement):
 
     async def _arrive(self) -> None:
         await self.reported.wait()
+        self._reached = {"starting": time.time(), **(self._reached or {})}
         if self._times is not None:
             self._times.reported()
         self.address = await self._confirm()
         try:
             await asyncio.wait_for(connected(self.address, self.reported_port), self.http_timeout)
         except asyncio.TimeoutError:
-            place, lines = await self._job_log()
-            raise start_failed(
+            raise await self._failure(
                 f"Job {self.job_id} runs, but its server at {self.address}, port {self.reported_port}, "
-                f"did not answer the hub within {self.http_timeout} s.{place}",
-                detail=lines,
+                f"did not answer the hub within {self.http_timeout} s.",
+                hint="Start again. If it happens again, tell your administrator: the server is slow to start, or the "
+                "hub cannot reach that port.",
                 reason="timeout",
                 status_code=503,
             ) from None
@@ -129,31 +149,57 @@ class WatchedJob(ReportedPlacement):
             await first_of(watch.changed(), asyncio.sleep(_LOOK_AGAIN))
 
     async def _died(self, status: JobStatus) -> Exception:
-        place, lines = await self._job_log()
-        return start_failed(
-            f"Job {self.job_id} ended before your server was ready: {sentence(status)}{place}",
-            detail=lines,
+        return await self._failure(
+            f"Job {self.job_id} ended before your server was ready: {sentence(status)}",
+            hint=advice(status),
             status_code=500 if status.end in (End.FAILED, End.FINISHED) else 503,
         )
 
     def _too_late(self) -> Exception:
-        known = event(self.job_id, self.job, self.placement, silent=self._watching().stale)["message"]
+        known = event(self.start_facts(), now=time.time())["message"]
+        what = f"The server did not start within {self.start_timeout} s and is given up. Last known: {known}"
+        self.known.ending = Ending(
+            what,
+            advice="Start again, or choose something smaller that is free sooner.",
+            job_id=self.job_id,
+            at=time.time(),
+        )
+        return start_failed(what, reason="timeout", status_code=503, ending=self.known.ending)
+
+    async def _failure(self, what: str, *, hint: str, reason: str = "job_ended", status_code: int) -> Exception:
+        """A start that failed, with the end of its job's log."""
+        ending = await self._last_word(Ending(what, advice=hint, job_id=self.job_id, at=time.time()))
+        place = f" Its log: {ending.log}" if ending.log else ""
         return start_failed(
-            f"The server did not start within {self.start_timeout} s and is given up. Last known: {known}",
-            reason="timeout",
-            status_code=503,
+            f"{what}{place}", detail=ending.lines, reason=reason, status_code=status_code, ending=ending
         )
 
-    async def _job_log(self) -> tuple[str, str]:
-        """A sentence that says where the job's log is, and its last lines; both may be empty."""
-        path = ""
-        with suppress(GPUSpawnerError):
-            detail = await self.connection().client.job(self.job_id)
-            path = detail.stdout_path if detail is not None else ""
-        if not path:
-            return "", ""
+    async def _remember_end(self, status: JobStatus) -> None:
+        """Note how a server ended that had run; once."""
+        if self.known.ending is None:
+            at = status.ends_at if status.ends_at is not None else time.time()
+            told = Ending(sentence(status), advice=advice(status), job_id=self.job_id, at=at, served=True)
+            await self._last_word(told, status)
+
+    async def _last_word(self, told: Ending, status: JobStatus | None = None) -> Ending:
+        """``told``, with what Slurm and the job's log add to it within some seconds; kept with the server."""
+        self.known.ending = told
+        with suppress(GPUSpawnerError, asyncio.TimeoutError):
+            self.known.ending = await asyncio.wait_for(self._with_log(told, status), _LAST_WORD)
+        ending: Ending = self.known.ending
+        return ending
+
+    async def _with_log(self, told: Ending, status: JobStatus | None) -> Ending:
+        detail = await self.connection().client.job(self.job_id)
+        if detail is None:
+            return told
+        if status is not None and status.end is End.TIME_LIMIT and detail.time_limit:
+            told = replace(told, what=wait.TIME_LIMIT.format(time=wait.span(detail.time_limit)))
+        if not detail.stdout_path:
+            return told
         # where jobs belong to users, so do their logs
-        return f" Its log: {path}", "" if self.as_user() else await last_lines(path)
+        lines = "" if self.as_user() else await last_lines(detail.stdout_path)
+        return replace(told, log=detail.stdout_path, lines=lines)
 
     async def _confirm(self) -> str:
         """The address of the job's first node, by Slurm's word; completes the placement with Slurm's facts."""
