@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.advice import advice
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub import metrics
 from jupyterhub_gpuspawner.hub.ending import Ending, RemembersEnding
 from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
