@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jupyterhub_gpuspawner.job import JobStatus
+    from jupyterhub_gpuspawner.line import Place
     from jupyterhub_gpuspawner.wire import PlacementDocument
 
 _PERCENT = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60, Phase.ENDING: 60, Phase.ENDED: 60}
@@ -37,7 +38,7 @@ class StartFacts:
     job: JobStatus | None = None
     """As Slurm last told it; None until it has."""
     placement: PlacementDocument | None = None
-    place: Any = None
+    place: Place | None = None
     """In the line of its partition, while it waits."""
     silent: bool = False
     """Slurm does not answer now."""
@@ -92,13 +93,13 @@ def event(facts: StartFacts, *, now: float) -> dict[str, Any]:
 def _told(facts: StartFacts) -> tuple[int, str]:
     job_id, job = facts.job_id, facts.job
     if not job_id:
-        return 5, "Asking Slurm for a job."
+        return 5, wait.ASKING
     if facts.placement is not None:
-        return 85, f"Job {job_id}: {placed(facts.placement)} The server is starting."
+        return 85, wait.job(job_id, f"{placed(facts.placement)} {wait.SERVER_STARTING}")
     percent = _PERCENT.get(job.phase, 20) if job is not None else 10
     if facts.silent:
-        return percent, f"Job {job_id}: {wait.SILENT}"
-    return percent, f"Job {job_id}: {sentence(job)}" if job is not None else f"Submitted as job {job_id}."
+        return percent, wait.job(job_id, wait.SILENT)
+    return percent, wait.job(job_id, sentence(job)) if job is not None else wait.SUBMITTED_AS.format(job_id=job_id)
 
 
 def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "hint": advice(job) if job is not None else "",
         "position": place.position if place is not None else None,
         "of": place.of if place is not None else None,
-        "place": wait.place(place.position, place.of, partition) if place is not None else "",
+        "place": wait.place(place.position, place.of, place.partition) if place is not None else "",
         "starts_at": _iso(starts_at),
         "sure": sure,
         "estimate": _estimate(starts_at, sure, now) if waits else "",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyterhub.handlers.pages import SpawnHandler
+from jupyterhub.handlers.base import UserUrlHandler
+from jupyterhub.handlers.pages import SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
 from jupyterhub_gpuspawner.hub import handlers
 from jupyterhub_gpuspawner.hub.choose_page import ChoosePage
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
+from jupyterhub_gpuspawner.hub.waiting_page import NotRunningPage, WaitingPage
 
 
 class StaticFiles(CacheControlStaticFilesHandler):
@@ -24,5 +26,9 @@ PAGES: list[tuple[Any, ...]] = [
 ]
 """Below ``/hub``."""
 
-TAKEN_OVER: dict[type, type] = {SpawnHandler: ChoosePage}
+TAKEN_OVER: dict[type, type] = {
+    SpawnHandler: ChoosePage,
+    SpawnPendingHandler: WaitingPage,
+    UserUrlHandler: NotRunningPage,
+}
 """A page of JupyterHub's, and the one in its place."""

@@ -11,6 +11,9 @@ STARTING = _("Your server is starting")
 STARTING_NAMED = _("Server {name} is starting")
 CHECKING = _("Your server is being looked up")
 CHECKING_WHY = _("The hub was restarted and asks what has become of it. This takes a moment.")
+ASKING = _("Asking Slurm for a job.")
+SUBMITTED_AS = _("Submitted as job {job_id}.")
+SERVER_STARTING = _("The server is starting.")
 STAGES = {
     "submitted": _("Submitted"),
     "queued": _("In the queue"),
@@ -68,12 +71,18 @@ LAST_LINES = _("The last lines of its log")
 AGAIN = _("Start again with the same choice")
 CHOOSE = _("Choose something else")
 START = _("Start a server")
+HOME = _("To the hub's home page")
 FILLED_IN = _("The form comes filled in; nothing starts before you have looked it over.")
 
 
 def heading(plain: str, named: str, name: str) -> str:
     """``named`` with the server's name in it, or ``plain`` for the default server."""
     return named.format(name=name) if name else plain
+
+
+def job(job_id: str, told: str) -> str:
+    """``told`` of that job, as the progress stream says it."""
+    return _("Job {job_id}: {told}").format(job_id=job_id, told=told)
 
 
 def place(position: int, of: int, partition: str) -> str:
@@ -96,5 +105,6 @@ def span(seconds: int) -> str:
     """Such as ``1 h 30 min``; to the minute."""
     hours, minutes = divmod(max(1, round(seconds / 60)), 60)
     return " ".join(
-        [_("{hours} h").format(hours=hours)] * bool(hours) + [_("{minutes} min").format(minutes=minutes)] * bool(minutes)
+        [_("{hours} h").format(hours=hours)] * bool(hours)
+        + [_("{minutes} min").format(minutes=minutes)] * bool(minutes)
     )

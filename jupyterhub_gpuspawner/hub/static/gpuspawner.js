@@ -1,0 +1,143 @@
+// What the pages do beyond what they are without a script. One section for each page; each does nothing elsewhere.
+
+// --- wait: a server that starts, stops, or does not run ---
+
+/** The time of day where the reader is, with the date where it is not today. */
+function localTime(iso) {
+  const at = new Date(iso);
+  const time = { hour: "2-digit", minute: "2-digit" };
+  if (at.toDateString() === new Date().toDateString()) return at.toLocaleTimeString([], time);
+  return at.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+}
+
+function timeElement(iso) {
+  const element = document.createElement("time");
+  element.dateTime = iso;
+  element.textContent = localTime(iso);
+  return element;
+}
+
+/** Put `text` into `element`, and the time at the place of "{time}" in it; what has not changed is not touched. */
+function say(element, text, iso) {
+  const key = `${text}|${iso || ""}`;
+  if (element.dataset.said === key) return;
+  element.dataset.said = key;
+  const [before, after] = text.split("{time}");
+  element.replaceChildren(before);
+  if (after !== undefined && iso) element.append(timeElement(iso), after);
+}
+
+function waitForServer(page) {
+  const words = JSON.parse(document.getElementById("gpuspawner-words").textContent);
+  const message = document.getElementById("progress-message");
+  const stop = document.getElementById("gpuspawner-stop");
+  const notify = document.getElementById("gpuspawner-notify");
+  const fact = (name) => page.querySelector(`[data-fact="${name}"]`);
+  const wanted = `gpuspawner-notify ${page.dataset.serverUrl}`;
+  const plainTitle = document.title;
+  let over = false;
+
+  function tell(text) {
+    if (text && text !== message.textContent.trim()) message.textContent = text;
+  }
+
+  function showLine(name, text, iso) {
+    page.querySelector(`[data-line="${name}"]`).hidden = !text;
+    say(fact(name), text, iso);
+  }
+
+  function show(told) {
+    say(fact("hint"), told.hint);
+    fact("answered").hidden = !told.silent;
+    say(fact("answered"), told.answered, told.answered_at);
+    showLine("place", told.place);
+    showLine("estimate", told.estimate, told.starts_at);
+    for (const stage of told.stages) {
+      const item = page.querySelector(`[data-stage="${stage.name}"]`);
+      if (!item) continue;
+      item.dataset.state = stage.state;
+      if (stage.state === "current") item.setAttribute("aria-current", "step");
+      else item.removeAttribute("aria-current");
+      const part = (name) => item.querySelector(`[data-part="${name}"]`);
+      part("state").textContent = `(${words.states[stage.state]})`;
+      part("detail").textContent = stage.detail;
+      say(part("at"), stage.at ? "{time}" : "", stage.at);
+      if (stage.state === "current") {
+        const name = item.querySelector(".gpuspawner-stage-name").textContent;
+        document.title = `${told.place || name} - ${plainTitle}`;
+      }
+    }
+  }
+
+  function notice(text) {
+    document.title = `${text} - ${plainTitle}`;
+    if (sessionStorage.getItem(wanted) && "Notification" in window && Notification.permission === "granted") {
+      new Notification(text, { tag: wanted });
+    }
+    sessionStorage.removeItem(wanted);
+  }
+
+  /** Look again at the page itself, once the hub answers. */
+  async function lookAgain() {
+    const alive = await fetch(page.dataset.aliveUrl).then((answer) => answer.ok, () => false);
+    if (alive) window.location.reload();
+    else {
+      tell(words.hub_away);
+      setTimeout(lookAgain, 2000);
+    }
+  }
+
+  const events = new EventSource(page.dataset.progressUrl);
+  events.onmessage = (event) => {
+    const { message: text, gpuspawner: told, ready, failed } = JSON.parse(event.data);
+    if (told) show(told);
+    if (ready || failed) {
+      over = true;
+      events.close();
+      if (!stop.disabled) notice(ready ? words.ready : words.failed);
+      if (failed && stop.disabled) return; // this page has stopped it, and goes on itself
+      window.location.reload();
+    } else tell(text);
+  };
+  // the hub was restarted, or has just decided: the page itself knows what is right now
+  events.onerror = () => {
+    events.close();
+    if (!over && !stop.disabled) setTimeout(lookAgain, 2000);
+  };
+
+  stop.addEventListener("click", async () => {
+    stop.disabled = true;
+    tell(words.stopping);
+    const answer = await fetch(page.dataset.serverUrl, {
+      method: "DELETE",
+      headers: { "X-XSRFToken": window.jhdata.xsrf_token },
+    }).catch(() => ({ ok: false }));
+    tell(answer.ok ? words.stopped : words.not_stopped);
+    if (answer.ok) setTimeout(() => window.location.assign(page.dataset.homeUrl), 1000);
+    else setTimeout(() => window.location.reload(), 5000);
+  });
+
+  function notifyIsOn() {
+    notify.setAttribute("aria-pressed", "true");
+    notify.textContent = words.notify_on;
+    notify.disabled = true;
+  }
+
+  notify.addEventListener("click", async () => {
+    if ((await Notification.requestPermission()) === "granted") {
+      sessionStorage.setItem(wanted, "yes");
+      notifyIsOn();
+    } else {
+      notify.textContent = words.notify_denied;
+      notify.disabled = true;
+    }
+  });
+  notify.hidden = !("Notification" in window && window.isSecureContext);
+  if (sessionStorage.getItem(wanted)) notifyIsOn();
+  notify.closest("p").hidden = false;
+  window._jupyterhub_page_loaded = true;
+}
+
+for (const time of document.querySelectorAll(".gpuspawner-wait time")) time.textContent = localTime(time.dateTime);
+const pending = document.getElementById("gpuspawner-pending");
+if (pending) waitForServer(pending);

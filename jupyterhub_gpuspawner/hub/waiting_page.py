@@ -1,0 +1,75 @@
+"""JupyterHub's pages of a server that starts, stops or does not run, with what we know of it put into them."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.handlers.base import UserUrlHandler
+from jupyterhub.handlers.pages import SpawnPendingHandler
+from tornado.httputil import url_concat
+
+from jupyterhub_gpuspawner.hub.failure import ending_of
+from jupyterhub_gpuspawner.hub.progress import document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.hub.progress import StartFacts
+
+
+def start_facts(spawner: Any) -> StartFacts | None:
+    """What is known of a server's start; None for a spawner that is not ours, or knows no stages."""
+    child = getattr(spawner, "child_spawner", None) or spawner
+    facts: StartFacts | None = child.start_facts() if hasattr(child, "start_facts") else None
+    return facts
+
+
+def same_choice(spawn_url: str, options: Mapping[str, object]) -> str:
+    """The address of the form filled in with the user options of last time; empty where there were none."""
+    texts = {f"opt-{name}": str(value) for name, value in options.items() if isinstance(value, (str, int, float))}
+    return url_concat(spawn_url, texts) if texts else ""
+
+
+def clock(when: float | str) -> str:
+    """A time of day in the hub's zone, with the date where it is not today; the browser puts its own zone's there."""
+    at = datetime.fromisoformat(when) if isinstance(when, str) else datetime.fromtimestamp(when).astimezone()
+    at, now = at.astimezone(), datetime.now().astimezone()
+    return f"{at:%H:%M %Z}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M %Z}"
+
+
+def iso(when: float | str) -> str:
+    """The same for ``<time datetime>``."""
+    return when if isinstance(when, str) else datetime.fromtimestamp(round(when)).astimezone().isoformat()
+
+
+def _pending(spaces: Mapping[str, Any]) -> dict[str, Any]:
+    facts = start_facts(spaces["spawner"])
+    return {"told": document(facts, now=time.time()) if facts is not None else None}
+
+
+def _not_running(spaces: Mapping[str, Any]) -> dict[str, Any]:
+    spawner = spaces["user"].spawners[spaces["server_name"]]
+    ending = ending_of(spaces.get("exception")) or getattr(spawner, "ending", None)
+    return {"ending": ending, "again_url": same_choice(spaces["spawn_url"], spawner.user_options)}
+
+
+_TOLD = {"spawn_pending.html": _pending, "stop_pending.html": lambda _: {}, "not_running.html": _not_running}
+
+
+class _Told:
+    """A mixin for JupyterHub's handlers: these pages get what they show."""
+
+    def render_template(self, name: str, sync: bool = False, **spaces: Any) -> Any:  # noqa: FBT001, FBT002 - the hub's
+        if name in _TOLD:
+            spaces.update(_TOLD[name](spaces), clock=clock, iso=iso)
+        return super().render_template(name, sync, **spaces)  # type: ignore[misc]
+
+
+class WaitingPage(_Told, SpawnPendingHandler):  # type: ignore[misc]
+    """``/hub/spawn-pending/...``: a start, a stop, and how a start failed."""
+
+
+class NotRunningPage(_Told, UserUrlHandler):  # type: ignore[misc]
+    """``/hub/user/...``: where a person lands whose server is gone."""
