@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.capacity import Capacity
 from jupyterhub_gpuspawner.job import Phase
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class NodeState:
     """What jobs hold of it, with Slurm's indices."""
     features: tuple[str, ...] = ()
     """Active features, for ``--constraint``."""
+    other_features: tuple[str, ...] = ()
+    """Features that it would have after a reboot, as some plugins offer."""
     partitions: tuple[str, ...] = ()
     reason: str = ""
     """Why it is out, in the admin's words; empty where nothing is said."""
@@ -91,13 +94,13 @@ class NodeState:
         return Counter({kind: count for kind, count in _counts(self.gres, "gpu") if count})
 
     def gpus_free(self) -> Counter[str]:
-        """GPUs by type that no job holds, neither whole nor by a shard."""
+        """GPUs by type that no job holds, neither whole nor by a share (shard, MPS)."""
         free = self.gpus()
         for kind, count in _counts(self.gres_used, "gpu"):
             free[kind] -= count
-        for shard in self.gres_used:
-            if shard.name == "shard":
-                free[shard.type or ""] -= len(shard.indices)
+        for share in self.gres_used:
+            if share.name in ("shard", "mps"):
+                free[share.type or ""] -= len(share.indices)
         return +free
 
 
@@ -240,6 +243,11 @@ class ClusterSnapshot:
             for partition in self.partitions
         }
         return {name: tuple(self.nodes[position] for position in positions) for name, positions in known.items()}
+
+    @cached_property
+    def capacity(self) -> Capacity:
+        """What its nodes offer and have free, indexed."""
+        return Capacity(self)
 
     def nodes_of(self, partition: str) -> tuple[NodeState, ...]:
         """The nodes of a partition, in Slurm's order; none for a partition that is not there."""

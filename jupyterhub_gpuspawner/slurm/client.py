@@ -184,16 +184,21 @@ class SlurmClient:
             self._show("reservation", "-a"),
             self._run(*("squeue", "--local", "-h", "-a", "-t", STATES, "-O", job_columns(mark)), limit=_SNAPSHOT_LIMIT),
         )
-        # five thousand nodes take a third of a second to read: not in the hub's loop
-        return await asyncio.to_thread(
-            lambda: ClusterSnapshot(
+        told = _good("squeue", jobs)
+
+        def read() -> ClusterSnapshot:
+            snapshot = ClusterSnapshot(
                 nodes=parse_nodes(nodes),
                 partitions=parse_partitions(partitions),
                 reservations=parse_reservations(reservations),
-                jobs=parse_jobs(_good("squeue", jobs), mark),
+                jobs=parse_jobs(told, mark),
                 taken_at=taken_at,
             )
-        )
+            snapshot.capacity.warm()
+            return snapshot
+
+        # five thousand nodes take a third of a second to read: not in the hub's loop
+        return await asyncio.to_thread(read)
 
     async def version(self) -> str:
         """The version of the commands, such as ``22.05.8``."""

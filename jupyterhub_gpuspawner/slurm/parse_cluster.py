@@ -70,6 +70,9 @@ def _node(record: Mapping[str, str]) -> NodeState:
         gres=read(parse_gres, "Gres", record.get("Gres", "")),
         gres_used=read(parse_gres, "GresUsed", record.get("GresUsed", "")),
         features=words(record.get("ActiveFeatures")),
+        other_features=tuple(
+            name for name in words(record.get("AvailableFeatures")) if name not in words(record.get("ActiveFeatures"))
+        ),
         partitions=words(record.get("Partitions")),
         reason=present(record.get("Reason")),
     )

@@ -1,0 +1,230 @@
+"""Why a job could never run as the cluster is: bounds of partitions, kinds of nodes, reservations. Pure.
+
+Everything here is what slurm.conf and reservations say; what is merely in use is :mod:`.availability`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from jupyterhub_gpuspawner.room import ANY, Need
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jupyterhub_gpuspawner.capacity import Rooms
+    from jupyterhub_gpuspawner.cluster import ClusterSnapshot, Partition, Reservation
+    from jupyterhub_gpuspawner.request import ResolvedResources
+
+_CLOSED = {"DOWN": "is closed", "DRAIN": "takes no new jobs", "INACTIVE": "is switched off"}
+_COMES_AGAIN = frozenset({"DAILY", "HOURLY", "WEEKDAY", "WEEKEND", "WEEKLY"})
+
+
+class Fault(NamedTuple):
+    """What stands in the way."""
+
+    field: str
+    """The field of a profile's ``slurm`` block."""
+    clause: str
+    """For a participant; no capital, no full stop."""
+
+
+def need_of(resources: ResolvedResources) -> Need:
+    """What the job asks of each node."""
+    return Need(
+        gpus=resources.gpus or 0,
+        gpu_type=resources.gpu_type or ANY,
+        shards=resources.shards or 0,
+        cpus=resources.cpus or 1,
+        memory=resources.memory or 0,
+        all_memory=resources.memory == 0,
+        exclusive=resources.exclusive,
+    )
+
+
+def length_of(resources: ResolvedResources, partition: Partition) -> float:
+    """Seconds that Slurm would give the job; infinite without a limit."""
+    if resources.time is None:
+        return next((limit for limit in (partition.default_time, partition.max_time) if limit is not None), inf)
+    return resources.time if isinstance(resources.time, int) else inf
+
+
+def partitions_of(resources: ResolvedResources, snapshot: ClusterSnapshot) -> list[str]:
+    """Names of the partitions that the job would go to: those asked for, else the default one."""
+    if resources.partition:
+        return resources.partition.split(",")
+    return [partition.name for partition in snapshot.partitions if partition.default]
+
+
+def fault_of(resources: ResolvedResources, snapshot: ClusterSnapshot, *, now: float, user: str = "") -> Fault | None:
+    """Why the job can run in none of its partitions; None where it can in one of them.
+
+    A name that is not there counts at once: Slurm refuses the whole list. ``now`` in seconds since the epoch.
+    """
+    names = partitions_of(resources, snapshot)
+    if not names:
+        return Fault("partition", "it names no partition, and the cluster has no default one")
+    missing = [name for name in names if name not in snapshot.partition_by_name]
+    if missing:
+        known = ", ".join(sorted(partition.name for partition in snapshot.partitions if not partition.hidden))
+        return Fault("partition", f"there is no partition {missing[0]} (there are {known})")
+    of_reservation = next(_of_reservation(resources, snapshot, now, user), None)
+    if of_reservation is not None:
+        return of_reservation
+    found = [fault_in(resources, snapshot, name, now=now) for name in names]
+    return next(iter(found)) if all(found) else None
+
+
+def fault_in(resources: ResolvedResources, snapshot: ClusterSnapshot, name: str, *, now: float) -> Fault | None:
+    """Why the job cannot run in one partition that is there."""
+    partition = snapshot.partition_by_name[name]
+    kept = snapshot.reservation_by_name.get(resources.reservation or "")
+    return next(
+        (
+            fault
+            for faults in (
+                _of_partition(resources, partition),
+                _of_time_kept(resources, partition, kept, now),
+                _of_nodes(resources, snapshot, partition, kept),
+            )
+            for fault in faults
+        ),
+        None,
+    )
+
+
+def _of_reservation(resources: ResolvedResources, snapshot: ClusterSnapshot, now: float, user: str) -> Iterator[Fault]:
+    name = resources.reservation
+    if not name or "," in name:
+        return
+    kept = snapshot.reservation_by_name.get(name)
+    if kept is None:
+        yield Fault("reservation", f"there is no reservation {name}")
+        return
+    if kept.end is not None and kept.end <= now and not kept.flags & _COMES_AGAIN:
+        yield Fault("reservation", f"reservation {name} has ended")
+    others = [each for each in kept.users if not each.startswith("-")]
+    if user and (f"-{user}" in kept.users or (others and user not in others and not kept.accounts)):
+        yield Fault("reservation", f"reservation {name} is for other users")
+
+
+def _of_partition(resources: ResolvedResources, partition: Partition) -> Iterator[Fault]:
+    where = f"partition {partition.name}"
+    if partition.state in _CLOSED:
+        yield Fault("partition", f"{where} {_CLOSED[partition.state]} at the moment")
+    if partition.needs_reservation and not resources.reservation:
+        yield Fault("reservation", f"{where} is only for jobs with a reservation")
+    for kind, said, allowed, denied in (
+        ("account", resources.account, partition.allow_accounts, partition.deny_accounts),
+        ("qos", resources.qos, partition.allow_qos, partition.deny_qos),
+    ):
+        if said and ((allowed and said not in allowed) or said in denied):
+            yield Fault(kind, f"{where} is not for {'account' if kind == 'account' else 'QOS'} {said}")
+    if not resources.qos:  # a QOS may lift a partition's bounds
+        yield from _of_sizes(resources, partition, where)
+
+
+def _of_sizes(resources: ResolvedResources, partition: Partition, where: str) -> Iterator[Fault]:
+    length = length_of(resources, partition)
+    if partition.max_time is not None and length > partition.max_time:
+        asked = "no time limit" if length == inf else span(length)
+        yield Fault("time", f"it asks for {asked}, and {where} allows {span(partition.max_time)}")
+    if partition.max_nodes is not None and resources.nodes > partition.max_nodes:
+        yield Fault("nodes", f"it asks for {resources.nodes} nodes, and {where} allows {partition.max_nodes}")
+    if resources.nodes < partition.min_nodes:
+        yield Fault("nodes", f"it asks for {nodes_in_words(resources.nodes)}, and {where} wants {partition.min_nodes}")
+    if partition.max_cpus_per_node is not None and (resources.cpus or 1) > partition.max_cpus_per_node:
+        yield Fault(
+            "cpus", f"it asks for {resources.cpus} cores a node, and {where} allows {partition.max_cpus_per_node}"
+        )
+    if partition.max_memory_per_node_mib and (resources.memory or 0) > partition.max_memory_per_node_mib:
+        asked, most = gib(resources.memory or 0), gib(partition.max_memory_per_node_mib)
+        yield Fault("memory", f"it asks for {asked} of memory a node, and {where} allows {most}")
+
+
+def _of_time_kept(
+    resources: ResolvedResources, partition: Partition, kept: Reservation | None, now: float
+) -> Iterator[Fault]:
+    """Slurm starts no job in a reservation that would outlive it, unless it is a flexible one."""
+    if kept is None or kept.end is None or kept.flags & ({"FLEX"} | _COMES_AGAIN):
+        return
+    left = kept.end - max(now, kept.start or now)
+    length = length_of(resources, partition)
+    if length > left:
+        asked = "no time limit" if length == inf else span(length)
+        yield Fault("time", f"it asks for {asked}, and reservation {kept.name} has {span(left)} left")
+
+
+def _of_nodes(
+    resources: ResolvedResources, snapshot: ClusterSnapshot, partition: Partition, kept: Reservation | None
+) -> Iterator[Fault]:
+    if any(name not in snapshot.node_by_name for name in partition.nodes):
+        return  # Slurm hides nodes that are switched off; nobody knows what they have
+    reservation, need = kept.name if kept is not None else "", need_of(resources)
+    where = f"partition {partition.name}" + (f" and reservation {reservation}" if reservation else "")
+    rooms = snapshot.capacity.rooms(partition.name, reservation=reservation)
+    if resources.constraint:
+        narrowed = snapshot.capacity.rooms(partition.name, reservation=reservation, constraint=resources.constraint)
+        if rooms.all and not narrowed.all:
+            yield Fault("constraint", f"no node of {where} has the feature {resources.constraint}")
+            return
+        rooms = narrowed
+    yield from _of_kinds(need, rooms, where)
+    able = rooms.offering(need)
+    if able < resources.nodes:
+        yield Fault("nodes", f"it asks for {resources.nodes} nodes, and {where} has {able} of that kind")
+
+
+def _of_kinds(need: Need, rooms: Rooms, where: str) -> Iterator[Fault]:
+    """What no node has, one resource after the other, then all together."""
+    kinds = rooms.kinds
+    if not kinds:
+        yield Fault("partition", f"{where} has no nodes")
+        return
+    most = max(kind.gpus.get(need.gpu_type, 0) for kind in kinds)
+    named = need.gpu_type or "GPUs"
+    if need.gpus and not most:
+        types = ", ".join(rooms.types())
+        if need.gpu_type:
+            yield Fault("gpu_type", f"{where} has no GPUs of type {named}" + (f" (there are {types})" if types else ""))
+        else:
+            yield Fault("gpus", f"{where} has no GPUs")
+    elif need.gpus > most:
+        yield Fault("gpus", f"it asks for {need.gpus} {named} a node, and a node of {where} has at most {most}")
+    shards = max(kind.shards for kind in kinds)
+    if need.shards > shards:
+        has = f"a node of {where} has at most {shards}" if shards else f"{where} has none"
+        yield Fault("shards", f"it asks for {need.shards} GPU shares a node, and {has}")
+    cpus = max(kind.cpus for kind in kinds)
+    if need.cpus > cpus:
+        yield Fault("cpus", f"it asks for {need.cpus} cores a node, and a node of {where} has at most {cpus}")
+    memory = max(kind.memory for kind in kinds)
+    if need.memory > memory:
+        has = f"a node of {where} has at most {gib(memory)}"
+        yield Fault("memory", f"it asks for {gib(need.memory)} of memory a node, and {has}")
+    if not any(kind.offers(need) for kind in kinds):
+        alone = replace(need, cpus=1, memory=0)
+        field = "cpus" if any(kind.offers(replace(need, cpus=1)) for kind in kinds) else "memory"
+        field = field if any(kind.offers(alone) for kind in kinds) else "gpus"
+        yield Fault(field, f"no node of {where} has all of what it asks for together")
+
+
+def gib(mib: int) -> str:
+    """``64 GiB``; MiB below one."""
+    return f"{mib / 1024:.4g} GiB" if mib >= 1024 else f"{mib} MiB"
+
+
+def nodes_in_words(count: int) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{count} node" if count == 1 else f"{count} nodes"
+
+
+def span(seconds: float) -> str:
+    """A length of time, roughly: ``12 min``, ``3 h``, ``2 days``."""
+    minutes = max(1, round(seconds / 60))
+    if minutes < 120:
+        return f"{minutes} min"
+    hours = round(minutes / 60)
+    return f"{hours} h" if hours < 48 else f"{round(hours / 24)} days"
