@@ -36,6 +36,8 @@ _LAST_WORD = 5.0
 """Seconds that may be spent on finding out how a job ended, and on its log."""
 _QUESTIONS = 3
 """To Slurm until the next look: with the start ends the hurry."""
+_TAKEN = 0.5
+"""Seconds between two looks whether the server has gone to another port."""
 
 
 class WatchedJob(RemembersEnding, ReportedPlacement):
@@ -122,7 +124,7 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
             self._times.reported()
         self.address = await self._confirm()
         try:
-            await asyncio.wait_for(connected(self.address, self.reported_port), self.http_timeout)
+            await asyncio.wait_for(self._answers(), self.http_timeout)
         except asyncio.TimeoutError:
             raise await self._failure(
                 f"Job {self.job_id} runs, but its server at {self.address}, port {self.reported_port}, "
@@ -132,6 +134,17 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
                 reason="timeout",
                 status_code=503,
             ) from None
+
+    async def _answers(self) -> None:
+        """Return when the server accepts connections at the port that was reported last."""
+        port = 0
+        while port != self.reported_port:
+            port = self.reported_port
+            await first_of(connected(self.address, port), self._another_port(port))
+
+    async def _another_port(self, port: int) -> None:
+        while port == self.reported_port:  # noqa: ASYNC110 - a port that was taken is rare
+            await asyncio.sleep(_TAKEN)
 
     async def _until_ended(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""
