@@ -1,6 +1,6 @@
 """What a participant may do about a job that waits or has ended: a sentence, in the words of who has never used Slurm.
 
-Pure. What happened is told by :func:`jupyterhub_gpuspawner.job.sentence`; what an admin may do stands beside the reasons.
+Pure. What happened is told by :func:`jupyterhub_gpuspawner.job.sentence`; what an admin may do stands beside reasons.
 """
 
 from __future__ import annotations

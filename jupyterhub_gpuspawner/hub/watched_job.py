@@ -20,12 +20,15 @@ from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement, ReportTooEarl
 from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of
 from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase, admin_hint, never_clears, sentence
+from jupyterhub_gpuspawner.line import place_in_line
 from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire import PlacementDocument, ReportError, with_job
 
 if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.cluster import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.connection import Connection
     from jupyterhub_gpuspawner.hub.metrics import StartTimes
+    from jupyterhub_gpuspawner.line import Place
     from jupyterhub_gpuspawner.request import JobRequest
     from jupyterhub_gpuspawner.slurm.watcher import Watch
     from jupyterhub_gpuspawner.wire import NodeReport
@@ -62,6 +65,9 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
     _reached: dict[str, float] | None = None
     """When each stage of the start was reached, see :class:`StartFacts`."""
 
+    _in_line: tuple[ClusterSnapshot, Place | None] | None = None
+    """The place in line, and the snapshot that it was read from."""
+
     def _watching(self) -> Watch:
         if self._watch is None:
             self._watch = self.connection().watcher.watch(self.job_id)
@@ -97,9 +103,18 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
             reached=dict(self._reached or {}),
             job=self.job,
             placement=self.placement,
+            place=self._place_in_line(),
             silent=self._watch is not None and self._watch.stale,
             answered_at=self.connection().watcher.last_answer,
         )
+
+    def _place_in_line(self) -> Place | None:
+        snapshot = self.connection().cluster.latest
+        if snapshot is None or self.job is None or self.job.phase is not Phase.QUEUED:
+            return None
+        if self._in_line is None or self._in_line[0] is not snapshot:
+            self._in_line = snapshot, place_in_line(snapshot, self.job_id)
+        return self._in_line[1]
 
     async def _until_ready(self) -> None:
         """Wait until the server accepts connections; raises what is to be told where it never will."""
