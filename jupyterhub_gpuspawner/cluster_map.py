@@ -6,6 +6,7 @@ for a job without indices, whose GPUs Slurm does not hand out, the server's own 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 VERSION = 1
 GPUS_AT_MOST = 1024
 """Of one node; more is a fault of the configuration."""
+_SIGNED = re.compile(r"(?P<words>.*?) *\[(?P<by>[^\s@\[\]]+)@(?P<at>\d{9,11})\]", re.DOTALL | re.ASCII)
+"""A reason as scontrol prints it with ``SLURM_TIME_FORMAT=%s``."""
 _DEVICES = ("gpu", "shard", "mps")
 
 
@@ -90,6 +93,10 @@ class MapNode:
     """Slurm's state in words."""
     reason: str = ""
     """Why it is out, in the words of whoever took it out."""
+    reason_by: str = ""
+    """Who gave the reason; empty where Slurm does not tell."""
+    reason_at: float | None = None
+    """When, in seconds since the epoch; None where Slurm does not tell."""
     cpus: int = 0
     cpus_used: int = 0
     memory_mib: int = 0
@@ -254,12 +261,15 @@ def _map_node(
     node: NodeState, jobs: Mapping[str, Holder], held: Mapping[int, Sequence[Holder]], reservation: str
 ) -> MapNode:
     gpus = tuple(_gpus(node, held))
+    signed = _SIGNED.fullmatch(node.reason)
     use = _use(node, jobs, gpus)
     return MapNode(
         name=node.name,
         use=use,
         state=state_in_words(node, use, busy=bool(jobs) or node.cpus_allocated > 0),
-        reason=node.reason,
+        reason=signed["words"] if signed else node.reason,
+        reason_by=signed["by"] if signed else "",
+        reason_at=float(signed["at"]) if signed else None,
         cpus=node.cpus,
         cpus_used=node.cpus_allocated,
         memory_mib=node.memory_mib,

@@ -183,6 +183,21 @@ def test_states_in_words(states: str, expected: tuple[NodeUse, str, bool]) -> No
     assert [gpu.use for gpu in drawn.gpus] == [USED if busy else rest, rest, rest, rest]
 
 
+REASONS = {
+    "Not responding [slurm@1795273256]": ("Not responding", "slurm", 1795273256.0),
+    "fan [left] broken [root@1795273256]": ("fan [left] broken", "root", 1795273256.0),
+    "gone [root@2026-11-21T10:00:00]": ("gone [root@2026-11-21T10:00:00]", "", None),
+    "": ("", "", None),
+}
+
+
+@pytest.mark.parametrize(("told", "expected"), REASONS.items(), ids=REASONS)
+def test_a_reason_its_author_and_its_time(told: str, expected: tuple[str, str, float | None]) -> None:
+    """scontrol writes them in one; what is written otherwise is left as it is."""
+    (drawn,) = cluster_map(snapshot(node(reason=told)), {}).nodes
+    assert (drawn.reason, drawn.reason_by, drawn.reason_at) == expected
+
+
 def test_a_node_is_full_without_a_free_gpu_or_without_a_free_cpu() -> None:
     """Either is enough to keep a GPU job out."""
     no_gpu = node("g1", used="gpu:k80:4(IDX:0-3)")

@@ -6,6 +6,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
+from jupyterhub_gpuspawner.hub.cluster_page import may_see_cluster
 from jupyterhub_gpuspawner.hub.text import choose, live, wait
 
 STATIC = Path(__file__).parent / "static"
@@ -17,6 +18,7 @@ class PageTools:
     choose = choose
     wait = wait
     live = live
+    may_see_cluster = staticmethod(may_see_cluster)
 
     @staticmethod
     def static(base_url: str, name: str) -> str:

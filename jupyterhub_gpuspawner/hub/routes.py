@@ -10,6 +10,7 @@ from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
 from jupyterhub_gpuspawner.hub import handlers
 from jupyterhub_gpuspawner.hub.choose_page import ChoosePage
+from jupyterhub_gpuspawner.hub.cluster_page import ClusterHandler, ClusterPage
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.waiting_page import NotRunningPage, WaitingPage
 
@@ -18,11 +19,15 @@ class StaticFiles(CacheControlStaticFilesHandler):
     """Our stylesheet and script."""
 
 
-API: list[tuple[Any, ...]] = [*handlers.HANDLERS]
+API: list[tuple[Any, ...]] = [
+    *handlers.HANDLERS,
+    (r"/api/gpuspawner/cluster", ClusterHandler),
+]
 """Below ``/hub``; they answer in JSON."""
 
 PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/static/(.*)", StaticFiles, {"path": str(STATIC)}),
+    (r"/gpuspawner/cluster", ClusterPage),
 ]
 """Below ``/hub``."""
 

@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 from jupyterhub.app import JupyterHub
+from jupyterhub.handlers import default_handlers
 
+from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES, register_templates
 
-OURS = ["/api/gpuspawner/report", "/api/gpuspawner/placement/([^/]+)(?:/([^/]*))?"]
-PAGES = ["/gpuspawner/static/(.*)", "/spawn", "/spawn/([^/]+)", "/spawn/([^/]+)/([^/]+)"]
+OURS = [path for path, *_ in routes.API]
+PAGES = sorted(
+    {path for path, *_ in routes.PAGES}
+    | {path for path, handler, *_ in default_handlers if handler in routes.TAKEN_OVER}
+)
 CONFIGURATIONS = {
     "our entry point": ("c.JupyterHub.spawner_class = 'gpu-profiles'", OURS, True),
     "our class by its name": ("c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.GPUSlurmSpawner'", OURS, True),

@@ -1,5 +1,38 @@
 // What the pages do beyond what they are without a script. One section for each page; each does nothing elsewhere.
 
+const base = window.jhdata?.base_url ?? "/hub/";
+
+// --- choose: the options of the chosen profile alone count, a fault gets the focus ---
+
+function choose(form) {
+  const profiles = [...form.querySelectorAll(".gpuspawner-profile")];
+  const radio = (profile) => profile.querySelector("input[name=profile]");
+  const start = form.querySelector("button[type=submit]");
+
+  function settle() {
+    for (const profile of profiles) {
+      const options = profile.querySelector(".gpuspawner-options");
+      if (options && CSS.supports("selector(:has(*))")) options.disabled = !radio(profile).checked;
+    }
+  }
+
+  form.noValidate = false; // of the fields that can be seen; the others are switched off
+  form.addEventListener("change", settle);
+  form.addEventListener("submit", () => {
+    start.disabled = true;
+    start.textContent = start.dataset.busy;
+  });
+  window.addEventListener("pageshow", () => {
+    start.disabled = false;
+    start.textContent = start.dataset.idle;
+    settle();
+  });
+  document.getElementById("gpuspawner-fault")?.focus();
+}
+
+const form = document.querySelector(".gpuspawner-choose #spawn_form");
+if (form) choose(form);
+
 // --- wait: a server that starts, stops, or does not run ---
 
 /** The time of day where the reader is, with the date where it is not today. */
@@ -141,3 +174,66 @@ function waitForServer(page) {
 for (const time of document.querySelectorAll(".gpuspawner-wait time")) time.textContent = localTime(time.dateTime);
 const pending = document.getElementById("gpuspawner-pending");
 if (pending) waitForServer(pending);
+
+// --- live: home and cluster ---
+
+const LIVE_INTERVAL = 30_000;
+
+// this page as the hub would give it now; null where the hub is away or has sent us elsewhere
+async function now(address = location.href) {
+  try {
+    const answer = await fetch(address);
+    if (!answer.ok || answer.redirected) return null;
+    return new DOMParser().parseFromString(await answer.text(), "text/html");
+  } catch {
+    return null;
+  }
+}
+
+function every(milliseconds, look) {
+  setInterval(() => document.visibilityState === "visible" && look(), milliseconds);
+  document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && look());
+}
+
+// the map follows the filter while it is typed, and the cluster every half minute
+function cluster(page) {
+  const filter = page.querySelector("form");
+  const map = document.getElementById("gpuspawner-map");
+  let last = 0;
+  let soon = 0;
+
+  async function look(filtered) {
+    const mine = ++last;
+    const query = new URLSearchParams([...new FormData(filter)].filter(([, value]) => value));
+    const address = `${location.pathname}${query.size ? `?${query}` : ""}`;
+    const fresh = await now(address);
+    const news = fresh?.getElementById("gpuspawner-map");
+    if (!news || mine !== last) return;
+    if (filtered) history.replaceState(null, "", address);
+    const focused = map.contains(document.activeElement) && document.activeElement.closest("details")?.dataset.partition;
+    const was = new Map([...map.querySelectorAll("details")].map((each) => [each.dataset.partition, each.open]));
+    for (const each of news.querySelectorAll("details")) {
+      const { partition } = each.dataset;
+      if (!filtered && was.has(partition)) each.open = was.get(partition);
+    }
+    map.replaceChildren(...document.importNode(news, true).childNodes);
+    if (focused) map.querySelector(`details[data-partition="${CSS.escape(focused)}"] > summary`)?.focus();
+    const words = fresh.getElementById("gpuspawner-summary").textContent;
+    document.getElementById("gpuspawner-summary").textContent = words;
+    if (filtered) document.getElementById("gpuspawner-found").textContent = words;
+  }
+
+  filter.addEventListener("input", () => {
+    clearTimeout(soon);
+    soon = setTimeout(() => look(true), 300);
+  });
+  filter.addEventListener("submit", (event) => {
+    event.preventDefault();
+    clearTimeout(soon);
+    look(true);
+  });
+  every(LIVE_INTERVAL, () => look(false));
+}
+
+const clusterPage = document.getElementById("gpuspawner-cluster");
+if (clusterPage?.querySelector("form")) cluster(clusterPage);

@@ -1,1 +1,116 @@
-"""The home page's running servers, and the admin's map of the cluster."""
+"""The home page's servers, their logs, and the admin's map of the cluster."""
+
+from __future__ import annotations
+
+from jupyterhub_gpuspawner.hub.text import _
+
+# --- the cluster -----------------------------------------------------------------------------------
+
+CLUSTER = _("Cluster")
+CLUSTER_INTRO = _("What Slurm has, who uses it, and what is out of service and why.")
+FILTER = _("Filter")
+FILTER_TEXT = _("Node, user, job, GPU, reason")
+FILTER_PARTITION = _("Partition")
+FILTER_USE = _("State")
+EVERY_PARTITION = _("all")
+CLEAR = _("Clear")
+USES = {
+    "": _("all"),
+    "with-free-gpus": _("with free GPUs"),
+    "idle": _("free"),
+    "mixed": _("partly used"),
+    "full": _("full"),
+    "out": _("out of service"),
+}
+NOTHING_KNOWN = _("Slurm has not answered this hub yet, so nothing is known of the cluster.")
+CLUSTER_SILENT = _("Slurm does not answer at the moment. This is what it last told.")
+HOLDERS_UNKNOWN = _("Slurm did not tell which job has which GPU; jobs are named beside their nodes.")
+NO_MATCH = _("No node matches.")
+NO_NODES = _("There is no node in it.")
+NO_SLURM = _("This hub starts no Slurm jobs.")
+CORES = _("CPUs")
+MEMORY = _("Memory")
+FREE = _("free")
+OUT = _("out")
+IN_USE = _("in use")
+
+
+def as_of(seconds: float) -> str:
+    """How old what is shown is."""
+    if seconds < 5:
+        return _("as of now")
+    if seconds < 90:
+        return _("{count} s ago").format(count=round(seconds))
+    if seconds < 90 * 60:
+        return _("{count} min ago").format(count=round(seconds / 60))
+    return _("{count} h ago").format(count=round(seconds / 3600))
+
+
+def count(number: int, one: str, many: str) -> str:
+    """``1 node``, ``1,000 nodes``."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def nodes(number: int) -> str:
+    """So many nodes."""
+    return count(number, _("node"), _("nodes"))
+
+
+def gpus(total: int, free: int, used: int, out: int) -> str:
+    """GPUs of some nodes, by what they do."""
+    if not total:
+        return _("no GPU")
+    parts = [(free, FREE), (used, IN_USE), (out, OUT)]
+    told = ", ".join(f"{number:,} {word}" for number, word in parts if number)
+    return f"{count(total, _('GPU'), _('GPUs'))}: {told}"
+
+
+def waiting(jobs: int) -> str:
+    """Jobs that wait in a partition."""
+    return count(jobs, _("job waits"), _("jobs wait"))
+
+
+def partition_state(state: str) -> str:
+    """A partition that is not up; ``state`` is Slurm's word."""
+    words = {
+        "DOWN": _("starts no jobs"),
+        "DRAIN": _("takes no new jobs"),
+        "INACTIVE": _("takes and starts no jobs"),
+    }
+    return words.get(state, state)
+
+
+def holder(user: str, job_id: str, server: str | None) -> str:
+    """Who has a GPU: a server of this hub, or any other job."""
+    if server is None:
+        return _("job {job} of {user}").format(job=job_id, user=user or _("somebody"))
+    if server:
+        return _("{user}'s server {server}, job {job}").format(user=user, server=server, job=job_id)
+    return _("{user}'s server, job {job}").format(user=user, job=job_id)
+
+
+def more_jobs(number: int) -> str:
+    """Jobs of a node that are not named."""
+    return count(number, _("more job"), _("more jobs"))
+
+
+def folded(number: int) -> str:
+    """Nodes that would make the page too long."""
+    return _("Show {nodes}").format(nodes=nodes(number))
+
+
+def in_reservation(name: str) -> str:
+    """A node in a reservation that runs."""
+    return _("reservation {name}").format(name=name)
+
+
+def reason(words: str, by: str, since: str) -> str:
+    """Why a node is out, in its admin's words, who said so, and since when."""
+    if by:
+        return _("{words} (since {since}, {by})").format(words=words, by=by, since=since)
+    return words
+
+
+def of_total(used: str, total: str) -> str:
+    """``4 of 24``."""
+    return _("{used} of {total}").format(used=used, total=total)
