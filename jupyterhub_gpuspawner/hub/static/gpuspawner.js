@@ -127,19 +127,19 @@ function waitForServer(page) {
     if (ready || failed) {
       over = true;
       events.close();
-      if (!stop.disabled) notice(ready ? words.ready : words.failed);
-      if (failed && stop.disabled) return; // this page has stopped it, and goes on itself
+      notice(ready ? words.ready : words.failed);
       window.location.reload();
     } else tell(text);
   };
   // the hub was restarted, or has just decided: the page itself knows what is right now
   events.onerror = () => {
     events.close();
-    if (!over && !stop.disabled) setTimeout(lookAgain, 2000);
+    if (!over) setTimeout(lookAgain, 2000);
   };
 
   stop.addEventListener("click", async () => {
     stop.disabled = true;
+    events.close(); // a start that is cancelled looks ready for a second: jupyterhub's progress says so
     tell(words.stopping);
     const answer = await fetch(page.dataset.serverUrl, {
       method: "DELETE",
