@@ -64,6 +64,8 @@ class HubProcess:
     port: int = 0
     """The public port; 0 takes a free one."""
     arguments: Sequence[str] = ()
+    prefix: Sequence[str] = ()
+    """Words before the hub's command: what runs it as somebody else. They must end in an exec."""
     token: str = field(default_factory=lambda: secrets.token_hex(16))
     password: str = "demo"  # noqa: S105 - printed to whoever runs the demo
     process: subprocess.Popen[bytes] | None = None
@@ -86,7 +88,7 @@ class HubProcess:
             self._refuse_taken_ports()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jupyterhub", "-f", str(self.config), *self.arguments],
+                [*self.prefix, sys.executable, "-m", "jupyterhub", "-f", str(self.config), *self.arguments],
                 cwd=self.folder,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ class ConnectionSettings:
     """What makes two spawners share a connection; seconds and counts."""
 
     bin_dir: str = ""
+    wrapper_dir: str = ""
     timeout: float = 10.0
     limit: int = 8
     active_interval: float = ACTIVE_INTERVAL
@@ -42,6 +43,7 @@ def connection(settings: ConnectionSettings) -> Connection:
     if settings not in known:
         client = SlurmClient(
             bin_dir=settings.bin_dir,
+            wrapper_dir=settings.wrapper_dir,
             timeout=settings.timeout,
             limit=settings.limit,
             observe=metrics.slurm_command,

@@ -28,6 +28,10 @@ def _read_end(path: str) -> str:
             return ""
         size = about.st_size
         file.seek(max(0, size - LIMIT))
-        text = file.read(LIMIT).decode("utf-8", "replace")
+        return shown(file.read(LIMIT).decode("utf-8", "replace"))
+
+
+def shown(text: str) -> str:
+    """The last lines of a log's end, with a stand-in for each character that does not print."""
     lines = text.splitlines()[-LINES:]
     return "\n".join("".join(c if c.isprintable() else "�" for c in line) for line in lines)

@@ -12,17 +12,19 @@ import secrets
 import socket
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from batchspawner import SlurmSpawner
 from jupyterhub.spawner import Spawner
 from traitlets import Enum, Float, Integer, TraitError, Unicode, default, validate
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub import metrics
 from jupyterhub_gpuspawner.hub.account import Account, account_of
 from jupyterhub_gpuspawner.hub.adoption import interrupted, take_up
 from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request, site_profile
+from jupyterhub_gpuspawner.hub.child import configured_as
 from jupyterhub_gpuspawner.hub.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.progress import event
@@ -67,6 +69,13 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         hub's own account. It must let the environment through, in which the job gets its token: `-E` of sudo, and
         SETENV in the sudoers file (config/sudoers is one to copy). A hub that runs as root may use
         `runuser -u {username} --`.""",
+    )
+    wrapper_dir = Unicode(
+        "",
+        config=True,
+        help="""Folder of the scripts `submit`, `cancel` and `log` (config/wrappers), which are then run as the server's
+        user in the place of sbatch and scancel. They take nothing but standard input, so that sudo may allow exactly
+        them, without `-E`; and a failed start shows the end of its log. Empty: sbatch and scancel themselves.""",
     )
     req_homedir = Unicode(
         "",
@@ -128,6 +137,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         return connection(
             ConnectionSettings(
                 bin_dir=self.slurm_bin_dir,
+                wrapper_dir=self.wrapper_dir,
                 timeout=self.slurm_timeout,
                 limit=self.slurm_limit,
                 active_interval=self.waiting_interval,
@@ -143,6 +153,12 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         """Raise ConfigError for a setting that would fail every start."""
         site_profile(self)
         command_prefix(self.exec_prefix, "somebody")
+        if self.wrapper_dir and not Path(self.wrapper_dir).is_absolute():
+            raise ConfigError(
+                f"{self.wrapper_dir!r} is no full path.",
+                where=configured_as(self, "wrapper_dir"),
+                hint="Name the folder as the sudoers file does.",
+            )
         launcher_archive()  # a fifth of a second, once: now, not in the loop while somebody waits
 
     async def account(self) -> Account:

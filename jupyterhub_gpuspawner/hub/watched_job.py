@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable, Subm
 from jupyterhub_gpuspawner.hub import metrics
 from jupyterhub_gpuspawner.hub.ending import Ending, RemembersEnding
 from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
-from jupyterhub_gpuspawner.hub.joblog import last_lines
+from jupyterhub_gpuspawner.hub.joblog import last_lines, shown
 from jupyterhub_gpuspawner.hub.other_nodes import other_nodes
 from jupyterhub_gpuspawner.hub.progress import StartFacts, event
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement, ReportTooEarly
@@ -225,9 +225,18 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
             told = replace(told, what=wait.TIME_LIMIT.format(time=wait.span(detail.time_limit)))
         if not detail.stdout_path:
             return told
-        # where jobs belong to users, so do their logs
-        lines = "" if self.as_user() else await last_lines(detail.stdout_path)
+        lines = await self._last_lines(detail.stdout_path)
         return replace(told, log=detail.stdout_path, lines=lines)
+
+    async def _last_lines(self, path: str) -> str:
+        """Where jobs belong to users, so do their logs: they are read as the user, or not at all."""
+        if not self.as_user():
+            return await last_lines(path)
+        try:
+            return shown(await self.connection().client.log_end(self.job_id, prefix=self.as_user()))
+        except GPUSpawnerError as error:
+            self.log.warning("The log of job %s of %s cannot be shown: %s", self.job_id, self._log_name, error)
+            return ""
 
     async def _confirm(self) -> str:
         """The address of the job's first node, by Slurm's word; completes the placement with Slurm's facts."""

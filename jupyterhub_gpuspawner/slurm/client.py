@@ -26,6 +26,7 @@ from jupyterhub_gpuspawner.slurm.parse_job import parse_allocations, parse_job
 from jupyterhub_gpuspawner.slurm.parse_jobs import STATES, parse_jobs
 from jupyterhub_gpuspawner.slurm.parse_jobs import columns as job_columns
 from jupyterhub_gpuspawner.slurm.parse_squeue import columns, parse_squeue
+from jupyterhub_gpuspawner.slurm.wrapper import CANCEL, LOG, SUBMIT, submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -55,18 +56,22 @@ class SlurmClient:
         self,
         *,
         bin_dir: str = "",
+        wrapper_dir: str = "",
         prefix: Sequence[str] = (),
         timeout: float = 10.0,
         limit: int = 8,
         environment: Mapping[str, str] | None = None,
         observe: Observer | None = None,
     ) -> None:
-        """``prefix`` stands before the commands that only read; ``timeout`` in seconds; ``limit`` commands at once.
+        """``wrapper_dir`` holds the scripts that stand for sbatch and scancel where these are run as somebody else.
+
+        ``prefix`` stands before the commands that only read; ``timeout`` in seconds; ``limit`` commands at once.
 
         ``environment`` is added to the commands' own (PATH, LANG, TZ, SLURM_CONF); of the hub's they get nothing else.
         ``observe`` is told of each command: its name, seconds, and exit status, None for one that gave no answer.
         """
         self.bin_dir = bin_dir
+        self.wrapper_dir = wrapper_dir
         self.prefix = tuple(prefix)
         self.timeout = timeout
         self._observe = observe or _unobserved
@@ -86,7 +91,11 @@ class SlurmClient:
         ConfigError where the prefix does not let sbatch run. After SlurmUnavailable, and after a cancellation of the
         caller, the job may have been made all the same: look for its tag.
         """
-        answer = await self._run("sbatch", "--parsable", prefix=prefix, environment=environment, stdin=script)
+        if self._is_wrapped(prefix):
+            text = submission(script, environment or {})
+            answer = await self._run("sbatch", wrapper=SUBMIT, prefix=prefix, stdin=text)
+        else:
+            answer = await self._run("sbatch", "--parsable", prefix=prefix, environment=environment, stdin=script)
         if answer.code != 0:
             raise failure("sbatch", answer.stderr) or rejected(answer.stderr, answer.code)
         lines = answer.stdout.strip().splitlines()
@@ -102,7 +111,10 @@ class SlurmClient:
 
         Raises ConfigError where it is somebody else's.
         """
-        answer = await self._run("scancel", _checked(job_id), prefix=prefix, environment=environment)
+        if self._is_wrapped(prefix):
+            answer = await self._run("scancel", wrapper=CANCEL, prefix=prefix, stdin=_checked(job_id))
+        else:
+            answer = await self._run("scancel", _checked(job_id), prefix=prefix, environment=environment)
         if answer.code == 0 or _UNKNOWN_JOB in answer.stderr or "already complet" in answer.stderr:
             return
         if "Access/permission denied" in answer.stderr:
@@ -112,6 +124,19 @@ class SlurmClient:
                 hint="It must run the command as the job's owner.",
             )
         raise _unanswered("scancel", answer)
+
+    async def log_end(self, job_id: str, *, prefix: Sequence[str]) -> str:
+        """The last 4 KiB of the job's log, read as its owner; empty where no wrapper can do that.
+
+        Raises ConfigError where the prefix does not let the wrapper run.
+        """
+        if not self._is_wrapped(prefix):
+            return ""
+        answer = await self._run(LOG, wrapper=LOG, prefix=prefix, stdin=_checked(job_id), limit=1 << 16)
+        return _good(LOG, answer)
+
+    def _is_wrapped(self, prefix: Sequence[str]) -> bool:
+        return bool(self.wrapper_dir and prefix)
 
     # --- as the hub ----------------------------------------------------------------------------
 
@@ -235,13 +260,15 @@ class SlurmClient:
         self,
         command: str,
         *arguments: str,
+        wrapper: str = "",
         prefix: Sequence[str] | None = None,
         environment: Mapping[str, str] | None = None,
         stdin: str = "",
         limit: int = 1 << 24,
     ) -> Answer:
         before = self.prefix if prefix is None else tuple(prefix)
-        words = (*before, str(Path(self.bin_dir, command)) if self.bin_dir else command, *arguments)
+        folder = self.wrapper_dir if wrapper else self.bin_dir
+        words = (*before, str(Path(folder, wrapper or command)) if folder else command, *arguments)
         env = {**self._environment, **(environment or {})}
         if prefix is None:
             env["SLURM_TIME_FORMAT"] = "%s"  # for answers alone: a job would inherit it

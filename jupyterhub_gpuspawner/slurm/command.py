@@ -84,7 +84,7 @@ async def _exchange(process: Process, name: str, stdin: str, limit: int) -> Answ
     async def feed() -> None:
         if process.stdin is not None:
             with suppress(BrokenPipeError, ConnectionResetError):
-                process.stdin.write(stdin.encode())
+                process.stdin.write(stdin.encode(errors="surrogateescape"))
                 await process.stdin.drain()
             process.stdin.close()
 
