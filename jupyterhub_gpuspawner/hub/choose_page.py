@@ -2,23 +2,83 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub.handlers.pages import SpawnHandler
+from tornado.httputil import url_concat
+
+from jupyterhub_gpuspawner.hub.options_form import render_question
+from jupyterhub_gpuspawner.hub.visit import VISIT, Visit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping, Sequence
+
+OF_THE_HUB = ("next", "display_name", "_xsrf")
+"""Parameters of the address that are JupyterHub's own."""
 
 
 class ChoosePage(SpawnHandler):
-    """JupyterHub's page, except that a GET with ``opt-`` options starts nothing.
+    """JupyterHub's page, except that a GET starts nothing, and that an error comes back at its field.
 
-    JupyterHub starts a server on such a GET, so that a link in a mail could spend a person's GPU hours.
+    JupyterHub starts a server on a GET with ``opt-`` options, and on any GET where there is no form: a link in a mail
+    could spend a person's GPU hours.
     """
 
-    linked: Mapping[str, list[str]] = {}
-    """The options of the link that led here, as they came; for the form."""
+    visit: Visit
 
-    def _get_user_options(self, query_options: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        self.linked = super()._get_user_options(query_options)
-        return {}
+    def get(self, user_name: str | None = None, server_name: str = "") -> Awaitable[None] | None:
+        """The form, filled in by the address; a question where there is no form."""
+        self._begin(Visit(linked=self._linked()))
+        answer: Awaitable[None] | None = super().get(user_name, server_name)
+        return answer
+
+    def post(
+        self, user_name: str | None = None, server_name: str = "", display_name: str = ""
+    ) -> Awaitable[None] | None:
+        """Start a server; or the form again, with the reason and with what was sent."""
+        sent = {name: _texts(values) for name, values in self.request.body_arguments.items()}
+        self._begin(Visit(posted=sent))
+        answer: Awaitable[None] | None = super().post(user_name, server_name, display_name)
+        return answer
+
+    def _begin(self, visit: Visit) -> None:
+        self.visit = visit
+        VISIT.set(visit)
+
+    def _linked(self) -> dict[str, list[str]]:
+        query = {name: _texts(values) for name, values in self.request.query_arguments.items()}
+        prefixed = {name.removeprefix("opt-"): values for name, values in query.items() if name.startswith("opt-")}
+        return prefixed or {name: values for name, values in query.items() if name not in OF_THE_HUB}
+
+    def _get_user_options(self, _query_options: Mapping[str, list[str]]) -> dict[str, list[str]]:
+        return {}  # JupyterHub would start a server with them
+
+    async def _wrap_spawn_single_user(self, user: Any, *rest: Any, **options: Any) -> None:
+        if self.request.method != "POST":
+            spawner = next(each for each in rest if hasattr(each, "options_form"))
+            form = await spawner.get_options_form() or await render_question(spawner)
+            self.finish(await self._render_form(for_user=user, spawner_options_form=form))
+            return
+        try:
+            await super()._wrap_spawn_single_user(user, *rest, **options)
+        except Exception as error:
+            self.visit.refusal = error
+            raise
+
+    def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:  # noqa: FBT001, FBT002 - its signature
+        """JupyterHub's, with what our ``spawn.html`` says above the form."""
+        if name == "spawn.html":
+            namespace.update(visit=self.visit, server_name=self._server_name(), url=self._own_address())
+        return super().render_template(name, sync=sync, **namespace)
+
+    def _server_name(self) -> str:
+        return self.path_args[1] if len(self.path_args) > 1 and self.path_args[1] else ""
+
+    def _own_address(self) -> str:
+        """Where the form is sent: this page, without the choice that a link has put into the form by now."""
+        kept = [(name, value) for name in ("next", "display_name") for value in self.get_query_arguments(name)]
+        return str(url_concat(self.request.path, [*kept, ("_xsrf", self.xsrf_token.decode("ascii"))]))
+
+
+def _texts(values: Sequence[bytes]) -> list[str]:
+    return [value.decode("utf8", "replace") for value in values]

@@ -4,94 +4,129 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.request import permitted
+from jupyterhub_gpuspawner.hub.batch import site_profile
+from jupyterhub_gpuspawner.hub.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
+from jupyterhub_gpuspawner.hub.offer import offers
+from jupyterhub_gpuspawner.hub.outlook import outlooks
+from jupyterhub_gpuspawner.hub.text import choose
+from jupyterhub_gpuspawner.hub.visit import VISIT, Visit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from jupyterhub_gpuspawner.cluster import ClusterSnapshot
+    from jupyterhub_gpuspawner.hub.cluster_view import ClusterView
+    from jupyterhub_gpuspawner.hub.offer import Offer
     from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
     from jupyterhub_gpuspawner.profile import Profile
+    from jupyterhub_gpuspawner.resources import Resources
+
+FIRST_PATIENCE = 2.0
+"""Seconds that the page waits for Slurm while nothing is known of it."""
+PATIENCE = 0.5
+"""The same where something is, with its age."""
+
+
+async def render_form(spawner: GPUProfilesSpawner) -> str:
+    """The form's HTML for this user, every text in it escaped."""
+    offered = _offered(spawner)
+    cluster, defaults = _site(spawner, offered)
+    snapshot = None
+    if cluster is not None:
+        snapshot = await cluster.recent(patience=PATIENCE if cluster.latest is not None else FIRST_PATIENCE)
+    visit = VISIT.get() or Visit()
+    visit.filled_in = _filled_in(spawner, visit)
+    now = datetime.now().astimezone()
+    found = offers(
+        outlooks(
+            offered,
+            username=spawner.user.name,
+            groups=spawner.groups_of_user(),
+            snapshot=snapshot,
+            now=now,
+            defaults=defaults,
+        ),
+        visit.filled_in,
+        base_url=_base_url(spawner),
+        snapshot=snapshot,
+    )
+    visit.fault_at = fault_at(found, visit.filled_in)
+    return form_html(found, now=now.timestamp(), notice=_notice(cluster, snapshot))
+
+
+def form_html(found: Sequence[Offer], *, now: float = 0.0, notice: str = "") -> str:
+    """The HTML of these offers; ``now`` in seconds since the epoch."""
+    return _environment().get_template("options_form.html").render(offers=found, now=now, notice=notice)
+
+
+async def render_question(spawner: GPUProfilesSpawner) -> str:
+    """What stands in place of a form where an admin wants none: what one click starts."""
+    visit = VISIT.get() or Visit()
+    choice: Mapping[str, object] = {}
+    if visit.linked and hasattr(spawner, "resolve"):
+        visit.filled_in = _filled_in(spawner, visit)
+        choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
+    return _environment().get_template("question.html").render(choice=choice)
+
+
+def fault_at(found: Sequence[Offer], filled_in: FilledIn) -> str:
+    """The id of the field at which the fault is told; empty where it belongs to none."""
+    checked = next((offer for offer in found if offer.checked), None)
+    if not filled_in.fault or checked is None:
+        return ""
+    return next((field.name for field in checked.fields if field.fault), checked.id if filled_in.field else "")
 
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    return Environment(loader=PackageLoader("jupyterhub_gpuspawner.hub"), autoescape=True)
+    environment = Environment(
+        loader=PackageLoader("jupyterhub_gpuspawner.hub"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals["say"] = choose
+    return environment
 
 
-def render_form(spawner: GPUProfilesSpawner) -> str:
-    """The form's HTML for this user, every text in it escaped."""
+def _offered(spawner: GPUProfilesSpawner) -> tuple[Profile, ...]:
     try:
-        offered = spawner.offered()
+        return spawner.offered()
     except ConfigError as error:
         spawner.log.error("No profiles can be offered: %s", error)  # noqa: TRY400 - its sentence is enough
-        offered = ()
-    now, groups = datetime.now().astimezone(), spawner.groups_of_user()
-    mine = [profile for profile in offered if permitted(profile, spawner.user.name, groups, now) is None]
-    return _environment().get_template("options_form.html").render(profiles=cards(mine, spawner.user_options))
+        return ()
 
 
-def cards(profiles: Sequence[Profile], last: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the template shows of each profile; the last choice, where it is still offered, is chosen again."""
-    chosen = next((p.slug for p in profiles if p.slug == last.get("profile")), None)
-    chosen = chosen or next((p.slug for p in profiles if p.default), None) or next((p.slug for p in profiles), None)
-    return [
-        _card(profile, checked=profile.slug == chosen, last=last if profile.slug == chosen else {})
-        for profile in profiles
-    ]
+def _site(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> tuple[ClusterView | None, Resources | None]:
+    """The view of the cluster, and the site's defaults; neither where no profile needs Slurm."""
+    if not any(profile.kind == "slurm" for profile in offered):
+        return None, None
+    try:
+        site = spawner.slurm_site()
+        return site.connection().cluster, site_profile(site).slurm
+    except ConfigError as error:
+        spawner.log.error("What is free cannot be shown: %s", error)  # noqa: TRY400
+        return None, None
 
 
-def _card(profile: Profile, *, checked: bool, last: Mapping[str, Any]) -> dict[str, Any]:
-    said = profile.as_override()
-    fields = []
-    for name, option in profile.profile_options.items():
-        value = last.get(name, option.initial(said))
-        fields.append(
-            {
-                "name": f"profile-option-{profile.slug}--{name}",
-                "label": option.display_name or name,
-                "description": option.description,
-                "option": option,
-                "value": value,
-                "unlisted": value is not None and bool(option.choices) and str(value) not in option.choices,
-            }
-        )
-    return {"profile": profile, "checked": checked, "fields": fields, "gets": what_you_get(profile)}
+def _filled_in(spawner: GPUProfilesSpawner, visit: Visit) -> FilledIn:
+    try:
+        if visit.posted is not None:
+            return of_a_form(visit.posted, visit.refusal)
+        if visit.linked:
+            return of_a_link(visit.linked, spawner.resolve)
+        return of_the_last_time(spawner.user_options, spawner.resolve)
+    except ConfigError:  # is told where the profiles are read
+        return FilledIn()
 
 
-def what_you_get(profile: Profile) -> str:
-    """GPUs, cores, memory and time in one line; empty for a profile that does not say."""
-    asked = profile.slurm
-    parts = []
-    if asked.gpus:
-        parts.append(f"{asked.gpus} x {asked.gpu_type or 'GPU'}")
-    if asked.shards:
-        parts.append(f"{asked.shards} GPU shards")
-    if asked.nodes and asked.nodes > 1:
-        parts.append(f"{asked.nodes} nodes")
-    if asked.cpus:
-        parts.append(f"{asked.cpus} cores")
-    if asked.memory:
-        parts.append(f"{asked.memory / 1024:g} GiB memory")
-    if asked.time:
-        parts.append("no time limit" if isinstance(asked.time, str) else duration(asked.time))
-    return ", ".join(parts)
+def _base_url(spawner: GPUProfilesSpawner) -> str:
+    return str(spawner.hub.base_url) if spawner.hub is not None else "/hub/"
 
 
-def duration(seconds: int) -> str:
-    """``1 hour``, ``90 minutes``, ``2 days 12 hours``: the shortest exact words, to the minute."""
-    minutes = max(1, round(seconds / 60))
-    if minutes < 120 and minutes % 60:
-        return _counted(minutes, "minute")
-    days, rest = divmod(minutes, 24 * 60)
-    hours, left = divmod(rest, 60)
-    parts = ((days, "day"), (hours, "hour"), (left, "minute"))
-    return " ".join(_counted(count, unit) for count, unit in parts if count)
-
-
-def _counted(count: int, unit: str) -> str:
-    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+def _notice(cluster: ClusterView | None, snapshot: ClusterSnapshot | None) -> str:
+    if cluster is None or not (cluster.silent or snapshot is None):
+        return ""
+    return choose.SILENT if snapshot is not None else choose.SILENT_FROM_THE_START

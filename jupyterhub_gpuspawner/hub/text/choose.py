@@ -4,4 +4,62 @@ from __future__ import annotations
 
 from jupyterhub_gpuspawner.hub.text import _
 
+HEADING = _("Start a server")
+LEGEND = _("What do you need?")
+START = _("Start")
+STARTING = _("Starting …")
+NOTHING_STARTED = _("Nothing was started")
 FROM_A_LINK = _("This link has filled in the form. Nothing has been started yet: look it over, and start.")
+LINK_FAULT = _("This link asks for something that cannot be had")
+NO_PROFILE = _("There is no profile for you at present. Please ask your administrator.")
+NONE_NOW = _("None of these can start as things are. Please ask your administrator.")
+SILENT = _("Slurm does not answer at the moment, so what is said below may be old. You may start all the same.")
+SILENT_FROM_THE_START = _(
+    "Slurm does not answer at the moment, so nothing is known of what is free. You may start all the same."
+)
+LINK = _("Link to this choice")
+COPY = _("Copy")
+COPIED = _("Copied")
+LINK_HELP = _("Whoever opens it finds the form filled in; it starts nothing by itself.")
+QUESTION = _("This hub offers no choice: one click starts your server.")
+ASKING = _("Asking Slurm …")
+CHOOSE_ONE = _("Please choose one.")
+PROBLEM = _("Please look at this:")
+
+
+def heading(server_name: str) -> str:
+    """The page's first line."""
+    return _("Start server {name}").format(name=server_name) if server_name else HEADING
+
+
+def options_of(profile: str) -> str:
+    """The name of a profile's group of fields, for screen readers."""
+    return _("Options of {profile}").format(profile=profile)
+
+
+def age(seconds: float) -> str:
+    """How old what is said is."""
+    if seconds < 5:
+        return _("as of now")
+    if seconds < 90:
+        return _("as of {count} s ago").format(count=round(seconds))
+    if seconds < 90 * 60:
+        return _("as of {count} min ago").format(count=round(seconds / 60))
+    return _("as of {count} h ago").format(count=round(seconds / 3600))
+
+
+def sentence(clause: str) -> str:
+    """With capital and full stop."""
+    return f"{clause[:1].upper()}{clause[1:]}{'' if clause.endswith('.') else '.'}"
+
+
+def not_yet(reason: str) -> str:
+    """Of a profile that this user may use later."""
+    return _("Not yet: {reason}.").format(reason=reason)
+
+
+def no_longer(reason: str) -> str:
+    """Of a last choice that cannot be had any more; ``reason`` is a sentence."""
+    return _("Your last choice cannot be had any more. {reason} The form shows what is usual instead.").format(
+        reason=reason
+    )
