@@ -183,7 +183,8 @@ def _free(rooms: Rooms, need: Need, now: float, length: float) -> str:
     if need.exclusive or need.all_memory:
         what, unit = "node", "nodes"
     elif need.gpus:
-        what, unit = f"gpu:{need.gpu_type}", gpu_name(need.gpu_type)
+        what = f"gpu:{need.gpu_type}"
+        unit = gpu_name(need.gpu_type or (rooms.types[0] if len(rooms.types) == 1 else ANY))
     elif need.shards:
         what, unit = "shard", "GPU shares"
     else:

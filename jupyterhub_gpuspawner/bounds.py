@@ -186,7 +186,7 @@ def _of_kinds(need: Need, rooms: Rooms, where: str) -> Iterator[Fault]:
     most = max(kind.gpus.get(need.gpu_type, 0) for kind in kinds)
     named = need.gpu_type or "GPUs"
     if need.gpus and not most:
-        types = ", ".join(rooms.types())
+        types = ", ".join(filter(None, rooms.types))
         if need.gpu_type:
             yield Fault("gpu_type", f"{where} has no GPUs of type {named}" + (f" (there are {types})" if types else ""))
         else:

@@ -61,9 +61,12 @@ class Rooms:
             found.setdefault((room.cpus, room.memory, room.shards, tuple(room.gpus.items())), room)
         return tuple(found.values())
 
-    def types(self) -> list[str]:
-        """Types of GPU that there are."""
-        return sorted({kind for room in self.kinds for kind in room.gpus if kind})
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """Types of GPU that there are; :data:`ANY` among them for GPUs without one."""
+        found = {kind for room in self.kinds for kind in room.gpus if kind}
+        untyped = any(sum(room.gpus.values()) < 2 * room.gpus.get(ANY, 0) for room in self.kinds)
+        return tuple(sorted(found | ({ANY} if untyped else set())))
 
     def offering(self, need: Need) -> int:
         """Nodes, whatever their state, that could give this when empty."""

@@ -96,11 +96,12 @@ class NodeState:
     def gpus_free(self) -> Counter[str]:
         """GPUs by type that no job holds, neither whole nor by a share (shard, MPS)."""
         free = self.gpus()
+        only_type = next(iter(free)) if len(free) == 1 else ""  # a share may name no type where the GPU has one
         for kind, count in _counts(self.gres_used, "gpu"):
             free[kind] -= count
         for share in self.gres_used:
             if share.name in ("shard", "mps"):
-                free[share.type or ""] -= len(share.indices)
+                free[share.type or only_type] -= len(share.indices)
         return +free
 
 

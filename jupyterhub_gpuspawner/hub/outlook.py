@@ -57,6 +57,7 @@ def outlooks(
             )
         except RequestError as error:  # no reservation today
             told = str(error).rstrip(".")
+            told = told[:1].lower() + told[1:]
             return Outlook(profile, None, Availability(Chance.NEVER, f"cannot run: {told}", field=error.field))
         told_now = availability(request.resources, snapshot, now=now.timestamp(), user=username)
         return Outlook(profile, None, told_now, request.resources)

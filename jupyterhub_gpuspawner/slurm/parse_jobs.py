@@ -77,7 +77,7 @@ def _job(record: str, mark: str) -> ClusterJob:
         account=present(account),
         partitions=words(told["Partition"]),
         priority=_count(told, "PriorityLong"),
-        nodes=read(expand_nodelist, "NodeList", told["NodeList"]),
+        nodes=read(expand_nodelist, "NodeList", present(told["NodeList"])),
         node_count=node_count,
         cpus=_count(told, "NumCPUs"),
         memory_mib=_memory(told["tres-alloc"]),

@@ -1,0 +1,80 @@
+"""How each profile fares for one user."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from jupyterhub_gpuspawner.availability import Chance
+from jupyterhub_gpuspawner.hub.outlook import outlooks
+from jupyterhub_gpuspawner.profile import parse_profiles
+from jupyterhub_gpuspawner.resources import Resources
+from tests.snapshots import NOW, cluster, node
+
+PROFILES = parse_profiles(
+    [
+        {"display_name": "One GPU", "slurm": {"gpus": 1}},
+        {"display_name": "Course", "slurm": {"gpus": 1}, "allow": {"groups": ["ml-course"]}},
+        {"display_name": "Here", "kind": "local"},
+        {"display_name": "Huge", "slurm": {"gpus": 16}},
+        {
+            "display_name": "Adjustable",
+            "profile_options": {"gpus": {"range": {"min": 1, "max": 8, "default": 8, "sets": "slurm.gpus"}}},
+        },
+        {"display_name": "Yesterday", "slurm": {"reservation": {"2000-01-01": "old"}}},
+    ]
+)
+FOUR = cluster(node("g1", "gpu:k80:4", "gpu:k80:1(IDX:0)"))
+
+
+def told(**more: Any) -> dict[str, tuple[str | None, str | None]]:
+    """Refusal and sentence of each profile."""
+    asked: dict[str, Any] = {"username": "alice", "groups": (), "snapshot": FOUR, **more}
+    found = outlooks(PROFILES, now=datetime.fromtimestamp(NOW).astimezone(), **asked)
+    assert [each.profile for each in found] == list(PROFILES)
+    return {each.profile.slug: (each.refusal, each.availability and each.availability.sentence) for each in found}
+
+
+def test_every_profile_is_told_in_one_glance() -> None:
+    """Free, not for this user, needs no Slurm, can never run, as its options stand, without a reservation today."""
+    day = datetime.fromtimestamp(NOW).astimezone().date().isoformat()
+    assert told() == {
+        "one-gpu": (None, "starts now, 3 of 4 K80 free"),
+        "course": ("it is for the group ml-course", None),
+        "here": (None, None),
+        "huge": (None, "cannot run: it asks for 16 GPUs a node, and a node of partition gpu has at most 4"),
+        "adjustable": (None, "cannot run: it asks for 8 GPUs a node, and a node of partition gpu has at most 4"),
+        "yesterday": (None, f"cannot run: there is no reservation for {day}; days are 2000-01-01"),
+    }
+    assert told(groups={"ml-course"})["course"] == (None, "starts now, 3 of 4 K80 free")
+
+
+def test_defaults_of_the_site_count() -> None:
+    """What no profile says is asked for all the same."""
+    found = told(defaults=Resources(cpus=64))
+    assert found["one-gpu"] == (
+        None,
+        "cannot run: it asks for 64 cores a node, and a node of partition gpu has at most 16",
+    )
+
+
+def test_silent_slurm_keeps_no_profile_from_being_shown() -> None:
+    """Nothing is known, and that is said; what can be refused without Slurm still is."""
+    found = told(snapshot=None)
+    assert found["one-gpu"] == (None, "Slurm has not told yet what is free")
+    assert found["course"] == ("it is for the group ml-course", None)
+
+
+def test_outlook_carries_what_the_job_would_ask_for() -> None:
+    """The profile's word over the site's, and the option as it stands."""
+    found = outlooks(
+        PROFILES[4:5],
+        username="alice",
+        groups=(),
+        snapshot=FOUR,
+        now=datetime.fromtimestamp(NOW).astimezone(),
+        defaults=Resources(gpus=1, cpus=2),
+    )[0]
+    assert found.resources is not None
+    assert found.availability is not None
+    assert (found.resources.gpus, found.resources.cpus, found.availability.chance) == (8, 2, Chance.NEVER)
