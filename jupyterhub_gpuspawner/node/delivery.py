@@ -36,7 +36,12 @@ class RefusedError(Exception):
 
 
 def deliver(report: NodeReport, environ: Mapping[str, str]) -> str | None:
-    """Tell the hub; returns a sentence where it could not be told.
+    """Tell the hub; returns a sentence where it could not be told. As :func:`attempt`."""
+    return attempt(report, environ)[0]
+
+
+def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None, bool]:
+    """Tell the hub; returns a sentence where it could not be told, and whether it may be told later.
 
     A body that the hub finds wrong (400) is sent once more with nothing but the port and the reason, since without
     the port there is no server. Other 4xx are final. No answer and 5xx are tried again.
@@ -45,15 +50,17 @@ def deliver(report: NodeReport, environ: Mapping[str, str]) -> str | None:
         _try(fit(report), environ)
     except RefusedError as refused:
         if refused.status != 400:
-            return _sentence(refused)
+            return _sentence(refused), refused.status >= 500
         try:
             _try(_least(report, refused), environ)
         except (RefusedError, OSError, ValueError):
-            return _sentence(refused)
-        return f"The hub refused the full report, and was told the port alone: {refused}"
-    except (OSError, ValueError) as error:
-        return _sentence(error)
-    return None
+            return _sentence(refused), False
+        return f"The hub refused the full report, and was told the port alone: {refused}", False
+    except OSError as error:
+        return _sentence(error), True
+    except ValueError as error:
+        return _sentence(error), False
+    return None, False
 
 
 def _try(report: NodeReport, environ: Mapping[str, str]) -> None:

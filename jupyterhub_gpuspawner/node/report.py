@@ -36,14 +36,20 @@ def announce(
 ) -> Announcement:
     """Pick the server's port, put it into ``report``, deliver that; port 0 where there was none to be had."""
     output, finished = child.ask(lambda fd: _tell(fd, report, port_range, environ), deadline)
-    port, service_url, failures = 0, None, []
+    port, service_url, failures, again = 0, None, [], not finished
     for line in output.splitlines():
         document = json.loads(line)
         port = document.get("port", port)
         service_url = document.get("service_url", service_url)
         failures += document.get("problems", ())
+        again = document.get("again", again)
     if not finished:
         failures.append(f"Telling the hub was given up after {deadline:g} s.")
+    if again and port:
+        from jupyterhub_gpuspawner.node import messenger
+
+        messenger.send_later(replace(report, port=port), environ)
+        failures.append("The hub is told as soon as it can be, in the next ten minutes.")
     return Announcement(port, service_url, tuple(failures))
 
 
@@ -67,6 +73,6 @@ def _announce(
     number, service_url, problems = port.door(environ.get("JUPYTERHUB_SERVICE_URL", ""), port_range)
     say(port=number, service_url=service_url, problems=problems)
     placement = replace(report.placement, problems=(*report.placement.problems, *problems))
-    failure = delivery.deliver(replace(report, port=number, placement=placement), environ)
+    failure, again = delivery.attempt(replace(report, port=number, placement=placement), environ)
     if failure:
-        say(problems=[failure])
+        say(problems=[failure], again=again)

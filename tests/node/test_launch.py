@@ -317,7 +317,7 @@ def test_the_launcher_itself_broken_starts_the_server(archive: Path, tmp_path: P
 
 
 def test_a_hub_that_is_not_there_is_one_sentence_in_the_log(archive: Path) -> None:
-    """The server starts; it is not known to the hub."""
+    """The server starts; it is not known to the hub before that is back."""
     environ = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api", "JUPYTERHUB_API_TOKEN": "t"}
 
     done = launch(archive, LaunchPlan(), environ, "/bin/echo", "started")
@@ -325,6 +325,7 @@ def test_a_hub_that_is_not_there_is_one_sentence_in_the_log(archive: Path) -> No
     assert (done.returncode, done.stdout) == (0, "started\n")
     assert done.stderr == (
         "gpuspawner: The hub could not be told where this server is: [Errno 111] Connection refused\n"
+        "gpuspawner: The hub is told as soon as it can be, in the next ten minutes.\n"
     )
 
 
