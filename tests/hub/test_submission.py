@@ -94,6 +94,40 @@ async def test_a_start_that_is_given_up_while_sbatch_runs_gets_its_job_cancelled
     assert slurm.cancelled == ["14"]
 
 
+class Stepping(Slurm):
+    """sbatch makes the job in the middle of a number of steps."""
+
+    made = False
+
+    async def submit(self, _script: str, **_settings: object) -> str:
+        for step in range(6):
+            self.made = self.made or step == 3
+            await asyncio.sleep(0)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def tagged(self, tag: str) -> dict[str, JobStatus]:
+        await asyncio.sleep(0)
+        return await super().tagged(tag) if self.made else {}
+
+
+@pytest.mark.parametrize("answer", ["18", SlurmUnavailable("Socket timed out.")], ids=["answers", "times out"])
+@pytest.mark.parametrize("steps", range(1, 20))
+async def test_a_start_that_is_given_up_at_any_step_has_its_job_or_none(steps: int, answer: str | Exception) -> None:
+    """Wherever the cancellation strikes: the id has come back, or the job is cancelled."""
+    slurm = Stepping(answer, tagged="18")
+    start = asked(slurm)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    start.cancel()
+    await settle()
+
+    assert (slurm.made, start.cancelled(), slurm.cancelled) in [(True, True, ["18"]), (True, False, [])]
+    assert start.cancelled() or start.result() == "18"
+    assert set() == submission.UNDER_WAY
+
+
 GIVEN_UP = {
     "while sbatch runs, which then gets no answer": True,
     "when sbatch has got no answer": False,
