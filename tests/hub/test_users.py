@@ -1,4 +1,4 @@
-"""Jobs belong to whoever signed in: a hub of root's, two real accounts, and the sudoers file that admins copy."""
+"""Jobs belong to whoever signed in: a hub of root's and two real accounts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pwd
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +27,6 @@ c.JupyterHub.log_level = "DEBUG"
 """
 PYTHON = "/usr/bin/python3"
 """One that other users can run; the tests' own may be in root's home."""
-SUDOERS = Path(__file__).parents[2] / "config" / "sudoers"
 
 
 @pytest.fixture(scope="module")
@@ -165,87 +163,3 @@ def test_jupyterlab_runs_as_a_real_user(hub: HubProcess, two_users: tuple[str, s
     assert user in owners
 
     hub.end(user, "lab")
-
-
-# --- config/sudoers --------------------------------------------------------------------------------
-
-
-class HubAccount:
-    """An account of the hub's own, for which the sudoers file of config/ is the whole of /etc/sudoers."""
-
-    def __init__(self, name: str, target: str, sudoers: Path, slurm: PrivateSlurm) -> None:
-        self.name, self.target, self.sudoers, self.slurm = name, target, sudoers, slurm
-
-    def sudo(self, *argv: str, user: str = "", stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """``sudo -n -E -u TARGET ARGV`` as that account, in a mount namespace of its own."""
-        words = ["runuser", "-u", self.name, "--", "sudo", "-n", "-E", "-u", user or self.target, *argv]
-        return subprocess.run(
-            ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/sudoers && exec "$@"', self.sudoers, *words],
-            env={
-                "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
-                "JUPYTERHUB_API_TOKEN": "its token",
-                **self.slurm.environment,
-            },
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-
-
-@pytest.fixture
-def hub_account(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, tmp_path: Path) -> HubAccount:
-    """The first user as the hub's account, the second as whoever signed in."""
-    name, target = two_users
-    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
-    if tried.returncode != 0 or shutil.which("sudo") is None:
-        pytest.skip(f"needs sudo and a mount namespace: {tried.stderr.strip()}")
-    text = SUDOERS.read_text().replace("HUB = jupyterhub", f"HUB = {name}").replace("%notebookusers", f"%{target}")
-    sudoers = tmp_path / "sudoers"
-    sudoers.write_text(text.replace("/usr/bin/", f"{slurm_cluster.bin_dir}/"))
-    sudoers.chmod(0o440)
-    return HubAccount(name, target, sudoers, slurm_cluster)
-
-
-def test_the_sudoers_file_lets_the_hub_submit_with_the_jobs_environment_and_cancel(hub_account: HubAccount) -> None:
-    """The job is the user's, its variables arrive, and the hub's account may end it."""
-    slurm = hub_account.slurm
-    home = Path(pwd.getpwnam(hub_account.target).pw_dir)
-    script = f'#!/bin/bash\n#SBATCH --output=/dev/null\necho "$JUPYTERHUB_API_TOKEN" > {home}/arrived\nsleep 300\n'
-    submitted = hub_account.sudo(f"{slurm.bin_dir}/sbatch", "--parsable", stdin=script)
-    job = submitted.stdout.strip()
-
-    assert job.isdigit(), submitted.stderr
-    assert slurm.run("squeue", "-h", "-j", job, "-o", "%u") == hub_account.target
-
-    for _ in range(100):
-        if (home / "arrived").exists() and (home / "arrived").read_text():
-            break
-        time.sleep(0.1)
-
-    assert (home / "arrived").read_text() == "its token\n"
-
-    cancelled = hub_account.sudo(f"{slurm.bin_dir}/scancel", job)
-
-    assert (cancelled.returncode, cancelled.stderr) == (0, "")
-
-
-REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
-    "another command": ("", ("/usr/bin/id",)),
-    "an option of sbatch": ("", ("SLURM/sbatch", "--parsable", "--uid=0")),
-    "a script by name": ("", ("SLURM/sbatch", "/etc/profile")),
-    "somebody's all jobs": ("", ("SLURM/scancel", "--user=root")),
-    "two jobs at once": ("", ("SLURM/scancel", "1", "2")),
-    "a job of root's": ("root", ("SLURM/sbatch", "--parsable")),
-}
-
-
-@pytest.mark.parametrize(("user", "argv"), REFUSED.values(), ids=REFUSED.keys())
-def test_the_sudoers_file_allows_nothing_else(hub_account: HubAccount, user: str, argv: tuple[str, ...]) -> None:
-    """sudo asks for a password, that is, it says no."""
-    words = [word.replace("SLURM", hub_account.slurm.bin_dir) for word in argv]
-    tried = hub_account.sudo(*words, user=user, stdin="#!/bin/sh\n")
-
-    assert tried.returncode == 1
-    assert "a password is required" in tried.stderr

@@ -1,0 +1,362 @@
+"""A hub with an account of its own, and the sudoers file and scripts that admins copy: it works, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo import hub as demo_hub
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.hub.conftest import STAND_IN
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
+
+CONFIG = Path(__file__).parents[2] / "config"
+PYTHON = "/usr/bin/python3"
+INSTALLED = "/usr/local/libexec/gpuspawner"
+LAND = """
+mount --bind "$SUDOERS" /etc/sudoers && mount -t tmpfs none /etc/sudoers.d
+unset SUDOERS; exec "$@"
+"""
+"""A mount namespace in which the sudoers file of config/ is all that sudo knows."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where an admin has installed all of it, and for whom: the hub's account, and one person who may sign in."""
+
+    hub: str
+    person: str
+    wrappers: Path
+    sudoers: Path
+    slurm: PrivateSlurm
+
+    @property
+    def entry(self) -> list[str]:
+        """Words that run what follows as the hub's account, there."""
+        account = pwd.getpwnam(self.hub)
+        become = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups"]
+        return ["unshare", "--mount", "sh", "-c", LAND, "sh", *become]
+
+    def run(
+        self, *argv: str, stdin: str | bytes = "", environment: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """What a command says to the hub's account."""
+        return subprocess.run(
+            [*self.entry, *argv],
+            env={"PATH": "/usr/bin:/bin", "SUDOERS": str(self.sudoers), **(environment or {})},
+            input=stdin.encode() if isinstance(stdin, str) else stdin,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+
+    def sudo(
+        self, *argv: str, user: str = "", stdin: str | bytes = "", environment: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """``sudo -n -u PERSON ARGV``; a name without a folder is a wrapper's."""
+        words = [str(self.wrappers / argv[0]) if "/" not in argv[0] else argv[0], *argv[1:]]
+        return self.run("sudo", "-n", "-u", user or self.person, *words, stdin=stdin, environment=environment)
+
+
+@pytest.fixture(scope="module")
+def site(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, public_folder: Path) -> Site:
+    """config/sudoers and config/wrappers with what is marked SITE changed."""
+    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0 or shutil.which("sudo") is None or not Path(PYTHON).exists():
+        pytest.skip(f"needs sudo, {PYTHON} and a mount namespace: {tried.stderr.strip()}")
+    account, person = two_users
+    wrappers = public_folder / "libexec"
+    wrappers.mkdir()
+    for script in (CONFIG / "wrappers").iterdir():
+        text = script.read_text().replace("/usr/bin/s", f"{slurm_cluster.bin_dir}/s")
+        text = text.replace('"LANG": "C.UTF-8"}', f'"LANG": "C.UTF-8", "SLURM_CONF": "{slurm_cluster.conf}"}}')
+        (wrappers / script.name).write_text(text)
+        (wrappers / script.name).chmod(0o755)
+    text = (CONFIG / "sudoers").read_text().replace("HUB = jupyterhub", f"HUB = {account}")
+    sudoers = public_folder / "sudoers"
+    sudoers.write_text(text.replace("%notebookusers", f"%{person}").replace(INSTALLED, str(wrappers)))
+    sudoers.chmod(0o440)
+    return Site(account, person, wrappers, sudoers, slurm_cluster)
+
+
+def test_the_files_an_admin_copies_are_in_order() -> None:
+    """visudo takes the sudoers file; no wildcard and no expression is in it; the scripts are for everyone to run."""
+    checked = subprocess.run(["visudo", "-c", "-f", CONFIG / "sudoers"], capture_output=True, text=True, check=False)
+    rules = [line for line in (CONFIG / "sudoers").read_text().splitlines() if line and not line.startswith("#")]
+    scripts = {each.name for each in (CONFIG / "wrappers").iterdir() if each.stat().st_mode & 0o111 == 0o111}
+
+    assert checked.returncode == 0, checked.stderr
+    assert [rule for rule in rules if re.search(r"[*?^$\[]", rule)] == []
+    assert scripts == {"submit", "cancel", "log"}
+
+
+# --- it works ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hub(site: Site, public_folder: Path) -> Iterator[HubProcess]:
+    """A hub of that account's."""
+    if shutil.which("configurable-http-proxy") is None:
+        pytest.skip("configurable-http-proxy is not on the PATH")
+    tried = site.run(sys.executable, "-c", "import jupyterhub_gpuspawner.hub.slurm_spawner")
+    if tried.returncode != 0:
+        pytest.skip(f"{site.hub} cannot run {sys.executable}: {tried.stderr.decode()[-200:]}")
+    folder = public_folder / "own-hub"
+    (folder / "profiles").mkdir(parents=True)
+    server = public_folder / f"own-{STAND_IN.name}"
+    shutil.copy(STAND_IN, server)
+    server.chmod(0o644)
+    slurm = "{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}"
+    (folder / "profiles" / "own.yaml").write_text(f"""
+- {{display_name: One, slug: one, slurm: {slurm}, command: [{PYTHON}, {server}]}}
+- display_name: Fails
+  slug: fails
+  slurm: {slurm}
+  environment: {{setup: "echo the disk is full >&2; exit 3"}}
+  command: [{PYTHON}, {server}]
+""")
+    config = folder / "jupyterhub_config.py"
+    config.write_text(f"""
+load_subconfig({str(demo_hub.CONFIG)!r})
+c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {{username}}"
+c.GPUSlurmSpawner.wrapper_dir = {str(site.wrappers)!r}
+c.GPUSlurmSpawner.req_homedir = ""
+c.JupyterHub.log_level = "DEBUG"
+""")
+    for path in (folder, *folder.rglob("*")):
+        shutil.chown(path, site.hub)
+    own = HubProcess(
+        folder,
+        config=config,
+        prefix=site.entry,
+        environment={
+            **site.slurm.environment,
+            "GPUSPAWNER_DEMO_SLURM": site.slurm.bin_dir,
+            "GPUSPAWNER_DEMO_TOPOLOGY": site.slurm.topology_pattern,
+            "SUDOERS": str(site.sudoers),
+        },
+    )
+    with own:
+        yield own
+
+
+def test_a_server_starts_as_the_person_and_stops(hub: HubProcess, site: Site) -> None:
+    """With the job's whole environment; the hub itself is nobody's but its own account's."""
+    assert hub.process is not None
+
+    hub.spawn(site.person, {"profile": "one"})
+    seen = requests.get(f"{hub.url}/user/{site.person}/environ", timeout=10).json()
+    process = requests.get(f"{hub.url}/user/{site.person}/process", timeout=10).json()
+    account = pwd.getpwnam(site.person)
+
+    assert psutil.Process(hub.process.pid).username() == site.hub
+    assert (process["uid"], process["folder"]) == (account.pw_uid, account.pw_dir)
+    assert (seen["HOME"], seen["USER"], seen["JUPYTERHUB_USER"]) == (account.pw_dir, site.person, site.person)
+    assert len(seen["JUPYTERHUB_API_TOKEN"]) >= 32
+    assert sorted(name for name in seen if name.startswith("SUDO")) == []
+    assert seen["JUPYTERHUB_API_TOKEN"] not in hub.log.read_text()
+
+    hub.end(site.person)
+    _until_gone(site.slurm, seen["SLURM_JOB_ID"])
+
+
+def _until_gone(slurm: PrivateSlurm, job: str) -> None:
+    ends_at = time.monotonic() + 60
+    while slurm.run("squeue", "-h", "-o", "%i").split().count(job):
+        assert time.monotonic() < ends_at, f"job {job} goes on"
+        time.sleep(0.2)
+
+
+def test_a_failed_start_shows_the_persons_log(hub: HubProcess, site: Site) -> None:
+    """Its last lines, which the hub's account could not read."""
+    hub.api("POST", f"/users/{site.person}")
+    answer = hub.api("POST", f"/users/{site.person}/server", {"profile": "fails"})
+
+    assert answer.status_code == 500
+    assert "The job failed with exit code 3." in answer.json()["message"]
+    assert "the disk is full" in answer.json()["message"]
+
+    log = re.search(r"\S*jupyterhub-\d+\.log", answer.json()["message"])
+
+    assert log is not None
+    assert site.run("cat", log[0]).returncode != 0 or Path(log[0]).stat().st_mode & 0o004
+
+
+# --- nothing else does ------------------------------------------------------------------------------
+
+
+def test_sudo_lists_three_commands_and_no_more(site: Site) -> None:
+    """As the person, without a password, without SETENV, without an argument."""
+    told = site.run("sudo", "-n", "-l").stdout.decode()
+    rules = [rule.replace(",", "").split() for rule in re.findall(r"^    (\(.*)$", told, re.MULTILINE)]
+    scripts = [word for name in ("submit", "cancel", "log") for word in (f"{site.wrappers}/{name}", '""')]
+
+    assert [sorted(rule) for rule in rules] == [sorted([f"(%{site.person})", "NOPASSWD:", "NOSETENV:", *scripts])], told
+
+
+REFUSED: dict[str, tuple[str, Sequence[str]]] = {
+    "another command": ("", ("/usr/bin/id",)),
+    "a shell": ("", ("/bin/sh",)),
+    "sbatch itself": ("", ("SLURM/sbatch", "--parsable")),
+    "scancel itself": ("", ("SLURM/scancel", "1")),
+    "an argument for submit": ("", ("submit", "--uid=0")),
+    "an argument for cancel": ("", ("cancel", "--user=root")),
+    "a job as an argument": ("", ("cancel", "1")),
+    "a path for log": ("", ("log", "/etc/passwd")),
+    "an empty argument": ("", ("log", "")),
+    "root": ("root", ("submit",)),
+    "somebody outside the group": ("nobody", ("submit",)),
+}
+
+
+@pytest.mark.parametrize(("user", "argv"), REFUSED.values(), ids=REFUSED.keys())
+def test_sudo_refuses(site: Site, user: str, argv: Sequence[str]) -> None:
+    """It asks for a password, that is, it says no."""
+    words = [word.replace("SLURM", site.slurm.bin_dir) for word in argv]
+    tried = site.sudo(*words, user=user)
+
+    assert tried.returncode == 1
+    assert b"a password is required" in tried.stderr
+
+
+VARIABLES = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "BASH_ENV", "ENV", "PYTHONPATH", "PYTHONSTARTUP", "SLURM_CONF")
+
+
+def test_no_variable_of_the_hubs_account_has_a_say(site: Site, public_folder: Path, tmp_path: Path) -> None:
+    """Neither kept, nor set on sudo's command line, nor with -E; and the job gets none either."""
+    evil = public_folder / "evil"
+    evil.mkdir()
+    evil.chmod(0o777)
+    (evil / "sitecustomize.py").write_text(f"open({str(evil / 'ran')!r}, 'w')")
+    (evil / "run.sh").write_text(f"touch {evil / 'ran'}\n")
+    (evil / "slurm.conf").write_text("ClusterName=evil\n")
+    values = {name: str(evil) for name in VARIABLES}
+    values.update(
+        BASH_ENV=f"{evil}/run.sh", ENV=f"{evil}/run.sh", SLURM_CONF=f"{evil}/slurm.conf", HUBS_OWN="of the hub"
+    )
+    out = Path(pwd.getpwnam(site.person).pw_dir) / "variables"
+    script = f"#!/bin/bash\n#SBATCH --output={out}\nenv\n"
+    environment = "HOME=/\0ITS=own\0"
+    text = f"environment {len(environment)}\n{environment}{script}"
+    path = {"PATH": "/usr/bin:/bin"}  # by which sudo itself is found
+
+    submitted = site.sudo("submit", stdin=text, environment={**values, **path})
+
+    assert submitted.returncode == 0, submitted.stderr
+
+    _until_gone(site.slurm, submitted.stdout.decode().strip())
+    seen = out.read_text()
+
+    assert "\nITS=own\n" in seen
+    assert [name for name, value in values.items() if value in seen] == []
+
+    for name, value in values.items():
+        words = ("-u", site.person, f"{name}={value}", str(site.wrappers / "submit"))
+        set_there = site.run("sudo", "-n", *words, stdin=text)
+
+        assert set_there.returncode == 1, name
+        assert b"not allowed to set the following environment variables" in set_there.stderr, name
+    kept = site.run("sudo", "-n", "-E", "-u", site.person, str(site.wrappers / "submit"), stdin=text)
+
+    assert b"not allowed to preserve the environment" in kept.stderr
+    assert not (evil / "ran").exists()
+
+
+INPUTS: dict[str, tuple[str, bytes, bytes]] = {
+    "cancel: an option": ("cancel", b"--user=root", b"cancel: the input is no job's number"),
+    "cancel: two jobs": ("cancel", b"1 2", b"cancel: the input is no job's number"),
+    "cancel: a line more": ("cancel", b"1\n2\n", b"cancel: the input is no job's number"),
+    "cancel: a step": ("cancel", b"1.0", b"cancel: the input is no job's number"),
+    "cancel: an array": ("cancel", b"1_[1-9]", b"cancel: the input is no job's number"),
+    "cancel: nothing": ("cancel", b"", b"cancel: the input is no job's number"),
+    "cancel: digits of another script": ("cancel", "\uff11".encode(), b"cancel: the input is no job's number"),
+    "cancel: no end": ("cancel", b"1" * 100_000, b"cancel: the input is no job's number"),
+    "log: a path": ("log", b"/etc/passwd", b"log: the input is no job's number"),
+    "log: a path behind a job": ("log", b"1/../../etc/passwd", b"log: the input is no job's number"),
+    "log: an option": ("log", b"-d", b"log: the input is no job's number"),
+    "log: a line more": ("log", b"1\n/etc/passwd\n", b"log: the input is no job's number"),
+    "log: a NUL": ("log", b"1\0", b"log: the input is no job's number"),
+    "log: no such job": ("log", b"999999", b"log: that is no job of this user's"),
+    "submit: no environment": ("submit", b"#!/bin/sh\n", b"submit: the input does not begin with"),
+    "submit: too long": ("submit", b"environment 9999999\n", b"submit: the input does not begin with"),
+    "submit: a sign": ("submit", b"environment -1\n", b"submit: the input does not begin with"),
+    "submit: too short": ("submit", b"environment 10\nA=1\0", b"submit: the input ends too early"),
+    "submit: no end": ("submit", b"environment 3\nA=1#!/bin/sh\n", b"submit: the environment does not end with a NUL"),
+    "submit: no name": ("submit", b"environment 3\n=1\0#!/bin/sh\n", b"is no environment"),
+    "submit: a function": ("submit", b"environment 13\nA()=() { :;}\0", b"is no environment"),
+    "submit: no script": ("submit", b"environment 0\n", b"Batch script is empty"),
+    "submit: as root": ("submit", b"environment 0\n#!/bin/sh\n#SBATCH --uid=root\n", b"--uid only permitted by root"),
+}
+
+
+@pytest.mark.parametrize(("script", "text", "said"), INPUTS.values(), ids=INPUTS.keys())
+def test_a_script_refuses_what_is_not_its_input(site: Site, script: str, text: bytes, said: bytes) -> None:
+    """In a sentence; nothing is run."""
+    tried = site.sudo(script, stdin=text)
+
+    assert tried.returncode != 0
+    assert said in tried.stderr
+    assert tried.stdout == b""
+    assert b"Traceback" not in tried.stderr
+
+
+LOGS = {
+    "a plain log": ("echo the last words", 0, b"the last words\n"),
+    "a link": ('rm "$LOG"; ln -s /etc/passwd "$LOG"', 1, b""),
+    "a pipe": ('rm "$LOG"; mkfifo "$LOG"', 1, b""),
+    "gone": ('rm "$LOG"', 1, b""),
+    "a long log": ("yes 123456789012345 | head -c 100000", 0, b"123456789012345\n" * 256),
+}
+
+
+@pytest.mark.parametrize(("command", "status", "shown"), LOGS.values(), ids=LOGS.keys())
+def test_of_a_job_its_logs_end_is_read_and_no_other_file(site: Site, command: str, status: int, shown: bytes) -> None:
+    """As the person, bounded, and only what is a file of theirs by the name that Slurm has; a comment forges none."""
+    log = Path(pwd.getpwnam(site.person).pw_dir) / f"log-{time.monotonic_ns()}"
+    options = ["--parsable", f"--output={log}", "--comment=x\n   StdOut=/etc/passwd\n", "--export=NONE", "--chdir=/"]
+    job = subprocess.run(
+        ["runuser", "-u", site.person, "--", f"{site.slurm.bin_dir}/sbatch", *options],
+        input=f"#!/bin/bash\nLOG={log}\n{command}\n",
+        env={**os.environ, **site.slurm.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    _until_gone(site.slurm, job)
+    read = site.sudo("log", stdin=job)
+
+    assert (read.returncode, read.stdout) == (status, shown), read.stderr
+
+
+def test_anothers_job_is_neither_cancelled_nor_read(site: Site) -> None:
+    """Slurm refuses the one, the script the other."""
+    script = "#!/bin/sh\n#SBATCH --output=/dev/null\n#SBATCH --chdir=/\nsleep 300\n"
+    roots = subprocess.run(
+        [f"{site.slurm.bin_dir}/sbatch", "--parsable"],
+        input=script,
+        env={**os.environ, **site.slurm.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    try:
+        cancelled, read = site.sudo("cancel", stdin=roots), site.sudo("log", stdin=roots)
+    finally:
+        site.slurm.run("scancel", "--full", "--signal=KILL", roots)
+
+    assert b"Access/permission denied" in cancelled.stderr
+    assert (read.returncode, read.stderr) == (1, b"log: that is no job of this user's\n")
