@@ -17,6 +17,7 @@ from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Bool, Enum, Float, Unicode, default
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.hub import named
 from jupyterhub_gpuspawner.hub.account import account_of
 from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
@@ -95,6 +96,7 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
         """Start the launcher, wait for its report and the server, return where it listens."""
         self.forget_report()
         try:
+            named.require()
             await self._launch()
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
@@ -190,3 +192,6 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
         """Forget process and report."""
         super().clear_state()
         self.forget_report()
+
+
+named.watch(__name__)

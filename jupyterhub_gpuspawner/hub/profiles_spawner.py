@@ -18,6 +18,7 @@ from traitlets import Callable, List, Type, Unicode, Union, default
 from wrapspawner import ProfilesSpawner
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.hub import named
 from jupyterhub_gpuspawner.hub.child import TIMES, Inheritance, configured_as, new_child, other_class
 from jupyterhub_gpuspawner.hub.ending import RemembersEnding
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
@@ -280,3 +281,6 @@ def _apply_user_options(spawner: GPUProfilesSpawner, user_options: Mapping[str, 
     spawner.user_options = dict(request.options)
     if spawner.orm_spawner is not None:
         spawner.orm_spawner.user_options = dict(request.options)
+
+
+named.watch(__name__)

@@ -9,8 +9,10 @@ JupyterHub offers no other place that one line of configuration (``spawner_class
 * Jobs that no server belongs to are looked for (:mod:`.reconciliation`).
 
 A hub imports every spawner that is installed, whichever one it uses, while it is being made. So nothing is done at
-import: :func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub
-that exists by then, that is, while its configuration is read. Handlers and templates are set up after that.
+import: :func:`register` is called when a spawner is taken from the package, or from a module of it, by name, and does
+its work only in a hub that exists by then, that is, while its configuration is read. Handlers and templates are set up
+after that. A hub that comes to a spawner of ours later (as a profile of wrapspawner's own spawner) lacks the address to
+which servers report: there :func:`require` refuses the start.
 """
 
 from __future__ import annotations
@@ -92,13 +94,23 @@ _DONE: WeakSet[JupyterHub] = WeakSet()
 
 
 def register() -> None:
-    """Do all that in the hub of this process, once; nothing where there is none yet."""
+    """Do all that in the hub of this process, once; nothing where there is none yet, or where it is too late."""
     if not JupyterHub.initialized():
         return
     app = JupyterHub.instance()
-    if app not in _DONE:
+    if app not in _DONE and not app.handlers:
         _DONE.add(app)
         register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
         register_check(app)
         register_reconciliation(app)
+
+
+def require() -> None:
+    """Raise ConfigError in a hub that has been set up without this package; pass where there is no hub."""
+    if JupyterHub.initialized() and JupyterHub.instance() not in _DONE:
+        raise ConfigError(
+            "this hub was set up without jupyterhub-gpuspawner, so no server can report to it.",
+            where="c.JupyterHub.spawner_class",
+            hint='Set it to "gpu-profiles", or to a class of your own that is made of ours.',
+        )

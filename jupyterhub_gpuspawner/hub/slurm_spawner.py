@@ -20,7 +20,7 @@ from jupyterhub.spawner import Spawner
 from traitlets import Enum, Float, Integer, TraitError, Unicode, default, validate
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
-from jupyterhub_gpuspawner.hub import metrics
+from jupyterhub_gpuspawner.hub import metrics, named
 from jupyterhub_gpuspawner.hub.account import Account, account_of
 from jupyterhub_gpuspawner.hub.adoption import interrupted, take_up
 from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request, site_profile
@@ -187,6 +187,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         self._start_id = f"{hub_mark(self.user.settings.get('cookie_secret', b''))}-{secrets.token_hex(4)}"
         self._start_by = round(time.time() + self.start_timeout)
         try:
+            named.require()
             account = await self.account()
             job = self.batch_job(account)
             for note in job.notes:
@@ -346,3 +347,6 @@ def _refuse_options(_spawner: GPUSlurmSpawner, user_options: Mapping[str, object
             f"{str(name)[:40]!r} is no option here.", field=str(name)[:40], hint="No options are offered."
         )
         raise spawn_failure(error)
+
+
+named.watch(__name__)

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import requests
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers import default_handlers
 
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES, register_templates
+from tests.hub.conftest import StartHub
 
 OURS = [path for path, *_ in routes.API]
 PAGES = sorted(
@@ -28,6 +30,25 @@ from jupyterhub_gpuspawner import GPUProfilesSpawner
 class Own(GPUProfilesSpawner):
     pass
 c.JupyterHub.spawner_class = Own
+""",
+        OURS,
+        True,
+    ),
+    "the module that defines it": (
+        "c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.hub.profiles_spawner.GPUProfilesSpawner'",
+        OURS,
+        True,
+    ),
+    "the module that defines the child": (
+        "c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.hub.slurm_spawner.GPUSlurmSpawner'",
+        OURS,
+        True,
+    ),
+    "imported from that module, after batchspawner": (
+        """
+import batchspawner
+from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
+c.JupyterHub.spawner_class = GPULocalSpawner
 """,
         OURS,
         True,
@@ -72,6 +93,55 @@ print(json.dumps([paths, taken, any('gpuspawner' in path for path in app.templat
         ours,
         ["gpuspawner"] if ours else [],
     ]
+
+
+HUBS = {
+    "imported after ours": "c.JupyterHub.spawner_class = 'gpu-profiles'\nimport batchspawner, batchspawner.api",
+    "imported before a class by its own module": """
+import batchspawner
+c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.hub.profiles_spawner.GPUProfilesSpawner'
+""",
+}
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+@pytest.mark.parametrize("lines", HUBS.values(), ids=HUBS.keys())
+def test_batchspawners_address_is_gone_from_a_real_hub(start_light_hub: StartHub, lines: str) -> None:
+    """404, also for the server's own token that batchspawner would let in; ours is there."""
+    hub = start_light_hub(lines=lines)
+    hub.spawn("ann", {"profile": "light"})
+    token = requests.get(f"{hub.url}/user/ann/environ", timeout=10).json()["JUPYTERHUB_API_TOKEN"]
+    model = hub.server("ann")
+
+    assert hub.api("POST", "/batchspawner", {"port": 22, "cmd": ["id"]}, token=token).status_code == 404
+    assert hub.api("POST", "/batchspawner", {"port": 22}).status_code == 404
+    assert hub.api("POST", "/gpuspawner/report", {"port": 22}, token=token).status_code == 400
+    assert hub.server("ann") == model
+
+    hub.stop()
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_a_hub_that_comes_to_our_spawner_too_late_starts_no_server(start_light_hub: StartHub) -> None:
+    """As a child of wrapspawner's own spawner it would wait for a report for which there is no address."""
+    hub = start_light_hub(
+        lines="""
+c.JupyterHub.spawner_class = "wrapspawner.ProfilesSpawner"
+c.ProfilesSpawner.profiles = [("One", "one", "jupyterhub_gpuspawner.GPUSlurmSpawner", {})]
+"""
+    )
+    hub.api("POST", "/users/ann")
+    answer = hub.api("POST", "/users/ann/server", {"profile": "one"})
+
+    assert (answer.status_code, answer.json()["message"]) == (
+        500,
+        "c.JupyterHub.spawner_class: this hub was set up without jupyterhub-gpuspawner, so no server can report to it. "
+        'Set it to "gpu-profiles", or to a class of your own that is made of ours.',
+    )
+
+    hub.stop()
 
 
 def test_our_templates_come_after_the_admins_and_before_the_hubs() -> None:
