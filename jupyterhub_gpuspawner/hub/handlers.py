@@ -11,6 +11,7 @@ from jupyterhub.scopes import needs_scope
 from tornado import web
 from tornado.web import stream_request_body
 
+from jupyterhub_gpuspawner.hub.pages import current_placement
 from jupyterhub_gpuspawner.hub.rate_limit import RateLimit
 from jupyterhub_gpuspawner.hub.reporting import ReportTooEarly
 from jupyterhub_gpuspawner.wire import REPORT_LIMIT, ReportError, parse_report
@@ -106,7 +107,7 @@ class PlacementHandler(APIHandler):
         user = self.find_user(user_name)
         if user is None or server_name not in user.spawners:
             raise web.HTTPError(404, "There is no such server.")
-        placement = getattr(user.spawners[server_name], "placement", None)
+        placement = current_placement(user.spawners[server_name])
         if placement is None:
             raise web.HTTPError(404, "That server has not reported its placement.")
         self.write(json.dumps(placement.to_json()))

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from jupyterhub_gpuspawner.hub.cluster_page import may_see_cluster
+from jupyterhub_gpuspawner.hub.pages import server_card
 from jupyterhub_gpuspawner.hub.text import choose, live, wait
 
 STATIC = Path(__file__).parent / "static"
@@ -18,6 +19,7 @@ class PageTools:
     choose = choose
     wait = wait
     live = live
+    card = staticmethod(server_card)
     may_see_cluster = staticmethod(may_see_cluster)
 
     @staticmethod

@@ -11,7 +11,9 @@ from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 from jupyterhub_gpuspawner.hub import handlers
 from jupyterhub_gpuspawner.hub.choose_page import ChoosePage
 from jupyterhub_gpuspawner.hub.cluster_page import ClusterHandler, ClusterPage
+from jupyterhub_gpuspawner.hub.log_page import LogPage
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
+from jupyterhub_gpuspawner.hub.stop_page import StopPage
 from jupyterhub_gpuspawner.hub.waiting_page import NotRunningPage, WaitingPage
 
 
@@ -28,6 +30,8 @@ API: list[tuple[Any, ...]] = [
 PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/static/(.*)", StaticFiles, {"path": str(STATIC)}),
     (r"/gpuspawner/cluster", ClusterPage),
+    (r"/gpuspawner/log/([^/]+)(?:/([^/]*))?", LogPage),
+    (r"/gpuspawner/stop/([^/]+)(?:/([^/]*))?", StopPage),
 ]
 """Below ``/hub``."""
 

@@ -217,6 +217,13 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
         ending: Ending = self.known.ending
         return ending
 
+    async def job_log(self) -> tuple[str, str]:
+        """The path of the job's log as Slurm names it, and its last lines; both may be empty."""
+        told = Ending("")
+        with suppress(GPUSpawnerError, asyncio.TimeoutError):
+            told = await asyncio.wait_for(self._with_log(told, None), _LAST_WORD)
+        return told.log, told.lines
+
     async def _with_log(self, told: Ending, status: JobStatus | None) -> Ending:
         detail = await self.connection().client.job(self.job_id)
         if detail is None:

@@ -1,94 +1,153 @@
-"""What the home page says of a running server."""
+"""A server's card on the home page, for whatever spawner and state it has."""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import Any
 
-from bs4 import BeautifulSoup
+import pytest
 
-from jupyterhub_gpuspawner.hub.pages import ServerFacts, server_facts
-from jupyterhub_gpuspawner.topology import Gpu, NodeTopology, NumaNode, to_document
-from jupyterhub_gpuspawner.wire import NodeGrant, PlacedGpu, PlacementDocument
+from jupyterhub_gpuspawner.hub.ending import Ending
+from jupyterhub_gpuspawner.hub.failure import start_failed
+from jupyterhub_gpuspawner.hub.pages import ServerCard, current_placement, server_card, time_left
+from jupyterhub_gpuspawner.hub.progress import StartFacts
+from jupyterhub_gpuspawner.job import JobStatus, Phase
+from jupyterhub_gpuspawner.wire import PlacementDocument
 
-NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc)
+NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc).timestamp()
+PLACED = PlacementDocument(job_id="12", node="g1", partition="gpu", ends_at="2026-05-04T10:10:30Z")
 
 
-def test_a_gpu_server_in_words() -> None:
-    """Node, job, GPUs, cores, NUMA nodes, memory policy, alignment and end, in this order."""
-    placement = PlacementDocument(
-        job_id="12",
-        node="g1",
-        partition="gpu",
-        gpus=(PlacedGpu(index=1, name="Tesla K80", memory_mib=11441, numa_node=0),),
-        cpus="0-3",
-        numa_nodes=(0,),
-        memory_policy="preferred:0",
-        aligned=True,
-        why="The GPU, the cores and the memory are on NUMA node 0.",
-        ends_at="2026-05-04T12:30:00+00:00",
+def child(**more: Any) -> SimpleNamespace:
+    """A profile's spawner that has a job."""
+    facts = {"job_id": "12", "job": None, "start_facts": StartFacts, "job_log": None, **more}
+    return SimpleNamespace(**facts)
+
+
+def spawner(**more: Any) -> SimpleNamespace:
+    """A spawner as JupyterHub knows it."""
+    return SimpleNamespace(**{"name": "", "pending": None, "ready": False, "child_spawner": None, **more})
+
+
+def test_a_running_server() -> None:
+    """Where it is, what it got, how much time is left, and that there is a log."""
+    running = spawner(name="lab", display_name="My <lab>", ready=True, placement=PLACED, child_spawner=child())
+    card = server_card(running, now=NOW)
+
+    assert card is not None
+    assert card.facts is not None
+    assert card.left is not None
+    assert replace(card, facts=None, left=None) == ServerCard(
+        "lab", "Server My <lab>", "running", "g1", advice="", silent=False, log=True
+    )
+    assert card.facts.rows[:2] == (("Node", "g1"), ("Job", "12, partition gpu"))
+    assert (card.left.ends.timestamp(), card.left.words, card.left.warning) == (
+        NOW + 630,
+        "10 min",
+        "It ends in 10 min. Save your work.",
+    )
+    assert card.news == "Server My <lab>: running."
+
+
+def test_a_changed_time_limit_is_told() -> None:
+    """The end is the job's, as Slurm tells it now, on the page and over REST."""
+    told = child(job=JobStatus("12", Phase.RUNNING, ends_at=NOW + 7200))
+    running = spawner(ready=True, placement=PLACED, child_spawner=told)
+    card = server_card(running, now=NOW)
+
+    assert card is not None
+    assert card.left is not None
+    assert (card.left.words, card.left.warning) == ("2 h 0 min", "")
+    assert current_placement(running) == replace(PLACED, ends_at="2026-05-04T12:00:00+00:00")
+
+
+def test_a_server_that_starts_leads_to_its_stages() -> None:
+    """What happens now, in the words of the waiting page."""
+    waiting = child(start_facts=lambda: StartFacts("12", job=JobStatus("12", Phase.QUEUED, reason="Priority")))
+    card = server_card(spawner(pending="spawn", child_spawner=waiting), now=NOW)
+    assert card is not None
+    assert (card.state, card.headline) == (
+        "starting",
+        "Job 12: Waiting behind other jobs.",
     )
 
-    assert server_facts(placement, None, now=NOW) == ServerFacts(
-        rows=(
-            ("Node", "g1"),
-            ("Job", "12, partition gpu"),
-            ("GPUs", "GPU 1: Tesla K80, 11 GiB, NUMA node 0"),
-            ("Cores", "0-3"),
-            ("NUMA nodes", "0"),
-            ("Memory policy", "preferred:0"),
-            ("Aligned", "yes: The GPU, the cores and the memory are on NUMA node 0."),
-            ("Ends", "2026-05-04 12:30 UTC (in 2 h 30 min)"),
-        ),
-        problems=(),
-        simulated=False,
-        picture="",  # type: ignore[arg-type]
-    )
+
+def test_slurms_silence_is_told() -> None:
+    """What is on the card is what was last known."""
+    silent = child(start_facts=lambda: StartFacts("12", silent=True))
+    card = server_card(spawner(ready=True, placement=PLACED, child_spawner=silent), now=NOW)
+    assert card is not None
+    assert card.silent
 
 
-def test_the_other_nodes_of_a_job_are_told() -> None:
-    """A job of several nodes has a line for each node beside the server's."""
-    placement = PlacementDocument(
-        node="g1", other_nodes=(NodeGrant("g2", (0, 1), "k80", 4, 8000), NodeGrant("g3", cpus=1), NodeGrant("g4"))
-    )
-    rows = dict(server_facts(placement, None, now=NOW).rows)
-    assert rows["Other nodes"] == "g2: GPU 0-1 (k80), 4 CPUs\ng3: 1 CPU\ng4: not known"
+OTHERS = {
+    "a stock spawner that runs": (spawner(ready=True), ServerCard("", "My server", "running")),
+    "a stock spawner that starts": (spawner(pending="spawn"), ServerCard("", "My server", "starting")),
+    "one that stops": (
+        spawner(pending="stop", child_spawner=child()),
+        ServerCard("", "My server", "stopping", "Slurm ends its job and frees its GPUs. This takes some seconds."),
+    ),
+    "one that has ended": (
+        spawner(ending=Ending("It reached its limit.", advice="Take more time.", log="/l", served=True)),
+        ServerCard("", "My server", "ended", "It reached its limit.", "Take more time.", log=True),
+    ),
+    "one that was never started": (spawner(_spawn_future=None), None),
+    "one that was stopped": (spawner(ending=None), None),
+}
 
 
-def test_what_is_not_known_is_said_to_be_not_known() -> None:
-    """An empty report gives no empty row and no invention."""
-    facts = server_facts(PlacementDocument(node="c1", problems=("NVML did not answer.",)), None, now=NOW)
-
-    assert facts.rows == (
-        ("Node", "c1"),
-        ("GPUs", "none"),
-        ("Cores", "not known"),
-        ("NUMA nodes", "not known"),
-        ("Memory policy", "none"),
-        ("Aligned", "not known"),
-    )
-    assert facts.problems == ("NVML did not answer.",)
+@pytest.mark.parametrize(("known", "card"), OTHERS.values(), ids=OTHERS.keys())
+def test_other_servers(known: SimpleNamespace, card: ServerCard | None) -> None:
+    """Every spawner has a card, unless there is nothing to tell."""
+    assert server_card(known, now=NOW) == card
 
 
-def test_a_gpu_server_is_drawn_with_its_own_gpus_and_cores() -> None:
-    """The node's picture has a mark on what is the server's, and the node's name for screen readers."""
-    topology = to_document(
-        NodeTopology(
-            gpus=(Gpu(0, uuid="GPU-a", numa_node=0), Gpu(1, uuid="GPU-b", numa_node=0)),
-            links=(("X", "PIX"), ("PIX", "X")),
-            numa_nodes=(NumaNode(0, cpus=(0, 1)),),
-        )
-    )
-    placement = PlacementDocument(node="g<1>", gpus=(PlacedGpu(index=1, uuid="GPU-b"),), cpus="0")
-    drawn = BeautifulSoup(server_facts(placement, topology, now=NOW).picture, "html.parser")
-
-    assert drawn.title is not None
-    assert drawn.title.text == "Node g<1>"
-    assert drawn.desc is not None
-    assert drawn.desc.text == "2 GPUs, 2 CPUs. Yours: GPU 1, CPUs 0."
+async def test_failed_starts() -> None:
+    """A start of ours tells why; any other is told to have failed."""
+    ours, theirs = (asyncio.get_running_loop().create_future() for _ in range(2))
+    ours.set_exception(start_failed("Job 12 died.", detail="line"))
+    theirs.set_exception(RuntimeError("secret"))
+    cards = [server_card(spawner(_spawn_future=each), now=NOW) for each in (ours, theirs)]
+    assert [(card.state, card.headline) for card in cards if card is not None] == [
+        ("failed", "Job 12 died."),
+        ("failed", "Its start failed."),
+    ]
 
 
-def test_a_topology_that_cannot_be_read_gives_no_picture() -> None:
-    """The rows stand; nothing is drawn of what is not understood."""
-    facts = server_facts(PlacementDocument(node="c1"), {"version": 99}, now=NOW)
+TIMES = {
+    "2026-05-05T10:00:00+00:00": ("24 h 0 min", ""),
+    "2026-05-04T10:15:01+00:00": ("15 min", ""),
+    "2026-05-04T10:15:00+00:00": ("15 min", "It ends in 15 min. Save your work."),
+    "2026-05-04T10:05:00+00:00": ("5 min", "It ends in 5 min! Save your work now."),
+    "2026-05-04T10:00:20Z": ("less than a minute", "It ends in less than a minute! Save your work now."),
+    "2026-05-04T09:59:00Z": ("no time", "Its time is over: Slurm ends it at any moment."),
+}
 
-    assert (facts.picture, facts.rows[0]) == ("", ("Node", "c1"))
+
+@pytest.mark.parametrize(("ends_at", "told"), TIMES.items())
+def test_time_left(ends_at: str, told: tuple[str, str]) -> None:
+    """In words, with a warning from 15 minutes before the end, and another from 5."""
+    left = time_left(ends_at, NOW)
+    assert left is not None
+    assert (left.words, left.warning) == told
+
+
+@pytest.mark.parametrize("ends_at", [None, "", "tomorrow"])
+def test_no_end_no_words(ends_at: str | None) -> None:
+    """A server without a time limit, or with one that cannot be read, has no countdown."""
+    assert time_left(ends_at, NOW) is None
+
+
+def test_the_version_changes_with_what_is_told_and_not_with_the_time() -> None:
+    """So that the page puts a new card only where there is news."""
+    running = spawner(ready=True, placement=PLACED, child_spawner=child())
+    cards = [
+        server_card(running, now=NOW),
+        server_card(running, now=NOW + 60),
+        server_card(spawner(ready=True, placement=replace(PLACED, node="g2"), child_spawner=child()), now=NOW),
+    ]
+    first, later, elsewhere = (card.version for card in cards if card is not None)
+    assert first == later != elsewhere

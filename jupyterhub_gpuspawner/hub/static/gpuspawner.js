@@ -2,22 +2,74 @@
 
 const base = window.jhdata?.base_url ?? "/hub/";
 
-// --- choose: the options of the chosen profile alone count, a fault gets the focus ---
+// --- choose: what the chosen profile would get, a link to it, the age of what is said ---
+
+/** The profile whose radio button is on, and the values of its fields. */
+function currentChoice(form) {
+  const radio = form.querySelector("input[name=profile]:checked");
+  if (!radio) return null;
+  const profile = radio.closest(".gpuspawner-profile");
+  const options = {};
+  for (const field of profile.querySelectorAll(".gpuspawner-field")) {
+    const [first, second] = field.querySelectorAll("input, select");
+    const input = second && first.value === "unlisted-choice" ? second : first;
+    if (input.value !== "") options[field.dataset.option] = input.value;
+  }
+  return { profile, slug: radio.value, options };
+}
+
+function ageInWords(seconds, words) {
+  const [unit, count] =
+    seconds < 5 ? ["now", 0]
+    : seconds < 90 ? ["s", seconds]
+    : seconds < 90 * 60 ? ["min", seconds / 60]
+    : ["h", seconds / 3600];
+  return words[unit].replace("{count}", Math.round(count));
+}
 
 function choose(form) {
-  const profiles = [...form.querySelectorAll(".gpuspawner-profile")];
-  const radio = (profile) => profile.querySelector("input[name=profile]");
   const start = form.querySelector("button[type=submit]");
+  const { words } = JSON.parse(document.getElementById("gpuspawner-words").textContent);
+  const opened = performance.now();
 
+  /** Switch off the fields that cannot be seen: what is wrong in them must not stop anybody. */
   function settle() {
-    for (const profile of profiles) {
-      const options = profile.querySelector(".gpuspawner-options");
-      if (options && CSS.supports("selector(:has(*))")) options.disabled = !radio(profile).checked;
+    if (!CSS.supports("selector(:has(*))")) return;
+    for (const options of form.querySelectorAll(".gpuspawner-options")) {
+      options.disabled = !options.closest(".gpuspawner-profile").querySelector(":checked[name=profile]");
     }
   }
 
-  form.noValidate = false; // of the fields that can be seen; the others are switched off
-  form.addEventListener("change", settle);
+  function link() {
+    const choice = currentChoice(form);
+    if (!choice) return;
+    const anchor = choice.profile.querySelector(".gpuspawner-link");
+    const query = new URLSearchParams({ "opt-profile": choice.slug });
+    for (const [name, value] of Object.entries(choice.options)) query.set(`opt-${name}`, value);
+    anchor.search = query;
+  }
+
+  async function copy(button) {
+    const said = button.textContent;
+    await navigator.clipboard.writeText(button.parentElement.querySelector(".gpuspawner-link").href);
+    button.textContent = button.dataset.done;
+    setTimeout(() => (button.textContent = said), 3000);
+  }
+
+  function grow() {
+    for (const age of form.querySelectorAll("[data-age]")) {
+      const seconds = Number(age.dataset.age) + (performance.now() - opened) / 1000;
+      age.textContent = ageInWords(seconds, words.age);
+    }
+  }
+
+  function changed() {
+    settle();
+    link();
+  }
+
+  form.noValidate = false; // of the fields that can be seen
+  form.addEventListener("input", changed);
   form.addEventListener("submit", () => {
     start.disabled = true;
     start.textContent = start.dataset.busy;
@@ -25,13 +77,18 @@ function choose(form) {
   window.addEventListener("pageshow", () => {
     start.disabled = false;
     start.textContent = start.dataset.idle;
-    settle();
+    changed();
   });
+  setInterval(grow, 10000);
+  for (const button of form.querySelectorAll(".gpuspawner-copy")) {
+    button.hidden = !navigator.clipboard; // only where the hub is reached by https, or on this machine
+    button.addEventListener("click", () => copy(button));
+  }
   document.getElementById("gpuspawner-fault")?.focus();
 }
 
 const form = document.querySelector(".gpuspawner-choose #spawn_form");
-if (form) choose(form);
+if (form?.querySelector(".gpuspawner-profiles")) choose(form);
 
 // --- wait: a server that starts, stops, or does not run ---
 
@@ -194,6 +251,89 @@ function every(milliseconds, look) {
   setInterval(() => document.visibilityState === "visible" && look(), milliseconds);
   document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && look());
 }
+
+// the time that is left, said anew; news are spoken once, when they come
+function servers(place) {
+  const cards = document.getElementById("gpuspawner-cards");
+  const news = document.getElementById("gpuspawner-news");
+  const say = place.dataset;
+  const warned = new Map();
+  const minute = 60_000;
+
+  function span(left) {
+    if (left <= 0) return say.over;
+    if (left < minute) return say.less;
+    const minutes = Math.floor(left / minute);
+    const pattern = minutes < 60 ? say.minutes : say.hours;
+    return pattern.replace("{hours}", Math.floor(minutes / 60)).replace("{minutes}", minutes % 60);
+  }
+
+  function tick(spoken) {
+    for (const card of cards.children) {
+      const ends = card.querySelector("[data-ends]");
+      if (!ends) continue;
+      const left = Date.parse(ends.dateTime) - Date.now();
+      const level = left <= 0 ? "timeIsOver" : left <= 5 * minute ? "verySoon" : left <= 15 * minute ? "soon" : "";
+      const words = span(left);
+      const text = level && say[level].replace("{left}", words);
+      const warning = card.querySelector("[data-warning]");
+      card.querySelector("[data-left]").textContent = words;
+      warning.hidden = !text;
+      warning.textContent = text;
+      const { serverName } = card.dataset;
+      if (spoken && level && warned.get(serverName) !== level) {
+        news.textContent = `${card.querySelector("h2").firstChild.textContent.trim()}: ${text}`;
+      }
+      warned.set(serverName, level);
+    }
+  }
+
+  // in the reader's own zone; the hub's stands there without a script
+  function zone() {
+    for (const time of cards.querySelectorAll("time[data-ends]")) {
+      const style = { dateStyle: "medium", timeStyle: "short" };
+      time.textContent = new Date(time.dateTime).toLocaleString(document.documentElement.lang, style);
+    }
+  }
+
+  const byName = (list) => new Map([...list.children].map((card) => [card.dataset.serverName, card]));
+
+  async function look() {
+    const fresh = (await now())?.getElementById("gpuspawner-cards");
+    if (!fresh) return;
+    const was = byName(cards);
+    const is = byName(fresh);
+    const changed = [...is].filter(([name, card]) => was.get(name)?.dataset.version !== card.dataset.version);
+    if (!changed.length && was.size === is.size) return;
+    const told = changed.filter(([name, card]) => was.get(name)?.dataset.state !== card.dataset.state);
+    for (const [name, card] of was) if (!is.has(name)) card.remove();
+    let before = null;
+    for (const [name, card] of is) {
+      const old = was.get(name);
+      const same = old && old.dataset.version === card.dataset.version;
+      const put = same ? old : document.importNode(card, true);
+      if (!same && old) {
+        const folds = old.querySelectorAll("details");
+        put.querySelectorAll("details").forEach((fold, n) => (fold.open = folds[n]?.open ?? fold.open));
+        old.replaceWith(put);
+      } else if (!old) {
+        before ? before.after(put) : cards.prepend(put);
+      }
+      before = put;
+    }
+    zone();
+    tick(true);
+    if (told.length) news.textContent = told.map(([, card]) => card.dataset.news).join(" ");
+  }
+
+  zone();
+  tick(false);
+  setInterval(() => tick(true), 5_000);
+  every(LIVE_INTERVAL, look);
+}
+
+const serversPlace = document.getElementById("gpuspawner-servers");
+if (serversPlace) servers(serversPlace);
 
 // the map follows the filter while it is typed, and the cluster every half minute
 function cluster(page) {

@@ -114,3 +114,105 @@ def reason(words: str, by: str, since: str) -> str:
 def of_total(used: str, total: str) -> str:
     """``4 of 24``."""
     return _("{used} of {total}").format(used=used, total=total)
+
+
+# --- the home page's servers -----------------------------------------------------------------------
+
+SERVERS = _("Your servers")
+STATES = {
+    "running": _("running"),
+    "starting": _("starting"),
+    "stopping": _("stopping"),
+    "ended": _("ended"),
+    "failed": _("did not start"),
+}
+SIMULATED = _("simulated node")
+NODE = _("Node")
+JOB = _("Job")
+GPUS = _("GPUs")
+CORES_OF_SERVER = _("Cores")
+NUMA_NODES = _("NUMA nodes")
+MEMORY_POLICY = _("Memory policy")
+ALIGNED = _("Aligned")
+OTHER_NODES = _("Other nodes")
+ENDS = _("Ends")
+YES, NO, NOT_KNOWN, NONE = _("yes"), _("no"), _("not known"), _("none")
+HERE = _("none: it runs on the hub's own machine, without a time limit")
+STOPPING = _("Slurm ends its job and frees its GPUs. This takes some seconds.")
+START_FAILED = _("Its start failed.")
+SILENT = _("Slurm does not answer at the moment; your server goes on. This is what was last known.")
+PROBLEMS = _("What could not be learned or done on the node:")
+PICTURE = _("The node in a picture")
+IN_WORDS = _("The node in words")
+OPEN = _("Open")
+LOG = _("Log")
+STOP = _("Stop")
+HOW_FAR = _("How far it is")
+WHAT_HAPPENED = _("What happened")
+START_AGAIN = _("Start again")
+ENDS_SOON = _("It ends in {left}. Save your work.")
+ENDS_VERY_SOON = _("It ends in {left}! Save your work now.")
+TIME_IS_OVER = _("Its time is over: Slurm ends it at any moment.")
+HOURS = _("{hours} h {minutes} min")
+MINUTES = _("{minutes} min")
+LESS = _("less than a minute")
+NO_TIME = _("no time")
+
+
+def title(name: str, display_name: str) -> str:
+    """A server's heading."""
+    return _("Server {name}").format(name=display_name) if name else _("My server")
+
+
+def job(job_id: str, partition: str) -> str:
+    """A job and where it runs."""
+    return _("{job}, partition {partition}").format(job=job_id, partition=partition) if partition else job_id
+
+
+def node(name: str) -> str:
+    """The heading of a node's picture."""
+    return _("Node {name}").format(name=name)
+
+
+def near(numa_node: int) -> str:
+    """Where a GPU is."""
+    return _("NUMA node {number}").format(number=numa_node)
+
+
+def cpus(number: int) -> str:
+    """So many CPUs that a server may use, hardware threads where there are any."""
+    return count(number, _("CPU"), _("CPUs"))
+
+
+def more_nodes(number: int) -> str:
+    """The nodes of a job beside the server's."""
+    return count(number, _("more node"), _("more nodes"))
+
+
+def span(seconds: float) -> str:
+    """``2 h 30 min``, ``14 min``, ``less than a minute``; whole minutes that are over are not counted."""
+    if seconds <= 0:
+        return NO_TIME
+    if seconds < 60:
+        return LESS
+    hours, minutes = divmod(int(seconds) // 60, 60)
+    return HOURS.format(hours=hours, minutes=minutes) if hours else MINUTES.format(minutes=minutes)
+
+
+# --- a server's log --------------------------------------------------------------------------------
+
+LOG_PATH = _("The whole log, on the cluster")
+LOG_EMPTY = _("Nothing can be read in it from here.")
+LOG_UNKNOWN = _("Where its log is, is not known: Slurm does not answer, or no longer knows the job.")
+LOOK_AGAIN = _("Look again")
+HOME = _("Home")
+
+
+def log_of(server: str) -> str:
+    """The heading of a log's page; ``server`` is a server's heading."""
+    return _("Log: {server}").format(server=server)
+
+
+def last_lines(number: int) -> str:
+    """How much of a log is shown."""
+    return count(number, _("last line"), _("last lines"))

@@ -1,0 +1,52 @@
+"""``POST /hub/gpuspawner/stop/...``: the home page's *Stop*, for any server of a user, without JavaScript too.
+
+JupyterHub stops servers over REST alone, which a form cannot ask. The form carries JupyterHub's ``_xsrf``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.scopes import needs_scope
+from tornado import web
+
+if TYPE_CHECKING:
+    from jupyterhub.spawner import Spawner
+
+CANCELLED = 10.0
+"""Seconds at most for a start to take note of its cancellation; as long as a Slurm command may take."""
+_LOOK = 0.05
+
+
+class StopPage(BaseHandler):
+    """Stops a server that runs or starts, and goes back to the home page."""
+
+    @web.authenticated
+    @needs_scope("delete:servers")
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """303 to the home page; twice is as good as once."""
+        server_name = server_name or ""
+        user: Any = self.find_user(user_name)
+        if user is None or server_name not in user.spawners:
+            raise web.HTTPError(404, "There is no such server.")
+        spawner = user.spawners[server_name]
+        if spawner.pending == "spawn":
+            await _cancel_start(spawner)
+        # as JupyterHub's own handler does: a server that died is noticed, not stopped
+        if spawner.ready and await spawner.poll_and_notify() is not None:
+            pass
+        elif spawner.active and not spawner.pending:
+            await self.stop_single_user(user, server_name)
+        self.redirect(f"{self.hub.base_url}home", status=303)
+
+
+async def _cancel_start(spawner: Spawner) -> None:
+    start = spawner._spawn_future  # noqa: SLF001 - JupyterHub's own handler takes it from here, too
+    if start is not None:
+        start.cancel()
+    for _ in range(round(CANCELLED / _LOOK)):
+        if spawner.pending != "spawn":
+            return
+        await asyncio.sleep(_LOOK)
