@@ -50,6 +50,8 @@ _AFTER_RESTART = 30.0
 """Seconds at least that a start gets from a hub that was restarted."""
 _NEWS = 0.3
 """Seconds between two looks at what a page should be told."""
+_SIGN_OF_LIFE = 10.0
+"""Seconds after which a page is told the same again: a proxy may hold its stream open though the hub is gone."""
 _PORT_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
 
 
@@ -286,16 +288,17 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
 
         It reads what the watcher knows. While the job waits the cluster is looked at, once for all who read.
         """
-        known, told = None, dict[str, Any]()
+        known, told, told_at = None, dict[str, Any](), 0.0
         while True:
             facts = self.start_facts()
             if facts.job is not None and facts.job.phase is Phase.QUEUED:
                 await self.connection().cluster.recent(patience=0.0)
-            if facts != known:
+            due = time.monotonic() - told_at > _SIGN_OF_LIFE
+            if facts != known or due:
                 known, now = facts, event(facts, now=time.time())
-                if now != told:
+                if now != told or due:
                     yield now if now["message"] != told.get("message") else {"gpuspawner": now["gpuspawner"]}
-                    told = now
+                    told, told_at = now, time.monotonic()
             if self.placed.is_set():
                 await asyncio.sleep(_NEWS)
             else:  # a server that is ready at once shall not be there before its placement is told

@@ -126,6 +126,7 @@ function waitForServer(page) {
   const wanted = `gpuspawner-notify ${page.dataset.serverUrl}`;
   const plainTitle = document.title;
   let over = false;
+  let patience = 0;
 
   function tell(text) {
     if (text && text !== message.textContent.trim()) message.textContent = text;
@@ -177,12 +178,25 @@ function waitForServer(page) {
     }
   }
 
+  /** A proxy may hold a stream open whose hub is gone; ours tells something every ten seconds. */
+  function expectNews() {
+    clearTimeout(patience);
+    patience = setTimeout(() => {
+      events.close();
+      lookAgain();
+    }, 25000);
+  }
+
   const events = new EventSource(page.dataset.progressUrl);
   events.onmessage = (event) => {
     const { message: text, gpuspawner: told, ready, failed } = JSON.parse(event.data);
-    if (told) show(told);
+    if (told) {
+      show(told);
+      expectNews();
+    }
     if (ready || failed) {
       over = true;
+      clearTimeout(patience);
       events.close();
       notice(ready ? words.ready : words.failed);
       window.location.reload();
@@ -191,11 +205,13 @@ function waitForServer(page) {
   // the hub was restarted, or has just decided: the page itself knows what is right now
   events.onerror = () => {
     events.close();
+    clearTimeout(patience);
     if (!over) setTimeout(lookAgain, 2000);
   };
 
   stop.addEventListener("click", async () => {
     stop.disabled = true;
+    clearTimeout(patience);
     events.close(); // a start that is cancelled looks ready for a second: jupyterhub's progress says so
     tell(words.stopping);
     const answer = await fetch(page.dataset.serverUrl, {
