@@ -52,13 +52,17 @@ class RequestError(GPUSpawnerError):
 
 
 class SubmitRejected(GPUSpawnerError):
-    """Slurm refused the job; ``stderr`` is what sbatch said, at most 2,000 characters."""
+    """Slurm refused the job; ``stderr`` is what sbatch said, at most 2,000 characters.
+
+    ``field`` is the profile's field at fault, such as ``slurm.time``; empty where it is none or cannot be told.
+    """
 
     status_code = 400
     reason = "submit_rejected"
 
-    def __init__(self, message: str, *, stderr: str = "", exit_code: int = 1, hint: str = "") -> None:
+    def __init__(self, message: str, *, stderr: str = "", exit_code: int = 1, hint: str = "", field: str = "") -> None:
         super().__init__(message, hint=hint)
+        self.field = field
         self.stderr = stderr[:2000]
         self.exit_code = exit_code
 

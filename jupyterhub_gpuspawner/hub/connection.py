@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from jupyterhub_gpuspawner.hub import metrics
 from jupyterhub_gpuspawner.hub.cluster_view import AllocationsView, ClusterView
+from jupyterhub_gpuspawner.hub.trial import Trials
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, JobWatcher
 
@@ -26,12 +27,16 @@ class ConnectionSettings:
 
 @dataclass(frozen=True)
 class Connection:
-    """One client (with its limit of commands at once), one watcher (one ``squeue`` for all jobs), one view."""
+    """One client (with its limit of commands at once), one watcher (one ``squeue`` for all jobs), one view.
+
+    And what is known of jobs that are only asked about.
+    """
 
     client: SlurmClient
     watcher: JobWatcher
     cluster: ClusterView
     allocations: AllocationsView
+    trials: Trials
 
 
 _CONNECTIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ConnectionSettings, Connection]] = WeakKeyDictionary()
@@ -49,5 +54,7 @@ def connection(settings: ConnectionSettings) -> Connection:
             observe=metrics.slurm_command,
         )
         watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
-        known[settings] = Connection(client, watcher, ClusterView(client.snapshot), AllocationsView(client.allocations))
+        known[settings] = Connection(
+            client, watcher, ClusterView(client.snapshot), AllocationsView(client.allocations), Trials()
+        )
     return known[settings]

@@ -26,7 +26,8 @@ from jupyterhub_gpuspawner.slurm.parse_job import parse_allocations, parse_job
 from jupyterhub_gpuspawner.slurm.parse_jobs import STATES, parse_jobs
 from jupyterhub_gpuspawner.slurm.parse_jobs import columns as job_columns
 from jupyterhub_gpuspawner.slurm.parse_squeue import columns, parse_squeue
-from jupyterhub_gpuspawner.slurm.wrapper import CANCEL, LOG, SUBMIT, submission
+from jupyterhub_gpuspawner.slurm.parse_trial import WillRun, parse_trial
+from jupyterhub_gpuspawner.slurm.wrapper import CANCEL, LOG, SUBMIT, TRIAL, submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -103,6 +104,23 @@ class SlurmClient:
         if job is None:
             raise SlurmOutputError("sbatch took the job and gave no job id.", raw=answer.stdout or answer.stderr)
         return job[1]
+
+    async def test_only(
+        self, script: str, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> WillRun:
+        """When and where Slurm would start this batch script (``sbatch --test-only``); no job is made.
+
+        Limits of partitions, accounts and QOS for which a job would wait are not looked at (a time over MaxTime gets a
+        start, too). Raises SubmitRejected with Slurm's words, ConfigError where the prefix does not let sbatch run.
+        """
+        if self._is_wrapped(prefix):
+            answer = await self._run("sbatch", wrapper=TRIAL, prefix=prefix, stdin=script)
+        else:
+            env = {**(environment or {}), "SLURM_TIME_FORMAT": "%s"}
+            answer = await self._run("sbatch", "--test-only", prefix=prefix, environment=env, stdin=script)
+        if answer.code != 0:
+            raise failure("sbatch", answer.stderr) or rejected(answer.stderr, answer.code)
+        return parse_trial(answer.stderr)
 
     async def cancel(
         self, job_id: str, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None

@@ -133,6 +133,11 @@ _REFUSALS = (
     (r"DOS line breaks", "script", "the batch script has DOS line ends"),
     (r"NULL character", "script", "the batch script has a NUL character"),
     (r"Unable to open file", "script", "sbatch cannot read the batch script"),
+    (
+        r"allocation failure: Invalid time specified",  # only --test-only says it
+        "reservation",
+        "the reservation has not begun, or does not last that long",
+    ),
     (r"Invalid --begin|Invalid time specification", "begin", "the time to begin is not understood"),
     (r"Invalid --(?P<what>[\w-]+) specification", "script", "sbatch does not understand the value of --{what}"),
     (r"Access/permission denied", "account", "you have no permission for this"),
@@ -140,7 +145,12 @@ _REFUSALS = (
 
 _POLICY = "Job violates accounting/QOS policy"
 _LIMIT = re.compile(r"error: ((?:QOS|Assoc|Max)\w+)\s*$", re.MULTILINE)
-_PREFIX = re.compile(r"^(?:sbatch: )?(?:error: |fatal: )?(?:Batch job submission failed: )?", re.MULTILINE)
+_PREFIX = re.compile(
+    r"^(?:sbatch: )?(?:error: |fatal: )?(?:Batch job submission failed: |allocation failure: )?", re.MULTILINE
+)
+_OF_A_PROFILE = frozenset(
+    ("partition", "account", "qos", "reservation", "time", "memory", "cpus", "gpus", "nodes", "constraint")
+)
 _NOISE = re.compile(r"Unspecified error|Try .*--help.*|")
 
 
@@ -168,7 +178,8 @@ def rejected(stderr: str, exit_code: int) -> SubmitRejected:
     told = refusal(stderr)
     hint = f"Check `{told.field}` in the profile." if told.field else ""
     message = f"Slurm refused the job: {told.clause}."
-    return SubmitRejected(message, stderr=stderr.strip(), exit_code=exit_code, hint=hint)
+    field = f"slurm.{told.field}" if told.field in _OF_A_PROFILE else ""
+    return SubmitRejected(message, stderr=stderr.strip(), exit_code=exit_code, hint=hint, field=field)
 
 
 def failure(command: str, stderr: str) -> GPUSpawnerError | None:

@@ -9,7 +9,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SUBMIT, CANCEL, LOG = "submit", "cancel", "log"
+SUBMIT, TRIAL, CANCEL, LOG = "submit", "trial", "cancel", "log"
 """Their names in the folder that ``wrapper_dir`` names."""
 
 

@@ -101,7 +101,7 @@ def test_the_files_an_admin_copies_are_in_order() -> None:
 
     assert checked.returncode == 0, checked.stderr
     assert [rule for rule in rules if re.search(r"[*?^$\[]", rule)] == []
-    assert scripts == {"submit", "cancel", "log"}
+    assert scripts == {"submit", "trial", "cancel", "log"}
 
 
 # --- it works ---------------------------------------------------------------------------------------

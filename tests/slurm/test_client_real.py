@@ -17,7 +17,9 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster import free_gpus, gpus_by_type
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub.cluster_view import ClusterView
 from jupyterhub_gpuspawner.job import End, JobStatus, NodeAllocation, Phase, never_clears
+from jupyterhub_gpuspawner.line import place_in_line
 from jupyterhub_gpuspawner.slurm.client import SlurmClient, command_prefix
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
 from jupyterhub_gpuspawner.units import Gres
@@ -244,6 +246,60 @@ def as_user(name: str) -> tuple[str, ...]:
 
 
 # --- the cluster --------------------------------------------------------------------------------
+
+
+async def test_a_trial_tells_the_start_and_makes_no_job(
+    client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
+) -> None:
+    """Free: now; taken: when that job's time is up; refused: Slurm's words and the field. Nothing is left in Slurm."""
+    listing = ("squeue", "-h", "-a", "-t", "all", "-o", "%i")
+    before = set(slurm_cluster.run(*listing).split())
+    script = "#!/bin/sh\n#SBATCH --partition=gpu\n#SBATCH --gres=gpu:k80:4\n#SBATCH --time=5\n"
+    free = await client.test_only(script)
+    held = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:2", "--time=10")
+    running = await jobs.until_phase(held, Phase.RUNNING)
+    taken = await client.test_only(script)
+    with pytest.raises(SubmitRejected) as refused:
+        await client.test_only(script.replace("--partition=gpu", "--partition=nosuch"))
+    assert abs(free.starts_at - time.time()) < 60
+    assert (free.nodes, free.partition) == (("g1",), "gpu")
+    assert running.ends_at is not None
+    assert 0 <= taken.starts_at - running.ends_at < 60
+    assert (str(refused.value), refused.value.field) == (
+        "Slurm refused the job: there is no partition nosuch. Check `partition` in the profile.",
+        "slurm.partition",
+    )
+    assert set(slurm_cluster.run(*listing).split()) - before == {held}
+
+
+async def test_snapshot_sees_jobs_that_wait_and_their_place(client: SlurmClient, jobs: Jobs) -> None:
+    """Who holds what until when, who waits for it, and in which order."""
+    holds = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:4", "--time=10", "-c 2")
+    running = await jobs.until_phase(holds, Phase.RUNNING)
+    first, second = [await jobs.submit("--partition=gpu", "--gres=gpu:k80:1", name="a|b") for _ in range(2)]
+    await jobs.until(first, lambda status: status.reason in ("Resources", "Priority"))
+    await jobs.until(second, lambda status: status.reason == "Priority")
+    found = await client.snapshot()
+    held = found.job_by_id[holds]
+    assert (held.nodes, held.cpus, held.gpus, held.ends_at) == (("g1",), 2, (Gres("gpu", "k80", 4),), running.ends_at)
+    places = [place_in_line(found, job_id) for job_id in (first, second)]
+    assert [(place.position, place.of) for place in places if place] == [(1, 2), (2, 2)]
+    assert found.job_by_id[second].tag == f"{jobs.tag}a|b"
+
+
+async def test_fifty_who_look_at_once_are_one_question(slurm_cluster: PrivateSlurm) -> None:
+    """Four commands for all of them."""
+    asked: list[str] = []
+    client = SlurmClient(
+        bin_dir=slurm_cluster.bin_dir,
+        environment=slurm_cluster.environment,
+        observe=lambda command, _seconds, _status: asked.append(command),
+    )
+    view = ClusterView(client.snapshot)
+    found = await asyncio.gather(*(view.recent(patience=60) for _ in range(50)))
+    assert [snapshot is found[0] for snapshot in found] == [True] * 50
+    assert found[0] is not None
+    assert sorted(asked) == ["scontrol", "scontrol", "scontrol", "squeue"]
 
 
 async def test_snapshot_sees_what_jobs_hold(client: SlurmClient, jobs: Jobs) -> None:

@@ -117,12 +117,44 @@ def test_the_table_names_only_cases_that_were_recorded() -> None:
     assert {answer.name for answer in refused} == {*REFUSED, *(name for _, name in VARIES)}
 
 
+OF_A_TRIAL = {
+    "bad_account": ("account", "the account does not exist, or you may not use it in this partition"),
+    "bad_constraint": ("constraint", "no node has such a feature"),
+    "bad_gres_type": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "bad_partition": ("partition", "there is no partition nosuch"),
+    "bad_qos": ("qos", "the QOS does not exist, or you may not use it"),
+    "inactive": ("partition", "the partition is closed (inactive or draining)"),
+    "node_down": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "noroot": ("partition", "you are in none of the groups that may use the partition"),
+    "not_in_reservation": ("reservation", "you are not among those who may use the reservation"),
+    "reservation_future": ("reservation", "the reservation has not begun, or does not last that long"),
+    "too_many_cpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "too_many_gpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "too_much_mem": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+}
+tried = [answer for answer in all_recorded("test_only") if answer.code != 0]
+
+
+@pytest.mark.parametrize("answer", tried, ids=lambda answer: f"{answer.version}-{answer.name}")
+def test_every_recorded_refusal_of_a_trial_is_told_alike(answer: Recorded) -> None:
+    """sbatch --test-only has words of its own; the clauses are the same, and the field is a profile's."""
+    told = OF_A_TRIAL[answer.name]
+    assert failure("sbatch", answer.stderr) is None
+    assert refusal(answer.stderr) == Refusal(*told)
+    assert rejected(answer.stderr, answer.code).field == ("" if "," in told[0] else f"slurm.{told[0]}")
+
+
+def test_trials_of_all_kinds_were_recorded() -> None:
+    """No line of that table is dead."""
+    assert {answer.name for answer in tried} == set(OF_A_TRIAL)
+
+
 def test_refusal_becomes_an_error_with_both_words() -> None:
     """Ours in one sentence with the field to look at; sbatch's whole beside it."""
     answer = recorded("24.11", "sbatch", "bad_partition")
     error = rejected(answer.stderr, answer.code)
     assert str(error) == "Slurm refused the job: there is no partition nosuch. Check `partition` in the profile."
-    assert (error.exit_code, error.status_code) == (1, 400)
+    assert (error.exit_code, error.status_code, error.field) == (1, 400, "slurm.partition")
     assert error.stderr == (
         "sbatch: error: invalid partition specified: nosuch\n"
         "sbatch: error: Batch job submission failed: Invalid partition name specified"
@@ -153,6 +185,7 @@ def test_refusal_becomes_an_error_with_both_words() -> None:
 def test_words_that_no_table_knows_are_passed_on(stderr: str, told: Refusal) -> None:
     """A job_submit plugin wrote for the user: its words stand; a new error of sbatch stands too."""
     assert refusal(stderr) == told
+    assert rejected(stderr, 1).field == ""
 
 
 silent = [
