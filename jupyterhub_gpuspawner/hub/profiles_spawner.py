@@ -134,6 +134,14 @@ class GPUProfilesSpawner(RemembersEnding, ProfilesSpawner):
         assert isinstance(child, GPUSlurmSpawner)  # noqa: S101 - for mypy: the trait allows nothing else
         return child
 
+    def rehearsal(self, request: JobRequest) -> GPUSlurmSpawner:
+        """A child for a Slurm job that is only asked about: a server that runs is left alone. Raises ConfigError."""
+        child = self._child("slurm", None, request.traits, where=f"profile {request.profile}")
+        assert isinstance(child, GPUSlurmSpawner)  # noqa: S101 - for mypy: the trait allows nothing else
+        child.request = request
+        self._inheritance.hand_down(child, but=request.traits)
+        return child
+
     def check(self) -> None:
         """Raise ConfigError for what would fail at a click: a profile of the configuration, or the folder's name."""
         self._child("slurm", None, {}, where="c.GPUSlurmSpawner").check()
