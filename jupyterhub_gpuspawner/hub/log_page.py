@@ -20,7 +20,7 @@ class LogPage(BaseHandler):
         """The page; 404 for a server without a log."""
         server_name = server_name or ""
         user = self.find_user(user_name)
-        if user is None or server_name not in user.spawners:
+        if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
         spawner = user.spawners[server_name]
         path, lines = await job_log(spawner)

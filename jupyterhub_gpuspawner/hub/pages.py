@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.hub.ending import parse_ending
 from jupyterhub_gpuspawner.hub.failure import ending_of
 from jupyterhub_gpuspawner.hub.progress import event
 from jupyterhub_gpuspawner.hub.server_facts import ServerFacts, headline, server_facts, up_to_date
 from jupyterhub_gpuspawner.hub.text import live
 
 if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.hub.ending import Ending
     from jupyterhub_gpuspawner.wire import PlacementDocument
 
 SOON, VERY_SOON = 15 * 60, 5 * 60
@@ -123,7 +125,7 @@ def _running(spawner: Any, title: str, now: float) -> ServerCard:
 def _over(spawner: Any, title: str) -> ServerCard | None:
     start = getattr(spawner, "_spawn_future", None)
     fault = start.exception() if start is not None and start.done() and not start.cancelled() else None
-    ending = ending_of(fault) or getattr(spawner, "ending", None)
+    ending = ending_of(fault) or last_ending(spawner)
     if ending is not None:
         state = "ended" if ending.served else "failed"
         return ServerCard(spawner.name, title, state, ending.what, ending.advice, log=bool(ending.log))
@@ -131,6 +133,12 @@ def _over(spawner: Any, title: str) -> ServerCard | None:
         return None
     told = getattr(fault, "jupyterhub_message", "") or live.START_FAILED
     return ServerCard(spawner.name, title, "failed", str(told).partition("\n")[0])
+
+
+def last_ending(spawner: Any) -> Ending | None:
+    """How a server ended; for a named server that is gone JupyterHub has nothing but its row of the database."""
+    ending: Ending | None = getattr(spawner, "ending", None)
+    return ending or parse_ending((getattr(spawner, "state", None) or {}).get("ending"))
 
 
 def time_left(ends_at: str | None, now: float) -> TimeLeft | None:

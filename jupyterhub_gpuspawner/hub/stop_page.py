@@ -29,7 +29,7 @@ class StopPage(BaseHandler):
         """303 to the home page; twice is as good as once."""
         server_name = server_name or ""
         user: Any = self.find_user(user_name)
-        if user is None or server_name not in user.spawners:
+        if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
         spawner = user.spawners[server_name]
         if spawner.pending == "spawn":

@@ -94,6 +94,12 @@ OTHERS = {
         spawner(ending=Ending("It reached its limit.", advice="Take more time.", log="/l", served=True)),
         ServerCard("", "My server", "ended", "It reached its limit.", "Take more time.", log=True),
     ),
+    "a named one that has ended, of which only the database knows": (
+        SimpleNamespace(
+            name="lab", pending=None, ready=False, display_name="L", state={"ending": {"what": "Over.", "served": True}}
+        ),
+        ServerCard("lab", "Server L", "ended", "Over."),
+    ),
     "one that was never started": (spawner(_spawn_future=None), None),
     "one that was stopped": (spawner(ending=None), None),
 }

@@ -99,6 +99,11 @@ def folded(number: int) -> str:
     return _("Show {nodes}").format(nodes=nodes(number))
 
 
+def left_out(number: int) -> str:
+    """The rest of a partition that is longer than a page."""
+    return _("{nodes} more: the filter above finds them.").format(nodes=nodes(number))
+
+
 def in_reservation(name: str) -> str:
     """A node in a reservation that runs."""
     return _("reservation {name}").format(name=name)
