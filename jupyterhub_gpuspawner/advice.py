@@ -25,7 +25,7 @@ _WAITING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"Reservation$", "It starts by itself when the reservation begins."),
         (r"BeginTime$", "It starts by itself at that time."),
         (r"ReqNodeNotAvail, Reserved for maintenance", "A shorter time may end before the maintenance begins."),
-        (r"(ReqNodeNotAvail|Nodes required)", "It starts by itself as soon as they are free. Another choice may start sooner."),
+        (r"(ReqNodeNotAvail|Nodes required)", "It starts by itself once they are free. Another choice may start sooner."),
         (r"Partition(Down|Inactive)$", "Choose something else, or wait until your administrator opens the partition."),
         (r"PartitionTimeLimit$", "Choose a shorter time."),
         (r"MaxMemPerLimit$", "Choose less memory."),

@@ -130,7 +130,7 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "estimate": _estimate(starts_at, sure, now) if waits else "",
         "silent": facts.silent,
         "answered_at": _iso(facts.answered_at) if facts.silent else None,
-        "answered": (wait.LAST_ANSWER if facts.answered_at else wait.NO_ANSWER_YET) if facts.silent else "",
+        "answered": _answered(facts) if facts.silent else "",
     }
 
 
@@ -140,6 +140,12 @@ def _estimate(starts_at: float | None, sure: str, now: float) -> str:
     if starts_at < now:
         return wait.OVERDUE
     return wait.NOT_BEFORE if sure == "not before" else wait.AT_THE_LATEST
+
+
+def _answered(facts: StartFacts) -> str:
+    if facts.answered_at is None:
+        return wait.NO_ANSWER_YET
+    return wait.LAST_ANSWER.format(time="{time}", told=sentence(facts.job) if facts.job is not None else "").strip()
 
 
 def _iso(when: float | None) -> str | None:

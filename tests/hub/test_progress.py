@@ -142,7 +142,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known() -> None:
         **PLAIN,
         "silent": True,
         "answered_at": "2027-01-15T08:00:00+00:00",
-        "answered": wait.LAST_ANSWER,
+        "answered": "Slurm's last answer was at {time}. Waiting behind other jobs.",
     }
     assert waiting("Priority", silent=True)["answered"] == wait.NO_ANSWER_YET
 

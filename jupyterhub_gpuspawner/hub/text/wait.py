@@ -39,8 +39,7 @@ NO_SCRIPT = _("This page looks for news every 10 seconds. To stop the server fro
 HUB_AWAY = _("The hub does not answer at the moment, your server goes on. This page tries again by itself.")
 
 SILENT = _("Slurm does not answer at the moment, your server goes on.")
-LAST_KNOWN = _("Last known")
-LAST_ANSWER = _("Slurm's last answer was at {time}.")
+LAST_ANSWER = _("Slurm's last answer was at {time}. {told}")
 NO_ANSWER_YET = _("Slurm has not answered this hub yet.")
 
 AT_THE_LATEST = _("Slurm expects it to start at {time} at the latest, unless more urgent jobs come.")
