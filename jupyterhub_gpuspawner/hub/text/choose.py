@@ -12,19 +12,14 @@ NOTHING_STARTED = _("Nothing was started")
 FROM_A_LINK = _("This link has filled in the form. Nothing has been started yet: look it over, and start.")
 LINK_FAULT = _("This link asks for something that cannot be had")
 NO_PROFILE = _("There is no profile for you at present. Please ask your administrator.")
-NONE_NOW = _("None of these can start as things are. Please ask your administrator.")
 SILENT = _("Slurm does not answer at the moment, so what is said below may be old. You may start all the same.")
 SILENT_FROM_THE_START = _(
     "Slurm does not answer at the moment, so nothing is known of what is free. You may start all the same."
 )
 LINK = _("Link to this choice")
-COPY = _("Copy")
+COPY = _("Copy link")
 COPIED = _("Copied")
-LINK_HELP = _("Whoever opens it finds the form filled in; it starts nothing by itself.")
 QUESTION = _("This hub offers no choice: one click starts your server.")
-ASKING = _("Asking Slurm …")
-CHOOSE_ONE = _("Please choose one.")
-PROBLEM = _("Please look at this:")
 
 
 def heading(server_name: str) -> str:
@@ -37,15 +32,23 @@ def options_of(profile: str) -> str:
     return _("Options of {profile}").format(profile=profile)
 
 
+AGE = {
+    "now": _("as of now"),
+    "s": _("as of {count} s ago"),
+    "min": _("as of {count} min ago"),
+    "h": _("as of {count} h ago"),
+}
+
+
 def age(seconds: float) -> str:
     """How old what is said is."""
     if seconds < 5:
-        return _("as of now")
+        return AGE["now"]
     if seconds < 90:
-        return _("as of {count} s ago").format(count=round(seconds))
+        return AGE["s"].format(count=round(seconds))
     if seconds < 90 * 60:
-        return _("as of {count} min ago").format(count=round(seconds / 60))
-    return _("as of {count} h ago").format(count=round(seconds / 3600))
+        return AGE["min"].format(count=round(seconds / 60))
+    return AGE["h"].format(count=round(seconds / 3600))
 
 
 def sentence(clause: str) -> str:
@@ -63,3 +66,8 @@ def no_longer(reason: str) -> str:
     return _("Your last choice cannot be had any more. {reason} The form shows what is usual instead.").format(
         reason=reason
     )
+
+
+def for_the_script() -> dict[str, object]:
+    """The sentences that the page's script says."""
+    return {"words": {"age": AGE}}

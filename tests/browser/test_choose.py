@@ -1,0 +1,292 @@
+"""Choosing a server, as a participant does who has never heard of Slurm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.browser.conftest import OpenPage
+from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
+from tests.hub.conftest import COMMAND, start_hub
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
+
+PROFILES = f"""
+- display_name: One K80
+  slug: k80
+  description: Right for the exercises of this week.
+  default: true
+  slurm: {{partition: gpu, gpus: 1, gpu_type: k80, cpus: 4, memory: 4G, time: "1:00:00"}}
+  command: {COMMAND}
+  profile_options:
+    gpus: {{display_name: GPUs, range: {{min: 1, max: 4, sets: slurm.gpus}}}}
+    software:
+      display_name: Software
+      choices:
+        torch: {{display_name: PyTorch, default: true}}
+        jax: {{display_name: JAX}}
+- display_name: The whole DGX-1
+  slug: dgx1
+  description: Eight linked GPUs, for training on all of them.
+  slurm: {{partition: gpu, gpus: 8, gpu_type: p100, cpus: 40, memory: 64G, time: "2:00:00"}}
+  command: {COMMAND}
+- display_name: Today's course
+  slug: course
+  slurm: {{partition: batch, cpus: 4, memory: 4G, time: "1:00:00", reservation: course}}
+  command: {COMMAND}
+- display_name: A week on one GPU
+  slug: week
+  slurm: {{partition: gpu, gpus: 1, gpu_type: a100, time: 7-0}}
+  command: {COMMAND}
+- display_name: Summer school
+  slug: summer
+  description: Opens in July.
+  slurm: {{partition: batch}}
+  allow: {{from: 2999-07-01}}
+"""
+
+
+@pytest.fixture(scope="module")
+def course(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    """A hub with a course's profiles; a server starts in a second."""
+    with ExitStack() as stack, reserved(slurm_cluster):
+        yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("choose"), profiles=PROFILES)
+
+
+@contextmanager
+def reserved(slurm: PrivateSlurm) -> Iterator[None]:
+    """A reservation that begins tomorrow."""
+    begins = ("StartTime=now+1days", "Duration=02:00:00", "Groups=root", "Nodes=c1")
+    slurm.run("scontrol", "create", "reservation", "ReservationName=course", *begins)
+    try:
+        yield
+    finally:
+        slurm.run("scontrol", "delete", "ReservationName=course")
+
+
+@contextmanager
+def taken(slurm: PrivateSlurm) -> Iterator[None]:
+    """Somebody else holds all of the DGX-1."""
+    ask = ("--partition=gpu", "--gres=gpu:p100:8", "--time=30", "--output=/dev/null", "--wrap=sleep 600")
+    job = slurm.run("sbatch", "--parsable", *ask)
+    try:
+        while slurm.run("squeue", "-h", "-j", job, "-o", "%T") != "RUNNING":
+            pass
+        yield
+    finally:
+        slurm.run("scancel", job)
+        while slurm.run("squeue", "-h", "-j", job, "-o", "%T"):
+            pass
+
+
+def form_of(page: Page, hub: HubProcess, query: str = "") -> None:
+    """Open the form."""
+    page.goto(f"{hub.url}/hub/spawn{query}")
+
+
+def outlook(page: Page, slug: str) -> str:
+    """What the page says of a profile's chances, without its age."""
+    box = page.locator(".gpuspawner-profile", has=page.locator(f"#profile-{slug}"))
+    return re.sub(r" as of .*", "", " ".join(box.locator(".gpuspawner-outlook").inner_text().split()))
+
+
+def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
+    course: HubProcess, slurm_cluster: PrivateSlurm, page: Page
+) -> None:
+    """Free, full, reserved for tomorrow, too long for the partition, and not yet: the last two cannot be chosen."""
+    sign_in(page, course, "pia")
+    with taken(slurm_cluster):
+        expect_fresh(page, course, "full")
+        shoot(page, "choose")
+        said = {slug: outlook(page, slug) for slug in ("k80", "dgx1", "course", "week", "summer")}
+        expect(page.locator("input[type=radio]:disabled")).to_have_count(2)
+
+    assert said["k80"] == "Starts now, 4 of 4 K80 free."
+    assert re.fullmatch(r"Full: about 30 min at the latest.*", said["dgx1"])
+    assert re.fullmatch(r"Not today: reservation course starts tomorrow at \d\d:\d\d\.", said["course"])
+    assert said["week"] == "Cannot run: it asks for 7 days, and partition gpu allows 24 h."
+    assert said["summer"] == "Not yet: it begins 2999-07-01."
+    expect(page.locator("#profile-k80")).to_be_checked()
+    expect(page.locator(".gpuspawner-gets").first).to_have_text(
+        re.compile(r"\s*".join(map(re.escape, ("1 to 4 x K80 (12 GB)", "4 cores", "4 GiB memory", "1 hour"))))
+    )
+
+
+def expect_fresh(page: Page, hub: HubProcess, word: str) -> None:
+    """Look again until the page's snapshot of Slurm is newer than what a test has just changed."""
+    while True:
+        form_of(page, hub)
+        if word in page.locator("#spawn_form").inner_text().lower():
+            return
+        page.wait_for_timeout(500)
+
+
+def test_one_click_starts_the_default(course: HubProcess, page: Page) -> None:
+    """Who changes nothing gets the first profile."""
+    sign_in(page, course, "quin")
+    form_of(page, course)
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url(re.compile("/(spawn-pending|user)/quin"))
+    course.wait("quin", ready=True)
+    model = course.server("quin")
+    course.end("quin")
+
+    assert model is not None
+    assert model["user_options"]["profile"] == "k80"
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without"])
+def test_by_keyboard_alone(course: HubProcess, open_page: OpenPage, javascript: bool) -> None:
+    """Tab to the profiles, arrow to another and back, Tab into its options, type, Enter: that is what starts."""
+    name = "rita" if javascript else "rolf"
+    page = open_page(javascript=javascript)
+    sign_in(page, course, name)
+    form_of(page, course)
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.locator("#profile-k80:focus").count():
+            break
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#profile-dgx1")).to_be_checked()
+    expect(page.locator("[name='profile-option-k80--gpus']")).to_be_hidden()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Tab")
+    expect(page.locator("[name='profile-option-k80--gpus']")).to_be_focused()
+    page.keyboard.press("ControlOrMeta+A")
+    page.keyboard.type("2")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(f"/(spawn-pending|user)/{name}"))
+    course.wait(name, ready=True)
+    placement = course.api("GET", f"/gpuspawner/placement/{name}").json()
+    course.end(name)
+
+    assert len(placement["gpus"]) == 2
+
+    form_of(page, course)
+    expect(page.locator("[name='profile-option-k80--gpus']")).to_have_value("2")
+
+
+def test_a_link_fills_the_form_in_and_starts_nothing(course: HubProcess, page: Page) -> None:
+    """What a choice's own link carries comes back; nothing is started until somebody clicks."""
+    sign_in(page, course, "sven")
+    form_of(page, course)
+    page.fill("[name='profile-option-k80--gpus']", "3")
+    page.select_option("[name='profile-option-k80--software']", "jax")
+    link = urlsplit(page.locator(".gpuspawner-link").first.get_attribute("href") or "")
+
+    assert link.query == "opt-profile=k80&opt-gpus=3&opt-software=jax"
+
+    form_of(page, course, f"?{link.query}")
+
+    expect(page.get_by_role("status").filter(has_text="Nothing has been started yet")).to_be_visible()
+    expect(page.locator("[name='profile-option-k80--gpus']")).to_have_value("3")
+    expect(page.locator("[name='profile-option-k80--software']")).to_have_value("jax")
+    shoot(page, "choose-link")
+    assert course.server("sven") is None
+
+
+@pytest.mark.parametrize("way", ["link", "click"])
+def test_a_fault_stands_at_its_field(course: HubProcess, page: Page, way: str) -> None:
+    """A summary has the focus and leads to the field; the field tells the fault; the values are kept."""
+    sign_in(page, course, "tess")
+    if way == "link":
+        form_of(page, course, "?opt-profile=k80&opt-gpus=9&opt-software=jax")
+    else:
+        form_of(page, course)
+        page.evaluate("document.querySelector('#spawn_form').noValidate = true")
+        page.fill("[name='profile-option-k80--gpus']", "9")
+        page.select_option("[name='profile-option-k80--software']", "jax")
+        page.get_by_role("button", name="Start").click()
+    summary = page.get_by_role("alert")
+    field = page.locator("[name='profile-option-k80--gpus']")
+
+    expect(summary).to_be_focused()
+    expect(summary).to_contain_text("it must be a number from 1 to 4")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(field).to_have_accessible_description(re.compile("it must be a number from 1 to 4"))
+    expect(field).to_have_value("9")
+    expect(page.locator("[name='profile-option-k80--software']")).to_have_value("jax")
+    shoot(page, "choose-fault")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(field).to_be_focused()
+    assert axe_faults(page) == []
+    assert course.server("tess") is None
+
+
+def test_a_fault_out_of_sight_stops_nobody(course: HubProcess, page: Page) -> None:
+    """A wrong number in a profile that is not chosen any more."""
+    sign_in(page, course, "uma")
+    form_of(page, course)
+    page.fill("[name='profile-option-k80--gpus']", "9")
+    page.locator("label[for=profile-dgx1]").click()
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url(re.compile("/(spawn-pending|user)/uma"))
+    course.wait("uma", ready=True)
+    model = course.server("uma")
+    course.end("uma")
+
+    assert model is not None
+    assert model["user_options"] == {"profile": "dgx1"}
+
+
+def test_a_named_server_keeps_its_name(course: HubProcess, open_page: OpenPage) -> None:
+    """From a link with a fault to the corrected start, without JavaScript."""
+    page = open_page(javascript=False)
+    sign_in(page, course, "vera")
+    page.goto(f"{course.url}/hub/spawn/vera/second?opt-profile=k80&opt-gpus=9")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Start server second")
+    page.fill("[name='profile-option-k80--gpus']", "8")
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("alert")).to_contain_text("gpus: '8' is not allowed")
+    page.fill("[name='profile-option-k80--gpus']", "1")
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url(re.compile("/(spawn-pending|user)/vera/second"))
+    course.wait("vera", "second", ready=True)
+    model = course.server("vera", "second")
+    course.end("vera", "second")
+
+    assert model is not None
+    assert model["user_options"] == {"profile": "k80", "gpus": 1, "software": "torch"}
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_serious(course: HubProcess, open_page: OpenPage, dark: bool) -> None:
+    """With profiles that can and that cannot be chosen."""
+    page = open_page(dark=dark)
+    sign_in(page, course, "wim")
+    form_of(page, course)
+    if dark:
+        shoot(page, "choose-dark")
+
+    assert axe_faults(page) == []
+
+
+def test_a_phone_needs_no_scrolling_sideways(course: HubProcess, open_page: OpenPage) -> None:
+    """At 360 CSS pixels."""
+    page = open_page(phone=True)
+    sign_in(page, course, "xeno")
+    form_of(page, course)
+    shoot(page, "choose-phone")
+
+    assert width_left_over(page) == 0
+
+
+def test_slurm_is_silent(course: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
+    """The page comes all the same, with what was known and a word on it."""
+    sign_in(page, course, "yara")
+    form_of(page, course)
+    slurm_cluster.stop_controller()
+    try:
+        expect_fresh(page, course, "slurm does not answer at the moment")
+        shoot(page, "choose-silent")
+        expect(page.locator("#profile-k80")).to_be_enabled()
+    finally:
+        slurm_cluster.start_controller()
