@@ -1,0 +1,101 @@
+"""The admin's map of a thousand nodes with eight GPUs each: made, rendered, and how long its page is.
+
+    python -m pytest benchmarks/bench_cluster_map.py
+
+The bars are in processor time, by the fastest of the rounds, since other work on the machine only adds. All of it is
+done in a thread of its own; the hub's loop goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from jinja2 import Environment, FileSystemLoader
+
+from jupyterhub_gpuspawner.cluster import ClusterJob, ClusterSnapshot, NodeState, Partition
+from jupyterhub_gpuspawner.cluster_map import ServedJob, cluster_map
+from jupyterhub_gpuspawner.hub.cluster_rows import sections
+from jupyterhub_gpuspawner.hub.page_tools import PageTools
+from jupyterhub_gpuspawner.hub.registration import TEMPLATES
+from jupyterhub_gpuspawner.job import NodeAllocation, Phase
+from jupyterhub_gpuspawner.units import Gres
+
+NODES = 1000
+MAP_BAR, PAGE_BAR, JSON_BAR = 0.1, 0.15, 0.1
+"""Seconds of processor time: the map of a snapshot; its lines and their HTML; its document."""
+PAGE_BYTES, JSON_BYTES = 600_000, 1_100_000
+
+
+def cluster() -> tuple[ClusterSnapshot, dict[str, list[NodeAllocation]], list[ServedJob]]:
+    """On every node a server with two GPUs and a job with three; each twentieth node is down."""
+    nodes, jobs, allocations, servers = [], [], dict[str, list[NodeAllocation]](), []
+    for n in range(NODES):
+        name, down = f"node{n:04}", n % 20 == 0
+        used = () if down else (Gres("gpu", "a100", 5, (0, 1, 3, 4, 6)),)
+        nodes.append(
+            NodeState(
+                name,
+                states=frozenset({"DOWN" if down else "MIXED"}),
+                cpus=128,
+                cpus_allocated=0 if down else 80,
+                memory_mib=1_000_000,
+                memory_allocated_mib=0 if down else 400_000,
+                gres=(Gres("gpu", "a100", 8),),
+                gres_used=used,
+                partitions=("gpu",),
+                reason="Not responding [slurm@1795273256]" if down else "",
+            )
+        )
+        if down:
+            continue
+        for job_id, user, indices in ((str(2 * n), f"user{n}", (0, 1)), (str(2 * n + 1), f"other{n % 50}", (3, 4, 6))):
+            jobs.append(ClusterJob(job_id, Phase.RUNNING, user=user, nodes=(name,), partitions=("gpu",)))
+            allocations[job_id] = [NodeAllocation(name, gres=(Gres("gpu", "a100", len(indices), indices),))]
+        servers.append(ServedJob(str(2 * n), f"user{n}", "", name, (0, 1)))
+    names = tuple(node.name for node in nodes)
+    snapshot = ClusterSnapshot(tuple(nodes), (Partition("gpu", nodes=names),), jobs=tuple(jobs), taken_at=time.time())
+    return snapshot, allocations, servers
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[ClusterSnapshot, dict[str, list[NodeAllocation]], list[ServedJob]]:
+    return cluster()
+
+
+@pytest.mark.benchmark(timer=time.process_time)
+def test_map(benchmark: Any, made: Any) -> None:
+    """The map of a snapshot."""
+    snapshot, allocations, servers = made
+    snapshot.jobs_by_node, snapshot.nodes_by_partition  # noqa: B018 - made once for all pages
+    found = benchmark.pedantic(cluster_map, args=(snapshot, allocations, servers), rounds=10, warmup_rounds=1)
+    assert (found.totals.gpus_free, found.totals.gpus_used, found.totals.gpus_out) == (2850, 4750, 400)
+    assert benchmark.stats.stats.min <= MAP_BAR
+
+
+@pytest.mark.benchmark(timer=time.process_time)
+def test_page(benchmark: Any, made: Any) -> None:
+    """The map's lines as HTML."""
+    found = cluster_map(*made)
+    template = Environment(autoescape=True, loader=FileSystemLoader(TEMPLATES)).get_template("cluster_rows.html")
+    asked = {"text": "", "partition": "", "use": ""}
+
+    def render() -> str:
+        return template.render(sections=sections(found), asked=asked, gpuspawner=PageTools())
+
+    size = len(benchmark.pedantic(render, rounds=10, warmup_rounds=1).encode())
+    print(f"\n{NODES} nodes: {size:,} bytes of HTML")
+    assert size <= PAGE_BYTES
+    assert benchmark.stats.stats.min <= PAGE_BAR
+
+
+@pytest.mark.benchmark(timer=time.process_time)
+def test_document(benchmark: Any, made: Any) -> None:
+    """The same as JSON."""
+    found = cluster_map(*made)
+    text = benchmark.pedantic(lambda: json.dumps(found.to_json(), separators=(",", ":")), rounds=10, warmup_rounds=1)
+    print(f"\n{NODES} nodes: {len(text):,} bytes of JSON")
+    assert len(text) <= JSON_BYTES
+    assert benchmark.stats.stats.min <= JSON_BAR
