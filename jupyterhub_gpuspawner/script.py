@@ -54,6 +54,7 @@ def render(
     ]
     first = {"job-name": job_name, "comment": tag, "output": log_path, "chdir": chdir, "export": "ALL"}
     head += [f"#SBATCH {_option(name, value)}" for name, value in first.items()]
+    head += ["#SBATCH --no-requeue"]  # a server that lost its node has lost its work; its user decides what comes next
     head += [f"#SBATCH {option}" for option in options(request.resources, plan.policy)]
     parts = [
         "\n".join(head),

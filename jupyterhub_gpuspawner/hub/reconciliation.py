@@ -25,7 +25,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub import metrics, submission
-from jupyterhub_gpuspawner.hub.failure import start_failed
+from jupyterhub_gpuspawner.hub.failure import ending_of, start_failed
 from jupyterhub_gpuspawner.job import Phase
 from jupyterhub_gpuspawner.tag import PREFIX, parse_tag, tag
 
@@ -190,10 +190,13 @@ class HubServers:
         spawner = self._app.users[known].spawners[orphan.server]
         if spawner.active or spawner._spawn_future is not None:  # noqa: SLF001 - JupyterHub has no other place for it
             return
-        spawner._spawn_future = _failed_start(  # noqa: SLF001
+        start = spawner._spawn_future = _failed_start(  # noqa: SLF001
             f"The hub was restarted while your server was being started. Slurm had made job {orphan.job_id} for it; "
             "it is cancelled. Please start your server again."
         )
+        spawner.ending = ending_of(start.exception())
+        spawner.orm_spawner.state = spawner.get_state()
+        self._app.db.commit()
 
 
 def _failed_start(message: str) -> asyncio.Future[None]:

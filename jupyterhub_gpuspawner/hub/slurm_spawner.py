@@ -209,6 +209,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
         self._times.ready()
+        self._serves()
         self.port = self.reported_port
         self.log.info("Job %s of %s serves at %s:%d", self.job_id, self._log_name, self.address, self.port)
         return self.address, self.port
@@ -231,9 +232,16 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(watch.changed(), timeout=self.slurm_timeout)
         status = watch.status
-        if status is None or status.phase is not Phase.ENDED:
+        if status is None or not self._over(watch):
             metrics.adopted(self, "running")
+            if self._served_at is not None:
+                self._look_out()
             return None
+        if status.phase is not Phase.ENDED:
+            self.log.warning(
+                "Slurm put job %s of %s back; its server is gone: cancelling it", self.job_id, self._log_name
+            )
+            in_background(cancel_surely(self.job_id, self._cancel))
         await self._remember_end(status)
         code = status.exit_code.partition(":")[0]
         self.log.info("Job %s of %s has ended: %s", self.job_id, self._log_name, sentence(status))
@@ -338,6 +346,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         """Forget the job; only the hub says when."""
         Spawner.clear_state(self)
         self._stop_watching()
+        self._served_at = None
         self.job_id = ""
         self._reached = None
         self.forget_report()

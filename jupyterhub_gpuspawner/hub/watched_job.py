@@ -43,6 +43,9 @@ _TAKEN = 0.5
 """Seconds between two looks whether the server has gone to another port."""
 
 
+_PUT_BACK = "Slurm took the job from its node and put it back to wait; the server that ran in it is gone."
+
+
 class WatchedJob(RemembersEnding, ReportedPlacement):
     """A mixin for the spawner of Slurm jobs: what happens to the job, and its way to a server that answers."""
 
@@ -50,6 +53,7 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
         job_id: str
         start_timeout: int
         http_timeout: int
+        slurm_timeout: float
 
         def connection(self) -> Connection: ...  # noqa: D102
 
@@ -59,6 +63,9 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
     _start_by = 0
     """When the start is given up; seconds since the epoch."""
     _watch: Watch | None = None
+    _lookout: asyncio.Future[None] | None = None
+    _served_at: float | None = None
+    """When the server was there, in seconds since the epoch; None before that, 0 if another hub process saw it."""
     _times: StartTimes | None = None
     """None for a start that was under way when the hub was restarted."""
 
@@ -73,6 +80,35 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
             self._watch = self.connection().watcher.watch(self.job_id)
             metrics.SERVERS.add(self)
         return self._watch
+
+    def _serves(self) -> None:
+        self._served_at = time.time()
+        self._look_out()
+
+    def _look_out(self) -> None:
+        """Have the hub ask as soon as the job of a server that runs has ended, not when its next poll is due."""
+        if self._lookout is None or self._lookout.done():
+            self._lookout = asyncio.ensure_future(self._until_over())
+
+    async def _until_over(self) -> None:
+        watch = self._watching()
+        with suppress(RuntimeError):  # the hub has forgotten the server
+            while not self._over(watch):
+                await watch.changed()
+            await self.known.poll_and_notify()
+
+    def _over(self, watch: Watch) -> bool:
+        """Whether Slurm says that the server's process is no more: it has ended, or was taken from its node."""
+        return watch.status is not None and (watch.status.phase is Phase.ENDED or self._put_back(watch))
+
+    def _put_back(self, watch: Watch) -> bool:
+        """Whether the job of a server that ran waits again, by an answer that is surely newer than the server."""
+        status, answered = watch.status, self.connection().watcher.last_answer
+        return (
+            (status is not None and status.phase is Phase.QUEUED)
+            and (self._served_at is not None and answered is not None)
+            and answered > self._served_at + self.slurm_timeout
+        )
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
@@ -130,6 +166,7 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
             await self._until_ready()
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
+        self._serves()
         self.store()  # after start() the hub does that itself
 
     async def _arrive(self) -> None:
@@ -206,7 +243,8 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
         """Note how a server ended that had run; once."""
         if self.known.ending is None:
             at = status.ends_at if status.ends_at is not None else time.time()
-            told = Ending(sentence(status), advice=advice(status), job_id=self.job_id, at=at, served=True)
+            what = sentence(status) if status.phase is Phase.ENDED else _PUT_BACK
+            told = Ending(what, advice=advice(status), job_id=self.job_id, at=at, served=True)
             await self._last_word(told, status)
 
     async def _last_word(self, told: Ending, status: JobStatus | None = None) -> Ending:

@@ -48,6 +48,7 @@ def test_show_prints_what_would_be_submitted(tmp_path: Path) -> None:
         "--output=/home/ada/jupyterhub-%j.log",
         "--chdir=/home/ada",
         "--export=ALL",
+        "--no-requeue",
         "--nodes=1",
         "--ntasks=1",
         "--partition=gpu",

@@ -5,6 +5,7 @@
 #SBATCH --output="/home/a da/%j.log"
 #SBATCH --chdir="/home/a da"
 #SBATCH --export=ALL
+#SBATCH --no-requeue
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --partition=gpu

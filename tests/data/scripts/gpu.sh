@@ -5,6 +5,7 @@
 #SBATCH --output=/home/ada/jupyterhub-%j.log
 #SBATCH --chdir=/home/ada
 #SBATCH --export=ALL
+#SBATCH --no-requeue
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
 #SBATCH --partition=gpu

@@ -1,0 +1,288 @@
+"""Slurm silent, odd, or busy with a job: a server ends when Slurm says so, and then at once, and only then."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from jupyterhub_gpuspawner.hub.reconciliation import state_job_ids
+from tests.hub.commands import commands
+from tests.hub.conftest import COMMAND, LIGHT, StartHub
+from tests.hub.test_life import in_the_end, start, state, stored, wait_for
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+CONFIG = """
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
+c.GPUSlurmSpawner.waiting_interval = 0.3
+c.GPUSlurmSpawner.resting_interval = 1.0
+c.GPUSlurmSpawner.slurm_timeout = 1.0
+"""
+"""The hub asks for itself, as it is, every 30 s: what is told sooner, the watcher has told."""
+PROFILES = f"""{LIGHT}
+- display_name: Put back
+  slug: requeued
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00", extra: [--requeue]}}
+  command: {COMMAND}
+- display_name: On the DGX-1
+  slug: dgx
+  slurm: {{partition: gpu, constraint: p100, cpus: 1, memory: 100M, time: "0:10:00"}}
+  command: {COMMAND}
+- display_name: One minute
+  slug: minute
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:01:00"}}
+  command: {COMMAND}
+"""
+SWITCH = """
+case "$(cat FOLDER/switch 2>/dev/null)" in
+    garbage) echo "slurm_load_jobs error: \x07 <html>" ;;
+    nothing) ;;
+    half) "$real" "$@" | head -c 30 ;;
+    unknown) "$real" "$@" | sed 's/|RUNNING|/|HIBERNATING|/' ;;
+    refused) echo "squeue: error: Security violation" >&2; exit 1 ;;
+    timeout) echo "slurm_load_jobs error: Socket timed out on send/recv operation" >&2; exit 1 ;;
+    hang) sleep 60 ;;
+    noise) echo "squeue: warning: the site's banner" >&2; exec "$real" "$@" ;;
+    *) exec "$real" "$@" ;;
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> HubProcess:
+    """A hub whose squeue is what its folder's file ``switch`` says."""
+    folder = tmp_path_factory.mktemp("odd")
+    changed = {"squeue": SWITCH.replace("FOLDER", str(folder))}
+    bin_dir = commands(folder / "bin", slurm_cluster.bin_dir, changed)
+    lines = f"{CONFIG}\nc.GPUSlurmSpawner.slurm_bin_dir = {str(bin_dir)!r}"
+    return start_light_hub(lines=lines, profiles=PROFILES)
+
+
+@pytest.fixture
+def switch(hub: HubProcess) -> Iterator[Callable[[str], None]]:
+    """Change what squeue does."""
+    found = re.search(r"slurm_bin_dir = '(.*)/bin'", hub.config.read_text())
+    assert found is not None
+    file = Path(found[1], "switch")
+
+    def turn(to: str) -> None:
+        part = file.with_suffix(".part")
+        part.write_text(to)
+        part.rename(file)
+
+    yield turn
+    turn("")
+
+
+@pytest.fixture(autouse=True)
+def no_server_is_left(hub: HubProcess) -> Iterator[None]:
+    """Whatever a test leaves is stopped."""
+    yield
+    for user in hub.api("GET", "/users?state=active").json():
+        for server in user["servers"]:
+            if user["name"] != "minute":
+                hub.end(user["name"], server)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def minute(hub: HubProcess) -> str:
+    """A server whose time is over in a minute, while the other tests run; its job."""
+    return str(hub.spawn("minute", {"profile": "minute"})["job_id"])
+
+
+def ready(hub: HubProcess, user: str) -> bool:
+    model = hub.server(user)
+    return bool(model and model["ready"])
+
+
+def answers(hub: HubProcess, user: str) -> bool:
+    return requests.get(f"{hub.url}/user/{user}/api", timeout=10, allow_redirects=False).status_code == 200
+
+
+def ending(hub: HubProcess, user: str) -> str:
+    """How the user's last server ended, as the hub has stored it for its pages."""
+    return str(stored(hub, user).get("ending", {}).get("what", ""))
+
+
+ODD = ["garbage", "nothing", "half", "unknown", "refused", "timeout", "hang", "noise"]
+
+
+@pytest.mark.parametrize("oddity", ODD)
+def test_an_odd_answer_ends_no_server(hub: HubProcess, switch: Callable[[str], None], oddity: str) -> None:
+    """Whatever squeue says for some seconds: the server is kept, and the log has one line of it, not one a question."""
+    hub.spawn(f"odd-{oddity}", {"profile": "light"})
+    begun = len(hub.log.read_text())
+    switch(oddity)
+    time.sleep(5)  # several questions
+    kept = ready(hub, f"odd-{oddity}")
+    switch("")
+    time.sleep(2.5)
+    said = hub.log.read_text()[begun:]
+
+    assert kept
+    assert ready(hub, f"odd-{oddity}")
+    assert answers(hub, f"odd-{oddity}")
+    assert said.count("Slurm does not answer") <= 1
+    assert said.count("has the state HIBERNATING") == (2 if oddity == "unknown" else 0)  # of two servers, each once
+
+
+def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """A server runs through all of it; each outage is one line in the log, and one when it is over."""
+    hub.spawn("hugo", {"profile": "light"})
+    begun = len(hub.log.read_text())
+    pid = slurm_cluster.pids["slurmctld"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(6)
+        hanging = ready(hub, "hugo")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert wait_for(lambda: "Slurm answers again" in hub.log.read_text()[begun:], seconds=60)
+    slurm_cluster.stop_controller()
+    try:
+        assert wait_for(lambda: hub.log.read_text()[begun:].count("Slurm does not answer") == 2, seconds=60)
+        stopped = ready(hub, "hugo")
+    finally:
+        slurm_cluster.start_controller()
+    assert wait_for(lambda: hub.log.read_text()[begun:].count("Slurm answers again") == 2, seconds=90)
+
+    assert (hanging, stopped, ready(hub, "hugo"), answers(hub, "hugo")) == (True, True, True, True)
+    assert hub.log.read_text()[begun:].count("Slurm does not answer") == 2
+
+
+def test_a_suspended_server_is_kept_and_goes_on(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """Its process stands still; Slurm will let it go on, and then it answers."""
+    job = hub.spawn("susan", {"profile": "light"})["job_id"]
+    slurm_cluster.run("scontrol", "suspend", job)
+    time.sleep(3)
+    suspended, kept = state(slurm_cluster, job), ready(hub, "susan")
+    slurm_cluster.run("scontrol", "resume", job)
+
+    assert (suspended, kept) == ("SUSPENDED", True)
+    assert wait_for(lambda: answers(hub, "susan"))
+
+
+def test_a_server_is_not_put_back(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """Its script says so: what a server held in memory does not come back with its job."""
+    job = hub.spawn("rita", {"profile": "light"})["job_id"]
+    with pytest.raises(SlurmFailed):
+        slurm_cluster.run("scontrol", "requeue", job)
+
+    assert state(slurm_cluster, job) == "RUNNING"
+    assert answers(hub, "rita")
+
+
+def test_a_server_that_slurm_puts_back_all_the_same_has_ended(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """A site may insist: the server is gone from its node, so it has ended; the job is not left to start alone."""
+    job = hub.spawn("rolf", {"profile": "requeued"})["job_id"]
+    time.sleep(2)  # the answer must be newer than the server
+    slurm_cluster.run("scontrol", "requeue", job)
+    hub.wait("rolf", ready=False)
+
+    assert in_the_end(slurm_cluster, job) == "CANCELLED"
+    assert ending(hub, "rolf").startswith("Slurm took the job from its node and put it back to wait")
+
+
+def test_job_arrays_of_the_same_user_are_no_noise(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """Tasks that share a number and copy the server's comment begin and end: nothing happens to the server."""
+    job = hub.spawn("arno", {"profile": "light"})["job_id"]
+    comment = slurm_cluster.run("squeue", "-h", "-j", job, "-O", "Comment:|").rstrip("|")
+    array = slurm_cluster.run(
+        *("sbatch", "--parsable", "--array=0-9%3", "-p", "batch", "-c", "1", "--mem=20M", "--chdir=/"),
+        *("--output=/dev/null", "--comment", comment, "--wrap=sleep 1"),
+    )
+    try:
+        time.sleep(4)
+        assert ready(hub, "arno")
+        assert answers(hub, "arno")
+    finally:
+        slurm_cluster.run("scancel", array)
+
+
+def soon(true: Callable[[], bool]) -> bool:
+    """Whether it comes true long before the hub's own poll is due (30 s, less its tenth)."""
+    return wait_for(true, seconds=15)
+
+
+def test_a_scancel_is_noticed_within_an_interval_and_named(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """By the watcher's one question, not by the hub's poll."""
+    job = hub.spawn("sven", {"profile": "light"})["job_id"]
+    slurm_cluster.run("scancel", job)
+
+    assert soon(lambda: not hub.server("sven"))
+    assert ending(hub, "sven") == "The job was cancelled."
+
+
+def test_a_server_that_ends_by_itself_is_noticed_within_an_interval_and_named(
+    hub: HubProcess, slurm_cluster: PrivateSlurm
+) -> None:
+    """Killed from within, with the signal."""
+    job = hub.spawn("karl", {"profile": "light"})["job_id"]
+    slurm_cluster.run("scancel", "--batch", "--signal=KILL", job)
+
+    assert soon(lambda: not hub.server("karl"))
+    assert ending(hub, "karl") == "The job failed: it was ended by signal 9."
+
+
+def resumed(slurm: PrivateSlurm, node: str) -> bool:
+    """Whether the node is back in service: it is not to be had while it cleans up."""
+    with suppress(SlurmFailed):
+        slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
+    return slurm.run("sinfo", "-h", "-n", node, "-o", "%T") in ("idle", "mixed")
+
+
+def test_a_node_that_fails_is_noticed_within_an_interval_and_named(
+    hub: HubProcess, slurm_cluster: PrivateSlurm
+) -> None:
+    """Slurm takes the node down: its servers have ended, the others go on."""
+    job = hub.spawn("nina", {"profile": "dgx"})["job_id"]
+    hub.spawn("nora", {"profile": "light"})
+    slurm_cluster.run("scontrol", "update", "nodename=d1", "state=down", "reason=test")
+    try:
+        assert soon(lambda: not hub.server("nina"))
+    finally:
+        assert wait_for(lambda: resumed(slurm_cluster, "d1"))
+
+    assert state(slurm_cluster, job) == "NODE_FAIL"
+    assert ending(hub, "nina") == "The node of the job failed."
+    assert ready(hub, "nora")
+
+
+def test_a_start_whose_job_is_held_is_waited_for(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """A job that is held may be released: the start goes on, and arrives."""
+    full = slurm_cluster.run(
+        *("sbatch", "--parsable", "-p", "gpu", "-w", "g1", "--exclusive", "--output=/dev/null", "--wrap=sleep 600")
+    )
+    try:
+        start(hub, "hans", "k80-node")
+        assert wait_for(lambda: bool(state_job_ids(stored(hub, "hans"))))
+        [job] = state_job_ids(stored(hub, "hans"))
+        slurm_cluster.run("scontrol", "hold", job)
+        time.sleep(2)
+    finally:
+        with suppress(SlurmFailed):
+            slurm_cluster.run("scancel", full)
+    time.sleep(2)
+    held = hub.server("hans")
+    slurm_cluster.run("scontrol", "release", job)
+    hub.wait("hans", ready=True)
+
+    assert held is not None
+    assert held["pending"] == "spawn"
+
+
+def test_the_time_limit_is_named(hub: HubProcess, slurm_cluster: PrivateSlurm, minute: str) -> None:
+    """Slurm ends the job within the minute after its time; the hub notices, and says which limit it was."""
+    assert wait_for(lambda: not hub.server("minute"), seconds=150)
+    assert state(slurm_cluster, minute) == "TIMEOUT"
+    assert re.search("time limit|minute", ending(hub, "minute"))
