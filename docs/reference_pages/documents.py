@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args, get_type_hints
 
 from jupyterhub_gpuspawner import topology, wire
-from jupyterhub_gpuspawner.hub.handlers import HANDLERS
+from jupyterhub_gpuspawner.hub import profiles_document, routes
 
 from .wording import attribute_docs, code, markdown, table, type_in_words
 
-_GROUP = r"\(\?:/\(\[[^\]]*\]\*\)\)\?|\(\[[^\]]*\]\+\)"
+_GROUP = r"\(\?:/\(\[[^\]]*\][*+]\)\)\?|\(\[[^\]]*\]\+\)"
 """A group of a handler's pattern, optional or not."""
 EXAMPLE = wire.PlacementDocument(
     job_id="4711",
@@ -41,12 +41,20 @@ def page() -> str:
         "# Documents\n",
         "What hub, launcher and others exchange: JSON, each with a `version`.\n",
         "## Addresses\n",
-        table(("Address, below `/hub`", "What it does"), [row for each in HANDLERS for row in _addresses(*each)]),
+        table(("Address, below `/hub`", "What it does"), [row for each in routes.API for row in _addresses(*each)]),
         f"A report is at most {wire.REPORT_LIMIT} bytes, a text in it at most {wire.TEXT_LIMIT} printable characters, "
         f"a list in its placement at most {wire.LIST_LIMIT} long. What breaks a bound is refused by name.\n",
         f"## Placement document, version {wire.REPORT_VERSION}\n",
         *_records(wire.PlacementDocument),
         f"```json\n{json.dumps(EXAMPLE.to_json(), indent=2)}\n```\n",
+        f"## Profiles document, version {profiles_document.VERSION}\n",
+        *_records(profiles_document.ProfilesDocument),
+        "Its `resources`:\n",
+        _record(profiles_document.AskedResources),
+        "Its `availability`:\n",
+        _record(profiles_document.Prospect),
+        f"## Trial document, version {profiles_document.VERSION}\n",
+        _record(profiles_document.TrialDocument),
         f"## Node report, version {wire.REPORT_VERSION}\n",
         _record(wire.NodeReport),
         f"## Launch plan, version {wire.PLAN_VERSION}\n",

@@ -8,7 +8,7 @@ from jupyterhub.handlers.base import UserUrlHandler
 from jupyterhub.handlers.pages import SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
-from jupyterhub_gpuspawner.hub import handlers
+from jupyterhub_gpuspawner.hub import handlers, profiles_api
 from jupyterhub_gpuspawner.hub.choose_page import ChoosePage
 from jupyterhub_gpuspawner.hub.cluster_page import ClusterHandler, ClusterPage
 from jupyterhub_gpuspawner.hub.log_page import LogPage
@@ -23,6 +23,7 @@ class StaticFiles(CacheControlStaticFilesHandler):
 
 API: list[tuple[Any, ...]] = [
     *handlers.HANDLERS,
+    *profiles_api.HANDLERS,
     (r"/api/gpuspawner/cluster", ClusterHandler),
 ]
 """Below ``/hub``; they answer in JSON."""
