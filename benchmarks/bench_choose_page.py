@@ -26,11 +26,11 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 P95_MS = 50.0
 PAGE_BYTES = 100_000
 CONFIG = """
-import asyncio, sys, time
+import sys, time
+from dataclasses import replace
 sys.path.insert(0, {folder!r})
 from bench_choose_page import made_snapshot
 from jupyterhub_gpuspawner.hub.cluster_view import ClusterView
-from jupyterhub_gpuspawner.hub.connection import Connection
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
 
 async def ask():
@@ -40,12 +40,10 @@ class Bench(GPUSlurmSpawner):
     view = ClusterView(ask)
 
     def connection(self):
-        found = super().connection()
-        return Connection(found.client, found.watcher, self.view)
+        return replace(super().connection(), cluster=self.view)
 
 load_subconfig({config!r})
 c.GPUProfilesSpawner.slurm_spawner_class = Bench
-c.GPUProfilesSpawner.reconcile_interval = 0
 """
 
 
@@ -143,8 +141,7 @@ def measure(nodes: int, count: int, requested: int) -> tuple[list[float], int, i
         config = folder / "jupyterhub_config.py"
         here = str(Path(__file__).parent)
         config.write_text(CONFIG.format(folder=here, nodes=nodes, config=str(demo_hub.CONFIG)))
-        with HubProcess(folder / "hub", config=config, environment={"PYTHONPATH": ":".join(sys.path)}) as hub:
-            (folder / "hub" / "profiles").symlink_to(folder / "profiles")
+        with HubProcess(folder, config=config) as hub:
             session = signed_in(hub)
             for _ in range(requested):
                 page = session.get(f"{hub.url}/hub/spawn", timeout=60)

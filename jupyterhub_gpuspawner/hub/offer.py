@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.availability import Chance
-from jupyterhub_gpuspawner.cluster import gpus_by_type
 from jupyterhub_gpuspawner.hub.text import choose
 from jupyterhub_gpuspawner.hub.what_you_get import what_you_get
 
@@ -173,5 +172,6 @@ def _only_type(resources: ResolvedResources | None, snapshot: ClusterSnapshot | 
     if snapshot is None or resources is None or not resources.gpus or resources.gpu_type:
         return ""
     default = next((partition.name for partition in snapshot.partitions if partition.default), "")
-    types = {kind for name in (resources.partition or default).split(",") for kind in gpus_by_type(snapshot, name)}
+    rooms = snapshot.capacity.rooms
+    types = {kind for name in (resources.partition or default).split(",") for kind in rooms(name).types}
     return types.pop() if len(types) == 1 else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -61,7 +62,8 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
 
 def form_html(found: Sequence[Offer], *, now: float = 0.0, notice: str = "") -> str:
     """The HTML of these offers; ``now`` in seconds since the epoch."""
-    return _environment().get_template("options_form.html").render(offers=found, now=now, notice=notice)
+    html = _environment().get_template("options_form.html").render(offers=found, now=now, notice=notice)
+    return re.sub(r"\s*\n\s*", "\n", html)  # a third of it is the template's indentation
 
 
 async def render_question(spawner: GPUProfilesSpawner) -> str:

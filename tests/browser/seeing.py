@@ -30,10 +30,15 @@ def sign_in(page: Page, hub: HubProcess, name: str) -> None:
 
 
 def shoot(page: Page, name: str) -> None:
-    """Keep a screenshot as ``docs/pictures/NAME.png``, where GPUSPAWNER_PICTURES is set."""
-    if os.environ.get("GPUSPAWNER_PICTURES"):
-        PICTURES.mkdir(exist_ok=True)
-        page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+    """Keep a screenshot of the whole page as ``docs/pictures/NAME.png``, where GPUSPAWNER_PICTURES is set."""
+    if not os.environ.get("GPUSPAWNER_PICTURES"):
+        return
+    PICTURES.mkdir(exist_ok=True)
+    window = page.viewport_size or DESK
+    height: int = page.evaluate("document.body.scrollHeight")
+    page.set_viewport_size({"width": window["width"], "height": max(height, window["height"] // 2)})
+    page.screenshot(path=PICTURES / f"{name}.png")
+    page.set_viewport_size(window)
 
 
 def axe_faults(page: Page) -> list[str]:

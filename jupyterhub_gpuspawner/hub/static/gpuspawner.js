@@ -29,7 +29,7 @@ function ageInWords(seconds, words) {
 
 function choose(form) {
   const start = form.querySelector("button[type=submit]");
-  const { words } = JSON.parse(document.getElementById("gpuspawner-words").textContent);
+  const words = JSON.parse(document.getElementById("gpuspawner-words").textContent);
   const opened = performance.now();
 
   /** Switch off the fields that cannot be seen: what is wrong in them must not stop anybody. */
@@ -47,14 +47,18 @@ function choose(form) {
     const query = new URLSearchParams({ "opt-profile": choice.slug });
     for (const [name, value] of Object.entries(choice.options)) query.set(`opt-${name}`, value);
     anchor.search = query;
+    if (navigator.clipboard) anchor.after(copy); // there where the hub is reached by https, or on this machine
   }
 
-  async function copy(button) {
-    const said = button.textContent;
-    await navigator.clipboard.writeText(button.parentElement.querySelector(".gpuspawner-link").href);
-    button.textContent = button.dataset.done;
-    setTimeout(() => (button.textContent = said), 3000);
-  }
+  const copy = document.createElement("button");
+  copy.type = "button";
+  copy.className = "btn btn-sm btn-outline-contrast";
+  copy.textContent = words.copy;
+  copy.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(copy.previousElementSibling.href);
+    copy.textContent = words.copied;
+    setTimeout(() => (copy.textContent = words.copy), 3000);
+  });
 
   function grow() {
     for (const age of form.querySelectorAll("[data-age]")) {
@@ -80,10 +84,6 @@ function choose(form) {
     changed();
   });
   setInterval(grow, 10000);
-  for (const button of form.querySelectorAll(".gpuspawner-copy")) {
-    button.hidden = !navigator.clipboard; // only where the hub is reached by https, or on this machine
-    button.addEventListener("click", () => copy(button));
-  }
   document.getElementById("gpuspawner-fault")?.focus();
 }
 

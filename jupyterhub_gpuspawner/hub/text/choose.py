@@ -70,4 +70,4 @@ def no_longer(reason: str) -> str:
 
 def for_the_script() -> dict[str, object]:
     """The sentences that the page's script says."""
-    return {"words": {"age": AGE}}
+    return {"age": AGE, "copy": COPY, "copied": COPIED}
