@@ -170,6 +170,8 @@ _PHRASES: tuple[tuple[re.Pattern[str], Meaning], ...] = (
             "You are in none of the groups that may use this partition.", "AllowGroups of the partition.", clears=False
         ),
     ),
+    (re.compile(r"Job's account not (known|permitted)"), _REASONS["AccountNotAllowed"]),
+    (re.compile(r"Job's QOS not (known|permitted)"), _REASONS["QOSNotAllowed"]),
     (re.compile(r"RaisedSignal:"), _REASONS["RaisedSignal"]),
 )
 

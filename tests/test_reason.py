@@ -72,6 +72,8 @@ def test_reason_is_told_in_plain_words(reason: str, told: str) -> None:
         "DependencyNeverSatisfied",
         "InvalidAccount",
         "InvalidQOS",
+        "Job's QOS not permitted to use this partition (course allows teaching not normal)",
+        "Job's account not known, so it can't use this partition (closed allows staff)",
         "JobHeldAdmin",
         "JobHeldUser",
         "JobHoldMaxRequeue",

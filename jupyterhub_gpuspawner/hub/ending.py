@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 TEXT_LIMIT = 2000
 """Characters of each text that is kept."""
-_TEXTS = ("what", "advice", "job_id", "log", "lines")
+_TEXTS = ("what", "advice", "hint", "job_id", "log", "lines")
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Ending:
     """What happened: a sentence or two."""
     advice: str = ""
     """What the person may do."""
+    hint: str = ""
+    """What an administrator could do."""
     job_id: str = ""
     at: float | None = None
     """When, in seconds since the epoch; None where it is not known."""

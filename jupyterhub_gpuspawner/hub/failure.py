@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from tornado import web
 
+from jupyterhub_gpuspawner.errors import RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.ending import Ending
+from jupyterhub_gpuspawner.hub.text import wait
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.errors import GPUSpawnerError
@@ -18,13 +20,19 @@ except ImportError:  # pragma: no cover - JupyterHub 5.4
     SpawnException = None
 
 
+_ADVICE = ((SubmitRejected, wait.REFUSED), (SlurmUnavailable, wait.TRY_LATER))
+
+
 def spawn_failure(error: GPUSpawnerError) -> web.HTTPError:
     """The exception to raise from ``start()`` or ``apply_user_options`` for one of our errors.
 
     It carries ``jupyterhub_message`` and ``jupyterhub_html_message``: JupyterHub 6.1 shows
     nothing else on the form and on the page after a failed start.
     """
-    ending = Ending(error.message, advice=error.hint)
+    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), wait.ASK)
+    ending = Ending(error.message, advice=advice, hint=error.hint)
+    if isinstance(error, RequestError):
+        ending = Ending(error.message, advice=error.hint)
     return _failure(ending, message=str(error), reason=error.reason, status_code=error.status_code)
 
 

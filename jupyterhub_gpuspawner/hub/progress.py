@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.advice import advice
 from jupyterhub_gpuspawner.hub.text import wait
-from jupyterhub_gpuspawner.job import Phase, sentence
+from jupyterhub_gpuspawner.job import Phase, never_clears, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,7 +127,7 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "place": wait.place(place.position, place.of, place.partition) if place is not None else "",
         "starts_at": _iso(starts_at),
         "sure": sure,
-        "estimate": _estimate(starts_at, sure, now) if waits else "",
+        "estimate": _estimate(starts_at, sure, now) if job is not None and waits and not never_clears(job.reason) else "",
         "silent": facts.silent,
         "answered_at": _iso(facts.answered_at) if facts.silent else None,
         "answered": _answered(facts) if facts.silent else "",

@@ -208,10 +208,17 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
                 raise await self._died(status)
             if status is not None and _never_starts(status):
                 if status.reason == hopeless:  # Slurm says it still
-                    raise SubmitRejected(f"Job {self.job_id}: {sentence(status)}", hint=admin_hint(status))
+                    raise self._hopeless(status)
                 hopeless = status.reason
             watch.hurry(_QUESTIONS)  # a job that dies before it spoke is noticed soon
             await first_of(watch.changed(), asyncio.sleep(_LOOK_AGAIN))
+
+    def _hopeless(self, status: JobStatus) -> Exception:
+        error = SubmitRejected(f"Job {self.job_id}: {sentence(status)}", hint=admin_hint(status))
+        self.known.ending = Ending(
+            error.message, advice=advice(status), hint=error.hint, job_id=self.job_id, at=time.time()
+        )
+        return start_failed(str(error), reason=error.reason, status_code=error.status_code, ending=self.known.ending)
 
     async def _died(self, status: JobStatus) -> Exception:
         return await self._failure(
