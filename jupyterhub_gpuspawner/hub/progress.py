@@ -127,7 +127,9 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "place": wait.place(place.position, place.of, place.partition) if place is not None else "",
         "starts_at": _iso(starts_at),
         "sure": sure,
-        "estimate": _estimate(starts_at, sure, now) if job is not None and waits and not never_clears(job.reason) else "",
+        "estimate": _estimate(starts_at, sure, now)
+        if job is not None and waits and not never_clears(job.reason)
+        else "",
         "silent": facts.silent,
         "answered_at": _iso(facts.answered_at) if facts.silent else None,
         "answered": _answered(facts) if facts.silent else "",
