@@ -1,0 +1,251 @@
+"""Profiles and trials over REST, on a real hub and Slurm: one schema, one truth, for whoever may start the server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from jsonschema import Draft202012Validator
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.hub.conftest import COMMAND, LIGHT, StartHub
+from tests.hub.visitor import Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+MORE = f"""
+- {{display_name: For the course, slug: course, allow: {{groups: [ml-course]}}, command: {COMMAND}}}
+- {{display_name: For Carl, slug: carl, allow: {{users: [carl]}}, command: {COMMAND}}}
+- {{display_name: Too long, slug: too-long, slurm: {{partition: batch, time: 9-00:00:00}}, command: {COMMAND}}}
+- {{display_name: Here, slug: here, kind: local}}
+- {{display_name: Eight, slug: eight, slurm: {{partition: gpu, gpus: 8, gpu_type: p100}}, command: {COMMAND}}}
+- {{display_name: Odd, slug: odd, slurm: {{extra: [--nonsense=1]}}, command: {COMMAND}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub) -> HubProcess:
+    """A hub with profiles of all kinds, and two users who are signed in nowhere."""
+    found = start_light_hub(profiles=LIGHT + MORE)
+    for name in ("ann", "bob"):
+        found.api("POST", f"/users/{name}")
+    return found
+
+
+def xsrf(person: Visitor) -> dict[str, str]:
+    """What the hub's own pages send with each of their requests."""
+    token = next(cookie.value or "" for cookie in person.session.cookies if cookie.name == "_xsrf")
+    return {"X-XSRFToken": token, "Referer": f"{person.hub.url}/hub/"}
+
+
+@pytest.fixture(scope="module")
+def tokens(hub: HubProcess) -> dict[str, str]:
+    """A token that ann made, and one with which she may only read."""
+    ann = Visitor(hub, "ann")
+
+    def made(body: dict[str, Any]) -> str:
+        url = f"{hub.url}/hub/api/users/ann/tokens"
+        return str(ann.session.post(url, json=body, headers=xsrf(ann), timeout=60).json()["token"])
+
+    return {"ann": made({}), "reading": made({"scopes": ["read:users!user=ann"]})}
+
+
+@pytest.fixture
+def leaves_no_job(slurm_cluster: PrivateSlurm) -> Iterator[None]:
+    """Nothing was submitted."""
+    listing = ("squeue", "-h", "-a", "-t", "all", "-o", "%i")
+    before = slurm_cluster.run(*listing)
+    yield
+    assert set(slurm_cluster.run(*listing).split()) <= set(before.split())
+
+
+def profiles(answer: requests.Response) -> dict[str, dict[str, Any]]:
+    """The document's profiles by slug."""
+    document = answer.json()
+    assert (answer.status_code, document["version"], document["silent"]) == (200, 1, False)
+    assert document["taken_at"].endswith("Z")
+    return {each["slug"]: each for each in document["profiles"]}
+
+
+def test_profiles_tell_what_may_be_asked_and_how_it_would_fare(hub: HubProcess, tokens: dict[str, str]) -> None:
+    """Everything of one profile; the outlook of each; what is for others by name is left out."""
+    found = profiles(hub.api("GET", "/gpuspawner/profiles", token=tokens["ann"]))
+    schema = found["light"].pop("options_schema")
+    assert found["light"] == {
+        "slug": "light",
+        "display_name": "Light",
+        "description": "",
+        "default": False,
+        "kind": "slurm",
+        "allowed": True,
+        "reason": "",
+        "resources": {
+            "partition": "batch",
+            "nodes": 1,
+            "gpus": None,
+            "gpu_type": None,
+            "shards": None,
+            "cpus": 1,
+            "memory": 100,
+            "time": 600,
+            "reservation": None,
+        },
+        "availability": {
+            "chance": "now",
+            "sentence": "starts now, 80 of 80 cores free",
+            "starts_at": None,
+            "field": "",
+        },
+    }
+    assert schema["properties"]["cpus"] == {
+        "title": "Cores",
+        "default": 1,
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 4,
+        "multipleOf": 1,
+    }
+    told = {slug: each["availability"] and each["availability"]["sentence"] for slug, each in found.items()}
+    assert told == {
+        "light": "starts now, 80 of 80 cores free",
+        "k80-node": "starts now, 4 of 4 K80 free",
+        "course": None,
+        "too-long": "cannot run: it asks for 9 days, and partition batch allows 24 h",
+        "here": None,
+        "eight": "starts now, 8 of 8 P100 free",
+        "odd": "it also asks Slurm for --nonsense, which this page does not weigh",
+    }
+    assert (found["course"]["allowed"], found["course"]["reason"]) == (False, "it is for the group ml-course")
+    assert found["course"]["options_schema"] is None
+
+
+def test_what_the_schema_takes_is_what_the_hub_takes(hub: HubProcess, tokens: dict[str, str]) -> None:
+    """Sent to the same hub: valid options get a trial, others a 400 that names the field."""
+    schema = profiles(hub.api("GET", "/gpuspawner/profiles", token=tokens["ann"]))["light"]["options_schema"]
+    for cpus, good in ((1, True), (4, True), (5, False), (0, False), (1.5, False), (True, False)):
+        options = {"profile": "light", "cpus": cpus}
+        answer = hub.api("POST", "/gpuspawner/trial", {"user_options": options}, token=tokens["ann"])
+        assert Draft202012Validator(schema).is_valid(options) is good
+        assert (answer.status_code == 200) is good, answer.text
+        if not good:
+            assert (answer.json()["field"], answer.json()["reason"]) == ("cpus", "user_options")
+
+
+@pytest.mark.usefixtures("leaves_no_job")
+def test_trial_says_when_and_where(hub: HubProcess, tokens: dict[str, str]) -> None:
+    """Asked of Slurm itself, as the user; no job is made."""
+    answer = hub.api("POST", "/gpuspawner/trial", {"user_options": {"profile": "eight"}}, token=tokens["ann"])
+    document = answer.json()
+    assert (answer.status_code, (document.pop("starts_at") or "")[-1:]) == (200, "Z"), document
+    assert document == {
+        "version": 1,
+        "chance": "now",
+        "sentence": "would start now on d1",
+        "nodes": ["d1"],
+        "field": "",
+    }
+
+
+@pytest.mark.usefixtures("leaves_no_job")
+@pytest.mark.parametrize(
+    ("slug", "chance", "sentence", "field"),
+    [
+        ("too-long", "never", "cannot run: it asks for 9 days, and partition batch allows 24 h", "slurm.time"),
+        ("odd", "never", "Slurm would refuse it: sbatch does not know the option --nonsense=1", ""),
+        ("here", "now", "starts on the hub's own machine, at once", ""),
+    ],
+)
+def test_trial_of_what_cannot_run(
+    hub: HubProcess, tokens: dict[str, str], slug: str, chance: str, sentence: str, field: str
+) -> None:
+    """Over the partition's limit, which --test-only does not see; refused by sbatch; no matter of Slurm's."""
+    answer = hub.api("POST", "/gpuspawner/trial", {"user_options": {"profile": slug}}, token=tokens["ann"]).json()
+    assert (answer["chance"], answer["sentence"], answer["field"]) == (chance, sentence, field)
+
+
+def test_each_sees_their_own_and_an_admin_everybodys(hub: HubProcess, tokens: dict[str, str]) -> None:
+    """By the scope to start that user's servers; of others JupyterHub does not even tell whether they are there."""
+    ask = {
+        "ann of ann": hub.api("GET", "/gpuspawner/profiles/ann", token=tokens["ann"]),
+        "ann of bob": hub.api("GET", "/gpuspawner/profiles/bob", token=tokens["ann"]),
+        "admin of bob": hub.api("GET", "/gpuspawner/profiles/bob"),
+        "admin of nobody": hub.api("GET", "/gpuspawner/profiles/nobody"),
+        "a token that may only read": hub.api("GET", "/gpuspawner/profiles", token=tokens["reading"]),
+        "nobody": requests.get(f"{hub.url}/hub/api/gpuspawner/profiles", timeout=60),
+        "ann tries as bob": hub.api("POST", "/gpuspawner/trial/bob", {}, token=tokens["ann"]),
+        "nobody tries": requests.post(f"{hub.url}/hub/api/gpuspawner/trial", json={}, timeout=60),
+    }
+    assert {who: answer.status_code for who, answer in ask.items()} == {
+        "ann of ann": 200,
+        "ann of bob": 404,
+        "admin of bob": 200,
+        "admin of nobody": 404,
+        "a token that may only read": 403,
+        "nobody": 403,
+        "ann tries as bob": 404,
+        "nobody tries": 403,
+    }
+
+
+def test_person_in_a_browser_needs_the_cookie_and_its_xsrf_token(hub: HubProcess) -> None:
+    """As JupyterHub's own API: signed in is not enough, another site's page has no such token."""
+    person = Visitor(hub, "ann")
+    url, body = f"{hub.url}/hub/api/gpuspawner/trial", {"user_options": {"profile": "light"}}
+    without = person.session.post(url, json=body, timeout=60)
+    good = person.session.post(url, json=body, headers=xsrf(person), timeout=60)
+    assert (without.status_code, good.status_code) == (403, 200)
+    assert good.json()["chance"] == "now"
+
+
+@pytest.mark.parametrize("body", [[], "x", {"user_options": []}, {"user_options": {}, "more": 1}, {"profile": "light"}])
+def test_body_of_another_form_is_refused(hub: HubProcess, tokens: dict[str, str], body: Any) -> None:
+    """One form, or 400."""
+    answer = hub.api("POST", "/gpuspawner/trial", body, token=tokens["ann"])
+    assert (answer.status_code, answer.json()["message"]) == (400, 'The body must be {"user_options": {...}}.')
+
+
+def test_trial_leaves_a_running_server_alone(hub: HubProcess) -> None:
+    """It is a rehearsal: what runs keeps its profile, its job and its options."""
+    hub.spawn("bob", {"profile": "light", "cpus": 2})
+    before = hub.server("bob")
+    answer = hub.api("POST", "/gpuspawner/trial/bob", {"user_options": {"profile": "k80-node"}})
+    assert answer.json()["sentence"] == "would start now on g1"
+    assert hub.api("GET", "/gpuspawner/profiles/bob").status_code == 200
+    after = hub.server("bob")
+    assert before is not None
+    assert after is not None
+    assert after["user_options"] == before["user_options"] == {"profile": "light", "cpus": 2}
+    hub.end("bob")
+
+
+def until_well(slurm: PrivateSlurm) -> None:
+    """A slurmctld that has just begun knows of no node whether it is up."""
+    ends_at = time.monotonic() + 120
+    while set(slurm.run("sinfo", "-h", "-N", "-o", "%T").split()) != {"idle"}:
+        assert time.monotonic() < ends_at, "the nodes did not come back"
+        time.sleep(0.2)
+
+
+def test_silent_slurm_leaves_what_was_known(
+    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
+) -> None:
+    """With slurmctld gone the last snapshot is told with its age, and a trial says that nobody answers."""
+    hub = start_light_hub("c.GPUSlurmSpawner.slurm_timeout = 3")
+    hub.api("POST", "/users/ann")
+    known = hub.api("GET", "/gpuspawner/profiles/ann").json()
+    slurm_cluster.stop_controller()
+    try:
+        answer = hub.api("POST", "/gpuspawner/trial/ann", {"user_options": {"profile": "light"}})
+        document = hub.api("GET", "/gpuspawner/profiles/ann").json()
+    finally:
+        slurm_cluster.start_controller()
+        until_well(slurm_cluster)
+    assert (answer.status_code, answer.json()["chance"]) == (200, "unknown")
+    assert answer.json()["sentence"] == "Slurm does not answer at the moment"
+    assert document["profiles"] == known["profiles"]
+    assert document["taken_at"] == known["taken_at"]
