@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub.apihandlers import APIHandler
 from jupyterhub.scopes import needs_scope
@@ -43,25 +43,18 @@ REPORTS = RateLimit(burst=10, per_minute=10)
 class ReportHandler(APIHandler):
     """Takes the launcher's report, from the server's own token and from nobody else.
 
-    Who may not report, too often or too much, is refused before the body is read.
+    A body that is too large is refused before it is read. Every other one is read to its end first: a hub that hangs up
+    in the middle of a body is no answer to a client, and a 503 to one behind a proxy.
     """
 
     async def prepare(self) -> None:
-        """Refuse by the head of the request alone what can be: 413, 403, 429."""
+        """Refuse by its head a request that is too large; 413."""
         self._body = bytearray()
         if _announced(self.request.headers.get("Content-Length", "")) > REPORT_LIMIT:
             raise web.HTTPError(413, f"A report is at most {REPORT_LIMIT} bytes.")
         # a body without an announced length: tornado closes the connection past this
         self.request.connection.set_max_body_size(REPORT_LIMIT)
         await super().prepare()
-        user = self.current_user
-        if not getattr(self, "_token_authenticated", False) or not hasattr(user, "spawners"):
-            raise web.HTTPError(403, "A report needs the server's own token.")
-        name = reporting_server(self.expanded_scopes, user.name)
-        if name is None:
-            raise web.HTTPError(403, "A report needs the token of one server.")
-        self._later(429, REPORTS.wait((user.name, name)), "That server reports too often.")
-        self._spawner = user.spawners.get(name)
 
     def data_received(self, chunk: bytes) -> None:
         """Keep a part of the body, of which there is at most a report's."""
@@ -69,7 +62,8 @@ class ReportHandler(APIHandler):
 
     async def post(self) -> None:
         """Store the report with the server that the token belongs to; 204, or 400 naming the field."""
-        accept = getattr(self._spawner, "accept_report", None)
+        spawner = self._reporting()
+        accept = getattr(spawner, "accept_report", None)
         if accept is None:
             raise web.HTTPError(404, "That server takes no report.")
         try:
@@ -83,6 +77,17 @@ class ReportHandler(APIHandler):
         except ReportError as error:
             raise web.HTTPError(409, "%s", error) from error
         self.set_status(204)
+
+    def _reporting(self) -> Any:
+        """The spawner whose server reports, None for one that is gone; 403 for anyone else, 429 for one too often."""
+        user = self.current_user
+        if not getattr(self, "_token_authenticated", False) or not hasattr(user, "spawners"):
+            raise web.HTTPError(403, "A report needs the server's own token.")
+        name = reporting_server(self.expanded_scopes, user.name)
+        if name is None:
+            raise web.HTTPError(403, "A report needs the token of one server.")
+        self._later(429, REPORTS.wait((user.name, name)), "That server reports too often.")
+        return user.spawners.get(name)
 
     def _later(self, status: int, seconds: float, sentence: str) -> None:
         """Refuse with the time after which to come again; nothing where that is now."""

@@ -199,11 +199,11 @@ def test_a_failed_start_shows_the_persons_log(hub: HubProcess, site: Site) -> No
 # --- nothing else does ------------------------------------------------------------------------------
 
 
-def test_sudo_lists_three_commands_and_no_more(site: Site) -> None:
+def test_sudo_lists_four_commands_and_no_more(site: Site) -> None:
     """As the person, without a password, without SETENV, without an argument."""
     told = site.run("sudo", "-n", "-l").stdout.decode()
     rules = [rule.replace(",", "").split() for rule in re.findall(r"^    (\(.*)$", told, re.MULTILINE)]
-    scripts = [word for name in ("submit", "cancel", "log") for word in (f"{site.wrappers}/{name}", '""')]
+    scripts = [word for name in ("submit", "trial", "cancel", "log") for word in (f"{site.wrappers}/{name}", '""')]
 
     assert [sorted(rule) for rule in rules] == [sorted([f"(%{site.person})", "NOPASSWD:", "NOSETENV:", *scripts])], told
 
@@ -214,6 +214,7 @@ REFUSED: dict[str, tuple[str, Sequence[str]]] = {
     "sbatch itself": ("", ("SLURM/sbatch", "--parsable")),
     "scancel itself": ("", ("SLURM/scancel", "1")),
     "an argument for submit": ("", ("submit", "--uid=0")),
+    "an argument for trial": ("", ("trial", "/etc/passwd")),
     "an argument for cancel": ("", ("cancel", "--user=root")),
     "a job as an argument": ("", ("cancel", "1")),
     "a path for log": ("", ("log", "/etc/passwd")),
@@ -291,6 +292,7 @@ INPUTS: dict[str, tuple[str, bytes, bytes]] = {
     "log: a line more": ("log", b"1\n/etc/passwd\n", b"log: the input is no job's number"),
     "log: a NUL": ("log", b"1\0", b"log: the input is no job's number"),
     "log: no such job": ("log", b"999999", b"log: that is no job of this user's"),
+    "trial: as root": ("trial", b"#!/bin/sh\n#SBATCH --uid=root\n", b"--uid only permitted by root"),
     "submit: no environment": ("submit", b"#!/bin/sh\n", b"submit: the input does not begin with"),
     "submit: too long": ("submit", b"environment 9999999\n", b"submit: the input does not begin with"),
     "submit: a sign": ("submit", b"environment -1\n", b"submit: the input does not begin with"),

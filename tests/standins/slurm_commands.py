@@ -1,0 +1,35 @@
+"""Slurm's commands with a look at what they are given: environment, arguments and input, in files for each call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
+_SCRIPT = """#!/bin/sh
+seen=$(mktemp "{seen}/{name}.XXXXXXXX")
+tr '\\0' '\\n' < /proc/$$/environ > "$seen.environ"
+tr '\\0' '\\n' < /proc/$$/cmdline > "$seen.cmdline"
+{then}
+"""
+REFUSE = """cat > "$seen.script"
+echo "sbatch: error: Batch job submission failed: Requested node configuration is not available" >&2
+exit 1"""
+"""In the place of sbatch: keep the script, and make no job."""
+
+
+class SeenCommands:
+    """A folder of commands for ``slurm_bin_dir``."""
+
+    def __init__(self, folder: Path, real: str, *, refuse: bool = False) -> None:
+        self.bin, self.seen = folder / "bin", folder / "seen"
+        for each in (self.bin, self.seen):
+            each.mkdir(parents=True)
+        self.seen.chmod(0o1777)
+        for name in COMMANDS:
+            then = REFUSE if refuse and name == "sbatch" else f'exec {real}/{name} "$@"'
+            (self.bin / name).write_text(_SCRIPT.format(seen=self.seen, name=name, then=then))
+            (self.bin / name).chmod(0o755)
+
+    def texts(self, command: str, what: str) -> list[str]:
+        """All that calls of a command were given so far: its ``environ``, ``cmdline`` or ``script``."""
+        return [path.read_text(errors="replace") for path in sorted(self.seen.glob(f"{command}.*.{what}"))]
