@@ -1,0 +1,1 @@
+"""Random faults for minutes or hours, and an account of every job at the end."""

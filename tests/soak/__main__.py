@@ -1,0 +1,220 @@
+"""``python -m tests.soak``: fifty people and one fault after the other; at the end every job is accounted for.
+
+    scripts/soak [--minutes 60] [--users 50] [--seed N]
+
+A real hub and a real Slurm, stand-in servers. People start and stop servers all the time; faults come and go, one at a
+time. When the time is over all is well again, and within some minutes each job that Slurm has must be a server's that
+the hub shows, each server must have its job and answer through the proxy, and no server's process may be left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+import requests
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
+from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
+from jupyterhub_gpuspawner.hub.reconciliation import state_job_ids
+from tests.hub.conftest import COMMAND, STAND_IN, new_hub
+from tests.soak.faults import UNHEARD, Fault, World
+
+CONFIG = """
+c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 0}}  # a start over REST is answered at once
+c.JupyterHub.concurrent_spawn_limit = 0
+c.Spawner.poll_interval = 20
+c.GPUSlurmSpawner.slurm_bin_dir = {bin_dir!r}
+c.GPUSlurmSpawner.slurm_timeout = 4.0
+c.GPUSlurmSpawner.waiting_interval = 1.5
+c.GPUSlurmSpawner.resting_interval = 10.0
+c.GPUSlurmSpawner.reconcile_interval = 30.0
+c.GPUSlurmSpawner.start_timeout = 60
+"""
+PROFILES = f"""
+- display_name: Light
+  slug: light
+  slurm: {{partition: batch, cpus: 1, memory: 50M, time: "2:00:00"}}
+  command: {COMMAND}
+- display_name: Two K80, of which a node has four
+  slug: k80
+  slurm: {{partition: gpu, gpus: 2, gpu_type: k80, cpus: 1, memory: 50M, time: "2:00:00"}}
+  command: {COMMAND}
+- display_name: Fails
+  slug: fails
+  slurm: {{partition: batch, cpus: 1, memory: 50M, time: "2:00:00"}}
+  command: [bash, -c, "sleep 0.5; exit 3"]
+"""
+SETTLED_WITHIN = 300.0
+"""Seconds from the last fault until all must be well."""
+
+
+class Soak:
+    """People, faults, and what was counted."""
+
+    def __init__(self, hub: HubProcess, world: World, users: int, dice: random.Random) -> None:
+        self.hub = hub
+        self.world = world
+        self.dice = dice
+        self.users = [f"soak{number:02}" for number in range(users)]
+        self.count: Counter[str] = Counter()
+        self.faults = world.faults(hub)
+        self.running: tuple[Fault, float] | None = None
+
+    def run(self, seconds: float) -> None:
+        """Let people and faults loose."""
+        for user in self.users:
+            self._ask("POST", f"/users/{user}")
+        ends_at = time.monotonic() + seconds
+        next_fault = time.monotonic() + 3.0
+        while time.monotonic() < ends_at:
+            if self.running is not None and time.monotonic() > self.running[1]:
+                self._end_fault()
+                next_fault = time.monotonic() + self.dice.uniform(0.5, 6.0)
+            elif self.running is None and time.monotonic() > next_fault:
+                self._begin_fault()
+            self._person()
+            time.sleep(self.dice.uniform(0.05, 0.6))
+        if self.running is not None:
+            self._end_fault()
+
+    def _begin_fault(self) -> None:
+        fault = self.dice.choices(self.faults, [each.weight for each in self.faults])[0]
+        self.count[f"fault: {fault.name}"] += 1
+        fault.begin()
+        self.running = fault, time.monotonic() + self.dice.uniform(*fault.seconds)
+
+    def _end_fault(self) -> None:
+        assert self.running is not None
+        self.running[0].end()
+        self.running = None
+
+    def _person(self) -> None:
+        user = self.dice.choice(self.users)
+        if self.dice.random() < 0.6:
+            profile = self.dice.choices(["light", "k80", "fails"], [10, 3, 1])[0]
+            status = self._ask("POST", server_path(user), {"profile": profile})
+            self.count["starts asked for" if status in (201, 202) else f"starts answered {status or 'not at all'}"] += 1
+        else:
+            status = self._ask("DELETE", server_path(user))
+            self.count["stops asked for" if status in (202, 204) else f"stops answered {status or 'not at all'}"] += 1
+
+    def _ask(self, method: str, path: str, body: Any = None) -> int:
+        try:
+            return self.hub.api(method, path, body).status_code
+        except requests.RequestException:
+            return 0
+
+    # --- the account -----------------------------------------------------------------------------
+
+    def account(self) -> list[str]:
+        """What does not fit, in sentences; asked again until nothing is left or the time is over."""
+        ends_at = time.monotonic() + SETTLED_WITHIN
+        while True:
+            try:
+                self.world.resume_all()
+                wrong = self._wrong()
+            except (*UNHEARD, requests.RequestException) as error:
+                wrong = [f"No account could be made: {error}"]
+            if not wrong or time.monotonic() > ends_at:
+                return wrong
+            time.sleep(3.0)
+
+    def _wrong(self) -> list[str]:
+        wrong = []
+        jobs = self.world.jobs()
+        named: dict[str, str] = {}
+        for user in self.hub.api("GET", "/users?state=active&limit=200").json():
+            for model in user["servers"].values():
+                if model["pending"] == "stop" or not (model["ready"] or model["pending"]):
+                    wrong.append(f"The server of {user['name']} is neither there nor on its way: {model['pending']}")
+                for job in state_job_ids(model["state"]):
+                    named[job] = user["name"]
+                if model["ready"]:
+                    answer = requests.get(f"{self.hub.url}/user/{user['name']}/environ", timeout=10)
+                    job = answer.json()["SLURM_JOB_ID"] if answer.ok else f"none ({answer.status_code})"
+                    if job not in state_job_ids(model["state"]):
+                        wrong.append(f"Behind the address of {user['name']} is job {job}, not {model['state']}")
+        wrong += [f"Job {job} ({jobs[job]}) belongs to no server" for job in sorted(jobs.keys() - named.keys())]
+        wrong += [f"The server of {named[job]} has no job {job}" for job in sorted(named.keys() - jobs.keys())]
+        processes = [each for each in psutil.process_iter(["cmdline"]) if str(STAND_IN) in (each.info["cmdline"] or [])]
+        here = [each for each in processes if self._of_ours(each)]
+        running = set(self.world.slurm.run("squeue", "-h", "-t", "R,S,CG", "-o", "%i").split())
+        if len(here) > len(running):
+            wrong.append(f"{len(here)} servers' processes run in {len(running)} jobs")
+        self.count["at the end: servers"] = len(named)
+        self.count["at the end: jobs"] = len(jobs)
+        self.count["at the end: servers' processes"] = len(here)
+        return wrong
+
+    def _of_ours(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get("SLURM_CONF", "") == str(self.world.slurm.conf) and (
+                process.cmdline()[0] != "bash"
+            )
+        except psutil.Error:
+            return False
+
+    def table(self) -> str:
+        """What was done, and what the log says of it."""
+        log = self.hub.log.read_text(errors="replace")
+        for name, words in {
+            "log: jobs submitted": r"Submitted \S+ as job",
+            "log: servers ready": r"Job \d+ of \S+ serves at",
+            "log: jobs ended under a server": r"Job \d+ of \S+ has ended",
+            "log: starts taken up by the next hub": "taking it up",
+            "log: servers still running after a restart": "still running",
+            "log: jobs of starts given up, cancelled": "was given up: cancelling",
+            "log: jobs of unanswered sbatch, cancelled": "gave no answer, but made job",
+            "log: orphans cancelled": "belongs to no server: cancelling",
+            "log: outages of Slurm": "Slurm does not answer",
+            "log: tracebacks": "Traceback",
+        }.items():
+            self.count[name] = len(re.findall(words, log))
+        return "\n".join(f"{number:8}  {name}" for name, number in sorted(self.count.items()))
+
+
+def main() -> int:
+    """Exit status 1 where a job is not accounted for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--users", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=None, help="the same faults in the same order")
+    parser.add_argument("--keep-log", type=Path, default=None, help="where the hub's log is copied to")
+    asked = parser.parse_args()
+    seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10**6)
+    dice = random.Random(seed)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuspawner-soak-")))
+        folder.chmod(0o755)
+        slurm = stack.enter_context(PrivateSlurm(DEMO_CLUSTER, folder / "slurm"))
+        world = World(slurm, folder, dice)
+        hub = new_hub(slurm, folder / "hub", lines=CONFIG.format(bin_dir=str(world.bin_dir)), profiles=PROFILES)
+        stack.callback(hub.stop)
+        hub.start()
+        soak = Soak(hub, world, asked.users, dice)
+        soak.run(asked.minutes * 60.0)
+        over = time.monotonic()
+        wrong = soak.account()
+        print(f"{asked.minutes:g} minutes, {asked.users} users, seed {seed}")
+        print(soak.table())
+        print(f"Settled {time.monotonic() - over:.0f} s after the last fault.")
+        print("\n".join(wrong) or "Every job is accounted for.")
+        if asked.keep_log is not None:
+            asked.keep_log.write_bytes(hub.log.read_bytes())
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

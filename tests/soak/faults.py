@@ -1,0 +1,130 @@
+"""What goes wrong in a soak: each fault begins, lasts a while and ends, while people start and stop servers."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from tests.hub.commands import NAMES, commands
+
+UNHEARD = (SlurmFailed, subprocess.TimeoutExpired)
+MOOD = """
+case "$(cat FOLDER/mood 2>/dev/null)" in
+    slow) sleep "$((RANDOM % 30)).5e-1"; "$real" "$@"; status=$?; sleep "$((RANDOM % 20)).5e-1"; exit $status ;;
+    dead) sleep 0.2; echo "slurm_load_jobs error: Socket timed out on send/recv operation" >&2; exit 1 ;;
+    garbage) echo "?|?|?" ;;
+    *) exec "$real" "$@" ;;
+esac
+"""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault; ``begin`` and ``end`` are called with nothing else of the soak at work."""
+
+    name: str
+    weight: int
+    seconds: tuple[float, float]
+    """It lasts so long at least, at most."""
+    begin: Callable[[], None]
+    end: Callable[[], None]
+
+
+class World:
+    """Hub and Slurm, and what can be done to them."""
+
+    def __init__(self, slurm: PrivateSlurm, folder: Path, dice: random.Random) -> None:
+        self.slurm = slurm
+        self.dice = dice
+        self._mood = folder / "mood"
+        self.bin_dir = commands(
+            folder / "bin", slurm.bin_dir, {name: MOOD.replace("FOLDER", str(folder)) for name in NAMES}
+        )
+        self._node = ""
+
+    def faults(self, hub: HubProcess) -> list[Fault]:
+        """All kinds."""
+        return [
+            Fault("hub killed (-9)", 4, (0.0, 6.0), hub.kill, hub.start),
+            Fault("slurmctld hangs", 3, (2.0, 15.0), self._hang, self._go_on),
+            Fault("slurmctld down", 2, (2.0, 15.0), self.slurm.stop_controller, self.slurm.start_controller),
+            Fault("commands slow (0.05 to 5 s)", 3, (5.0, 20.0), lambda: self._feel("slow"), lambda: self._feel("")),
+            Fault("commands fail", 2, (3.0, 12.0), lambda: self._feel("dead"), lambda: self._feel("")),
+            Fault("commands answer garbage", 1, (3.0, 8.0), lambda: self._feel("garbage"), lambda: self._feel("")),
+            Fault("node down", 2, (3.0, 10.0), self._take_down, self._resume),
+            Fault("scancel from outside", 5, (0.0, 0.5), self._cancel_one, lambda: None),
+            Fault("requeue", 1, (0.0, 0.5), self._requeue_one, lambda: None),
+            Fault("suspended and resumed", 1, (1.0, 5.0), self._suspend_all, self._resume_all),
+        ]
+
+    def jobs(self) -> dict[str, str]:
+        """The servers' jobs that wait or run: their comments, by id."""
+        said = self.slurm.run("squeue", "-h", "-t", "PD,CF,R,S", "-O", "JobID:|,Comment:")
+        found = (line.strip().partition("|") for line in said.splitlines())
+        return {job: comment for job, _, comment in found if comment.startswith("jupyterhub-gpuspawner/")}
+
+    def _feel(self, mood: str) -> None:
+        part = self._mood.with_suffix(".part")
+        part.write_text(mood)
+        part.rename(self._mood)
+
+    def _hang(self) -> None:
+        os.kill(self.slurm.pids["slurmctld"], signal.SIGSTOP)
+
+    def _go_on(self) -> None:
+        os.kill(self.slurm.pids["slurmctld"], signal.SIGCONT)
+
+    def _take_down(self) -> None:
+        self._node = self.dice.choice(["c1", "c2", "g1"])
+        self._scontrol("update", f"nodename={self._node}", "state=down", "reason=soak")
+
+    def _resume(self) -> None:
+        self._scontrol("update", f"nodename={self._node}", "state=resume")
+
+    def resume_all(self) -> None:
+        """Every node that is down is put back to service."""
+        for node in ("c1", "c2", "g1"):
+            if self.slurm.run("sinfo", "-h", "-n", node, "-o", "%T").startswith("down"):
+                self._scontrol("update", f"nodename={node}", "state=resume")
+
+    def _some_job(self) -> str:
+        with suppress(*UNHEARD):
+            jobs = sorted(self.jobs())
+            return self.dice.choice(jobs) if jobs else ""
+        return ""
+
+    def _cancel_one(self) -> None:
+        job = self._some_job()
+        with suppress(*UNHEARD):
+            if job:
+                self.slurm.run("scancel", job)
+
+    def _requeue_one(self) -> None:
+        job = self._some_job()
+        if job:
+            self._scontrol("update", f"jobid={job}", "requeue=1")
+            self._scontrol("requeue", job)
+
+    def _suspend_all(self) -> None:
+        with suppress(*UNHEARD):
+            self._suspended = sorted(self.jobs())[:5]
+            for job in self._suspended:
+                self._scontrol("suspend", job)
+
+    _suspended: tuple[str, ...] | list[str] = ()
+
+    def _resume_all(self) -> None:
+        for job in self._suspended:
+            self._scontrol("resume", job)
+
+    def _scontrol(self, *words: str) -> None:
+        with suppress(*UNHEARD):
+            self.slurm.run("scontrol", *words)
