@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.handlers.base import UserUrlHandler
 from jupyterhub.handlers.pages import SpawnPendingHandler
+from jupyterhub.utils import AnyTimeoutError
 from tornado.httputil import url_concat
 
+from jupyterhub_gpuspawner.hub.ending import Ending
 from jupyterhub_gpuspawner.hub.failure import ending_of
 from jupyterhub_gpuspawner.hub.progress import document
+from jupyterhub_gpuspawner.hub.text import wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +54,10 @@ def _pending(spaces: Mapping[str, Any]) -> dict[str, Any]:
 
 def _not_running(spaces: Mapping[str, Any]) -> dict[str, Any]:
     spawner = spaces["user"].spawners[spaces["server_name"]]
-    ending = ending_of(spaces.get("exception")) or getattr(spawner, "ending", None)
+    failure = spaces.get("exception")
+    ending = ending_of(failure) or getattr(spawner, "ending", None)
+    if ending is None and isinstance(failure, AnyTimeoutError):  # of the hub's own patience, which has no words
+        ending = Ending(wait.NO_ANSWER, advice=wait.NO_ANSWER_ADVICE)
     return {"ending": ending, "again_url": same_choice(spaces["spawn_url"], spawner.user_options)}
 
 
