@@ -41,8 +41,13 @@ class OptionField:
     @property
     def described_by(self) -> str:
         """Ids of what a screen reader says of it."""
-        parts = (("fault", self.fault), ("bounds", self.option.range), ("help", self.option.description))
+        parts = (("bounds", self.option.range), ("help", self.option.description), ("fault", True))
         return " ".join(f"{self.name}-{part}" for part, is_there in parts if is_there)
+
+    @property
+    def sets(self) -> str:
+        """The fields of the profile that it changes, such as ``slurm.gpus slurm.memory``."""
+        return " ".join(sorted(fields_set(self.option)))
 
 
 @dataclass(frozen=True)
@@ -88,14 +93,15 @@ def option_for(profile: Profile, field: str) -> str | None:
     """The option by which a user can change ``field``, an option's name or such as ``slurm.gpus``; None: none can."""
     if field in profile.profile_options:
         return field
-    room, _, name = field.partition(".")
-    if room != "slurm" or not name:
-        return None
-    for key, option in profile.profile_options.items():
-        sets = {part.sets for part in (option.range, option.free_text) if part is not None}
-        if field in sets or any(getattr(choice.slurm, name, None) is not None for choice in option.choices.values()):
-            return key
-    return None
+    return next((key for key, option in profile.profile_options.items() if field in fields_set(option)), None)
+
+
+def fields_set(option: ProfileOption) -> frozenset[str]:
+    """The fields of a profile that an option changes, such as ``slurm.gpus``."""
+    found = {part.sets for part in (option.range, option.free_text) if part is not None}
+    for choice in option.choices.values():
+        found.update(f"slurm.{name}" for name in choice.slurm.model_fields_set)
+    return frozenset(found)
 
 
 def closed_by(outlook: Outlook) -> str:

@@ -27,6 +27,7 @@ PROFILES = f"""
   command: {COMMAND}
   profile_options:
     gpus: {{display_name: GPUs, range: {{min: 1, max: 4, sets: slurm.gpus}}}}
+    hours: {{display_name: Hours, range: {{min: 1, max: 48, sets: slurm.time, unit: hours}}}}
     software:
       display_name: Software
       choices:
@@ -36,6 +37,10 @@ PROFILES = f"""
   slug: dgx1
   description: Eight linked GPUs, for training on all of them.
   slurm: {{partition: gpu, gpus: 8, gpu_type: p100, cpus: 40, memory: 64G, time: "2:00:00"}}
+  command: {COMMAND}
+- display_name: A node with Fluent
+  slug: licence
+  slurm: {{partition: batch, cpus: 12, memory: 32G, time: "8:00:00", extra: [--licenses=fluent]}}
   command: {COMMAND}
 - display_name: Today's course
   slug: course
@@ -115,7 +120,7 @@ def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
     assert said["summer"] == "Not yet: it begins 2999-07-01."
     expect(page.locator("#profile-k80")).to_be_checked()
     expect(page.locator(".gpuspawner-gets").first).to_have_text(
-        re.compile(r"\s*".join(map(re.escape, ("1 to 4 x K80 (12 GB)", "4 cores", "4 GiB memory", "1 hour"))))
+        re.compile(r"\s*".join(map(re.escape, ("1 to 4 x K80 (12 GB)", "4 cores", "4 GiB memory", "1 hour to 2 days"))))
     )
 
 
@@ -173,6 +178,59 @@ def test_by_keyboard_alone(course: HubProcess, open_page: OpenPage, javascript: 
     expect(page.locator("[name='profile-option-k80--gpus']")).to_have_value("2")
 
 
+def test_before_the_click_slurm_says_when_it_would_start(
+    course: HubProcess, slurm_cluster: PrivateSlurm, page: Page
+) -> None:
+    """Slurm's own answer for the choice as it stands; a refusal stands at the field that can mend it."""
+    sign_in(page, course, "otto")
+    form_of(page, course)
+    page.fill("[name='profile-option-k80--gpus']", "2")
+    told = page.locator(".gpuspawner-trial").first
+
+    expect(told).to_have_text("Would start now on g1.", timeout=20_000)
+    expect(told).to_have_role("status")
+    shoot(page, "choose-trial")
+
+    field = page.locator("[name='profile-option-k80--hours']")
+    field.fill("48")
+
+    expect(field).to_have_accessible_description(re.compile("partition gpu allows 24 h"), timeout=20_000)
+    expect(field).to_have_attribute("aria-invalid", "true")
+    assert axe_faults(page) == []
+    shoot(page, "choose-refused")
+    field.fill("1")
+    expect(told).to_have_text("Would start now on g1.", timeout=20_000)
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+    assert slurm_cluster.run("squeue", "-h") == ""
+
+
+def test_a_page_left_open_is_renewed(course: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
+    """What is free is asked anew while somebody looks, and its age begins again."""
+    page.clock.install()
+    sign_in(page, course, "nils")
+    expect_fresh(page, course, "8 of 8 p100 free")
+    with taken(slurm_cluster):
+        page.clock.run_for(50_000)
+        expect(page.locator(".gpuspawner-outlook small").first).to_have_text(re.compile(r"as of \d+ s ago"))
+        while "full" not in page.locator("#gpuspawner-profiles").inner_text().lower():
+            page.clock.run_for(60_000)
+            page.wait_for_timeout(1000)
+
+        assert outlook(page, "dgx1").startswith("Full: about ")
+
+
+def test_what_only_slurm_knows_is_told_before_the_click(course: HubProcess, page: Page) -> None:
+    """A licence that the cluster does not have: nobody has to start anything to learn that."""
+    sign_in(page, course, "paul")
+    form_of(page, course)
+    page.locator("label[for=profile-licence]").click()
+    box = page.locator(".gpuspawner-profile", has=page.locator("#profile-licence"))
+
+    expect(box.get_by_role("status")).to_contain_text("Slurm would refuse it", timeout=20_000)
+    shoot(page, "choose-licence")
+    assert axe_faults(page) == []
+
+
 def test_a_link_fills_the_form_in_and_starts_nothing(course: HubProcess, page: Page) -> None:
     """What a choice's own link carries comes back; nothing is started until somebody clicks."""
     sign_in(page, course, "sven")
@@ -181,7 +239,7 @@ def test_a_link_fills_the_form_in_and_starts_nothing(course: HubProcess, page: P
     page.select_option("[name='profile-option-k80--software']", "jax")
     link = urlsplit(page.locator(".gpuspawner-link").first.get_attribute("href") or "")
 
-    assert link.query == "opt-profile=k80&opt-gpus=3&opt-software=jax"
+    assert link.query == "opt-profile=k80&opt-gpus=3&opt-hours=1&opt-software=jax"
 
     form_of(page, course, f"?{link.query}")
 
@@ -254,7 +312,7 @@ def test_a_named_server_keeps_its_name(course: HubProcess, open_page: OpenPage) 
     course.end("vera", "second")
 
     assert model is not None
-    assert model["user_options"] == {"profile": "k80", "gpus": 1, "software": "torch"}
+    assert model["user_options"] == {"profile": "k80", "gpus": 1, "hours": 1, "software": "torch"}
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -2,7 +2,7 @@
 
 const base = window.jhdata?.base_url ?? "/hub/";
 
-// --- choose: what the chosen profile would get, a link to it, the age of what is said ---
+// --- choose: when the chosen profile would start, a link to it, the age of what is said ---
 
 /** The profile whose radio button is on, and the values of its fields. */
 function currentChoice(form) {
@@ -27,10 +27,17 @@ function ageInWords(seconds, words) {
   return words[unit].replace("{count}", Math.round(count));
 }
 
+/** A clause with capital and full stop. */
+function sentence(clause) {
+  return clause && clause[0].toUpperCase() + clause.slice(1).replace(/[^.]$/, "$&.");
+}
+
 function choose(form) {
   const start = form.querySelector("button[type=submit]");
   const words = JSON.parse(document.getElementById("gpuspawner-words").textContent);
-  const opened = performance.now();
+  const ofUser = encodeURIComponent(form.dataset.user);
+  const headers = { "Content-Type": "application/json", "X-XSRFToken": window.jhdata?.xsrf_token };
+  let told = performance.now(); // when the ages in the page were right
 
   /** Switch off the fields that cannot be seen: what is wrong in them must not stop anybody. */
   function settle() {
@@ -60,11 +67,99 @@ function choose(form) {
     setTimeout(() => (copy.textContent = words.copy), 3000);
   });
 
+  /** Tell a fault at the field that can mend it; false where there is none such. */
+  function blame(profile, cause, sentence) {
+    const fields = [...profile.querySelectorAll(".gpuspawner-field")];
+    const field = fields.find((each) => each.dataset.option === cause || each.dataset.sets.split(" ").includes(cause));
+    if (!field) return false;
+    field.querySelector(".gpuspawner-fault").textContent = sentence;
+    for (const input of field.querySelectorAll("input, select")) {
+      input.classList.add("is-invalid");
+      input.setAttribute("aria-invalid", "true");
+    }
+    return true;
+  }
+
+  /** Take back what was said of an earlier choice. */
+  function forget(profile) {
+    for (const fault of profile.querySelectorAll(".gpuspawner-fault")) fault.textContent = "";
+    for (const input of profile.querySelectorAll("[aria-invalid]")) {
+      input.classList.remove("is-invalid");
+      input.removeAttribute("aria-invalid");
+    }
+    for (const general of form.querySelectorAll(".gpuspawner-about .gpuspawner-outlook")) general.hidden = false;
+    for (const status of form.querySelectorAll(".gpuspawner-trial")) {
+      status.className = "gpuspawner-trial";
+      status.textContent = "";
+    }
+  }
+
+  /** What Slurm would do with this choice, once nothing has changed for a moment. */
+  async function trial({ profile, slug, options }, signal) {
+    const status = profile.querySelector(".gpuspawner-trial");
+    status.textContent = words.asking;
+    const answer = await fetch(`${base}api/gpuspawner/trial/${ofUser}`, {
+      method: "POST",
+      headers,
+      body: JSON.stringify({ user_options: { profile: slug, ...options } }),
+      signal,
+    });
+    const said = await answer.json().catch(() => ({}));
+    const refused = answer.status === 400;
+    const chance = refused ? "never" : answer.ok ? said.chance : "";
+    const text = sentence((refused ? said.message : answer.ok ? said.sentence : "") || "");
+    const blamed = chance === "never" && blame(profile, said.field, text);
+    status.textContent = blamed ? "" : text;
+    if (chance && !blamed) status.classList.add("gpuspawner-outlook", `gpuspawner-${chance}`);
+    // what is said of the profile in general would only be beside the point
+    const general = profile.querySelector(".gpuspawner-about .gpuspawner-outlook");
+    if (general) general.hidden = ["now", "later", "never"].includes(chance);
+  }
+
+  let pause;
+  let asked = new AbortController();
+
+  function tryOut() {
+    clearTimeout(pause);
+    asked.abort();
+    const choice = currentChoice(form);
+    if (!choice) return;
+    forget(choice.profile);
+    const wrong = choice.profile.querySelector(".gpuspawner-field :invalid");
+    if (wrong) {
+      blame(choice.profile, wrong.closest(".gpuspawner-field").dataset.option, wrong.validationMessage);
+      return;
+    }
+    asked = new AbortController();
+    const { signal } = asked;
+    pause = setTimeout(() => trial(choice, signal).catch(() => signal.aborted || forget(choice.profile)), 600);
+  }
+
   function grow() {
     for (const age of form.querySelectorAll("[data-age]")) {
-      const seconds = Number(age.dataset.age) + (performance.now() - opened) / 1000;
+      const seconds = Number(age.dataset.age) + (performance.now() - told) / 1000;
       age.textContent = ageInWords(seconds, words.age);
     }
+  }
+
+  /** What is free now, for whoever comes back to the page; one question to Slurm answers all who look. */
+  async function renew() {
+    if (document.visibilityState !== "visible" || performance.now() - told < 30000) return;
+    const asked = performance.now();
+    const answer = await fetch(`${base}api/gpuspawner/profiles/${ofUser}`, { headers });
+    if (!answer.ok) return;
+    const { taken_at: takenAt, profiles } = await answer.json();
+    for (const { slug, availability } of profiles) {
+      const profile = document.getElementById(`profile-${slug}`)?.closest(".gpuspawner-profile:not(.gpuspawner-closed)");
+      const line = profile?.querySelector(".gpuspawner-about .gpuspawner-outlook");
+      if (!line || !availability) continue;
+      line.className = `gpuspawner-outlook gpuspawner-${availability.chance}`;
+      const age = document.createElement("small");
+      age.dataset.age = Math.max(0, Math.round((Date.parse(answer.headers.get("Date")) - Date.parse(takenAt)) / 1000));
+      line.replaceChildren(`${sentence(availability.sentence)} `, ...(takenAt ? [age] : []));
+    }
+    told = asked;
+    grow();
   }
 
   function changed() {
@@ -73,7 +168,10 @@ function choose(form) {
   }
 
   form.noValidate = false; // of the fields that can be seen
-  form.addEventListener("input", changed);
+  form.addEventListener("input", () => {
+    changed();
+    tryOut();
+  });
   form.addEventListener("submit", () => {
     start.disabled = true;
     start.textContent = start.dataset.busy;
@@ -84,6 +182,8 @@ function choose(form) {
     changed();
   });
   setInterval(grow, 10000);
+  setInterval(() => renew().catch(() => {}), 60000); // without an answer the ages grow, and say so
+  document.addEventListener("visibilitychange", () => renew().catch(() => {}));
   document.getElementById("gpuspawner-fault")?.focus();
 }
 

@@ -17,6 +17,7 @@ SILENT_FROM_THE_START = _(
     "Slurm does not answer at the moment, so nothing is known of what is free. You may start all the same."
 )
 LINK = _("Link to this choice")
+ASKING = _("Asking Slurm when it would start …")
 COPY = _("Copy link")
 COPIED = _("Copied")
 QUESTION = _("This hub offers no choice: one click starts your server.")
@@ -70,4 +71,4 @@ def no_longer(reason: str) -> str:
 
 def for_the_script() -> dict[str, object]:
     """The sentences that the page's script says."""
-    return {"age": AGE, "copy": COPY, "copied": COPIED}
+    return {"age": AGE, "copy": COPY, "copied": COPIED, "asking": ASKING}
