@@ -153,7 +153,7 @@ def _full(
     resources: ResolvedResources, rooms: Rooms, waiting: Waiting | None, *, now: float, length: float
 ) -> Availability:
     need = need_of(resources)
-    if sum(room.offers(need) for room in rooms.usable) < resources.nodes:
+    if rooms.offering(need, usable=True) < resources.nodes:
         return Availability(Chance.LATER, f"not now: {_out_of_service(rooms, need)}")
     opening = rooms.opening(need, resources.nodes, now=now, length=length)
     if waiting is not None:

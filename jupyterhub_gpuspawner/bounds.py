@@ -160,7 +160,7 @@ def _of_time_kept(
 def _of_nodes(
     resources: ResolvedResources, snapshot: ClusterSnapshot, partition: Partition, kept: Reservation | None
 ) -> Iterator[Fault]:
-    if any(name not in snapshot.node_by_name for name in partition.nodes):
+    if len(snapshot.nodes_of(partition.name)) < len(partition.nodes):
         return  # Slurm hides nodes that are switched off; nobody knows what they have
     reservation, need = kept.name if kept is not None else "", need_of(resources)
     where = f"partition {partition.name}" + (f" and reservation {reservation}" if reservation else "")
@@ -179,7 +179,7 @@ def _of_nodes(
 
 def _of_kinds(need: Need, rooms: Rooms, where: str) -> Iterator[Fault]:
     """What no node has, one resource after the other, then all together."""
-    kinds = rooms.kinds
+    kinds = rooms.kinds.keys()
     if not kinds:
         yield Fault("partition", f"{where} has no nodes")
         return

@@ -54,12 +54,14 @@ class Rooms:
         self.usable = tuple(room for room in self.all if room.usable)
 
     @cached_property
-    def kinds(self) -> tuple[Room, ...]:
-        """One room of each kind of hardware."""
-        found: dict[object, Room] = {}
-        for room in self.all:
-            found.setdefault((room.cpus, room.memory, room.shards, tuple(room.gpus.items())), room)
-        return tuple(found.values())
+    def kinds(self) -> Mapping[Room, int]:
+        """One room of each kind of hardware, and how many there are."""
+        return _kinds(self.all)
+
+    @cached_property
+    def usable_kinds(self) -> Mapping[Room, int]:
+        """The same of those that are in service."""
+        return _kinds(self.usable)
 
     @cached_property
     def types(self) -> tuple[str, ...]:
@@ -68,12 +70,10 @@ class Rooms:
         untyped = any(sum(room.gpus.values()) < 2 * room.gpus.get(ANY, 0) for room in self.kinds)
         return tuple(sorted(found | ({ANY} if untyped else set())))
 
-    def offering(self, need: Need) -> int:
-        """Nodes, whatever their state, that could give this when empty."""
-        good = {id(kind) for kind in self.kinds if kind.offers(need)}
-        if len(good) == len(self.kinds):
-            return len(self.all)
-        return sum(room.offers(need) for room in self.all) if good else 0
+    def offering(self, need: Need, *, usable: bool = False) -> int:
+        """Nodes that could give this when empty: whatever their state, or in service."""
+        kinds = self.usable_kinds if usable else self.kinds
+        return sum(count for kind, count in kinds.items() if kind.offers(need))
 
     def with_room(self, need: Need) -> Iterator[Room]:
         """Usable nodes that have this free now, whatever reservations say."""
@@ -146,6 +146,15 @@ class Rooms:
         return moments[nodes - 1] if len(moments) >= nodes else None
 
 
+def _kinds(rooms: Iterable[Room]) -> dict[Room, int]:
+    found: dict[object, tuple[Room, int]] = {}
+    for room in rooms:
+        key = (room.cpus, room.memory, room.shards, tuple(room.gpus.items()))
+        first, count = found.get(key, (room, 0))
+        found[key] = (first, count + 1)
+    return dict(found.values())
+
+
 def _ascending(rooms: Iterable[Room], count: Callable[[Room], int]) -> tuple[Sequence[Room], Sequence[int]]:
     found = sorted(rooms, key=count)
     return found, [count(room) for room in found]
@@ -186,8 +195,9 @@ class Capacity:
     def warm(self) -> None:
         """Sort all partitions now: in the thread that has read the snapshot, not in the one that serves pages."""
         for rooms in self._partitions.values():
-            rooms.with_room(Need(gpus=1))
-            rooms.with_room(Need())
+            for need in (Need(), Need(gpus=1), Need(shards=1)):
+                rooms.with_room(need)
+            rooms.offering(Need(), usable=True)
             rooms.count("node", 0.0, 0.0)
             _ = rooms.releases
 

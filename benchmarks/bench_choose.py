@@ -1,0 +1,152 @@
+"""How long the outlooks of 30 profiles take on 10,000 nodes with 20,000 jobs: at most 20 ms once it is indexed.
+
+    python -m pytest benchmarks/bench_choose.py
+
+The cluster is read from text as Slurm prints it, so reading and indexing, which a thread does, are measured, too. The
+bars are processor time and the fastest of their rounds, since other work on the machine only adds. The profiles are of
+all kinds: free, full, by constraint, in a reservation, whole nodes, several nodes, impossible.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import datetime
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.cluster import ClusterSnapshot
+from jupyterhub_gpuspawner.hub.outlook import Outlook, outlooks
+from jupyterhub_gpuspawner.profile import Profile, parse_profiles
+from jupyterhub_gpuspawner.slurm.parse_cluster import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.parse_jobs import OWN_WORDS, PLAIN, parse_jobs
+
+NODES, RUNNING, WAITING, PROFILES = 10_000, 15_000, 5_000, 30
+OUTLOOKS, FIRST = 0.020, 0.050
+"""Seconds: on an indexed snapshot, and the very first time for constraints and reservations of these profiles."""
+NOW = 1_800_000_000
+TYPES = ("a100", "h100", "k80", "1g.10gb")
+MARK = "0123456789abcdef"
+
+
+def _cluster() -> tuple[str, str, str, str]:
+    """What Slurm would print of nodes, partitions, reservations and jobs; nine of ten nodes are full."""
+    chance = random.Random(1)
+    jobs, nodes, left = [], [], RUNNING
+    for number in range(NODES):
+        name, kind = f"n{number:05d}", TYPES[number % 4]
+        free, cpus, memory = (8, 64, 500_000)
+        holds = min(left, chance.choice((1, 2))) if number % 10 else 0
+        left -= holds
+        for share in range(holds):
+            gpus = 8 if holds == 1 else 4
+            took = 64 // holds if chance.random() < 0.8 else 8
+            free, cpus, memory = free - gpus, cpus - took, memory - 100_000
+            ends_at = NOW + chance.randint(60, 86_400)
+            jobs.append(_job(f"{number}{share}", f"part{number % 4}", name, f"gres/gpu:{kind}:{gpus}", took, ends_at))
+        nodes.append(
+            f"NodeName={name} CPUAlloc={64 - cpus} CPUEfctv=64 CPUTot=64 AvailableFeatures={kind},rack{number % 50} "
+            f"ActiveFeatures={kind},rack{number % 50} Gres=gpu:{kind}:8(S:0-1) GresUsed=gpu:{kind}:{8 - free}(IDX:N/A) "
+            f"NodeAddr={name} RealMemory=500000 AllocMem={500_000 - memory} Sockets=2 "
+            f"State={'MIXED' if holds else 'IDLE'}"
+        )
+    for number in range(WAITING):
+        kind = number % 3  # nobody waits for the last type
+        jobs.append(_job(f"9{number:06d}", f"part{kind}", "", f"gres/gpu:{TYPES[kind]}:4", 8, NOW + 3600))
+    partitions = [
+        f"PartitionName=part{kind} Default={'YES' if kind == 0 else 'NO'} State=UP MaxTime=2-00:00:00 "
+        "DefaultTime=1:00:00 "
+        f"Nodes={','.join(f'n{number:05d}' for number in range(kind, NODES, 4))}"
+        for kind in range(4)
+    ]
+    partitions.append(f"PartitionName=all State=UP MaxTime=1-00:00:00 Nodes=n[00000-{NODES - 1:05d}]")
+    reservations = f"ReservationName=course StartTime={NOW - 60} EndTime={NOW + 36000} Nodes=n[00003-00083] Flags=\n"
+    reservations += f"ReservationName=later StartTime={NOW + 3600} EndTime={NOW + 36000} Nodes=n[00100-00400] Flags=\n"
+    return "\n".join(nodes), "\n".join(partitions), reservations, "".join(jobs)
+
+
+def _job(job_id: str, partition: str, node: str, gres: str, cpus: int, moment: int) -> str:
+    told = {
+        **dict.fromkeys((*PLAIN, *OWN_WORDS), "(null)"),
+        "JobID": job_id,
+        "Partition": partition,
+        "NodeList": node,
+        "NumNodes": "1",
+        "NumCPUs": str(cpus),
+        "State": "RUNNING" if node else "PENDING",
+        "Reason": "None" if node else "Priority",
+        "PriorityLong": "5",
+        "tres-alloc": f"cpu={cpus},mem=100000M,node=1",
+        "tres-per-node": gres,
+        "TimeLimit": "1:00:00",
+        "EndTime" if node else "StartTime": str(moment),
+    }
+    own = f"|{MARK}|".join(told[name] for name in OWN_WORDS)
+    return f"{'|'.join(told[name] for name in PLAIN)}|{MARK}|{own}|{MARK}\n"
+
+
+@lru_cache
+def text() -> tuple[str, str, str, str]:
+    """The cluster as Slurm prints it."""
+    return _cluster()
+
+
+def read() -> ClusterSnapshot:
+    """What the thread does: read and index."""
+    nodes, partitions, reservations, jobs = text()
+    found = ClusterSnapshot(
+        parse_nodes(nodes), parse_partitions(partitions), parse_reservations(reservations), parse_jobs(jobs, MARK), NOW
+    )
+    found.capacity.warm()
+    return found
+
+
+@lru_cache
+def profiles() -> tuple[Profile, ...]:
+    """Thirty of them."""
+    asked: list[dict[str, Any]] = [
+        {"partition": f"part{kind}", "gpus": gpus, "cpus": cpus, "memory": "64G"}
+        for kind, gpus, cpus in product(range(4), (1, 4), (8, 48))
+    ]
+    asked += [{"partition": "all", "gpus": 1, "gpu_type": kind} for kind in TYPES]
+    asked += [{"partition": "all", "gpus": 8, "nodes": 4}, {"partition": "all", "exclusive": True, "nodes": 16}]
+    asked += [{"partition": "all", "cpus": 64, "memory": 0}, {"cpus": 2}]
+    asked += [{"partition": "part3", "gpus": 1, "constraint": "rack7|rack9"}, {"partition": "all", "constraint": "k80"}]
+    asked += [{"partition": "part3", "gpus": 2, "reservation": "course"}, {"reservation": "later", "partition": "all"}]
+    asked += [{"partition": "all", "gpus": 9}, {"partition": "part1", "time": "9-0"}]
+    return parse_profiles(
+        [{"display_name": f"Profile {number}", "slurm": each} for number, each in enumerate(asked[:PROFILES])]
+    )
+
+
+def look(snapshot: ClusterSnapshot) -> tuple[Outlook, ...]:
+    """What one visitor of the page costs."""
+    now = datetime.fromtimestamp(NOW + 10).astimezone()
+    return outlooks(profiles(), username="alice", groups=("ml",), snapshot=snapshot, now=now)
+
+
+@pytest.mark.benchmark(timer=time.process_time)
+def test_outlooks_of_an_indexed_snapshot(benchmark: Any) -> None:
+    """Every visitor but the first after a new snapshot."""
+    snapshot = read()
+    found = look(snapshot)
+    assert {each.availability.chance.value for each in found if each.availability} == {"now", "later", "never"}
+    assert len(found) == PROFILES
+    benchmark.pedantic(look, args=(snapshot,), rounds=20, warmup_rounds=1)
+    assert benchmark.stats.stats.min <= OUTLOOKS
+
+
+@pytest.mark.benchmark(timer=time.process_time)
+def test_first_outlooks_of_a_snapshot(benchmark: Any) -> None:
+    """The first visitor, who is the first to ask for these constraints and reservations."""
+    benchmark.pedantic(look, setup=lambda: ((read(),), {}), rounds=3)
+    assert benchmark.stats.stats.min <= FIRST
+
+
+@pytest.mark.benchmark(timer=time.process_time)
+def test_reading_a_snapshot(benchmark: Any) -> None:
+    """In a thread, beside the hub's loop; no bar, for it keeps nobody waiting."""
+    benchmark.pedantic(read, rounds=2)
