@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import stat
 
 LIMIT = 4096
 """Bytes read from the end of a log."""
 LINES = 15
+_SECRET = re.compile(r"(\w*(?:TOKEN|PASSWORD|PASSWD|SECRET)\w*\s*[=:]\s*)[^\s&]+", re.IGNORECASE)
+"""A variable or a parameter of an address: a failed start is looked at by others, too."""
 
 
 async def last_lines(path: str) -> str:
@@ -32,6 +35,6 @@ def _read_end(path: str) -> str:
 
 
 def shown(text: str) -> str:
-    """The last lines of a log's end, with a stand-in for each character that does not print."""
-    lines = text.splitlines()[-LINES:]
+    """The last lines of a log's end, with a stand-in for each character that does not print, and for secrets."""
+    lines = _SECRET.sub(r"\1(not shown)", text).splitlines()[-LINES:]
     return "\n".join("".join(c if c.isprintable() else "�" for c in line) for line in lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from jupyterhub_gpuspawner.hub.joblog import LINES, last_lines
+from jupyterhub_gpuspawner.hub.joblog import LIMIT, LINES, last_lines, shown
 
 
 async def test_the_last_lines_are_shown(tmp_path: Path) -> None:
@@ -31,3 +31,28 @@ async def test_what_is_no_plain_file_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     assert [await last_lines(str(tmp_path / name)) for name in ("missing", "link", "pipe")] == ["", "", ""]
+
+
+def test_a_secret_is_not_shown() -> None:
+    """The value of a variable, or of an address's parameter, that is called one; the rest of the line is."""
+    log = [
+        "JUPYTERHUB_API_TOKEN=0123 HOME=/home/ada",
+        "http://g1:8888/lab?token=abc&x=1",
+        "DB_PASSWORD: hunter2",
+        "no token here",
+    ]
+
+    assert shown("\n".join(log)).split("\n") == [
+        "JUPYTERHUB_API_TOKEN=(not shown) HOME=/home/ada",
+        "http://g1:8888/lab?token=(not shown)&x=1",
+        "DB_PASSWORD: (not shown)",
+        "no token here",
+    ]
+
+
+async def test_of_a_long_log_the_end_alone_is_read(tmp_path: Path) -> None:
+    """One line without an end is cut, not read whole."""
+    log = tmp_path / "job.log"
+    log.write_text("x" * 10_000_000)
+
+    assert await last_lines(str(log)) == "x" * LIMIT
