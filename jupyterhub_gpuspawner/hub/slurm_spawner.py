@@ -13,6 +13,7 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from batchspawner import SlurmSpawner
@@ -24,6 +25,7 @@ from jupyterhub_gpuspawner.hub import metrics, named
 from jupyterhub_gpuspawner.hub.account import Account, account_of
 from jupyterhub_gpuspawner.hub.adoption import interrupted, take_up
 from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request, site_profile
+from jupyterhub_gpuspawner.hub.certificates import contents
 from jupyterhub_gpuspawner.hub.child import configured_as
 from jupyterhub_gpuspawner.hub.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
@@ -116,6 +118,8 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
     observe_timeout = Float(3.0, config=True, help="Seconds that looking at a node's hardware may take.")
 
     _start_id = ""
+    _certificates: Mapping[str, str] = MappingProxyType({})
+    """Contents of its certificates' files, for the job's environment; empty without ``internal_ssl``."""
 
     @default("hub_name")
     def _hub_name_default(self) -> str:
@@ -173,6 +177,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         env.update(USER=account.name, LOGNAME=account.name, HOME=account.home, SHELL=account.shell)
         env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
         env.setdefault("LANG", "C.UTF-8")
+        env.update(self._certificates)
         return env
 
     def batch_job(self, account: Account) -> BatchJob:
@@ -191,6 +196,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         try:
             named.require()
             account = await self.account()
+            self._certificates = await asyncio.to_thread(contents, self.cert_paths)
             job = self.batch_job(account)
             for note in job.notes:
                 self.log.warning("Batch script of %s: %s", self._log_name, note)

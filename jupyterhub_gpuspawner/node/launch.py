@@ -142,6 +142,13 @@ def read_plan(text: str) -> LaunchPlan:
         return parse_plan(file.read())
 
 
+def _unpack_certificates() -> None:
+    if any(name.startswith("JUPYTERHUB_SSL_") for name in os.environ):
+        from jupyterhub_gpuspawner.node import certificates
+
+        certificates.unpack(os.environ, os.path.dirname(os.path.abspath(sys.argv[0])))
+
+
 def main(arguments: Sequence[str]) -> NoReturn:
     """The zipapp's entry: ``--plan FILE|JSON -- COMMAND ARGUMENT…``; exits 2 where that is not what it got."""
     try:
@@ -155,6 +162,10 @@ def main(arguments: Sequence[str]) -> NoReturn:
     except Exception as error:  # noqa: BLE001 - the notebook always starts
         plan = LaunchPlan()
         problems.append(f"The launch plan could not be read: {error}")
+    try:
+        _unpack_certificates()
+    except (OSError, ValueError) as error:
+        problems.append(f"The server's certificates could not be written: {error}")
     # For srun within the server, with --bind.
     os.environ.update(GPUSPAWNER_PYTHON=sys.executable, GPUSPAWNER_LAUNCHER=os.path.abspath(sys.argv[0]))
     launch(plan, command, os.environ, *problems)

@@ -6,6 +6,8 @@ which the hub asks to see whether the server is up, ``environ`` and ``process``,
 
 import json
 import os
+import socket
+import ssl
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import TCPServer
@@ -39,5 +41,23 @@ class Server(TCPServer):
     allow_reuse_address = True
 
 
+class Server6(Server):
+    """The same for an IPv6 address."""
+
+    address_family = socket.AF_INET6
+
+
+def secured(server: TCPServer) -> TCPServer:
+    """With ``internal_ssl``: TLS, for callers with the hub's certificate alone, as jupyterhub-singleuser does."""
+    if "JUPYTERHUB_SSL_KEYFILE" in os.environ:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=os.environ["JUPYTERHUB_SSL_CLIENT_CA"])
+        context.load_cert_chain(os.environ["JUPYTERHUB_SSL_CERTFILE"], os.environ["JUPYTERHUB_SSL_KEYFILE"])
+        context.verify_mode = ssl.CERT_REQUIRED
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    return server
+
+
 if __name__ == "__main__":
-    Server((SERVICE.hostname or "0.0.0.0", SERVICE.port or 0), Handler).serve_forever()  # noqa: S104 - as the hub says
+    host = SERVICE.hostname or "0.0.0.0"  # noqa: S104 - as the hub says
+    kind = Server6 if ":" in host else Server
+    secured(kind((host, SERVICE.port or 0), Handler)).serve_forever()
