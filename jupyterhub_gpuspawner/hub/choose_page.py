@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.hub.visit import VISIT, Visit
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
-OF_THE_HUB = ("next", "display_name", "_xsrf")
+OF_THE_HUB = ("next", "display_name")
 """Parameters of the address that are JupyterHub's own."""
 
 
@@ -28,7 +28,10 @@ class ChoosePage(SpawnHandler):
 
     def get(self, user_name: str | None = None, server_name: str = "") -> Awaitable[None] | None:
         """The form, filled in by the address; a question where there is no form."""
-        self._begin(Visit(linked=self._linked()))
+        query = {name: _texts(values) for name, values in self.request.query_arguments.items()}
+        self._begin(Visit(linked=_linked(query)))
+        # JupyterHub would start a server with all others
+        self.request.query_arguments = _raw({name: query[name] for name in OF_THE_HUB if name in query})
         answer: Awaitable[None] | None = super().get(user_name, server_name)
         return answer
 
@@ -37,6 +40,7 @@ class ChoosePage(SpawnHandler):
     ) -> Awaitable[None] | None:
         """Start a server; or the form again, with the reason and with what was sent."""
         sent = {name: _texts(values) for name, values in self.request.body_arguments.items()}
+        self.request.body_arguments = _raw(sent)
         self._begin(Visit(posted=sent))
         answer: Awaitable[None] | None = super().post(user_name, server_name, display_name)
         return answer
@@ -44,14 +48,6 @@ class ChoosePage(SpawnHandler):
     def _begin(self, visit: Visit) -> None:
         self.visit = visit
         VISIT.set(visit)
-
-    def _linked(self) -> dict[str, list[str]]:
-        query = {name: _texts(values) for name, values in self.request.query_arguments.items()}
-        prefixed = {name.removeprefix("opt-"): values for name, values in query.items() if name.startswith("opt-")}
-        return prefixed or {name: values for name, values in query.items() if name not in OF_THE_HUB}
-
-    def _get_user_options(self, _query_options: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        return {}  # JupyterHub would start a server with them
 
     async def _wrap_spawn_single_user(self, user: Any, *rest: Any, **options: Any) -> None:
         if self.request.method != "POST":
@@ -76,9 +72,19 @@ class ChoosePage(SpawnHandler):
 
     def _own_address(self) -> str:
         """Where the form is sent: this page, without the choice that a link has put into the form by now."""
-        kept = [(name, value) for name in ("next", "display_name") for value in self.get_query_arguments(name)]
+        kept = [(name, value) for name in OF_THE_HUB for value in self.get_query_arguments(name)]
         return str(url_concat(self.request.path, [*kept, ("_xsrf", self.xsrf_token.decode("ascii"))]))
+
+
+def _linked(query: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    prefixed = {name.removeprefix("opt-"): values for name, values in query.items() if name.startswith("opt-")}
+    return prefixed or {name: values for name, values in query.items() if name not in (*OF_THE_HUB, "_xsrf")}
 
 
 def _texts(values: Sequence[bytes]) -> list[str]:
     return [value.decode("utf8", "replace") for value in values]
+
+
+def _raw(fields: Mapping[str, Sequence[str]]) -> dict[str, list[bytes]]:
+    """As tornado has it, but surely UTF-8: JupyterHub answers 500 to anything else."""
+    return {name: [value.encode() for value in values] for name, values in fields.items()}

@@ -65,9 +65,9 @@ class Visitor:
         """The page of a server that starts, or has just failed to."""
         return self.look(f"/hub/spawn-pending/{self.name}/{server}".rstrip("/"))
 
-    def start(self, fields: Mapping[str, str]) -> Page:
+    def start(self, fields: Mapping[str, str | bytes], server: str = "") -> Page:
         """Fill in the form and click *Start*."""
-        form = self.look("/hub/spawn").soup.select_one("#spawn_form")
+        form = self.look(f"/hub/spawn/{self.name}/{server}" if server else "/hub/spawn").soup.select_one("#spawn_form")
         assert form is not None, "there is no form"
         answer = self.session.post(f"{self.hub.url}{form['action']}", data=dict(fields), timeout=60)
         return Page(answer.status_code, answer.url, BeautifulSoup(answer.text, "html.parser"))

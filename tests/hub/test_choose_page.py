@@ -1,0 +1,129 @@
+"""The page on which a server is chosen, over HTTP: what an address does, and what only a click does."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from tests.fixtures.hubs import MakeHub
+from tests.hub.conftest import COMMAND, LIGHT
+from tests.hub.visitor import Page, Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+QUERIES = {
+    "no options": "",
+    "a profile": "?opt-profile=light&opt-cpus=2",
+    "KubeSpawner's names": "?opt-profile=light&opt-profile-option-light--cpus=2",
+    "without the prefix, as before JupyterHub 6": "?profile=light&cpus=2",
+    "a profile that there is not": "?opt-profile=nope",
+    "not UTF-8": "?opt-profile=%ff%fe",
+    "an empty name": "?opt-=1",
+}
+
+
+@pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES.keys())
+def test_no_address_starts_anything(light_hub: HubProcess, query: str) -> None:
+    """The form comes, with 200, whatever the address says."""
+    page = Visitor(light_hub, "ann").look(f"/hub/spawn{query}")
+
+    assert page.status == 200
+    assert page.soup.select_one("#spawn_form") is not None
+    assert light_hub.server("ann") is None
+
+
+def test_a_link_leads_through_the_sign_in_to_the_form(light_hub: HubProcess) -> None:
+    """The choice survives the login page, and the form is sent to an address without it."""
+    page = Visitor(light_hub, "bea").look("/hub/spawn?opt-profile=light&opt-cpus=3")
+    field = page.soup.select_one("[name=profile-option-light--cpus]")
+    form = page.soup.select_one("#spawn_form")
+
+    assert field is not None
+    assert field["value"] == "3"
+    assert form is not None
+    assert "opt-" not in str(form["action"])
+
+
+def test_a_click_with_bytes_that_are_no_text(light_hub: HubProcess) -> None:
+    """A refusal like any other, no error of the hub's."""
+    visitor = Visitor(light_hub, "emil")
+    page = visitor.start({"profile": b"\xff\xfe"})
+
+    assert page.status == 400
+    assert "is no" in page.error or "There is no profile" in page.error
+
+
+@pytest.mark.parametrize(
+    ("server", "fields"),
+    [("", {"profile": "light", "profile-option-light--cpus": "9"}), ("second", {"profile": "light", "cpus": "9"})],
+    ids=["the default server", "a named server"],
+)
+def test_a_refused_click_keeps_what_was_filled_in(light_hub: HubProcess, server: str, fields: dict[str, str]) -> None:
+    """400, the fault at its field and on top with a way there, the value as it was sent, the server's own address."""
+    visitor = Visitor(light_hub, "cleo")
+    page = visitor.start(fields, server=server)
+    field = page.soup.select_one("#profile-option-light--cpus")
+    way = page.soup.select_one(".spawn-error-msg a")
+    form = page.soup.select_one("#spawn_form")
+
+    assert page.status == 400
+    assert page.error == "cpus: '9' is not allowed: it must be a number from 1 to 4."
+    assert way is not None
+    assert way["href"] == "#profile-option-light--cpus"
+    assert field is not None
+    assert (field["value"], field["aria-invalid"]) == ("9", "true")
+    assert form is not None
+    assert str(form["action"]).startswith(f"/hub/spawn/cleo/{server}" if server else "/hub/spawn")
+
+
+def test_a_field_that_is_given_twice(light_hub: HubProcess) -> None:
+    """Which of the two was meant nobody can know: it is said at the field."""
+    page = Visitor(light_hub, "dora").look("/hub/spawn?opt-profile=light&opt-cpus=1&opt-cpus=2")
+
+    assert page.error == "cpus is given twice. Give one value."
+
+
+FORMLESS = 'c.GPUProfilesSpawner.options_form = ""'
+ALONE = f"""
+c.JupyterHub.spawner_class = "gpu-slurm"
+c.GPUSlurmSpawner.cmd = {COMMAND.strip("[]").split(", ")!r}
+c.GPUSlurmSpawner.req_partition = "batch"
+"""
+
+
+@pytest.mark.parametrize("lines", [FORMLESS, ALONE], ids=["profiles without a form", "no profiles"])
+def test_without_a_form_a_click_is_needed_all_the_same(make_hub: MakeHub, lines: str) -> None:
+    """JupyterHub would start a server on the GET alone, so that a link in a mail could."""
+    hub = make_hub(lines, profiles=LIGHT)
+    visitor = Visitor(hub, "ann")
+    asked = visitor.look("/hub/spawn")
+    before = hub.server("ann")
+    visitor.start({})
+    hub.wait("ann", ready=True)
+
+    assert asked.status == 200
+    assert "one click starts your server" in asked.text
+    assert before is None
+    hub.end("ann")
+
+
+def test_without_a_form_a_link_still_chooses(make_hub: MakeHub) -> None:
+    """Its options wait in the page for the click; one that is not allowed is told."""
+    hub = make_hub(FORMLESS, profiles=LIGHT)
+    visitor = Visitor(hub, "ann")
+    asked = visitor.look("/hub/spawn?opt-profile=light&opt-cpus=2")
+    wrong = visitor.look("/hub/spawn?opt-profile=light&opt-cpus=9")
+    visitor.start(hidden(asked))
+    hub.wait("ann", ready=True)
+    model = hub.server("ann")
+    hub.end("ann")
+
+    assert hidden(asked) == {"profile": "light", "cpus": "2"}
+    assert wrong.error == "cpus: '9' is not allowed: it must be a number from 1 to 4."
+    assert model is not None
+    assert model["user_options"] == {"profile": "light", "cpus": 2}
+
+
+def hidden(page: Page) -> dict[str, str]:
+    """The fields that a click sends."""
+    return {str(field["name"]): str(field["value"]) for field in page.soup.select("#spawn_form input[type=hidden]")}
