@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from jupyterhub_gpuspawner.units import Gres
 
 T = TypeVar("T")
 
@@ -59,6 +63,18 @@ def read(reader: Callable[[str], T], key: str, text: str) -> T:
         return reader(text)
     except ValueError as error:
         raise SlurmOutputError(f"Slurm gave {text[:80]!r} for {key}: {error}", raw=f"{key}={text}") from error
+
+
+@lru_cache(maxsize=8192)
+def gres(key: str, text: str) -> tuple[Gres, ...]:
+    """:func:`parse_gres`, remembered: thousands of nodes and jobs have the same few."""
+    return read(parse_gres, key, text)
+
+
+@lru_cache(maxsize=8192)
+def nodes(key: str, text: str) -> tuple[str, ...]:
+    """:func:`expand_nodelist`, remembered likewise; none for an absent value."""
+    return read(expand_nodelist, key, present(text))
 
 
 def words(text: str | None, *, everyone: str = "") -> tuple[str, ...]:

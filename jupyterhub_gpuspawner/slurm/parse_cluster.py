@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster import NodeState, Partition, Reservation
 from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.slurm import parse
 from jupyterhub_gpuspawner.slurm.parse import epoch, fields, present, read, words
-from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres, parse_memory, parse_walltime
+from jupyterhub_gpuspawner.units import expand_nodelist, parse_memory, parse_walltime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,8 +69,8 @@ def _node(record: Mapping[str, str]) -> NodeState:
         threads_per_core=_number(record, "ThreadsPerCore", 1),
         memory_mib=_number(record, "RealMemory"),
         memory_allocated_mib=_number(record, "AllocMem"),
-        gres=read(parse_gres, "Gres", record.get("Gres", "")),
-        gres_used=read(parse_gres, "GresUsed", record.get("GresUsed", "")),
+        gres=parse.gres("Gres", record.get("Gres", "")),
+        gres_used=parse.gres("GresUsed", record.get("GresUsed", "")),
         features=words(record.get("ActiveFeatures")),
         other_features=tuple(
             name for name in words(record.get("AvailableFeatures")) if name not in words(record.get("ActiveFeatures"))
@@ -82,6 +84,7 @@ _SUFFIXES = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!"
 _SUFFIXES |= {"$": "MAINTENANCE", "@": "REBOOT_REQUESTED", "^": "REBOOT_ISSUED", "-": "PLANNED"}
 
 
+@lru_cache(maxsize=1024)
 def _states(text: str) -> frozenset[str]:
     """``DOWN+NOT_RESPONDING``, or with the suffixes that older versions print: ``DOWN*+DRAIN``."""
     found = set()

@@ -11,8 +11,8 @@ import re
 from jupyterhub_gpuspawner.cluster import ClusterJob
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.job import Phase, phase_of
-from jupyterhub_gpuspawner.slurm.parse import epoch, present, read, words
-from jupyterhub_gpuspawner.units import Gres, expand_nodelist, parse_gres, parse_memory, parse_walltime
+from jupyterhub_gpuspawner.slurm.parse import epoch, gres, nodes, present, read, words
+from jupyterhub_gpuspawner.units import Gres, parse_memory, parse_walltime
 
 STATES = "PD,CF,R,CG,S,ST"
 """The value for ``squeue -t``: whatever waits or holds nodes."""
@@ -77,7 +77,7 @@ def _job(record: str, mark: str) -> ClusterJob:
         account=present(account),
         partitions=words(told["Partition"]),
         priority=_count(told, "PriorityLong"),
-        nodes=read(expand_nodelist, "NodeList", present(told["NodeList"])),
+        nodes=nodes("NodeList", told["NodeList"]),
         node_count=node_count,
         cpus=_count(told, "NumCPUs"),
         memory_mib=_memory(told["tres-alloc"]),
@@ -114,20 +114,20 @@ def _memory(tres: str) -> int:
 def _gpus(told: dict[str, str], node_count: int) -> tuple[Gres, ...]:
     """What each node gives: as granted where Slurm counts it, as asked for a node, a job or each task else."""
     asked = (
-        _devices(told, "tres-alloc", 1, node_count),
-        _devices(told, "tres-per-node", 1, 1),
-        _devices(told, "tres-per-job", 1, node_count),
-        _devices(told, "tres-per-socket", 1, 1),
-        _devices(told, "tres-per-task", _count(told, "NumTasks") or 1, node_count),
+        ("tres-alloc", 1, node_count),
+        ("tres-per-node", 1, 1),
+        ("tres-per-job", 1, node_count),
+        ("tres-per-socket", 1, 1),
+        ("tres-per-task", _count(told, "NumTasks") or 1, node_count),
     )
-    return next((found for found in asked if found), ())
+    return next((found for each in asked if (found := _devices(told, *each))), ())
 
 
-def _devices(told: dict[str, str], key: str, times: int, nodes: int) -> tuple[Gres, ...]:
-    found = [gres for gres in read(parse_gres, key, told[key]) if gres.name in _DEVICES]
-    typed = {gres.name for gres in found if gres.type}  # a TRES list counts gpu, and gpu:a100 in it once more
+def _devices(told: dict[str, str], key: str, times: int, node_count: int) -> tuple[Gres, ...]:
+    found = [each for each in gres(key, told[key]) if each.name in _DEVICES]
+    typed = {each.name for each in found if each.type}  # a TRES list counts gpu, and gpu:a100 in it once more
     return tuple(
-        Gres(gres.name, gres.type, -(-gres.count * times // nodes))
-        for gres in found
-        if gres.type or gres.name not in typed
+        Gres(each.name, each.type, -(-each.count * times // node_count))
+        for each in found
+        if each.type or each.name not in typed
     )
