@@ -1,0 +1,471 @@
+"""The home page's servers and the admin's map of the cluster; every state is reached on a real Slurm."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from tests.browser.conftest import OpenPage
+from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
+from tests.hub.conftest import COMMAND, start_hub
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
+
+CONFIG = """
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
+c.GPUSlurmSpawner.waiting_interval = 0.5
+c.GPUSlurmSpawner.resting_interval = 1.0
+c.GPUSlurmSpawner.slurm_timeout = 4.0
+"""
+PROFILES = f"""
+- display_name: K80
+  slug: k80
+  slurm: {{partition: gpu, gpus: 2, gpu_type: k80, cpus: 4, memory: 1G, time: "1:00:00"}}
+  poll_interval: 2
+  profile_options:
+    gpus: {{display_name: GPUs, range: {{min: 1, max: 4, default: 2, sets: slurm.gpus}}}}
+  command: {COMMAND}
+- display_name: P100
+  slug: p100
+  slurm: {{partition: gpu, gpus: 4, gpu_type: p100, cpus: 20, memory: 4G, time: "2:00:00"}}
+  poll_interval: 2
+  command: {COMMAND}
+- display_name: Slice
+  slug: mig
+  slurm: {{partition: gpu, gpus: 1, gpu_type: 1g.10gb, cpus: 2, memory: 1G, time: "1:00:00"}}
+  command: {COMMAND}
+- display_name: Two nodes
+  slug: two
+  slurm: {{partition: batch, nodes: 2, cpus: 1, memory: 100M, time: "1:00:00"}}
+  command: {COMMAND}
+- display_name: Here
+  slug: here
+  kind: local
+  command: {COMMAND}
+- display_name: Broken
+  slug: broken
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
+  command: [bash, -c, "echo 'no <b>module</b> jupyterhub' >&2; exit 3"]
+"""
+HOME = "/hub/home"
+MAP = "/hub/gpuspawner/cluster"
+expect.set_options(timeout=60_000)
+
+
+@pytest.fixture(scope="module")
+def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    """A hub with profiles of every kind of node."""
+    with ExitStack() as stack:
+        yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), lines=CONFIG, profiles=PROFILES)
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[None]:
+    """Whatever a test leaves is stopped, so that the next one finds free nodes."""
+    yield
+    for user in hub.api("GET", "/users?state=active").json():
+        for server in user["servers"]:
+            hub.end(user["name"], server)
+    jobs = slurm_cluster.run("squeue", "-h", "-o", "%i").split()
+    if jobs:
+        slurm_cluster.run("scancel", *jobs)
+
+
+@pytest.fixture
+def other_job(slurm_cluster: PrivateSlurm) -> Callable[..., str]:
+    """Submit a job that is no server's; its id."""
+
+    def submit(*what: str) -> str:
+        return slurm_cluster.run("sbatch", "--parsable", "-t", "30", "-o", "/dev/null", *what, "--wrap=sleep 900")
+
+    return submit
+
+
+@contextmanager
+def silent(slurm: PrivateSlurm) -> Iterator[None]:
+    """slurmctld hangs."""
+    os.kill(slurm.pids["slurmctld"], signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(slurm.pids["slurmctld"], signal.SIGCONT)
+        for _ in range(100):
+            with suppress(SlurmFailed):
+                slurm.run("scontrol", "ping")
+                break
+
+
+def start(hub: HubProcess, user: str, profile: str, server: str = "", **options: int) -> None:
+    """Ask for a server and do not wait for it."""
+    hub.api("POST", f"/users/{user}")
+    answer = hub.api("POST", server_path(user, server), {"profile": profile, **options})
+    assert answer.status_code in (201, 202), answer.text
+
+
+def card(page: Page, server: str = "") -> Locator:
+    """The card of a server."""
+    return page.locator(f'.gpuspawner-server[data-server-name="{server}"]')
+
+
+def fact(page: Page, name: str, server: str = "") -> Locator:
+    """A line of a card."""
+    return card(page, server).locator(f'[data-fact="{name}"]')
+
+
+def job_of(hub: HubProcess, user: str, server: str = "") -> str:
+    """The job of a server that runs."""
+    placement = hub.api("GET", f"/gpuspawner/placement/{user}/{server}".rstrip("/")).json()
+    return str(placement["job_id"])
+
+
+def well_made(page: Page) -> None:
+    """Nothing serious for axe, and no scrolling sideways."""
+    assert axe_faults(page) == []
+    assert width_left_over(page) == 0
+
+
+def api(page: Page, path: str) -> tuple[int, Any]:
+    """What REST tells whoever has signed in here: status and document."""
+    told = page.evaluate(
+        """async (path) => {
+            const answer = await fetch(path, { headers: { "X-XSRFToken": window.jhdata.xsrf_token } });
+            return [answer.status, await answer.json()];
+        }""",
+        path,
+    )
+    return told[0], told[1]
+
+
+# --- home ------------------------------------------------------------------------------------------
+
+
+def test_cards_say_what_rest_says_in_words_and_in_the_picture(hub: HubProcess, page: Page, open_page: OpenPage) -> None:
+    """Node, job, GPUs, cores and NUMA nodes of two servers of a user; light, dark and on a phone."""
+    sign_in(page, hub, "ada")
+    placements = {"": hub.spawn("ada", {"profile": "p100"}), "lab": hub.spawn("ada", {"profile": "k80"}, server="lab")}
+    page.goto(hub.url + HOME)
+
+    for server, placement in placements.items():
+        expect(card(page, server)).to_contain_text("simulated node")
+        expect(fact(page, "Node", server)).to_have_text(placement["node"])
+        expect(fact(page, "Job", server)).to_have_text(f"{placement['job_id']}, partition gpu")
+        expect(fact(page, "Cores", server)).to_have_text(placement["cpus"])
+        expect(fact(page, "NUMA nodes", server)).to_have_text(", ".join(map(str, placement["numa_nodes"])))
+        own = [gpu["index"] for gpu in placement["gpus"]]
+        assert re.findall(r"GPU (\d+):", fact(page, "GPUs", server).inner_text()) == list(map(str, own))
+        picture = card(page, server).locator("svg")
+        assert picture.locator("rect.gpu.own").count() == len(own) == len(placement["gpus"])
+        expect(picture.locator("desc")).to_contain_text(", ".join(f"GPU {index}" for index in sorted(own)))
+        expect(picture.locator("desc")).to_contain_text(f"CPUs {placement['cpus']}")
+    well_made(page)
+    shoot(page, "home")
+
+    dark = open_page(dark=True)
+    sign_in_again(dark, hub, "ada")
+    well_made(dark)
+    shoot(dark, "home-dark")
+    phone = open_page(phone=True)
+    sign_in_again(phone, hub, "ada")
+    well_made(phone)
+
+
+def sign_in_again(page: Page, hub: HubProcess, name: str, path: str = HOME) -> None:
+    """Of a person with a server, whom the hub would lead there."""
+    page.goto(f"{hub.url}/hub/login?next={path.replace('/', '%2F')}")
+    page.fill("#username_input", name)
+    page.fill("#password_input", hub.password)
+    page.click("#login_submit")
+    page.wait_for_url(f"**{path}")
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["script", "no script"])
+def test_stop_stops_this_server_alone(hub: HubProcess, open_page: OpenPage, javascript: bool) -> None:
+    """A named one, then the default one; one that starts, too. With and without JavaScript."""
+    user = "bea" if javascript else "ben"
+    page = open_page(javascript=javascript)
+    sign_in(page, hub, user)
+    hub.spawn(user, {"profile": "here"})
+    hub.spawn(user, {"profile": "k80", "gpus": 4}, server="lab")
+    start(hub, user, "k80", "waits")
+    page.goto(hub.url + HOME)
+    expect(card(page, "waits")).to_contain_text("starting")
+
+    for server, left in (("waits", ["", "lab"]), ("lab", [""]), ("", [])):
+        card(page, server).locator("form button").click()
+        page.wait_for_url(f"**{HOME}")
+        hub.wait(user, server, ready=False)
+        model = hub.api("GET", f"/users/{user}").json()["servers"]
+        assert sorted(name for name, each in model.items() if each["ready"]) == left
+
+
+def test_a_stop_that_another_site_asks_for_is_refused(hub: HubProcess, page: Page) -> None:
+    """The form has JupyterHub's own token; without it nothing is stopped."""
+    sign_in(page, hub, "cleo")
+    hub.spawn("cleo", {"profile": "here"})
+    answer = page.request.post(f"{hub.url}/hub/gpuspawner/stop/cleo")
+    assert answer.status == 403
+    assert hub.server("cleo") is not None
+
+
+def test_nobody_stops_or_reads_another_ones_server(hub: HubProcess, page: Page) -> None:
+    """404, as for a server that is not there."""
+    hub.spawn("dora", {"profile": "k80"})
+    sign_in(page, hub, "eric")
+    page.goto(hub.url + HOME)
+    token = page.evaluate("window.jhdata.xsrf_token")
+    stop = page.request.post(f"{hub.url}/hub/gpuspawner/stop/dora", form={"_xsrf": token})
+    log = page.goto(f"{hub.url}/hub/gpuspawner/log/dora")
+    assert log is not None
+    assert (stop.status, log.status) == (404, 404)
+    assert hub.server("dora") is not None
+
+
+def test_the_page_warns_before_the_end_and_follows_a_changed_limit(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page
+) -> None:
+    """The end moves with the job's time limit, on a page that is open; a warning is spoken once it is near."""
+    sign_in(page, hub, "fritz")
+    placed = hub.spawn("fritz", {"profile": "k80"})
+    page.goto(hub.url + HOME)
+    warning = card(page).locator("[data-warning]")
+    expect(fact(page, "Ends")).to_contain_text(re.compile(r"\((59 min|1 h 0 min)\)"))
+    expect(warning).to_be_hidden()
+
+    slurm_cluster.run("scontrol", "update", f"JobId={placed['job_id']}", "TimeLimit=12")
+    expect(warning).to_have_text(re.compile(r"It ends in 1\d min\. Save your work\."))
+    expect(page.locator("#gpuspawner-news")).to_have_text(re.compile(r"My server: It ends in 1\d min\."))
+    ends_at = hub.api("GET", "/gpuspawner/placement/fritz").json()["ends_at"]
+    assert ends_at < placed["ends_at"]
+    assert fact(page, "Ends").locator("time").get_attribute("datetime") is not None
+    well_made(page)
+    shoot(page, "home-warning")
+
+    slurm_cluster.run("scontrol", "update", f"JobId={placed['job_id']}", "TimeLimit=5")
+    expect(warning).to_have_text(re.compile(r"It ends in \d min! Save your work now\."))
+
+
+def test_a_server_that_waits_ends_or_fails_says_so(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, other_job: Callable[..., str], page: Page
+) -> None:
+    """The open page tells of an end; a server that waits leads to its stages, one that failed to what happened."""
+    sign_in(page, hub, "gina")
+    hub.spawn("gina", {"profile": "p100"})
+    hub.spawn("gina", {"profile": "p100"}, server="ends")
+    blocker = other_job("-p", "gpu", "--gres=gpu:k80:4")
+    start(hub, "gina", "k80", "waits")
+    start(hub, "gina", "broken", "fails")
+    hub.wait("gina", "fails", ready=False)
+    page.goto(hub.url + HOME)
+
+    expect(card(page, "waits")).to_contain_text(re.compile(r"starting.*Job \d+: ", re.DOTALL))
+    expect(card(page, "fails")).to_contain_text("did not start")
+    expect(card(page, "fails").get_by_role("link", name="Start again")).to_be_visible()
+    expect(card(page, "ends")).to_contain_text("running")
+    slurm_cluster.run("scancel", job_of(hub, "gina", "ends"))
+    expect(card(page, "ends")).to_contain_text("ended")
+    expect(card(page, "ends")).to_contain_text("The job was cancelled.")
+    expect(page.locator("#gpuspawner-news")).to_contain_text("Server ends: ended.")
+    expect(card(page)).to_contain_text("running")
+    well_made(page)
+    shoot(page, "home-states")
+
+    card(page, "ends").get_by_role("link", name="Log").click()
+    expect(page.locator("#gpuspawner-log-page code")).to_have_text(re.compile(r"/jupyterhub-\d+\.log$"))
+    page.goto(hub.url + HOME)
+    card(page, "waits").get_by_role("link", name="How far it is").click()
+    page.wait_for_url("**/spawn-pending/gina/waits")
+    slurm_cluster.run("scancel", blocker)
+
+
+def test_servers_of_several_nodes_of_a_slice_and_without_a_job(hub: HubProcess, page: Page) -> None:
+    """Each has a card that fits it."""
+    sign_in(page, hub, "hans")
+    several = hub.spawn("hans", {"profile": "two"}, server="two")
+    mig = hub.spawn("hans", {"profile": "mig"}, server="mig")
+    hub.spawn("hans", {"profile": "here"})
+    page.goto(hub.url + HOME)
+
+    other = several["other_nodes"][0]["node"]
+    assert {several["node"], other} == {"c1", "c2"}
+    expect(fact(page, "Other nodes", "two")).to_have_text(re.compile(f"^{other}: 1 CPU"))
+    expect(fact(page, "GPUs", "mig")).to_contain_text(f"MIG {mig['gpus'][0]['mig']}")
+    assert card(page, "mig").locator("svg rect.gpu.own").count() == 1
+    expect(fact(page, "Job")).to_have_text("none: it runs on the hub's own machine, without a time limit")
+    expect(fact(page, "Ends")).to_have_count(0)
+    well_made(page)
+
+
+def test_the_log_is_a_click_away(hub: HubProcess, page: Page, open_page: OpenPage) -> None:
+    """Its path and last lines, escaped; for the server's user, and for an admin."""
+    sign_in(page, hub, "ida")
+    start(hub, "ida", "broken")
+    hub.wait("ida", ready=False)
+    page.goto(hub.url + HOME)
+    card(page).get_by_role("link", name="Log").click()
+    expect(page.locator("#gpuspawner-log-page code")).to_have_text(re.compile(r"/jupyterhub-\d+\.log$"))
+    expect(page.locator("#gpuspawner-log-page pre")).to_contain_text("no <b>module</b> jupyterhub")
+    well_made(page)
+    shoot(page, "log")
+
+    hub.spawn("ida", {"profile": "k80"}, server="lab")
+    admin = open_page()
+    sign_in(admin, hub, "admin")
+    admin.goto(f"{hub.url}/hub/gpuspawner/log/ida/lab")
+    expect(admin.locator("#gpuspawner-log-page")).to_contain_text(f"jupyterhub-{job_of(hub, 'ida', 'lab')}.log")
+
+
+def test_slurms_silence_is_told_at_home_and_on_the_map(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page, open_page: OpenPage
+) -> None:
+    """The last that was known stays, with its age."""
+    sign_in(page, hub, "jo")
+    hub.spawn("jo", {"profile": "k80"})
+    page.goto(hub.url + HOME)
+    expect(card(page)).to_contain_text("running")
+    admin = open_page()
+    open_map(admin, hub, "jo's server")
+    with silent(slurm_cluster):
+        expect(card(page)).to_contain_text("Slurm does not answer at the moment; your server goes on.")
+        expect(admin.locator("#gpuspawner-map .alert")).to_contain_text("Slurm does not answer at the moment.")
+        expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")
+        admin.reload()
+        expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")
+        shoot(admin, "cluster-silent")
+
+
+# --- the map ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def busy(hub: HubProcess, slurm_cluster: PrivateSlurm, other_job: Callable[..., str]) -> Iterator[str]:
+    """Two servers, a job of somebody else's, whose id it is, and a drained node."""
+    job = other_job("-p", "gpu", "--gres=gpu:k80:1")
+    hub.spawn("kim", {"profile": "p100"})
+    hub.spawn("kim", {"profile": "k80"}, server="lab")
+    slurm_cluster.run("scontrol", "update", "NodeName=c2", "State=DRAIN", "Reason=fan <b>broken</b>")
+    yield job
+    slurm_cluster.run("scontrol", "update", "NodeName=c2", "State=RESUME")
+
+
+def node(page: Page, name: str) -> Locator:
+    """The line of a node."""
+    return page.locator("#gpuspawner-map li").filter(has=page.locator(f'xpath=./div[1]/b[text()="{name}"]'))
+
+
+def open_map(page: Page, hub: HubProcess, *words: str) -> None:
+    """Sign in as an admin and look at the map until it says this: what Slurm told is shared for some seconds."""
+    sign_in(page, hub, "admin")
+    page.goto(hub.url + MAP)
+    for _ in range(60):
+        told = page.locator("#gpuspawner-map").inner_text()
+        if all(each in told for each in words):
+            return
+        page.wait_for_timeout(1000)
+        page.reload()
+    raise AssertionError(f"the map does not say {words}, but {told}")
+
+
+def pieces(page: Page, name: str) -> list[str]:
+    """The GPUs of a node, as its line says them."""
+    return [" ".join(text.split()) for text in node(page, name).locator("div:nth-child(3) > span").all_inner_texts()]
+
+
+def test_the_map_shows_each_gpu_and_says_what_rest_says(
+    hub: HubProcess, busy: str, page: Page, open_page: OpenPage
+) -> None:
+    """Free, used by a server, used by another job, out and why; light, dark and on a phone."""
+    own, lab = job_of(hub, "kim"), job_of(hub, "kim", "lab")
+    open_map(page, hub, f"job {own}", f"job {lab}", f"job {busy}", "drained")
+    page.goto(hub.url + HOME)
+    page.get_by_role("link", name="Cluster").click()
+    page.wait_for_url(f"**{MAP}")
+
+    served = f"kim's server lab, job {lab}"
+    told = pieces(page, "g1")
+    assert sum(served in piece for piece in told) >= 1
+    assert f"0 job {busy} of " in told[0]
+    assert sorted(pieces(page, "d1")) == [f"0-3 kim's server, job {own}", "4-7 free"]
+    assert pieces(page, "m1") == ["0-1 a100 free", "2-5 1g.10gb free"]
+    expect(node(page, "c2")).to_contain_text("drained: takes no jobs")
+    expect(node(page, "c2")).to_contain_text("fan <b>broken</b>")
+    expect(node(page, "d1")).to_contain_text("CPUs 20 of 40")
+
+    status, document = api(page, f"{hub.url}/hub/api/gpuspawner/cluster")
+    nodes = {each["name"]: each for each in document["nodes"]}
+    gpus = [gpu["holders"] for gpu in nodes["d1"]["gpus"]]
+    assert (status, document["version"], document["silent"]) == (200, 1, False)
+    assert gpus == [[{"job_id": own, "user": "kim", "server": ""}]] * 4 + [[]] * 4
+    assert [gpu["holders"][0]["server"] for gpu in nodes["g1"]["gpus"] if gpu["holders"]].count("lab") == 2
+    assert (nodes["c2"]["use"], nodes["c2"]["reason"]) == ("out", "fan <b>broken</b>")
+    well_made(page)
+    shoot(page, "cluster")
+
+    dark = open_page(dark=True)
+    sign_in(dark, hub, "admin")
+    dark.goto(hub.url + MAP)
+    well_made(dark)
+    shoot(dark, "cluster-dark")
+    phone = open_page(phone=True)
+    sign_in(phone, hub, "admin")
+    phone.goto(hub.url + MAP)
+    well_made(phone)
+    shoot(phone, "cluster-phone")
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["script", "no script"])
+def test_the_map_is_filtered(hub: HubProcess, busy: str, open_page: OpenPage, javascript: bool) -> None:
+    """By text, partition and state: while it is typed, or by the form; what is left is spoken, and in the address."""
+    page = open_page(javascript=javascript)
+    open_map(page, hub, f"job {job_of(hub, 'kim', 'lab')}", "drained")
+    lines = page.locator("#gpuspawner-map li")
+    expect(lines).to_have_count(5)
+
+    page.get_by_label("Node, user, job, GPU, reason").fill("kim lab")
+    if not javascript:
+        page.get_by_role("button", name="Filter").click()
+    expect(lines).to_have_count(1)
+    expect(node(page, "g1")).to_be_visible()
+    if javascript:
+        expect(page.locator("#gpuspawner-found")).to_have_text(re.compile("^1 node; "))
+    assert re.search(r"text=kim(\+|%20)lab", page.url)
+
+    page.get_by_label("Node, user, job, GPU, reason").fill("")
+    page.get_by_label("State").select_option("out of service")
+    if not javascript:
+        page.get_by_role("button", name="Filter").click()
+    expect(lines).to_have_count(1)
+    expect(node(page, "c2")).to_be_visible()
+    page.get_by_role("link", name="Clear").click()
+    expect(lines).to_have_count(5)
+
+
+def test_partitions_fold_by_keyboard(hub: HubProcess, page: Page) -> None:
+    """Each is a summary that can be reached and closed without a mouse."""
+    sign_in(page, hub, "admin")
+    page.goto(hub.url + MAP)
+    first = page.locator("#gpuspawner-map details").first
+    page.get_by_role("link", name="Clear").focus()
+    page.keyboard.press("Tab")
+    expect(first.locator("summary")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(first.locator("li").first).to_be_hidden()
+
+
+def test_a_participant_sees_no_map(hub: HubProcess, page: Page) -> None:
+    """Neither the page, nor the document, nor the link."""
+    sign_in(page, hub, "lou")
+    page.goto(hub.url + HOME)
+    assert page.get_by_role("link", name="Cluster").count() == 0
+    status, _ = api(page, f"{hub.url}/hub/api/gpuspawner/cluster")
+    answer = page.goto(hub.url + MAP)
+    assert answer is not None
+    assert (status, answer.status) == (403, 403)
