@@ -304,9 +304,8 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         """
         known, told, told_at = None, dict[str, Any](), 0.0
         while True:
+            await self.see_the_line(0.0)
             facts = self.start_facts()
-            if facts.job is not None and facts.job.phase is Phase.QUEUED:
-                await self.connection().cluster.recent(patience=0.0)
             due = time.monotonic() - told_at > _SIGN_OF_LIFE
             if facts != known or due:
                 known, now = facts, event(facts, now=time.time())

@@ -15,6 +15,7 @@ from jupyterhub_gpuspawner.hub.ending import Ending
 from jupyterhub_gpuspawner.hub.failure import ending_of
 from jupyterhub_gpuspawner.hub.progress import document
 from jupyterhub_gpuspawner.hub.text import wait
+from jupyterhub_gpuspawner.hub.watched_job import WatchedJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,11 +23,17 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.progress import StartFacts
 
 
-def start_facts(spawner: Any) -> StartFacts | None:
+_PATIENCE = 0.5
+"""Seconds that a page waits for a look at the line; it comes without where Slurm takes longer."""
+
+
+async def start_facts(spawner: Any) -> StartFacts | None:
     """What is known of a server's start; None for a spawner that is not ours, or knows no stages."""
     child = getattr(spawner, "child_spawner", None) or spawner
-    facts: StartFacts | None = child.start_facts() if hasattr(child, "start_facts") else None
-    return facts
+    if not isinstance(child, WatchedJob):
+        return None
+    await child.see_the_line(_PATIENCE)
+    return child.start_facts()
 
 
 def same_choice(spawn_url: str, options: Mapping[str, object]) -> str:
@@ -47,12 +54,12 @@ def iso(when: float | str) -> str:
     return when if isinstance(when, str) else datetime.fromtimestamp(round(when)).astimezone().isoformat()
 
 
-def _pending(spaces: Mapping[str, Any]) -> dict[str, Any]:
-    facts = start_facts(spaces["spawner"])
+async def _pending(spaces: Mapping[str, Any]) -> dict[str, Any]:
+    facts = await start_facts(spaces["spawner"])
     return {"told": document(facts, now=time.time()) if facts is not None else None}
 
 
-def _not_running(spaces: Mapping[str, Any]) -> dict[str, Any]:
+async def _not_running(spaces: Mapping[str, Any]) -> dict[str, Any]:
     spawner = spaces["user"].spawners[spaces["server_name"]]
     failure = spaces.get("exception")
     ending = ending_of(failure) or getattr(spawner, "ending", None)
@@ -61,16 +68,20 @@ def _not_running(spaces: Mapping[str, Any]) -> dict[str, Any]:
     return {"ending": ending, "again_url": same_choice(spaces["spawn_url"], spawner.user_options)}
 
 
-_TOLD = {"spawn_pending.html": _pending, "stop_pending.html": lambda _: {}, "not_running.html": _not_running}
+_TOLD = {"spawn_pending.html": _pending, "not_running.html": _not_running}
 
 
 class _Told:
     """A mixin for JupyterHub's handlers: these pages get what they show."""
 
     def render_template(self, name: str, sync: bool = False, **spaces: Any) -> Any:  # noqa: FBT001, FBT002 - the hub's
-        if name in _TOLD:
-            spaces.update(_TOLD[name](spaces), clock=clock, iso=iso)
+        if name in _TOLD:  # which the hub never renders synchronously
+            return self._told(name, spaces)
         return super().render_template(name, sync, **spaces)  # type: ignore[misc]
+
+    async def _told(self, name: str, spaces: dict[str, Any]) -> Any:
+        told = await _TOLD[name](spaces)
+        return await super().render_template(name, **{**spaces, **told}, clock=clock, iso=iso)  # type: ignore[misc]
 
 
 class WaitingPage(_Told, SpawnPendingHandler):  # type: ignore[misc]

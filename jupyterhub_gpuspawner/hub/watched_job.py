@@ -144,6 +144,11 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
             answered_at=self.connection().watcher.last_answer,
         )
 
+    async def see_the_line(self, patience: float) -> None:
+        """While the job waits have the cluster looked at, once for all who wait; takes ``patience`` seconds at most."""
+        if self.job is not None and self.job.phase is Phase.QUEUED:
+            await self.connection().cluster.recent(patience=patience)
+
     def _place_in_line(self) -> Place | None:
         snapshot = self.connection().cluster.latest
         if snapshot is None or self.job is None or self.job.phase is not Phase.QUEUED:
