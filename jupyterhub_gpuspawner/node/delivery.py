@@ -24,15 +24,28 @@ TIMEOUT = 5.0
 """Seconds for one try."""
 PAUSES = (0.5, 2.0)
 """Seconds between the tries; there is one try more than pauses."""
+LONGEST_PAUSE = 5.0
+"""Of what the hub asks for (Retry-After)."""
 _ANSWER_LIMIT = 8192
 
 
 class RefusedError(Exception):
     """The hub answered, and not with 2xx."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, wait: float = 0.0) -> None:
         super().__init__(f"{status} {message}".strip())
+        self.wait = wait
+        """Seconds after which the hub wants to be asked again."""
         self.status = status
+
+    @property
+    def passes(self) -> bool:
+        """Whether it may be another time: 429 and 5xx."""
+        return self.status >= 500 or self.status == 429
+
+
+class UntrustedError(ValueError):
+    """The hub's certificate does not hold; nothing has been sent, and trying again is of no use."""
 
 
 def deliver(report: NodeReport, environ: Mapping[str, str]) -> str | None:
@@ -44,13 +57,14 @@ def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None,
     """Tell the hub; returns a sentence where it could not be told, and whether it may be told later.
 
     A body that the hub finds wrong (400) is sent once more with nothing but the port and the reason, since without
-    the port there is no server. Other 4xx are final. No answer and 5xx are tried again.
+    the port there is no server. No answer, 429 and 5xx are tried again; other 4xx and a certificate that does not hold
+    are final.
     """
     try:
         _try(fit(report), environ)
     except RefusedError as refused:
         if refused.status != 400:
-            return _sentence(refused), refused.status >= 500
+            return _sentence(refused), refused.passes
         try:
             _try(_least(report, refused), environ)
         except (RefusedError, OSError, ValueError):
@@ -67,14 +81,16 @@ def _try(report: NodeReport, environ: Mapping[str, str]) -> None:
     """Post until it succeeds or trying again is of no use; raises what the last try raised."""
     body = report.dumps().encode()
     for pause in PAUSES:
+        wanted = 0.0
         try:
             return post(body, environ)
         except RefusedError as refused:
-            if refused.status < 500:
+            if not refused.passes:
                 raise
+            wanted = min(refused.wait, LONGEST_PAUSE)
         except OSError:
             pass
-        time.sleep(pause)
+        time.sleep(max(pause, wanted))
     return post(body, environ)
 
 
@@ -133,7 +149,7 @@ def post(body: bytes, environ: Mapping[str, str]) -> None:
         raise OSError(f"{url.host} did not answer as an HTTP server")
     status = int(words[1])
     if not 200 <= status < 300:
-        raise RefusedError(status, _message(answer) or b" ".join(words[2:]).decode("latin-1"))
+        raise RefusedError(status, _message(answer) or b" ".join(words[2:]).decode("latin-1"), wait=_wait(answer))
 
 
 def _connect(url: Url, environ: Mapping[str, str]) -> socket.socket:
@@ -157,7 +173,10 @@ def _secured(plain: socket.socket, host: str, environ: Mapping[str, str]) -> soc
     certificate, key = environ.get("JUPYTERHUB_SSL_CERTFILE"), environ.get("JUPYTERHUB_SSL_KEYFILE")
     if certificate and key:
         context.load_cert_chain(certificate, key)
-    return context.wrap_socket(plain, server_hostname=host)
+    try:
+        return context.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        raise UntrustedError(f"{host} showed a certificate that does not hold: {error.verify_message}") from error
 
 
 def _read(connection: socket.socket, ends_at: float) -> bytes:
@@ -170,6 +189,15 @@ def _read(connection: socket.socket, ends_at: float) -> bytes:
         if not chunk or (answer[8:13] == b" 204 " and b"\r\n\r\n" in answer):
             break
     return answer
+
+
+def _wait(answer: bytes) -> float:
+    """The seconds of a Retry-After header; 0 where there is none."""
+    for line in answer.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"retry-after" and value.strip().isdigit():
+            return float(value.strip()[:9])
+    return 0.0
 
 
 def _message(answer: bytes) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -55,6 +60,9 @@ def test_a_report_is_one_request_with_the_servers_own_token() -> None:
         ((404,), 1, "404 The hub says 404."),
         ((409,), 1, "409 The hub says 409."),
         ((500, 403), 2, "403 The hub says 403."),
+        ((429,), 2, None),
+        ((429, 503, 429), 3, "429 The hub says 429."),
+        ((302,), 1, "302 The hub says 302."),
         ((b"",), 2, None),
         ((b"SSH-2.0-OpenSSH_9.2\r\n",) * 3, 3, "127.0.0.1 did not answer as an HTTP server"),
         ((b"HTTP/1.1 500 Internal Server Error\r\n\r\n<html>",) * 3, 3, "500 Internal Server Error"),
@@ -62,7 +70,7 @@ def test_a_report_is_one_request_with_the_servers_own_token() -> None:
     ],
 )
 def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: int, failure: str | None) -> None:
-    """No answer and 5xx three times in all; 4xx is the hub's last word, and it is told in the hub's words."""
+    """No answer, 429 and 5xx three times in all; all else is the hub's last word, told in the hub's words."""
     with ReportHub(*answers) as hub:
         told = delivery.deliver(REPORT, hub.environ)
 
@@ -213,14 +221,89 @@ def test_with_internal_ssl_both_sides_show_their_certificates(certificates: dict
     assert parse_report(hub.requests[0].body) == REPORT
 
 
-def test_a_hub_that_cannot_prove_itself_gets_no_token(certificates: dict[str, str]) -> None:
-    """Without the authority's certificate nothing is sent."""
+def _another_authority(folder: Path) -> str:
+    certipy = pytest.importorskip("certipy")
+    maker = certipy.Certipy(store_dir=str(folder))
+    maker.create_ca("another-ca")
+    return str(maker.store.get_record("another-ca")["files"]["cert"])
+
+
+FAULTS = {
+    "no authority": ({}, "local issuer certificate|self.signed"),
+    "another authority": (
+        {"JUPYTERHUB_SSL_CLIENT_CA": "ANOTHER"},
+        "local issuer certificate|self.signed",
+    ),
+    "another host": ({"HOST": "localhost.localdomain"}, "Hostname mismatch, certificate is not valid for"),
+}
+
+
+@pytest.mark.parametrize(("changes", "reason"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_hub_that_cannot_prove_itself_gets_no_token(
+    certificates: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], reason: str
+) -> None:
+    """It is named with what is wrong, asked once, and never without TLS."""
     with ReportHub(tls=_server_side(certificates)) as hub:
-        told = delivery.deliver(REPORT, hub.environ)
+        environ = {**hub.environ, **(certificates if changes else {})}
+        if "JUPYTERHUB_SSL_CLIENT_CA" in changes:
+            environ["JUPYTERHUB_SSL_CLIENT_CA"] = _another_authority(tmp_path)
+        host = changes.get("HOST", "127.0.0.1")
+        environ["JUPYTERHUB_API_URL"] = environ["JUPYTERHUB_API_URL"].replace("127.0.0.1", host)
+        connections: list[object] = []
+        connect = socket.create_connection
+
+        def connected(address: tuple[str, int], timeout: float) -> socket.socket:
+            connections.append(address)
+            return connect(("127.0.0.1", address[1]), timeout=timeout)
+
+        monkeypatch.setattr(socket, "create_connection", connected)
+        told = delivery.deliver(REPORT, environ)
 
     assert told is not None
-    assert "CERTIFICATE_VERIFY_FAILED" in told
+    assert told.startswith(
+        f"The hub could not be told where this server is: {host} showed a certificate that does not "
+    )
+    assert re.search(reason, told)
+    assert len(connections) == 1
     assert hub.requests == []
+
+
+def test_over_https_the_authority_may_be_the_systems(certificates: dict[str, str]) -> None:
+    """A hub behind https without internal_ssl: its authority is one that OpenSSL knows (SSL_CERT_FILE)."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates["JUPYTERHUB_SSL_CERTFILE"], certificates["JUPYTERHUB_SSL_KEYFILE"])
+    program = (
+        "import os; from jupyterhub_gpuspawner.node import delivery; from jupyterhub_gpuspawner.wire import NodeReport;"
+        "print(delivery.deliver(NodeReport(41234), os.environ))"
+    )
+    with ReportHub(tls=context) as hub:
+        told = [
+            subprocess.run(
+                [sys.executable, "-c", program],
+                env={**hub.environ, "SSL_CERT_FILE": authority},
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            ).stdout
+            for authority in (certificates["JUPYTERHUB_SSL_CLIENT_CA"], os.devnull)
+        ]
+
+    assert told[0] == "None\n"
+    assert told[1].startswith("The hub could not be told where this server is: 127.0.0.1 showed a certificate that ")
+    assert len(hub.requests) == 1
+
+
+def test_the_hub_says_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retry-After is kept to, up to a bound."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    again = ((503, "3"), (429, "3600"))
+    answers = [f"HTTP/1.1 {status} x\r\nRetry-After: {after}\r\n\r\n{{}}".encode() for status, after in again]
+    with ReportHub(*answers) as hub:
+        assert delivery.deliver(REPORT, hub.environ) is None
+
+    assert slept == [3.0, delivery.LONGEST_PAUSE]
 
 
 def test_a_topology_that_makes_the_report_too_large_is_left_out() -> None:
