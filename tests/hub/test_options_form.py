@@ -2,52 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
+from types import SimpleNamespace
 
 import pytest
 from bs4 import BeautifulSoup
+from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cluster import ClusterSnapshot, NodeState, Partition
 from jupyterhub_gpuspawner.hub.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
 from jupyterhub_gpuspawner.hub.offer import offers
-from jupyterhub_gpuspawner.hub.options_form import fault_at, form_html
+from jupyterhub_gpuspawner.hub.options_form import fault_at, form_html, render_form
 from jupyterhub_gpuspawner.hub.outlook import outlooks
+from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.what_you_get import duration, what_you_get
 from jupyterhub_gpuspawner.profile import parse_profiles
 from jupyterhub_gpuspawner.request import resolve
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.units import Gres
 
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=timezone.utc)
-PROFILES = parse_profiles(
-    [
-        {
-            "display_name": "One K80",
-            "slug": "k80",
-            "slurm": {
-                "partition": "gpu",
-                "gpus": 1,
-                "gpu_type": "k80",
-                "cpus": 4,
-                "memory": "8G",
-                "time": "1:00:00",
-            },
-            "profile_options": {
-                "gpus": {"display_name": "GPUs", "range": {"min": 1, "max": 4, "sets": "slurm.gpus"}},
-                "image": {
-                    "choices": {"a": {"display_name": "Image A", "default": True}, "b": {}},
-                    "unlisted_choice": {"validation_regex": "[a-z/]+", "sets": "environment.container"},
-                },
+DOCUMENTS: list[dict[str, object]] = [
+    {
+        "display_name": "One K80",
+        "slug": "k80",
+        "slurm": {
+            "partition": "gpu",
+            "gpus": 1,
+            "gpu_type": "k80",
+            "cpus": 4,
+            "memory": "8G",
+            "time": "1:00:00",
+        },
+        "profile_options": {
+            "gpus": {"display_name": "GPUs", "range": {"min": 1, "max": 4, "sets": "slurm.gpus"}},
+            "image": {
+                "choices": {"a": {"display_name": "Image A", "default": True}, "b": {}},
+                "unlisted_choice": {"validation_regex": "[a-z/]+", "sets": "environment.container"},
             },
         },
-        {"display_name": '<b>Bold</b> & "quoted"', "slug": "bold", "description": "<script>alert(1)</script>"},
-        {"display_name": "A week", "slug": "week", "slurm": {"partition": "gpu", "time": "7-0"}},
-        {"display_name": "Spring", "slug": "spring", "allow": {"from": "2026-03-21"}},
-        {"display_name": "Winter", "slug": "winter", "allow": {"until": "2026-01-31"}},
-        {"display_name": "Staff", "slug": "staff", "allow": {"groups": ["staff"]}},
-        {"display_name": "Staff's spring", "slug": "both", "allow": {"groups": ["staff"], "from": "2026-03-21"}},
-    ]
-)
+    },
+    {"display_name": '<b>Bold</b> & "quoted"', "slug": "bold", "description": "<script>alert(1)</script>"},
+    {"display_name": "A week", "slug": "week", "slurm": {"partition": "gpu", "time": "7-0"}},
+    {"display_name": "Spring", "slug": "spring", "allow": {"from": "2026-03-21"}},
+    {"display_name": "Winter", "slug": "winter", "allow": {"until": "2026-01-31"}},
+    {"display_name": "Staff", "slug": "staff", "allow": {"groups": ["staff"]}},
+    {"display_name": "Staff's spring", "slug": "both", "allow": {"groups": ["staff"], "from": "2026-03-21"}},
+]
+PROFILES = parse_profiles(DOCUMENTS)
 CLUSTER = ClusterSnapshot(
     nodes=(
         NodeState(
@@ -280,6 +286,25 @@ def test_the_link_of_a_choice_carries_what_stands_in_the_form() -> None:
         "/hub/spawn?opt-profile=k80&opt-image=my%2Fimage",
         "/hub/spawn?opt-profile=bold",
     ]
+
+
+async def test_fifty_who_open_the_page_at_once_ask_slurm_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them read what is free."""
+    asked = []
+
+    async def snapshot(_client: SlurmClient) -> ClusterSnapshot:
+        asked.append("a question")
+        await asyncio.sleep(0)
+        return replace(CLUSTER, taken_at=time.time())
+
+    monkeypatch.setattr(SlurmClient, "snapshot", snapshot)
+    people = [SimpleNamespace(name=f"user{number}", groups=[]) for number in range(50)]
+    pages = await asyncio.gather(
+        *(render_form(GPUProfilesSpawner(profiles=DOCUMENTS, user=each, config=Config())) for each in people)
+    )
+
+    assert asked == ["a question"]
+    assert [page.count("Starts now, 4 of 4 K80 free.") for page in pages] == [1] * 50
 
 
 def test_a_profiles_words_are_text_and_no_html() -> None:
