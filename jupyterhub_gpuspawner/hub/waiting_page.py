@@ -84,9 +84,9 @@ class _Told:
         return await super().render_template(name, **{**spaces, **told}, clock=clock, iso=iso)  # type: ignore[misc]
 
 
-class WaitingPage(_Told, SpawnPendingHandler):  # type: ignore[misc]
+class WaitingPage(_Told, SpawnPendingHandler):
     """``/hub/spawn-pending/...``: a start, a stop, and how a start failed."""
 
 
-class NotRunningPage(_Told, UserUrlHandler):  # type: ignore[misc]
+class NotRunningPage(_Told, UserUrlHandler):
     """``/hub/user/...``: where a person lands whose server is gone."""

@@ -347,6 +347,7 @@ function waitForServer(page) {
 for (const time of document.querySelectorAll(".gpuspawner-wait time")) time.textContent = localTime(time.dateTime);
 const pending = document.getElementById("gpuspawner-pending");
 if (pending) waitForServer(pending);
+if (document.getElementById("gpuspawner-stopping")) setTimeout(() => window.location.reload(), 3000);
 
 // --- live: home and cluster ---
 
