@@ -51,6 +51,10 @@ _ENDED: dict[End, str] = {
     End.PREEMPTED: "Start again; the new server may have to wait.",
     End.VANISHED: "Start again. Your administrator may find out more.",
 }
+_KILLED = (
+    "A process that is killed so has most often used more memory than it had been given. "
+    "Start again with more memory if there is such a choice, or work on less data at a time."
+)
 _SET_UP = "A program is missing where the server runs: tell your administrator, with the last lines of the log."
 
 
@@ -62,4 +66,6 @@ def advice(status: JobStatus) -> str:
         return ""
     if status.end is End.FAILED and status.exit_code in ("126:0", "127:0"):
         return _SET_UP
+    if status.end is End.FAILED and status.exit_code in ("0:9", "137:0"):
+        return _KILLED
     return _ENDED[status.end]

@@ -81,6 +81,12 @@ def test_a_missing_program_is_the_administrators() -> None:
     assert not ended(End.FAILED, "1:0").startswith("A program is missing")
 
 
+@pytest.mark.parametrize("exit_code", ["0:9", "137:0"])
+def test_a_process_that_was_killed_may_have_needed_more_memory(exit_code: str) -> None:
+    """Where Slurm does not watch memory, the kernel's signal is all that tells."""
+    assert "more memory than it had been given" in ended(End.FAILED, exit_code)
+
+
 def test_a_job_that_runs_needs_no_advice() -> None:
     """Nothing is said of what goes well."""
     assert advice(JobStatus("7", Phase.RUNNING, "RUNNING")) == ""
