@@ -24,8 +24,10 @@ try:
     main(sys.argv[1:])
 except Exception as error:
     import os
-    sys.stderr.write("gpuspawner: the launcher failed, the server starts without it: %r\\n" % (error,))
-    sys.stderr.flush()
+    try:
+        os.write(2, b"gpuspawner: the launcher failed, the server starts without it: %a\\n" % (error,))
+    except OSError:
+        pass
     command = sys.argv[sys.argv.index("--") + 1:]
     os.execvp(command[0], command)
 """

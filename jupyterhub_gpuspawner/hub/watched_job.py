@@ -6,7 +6,9 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
 from jupyterhub_gpuspawner.advice import advice
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable, SubmitRejected
@@ -54,6 +56,9 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
         start_timeout: int
         http_timeout: int
         slurm_timeout: float
+        user: Any
+
+        async def get_url(self) -> str: ...  # noqa: D102
 
         def connection(self) -> Connection: ...  # noqa: D102
 
@@ -193,15 +198,26 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
             ) from None
 
     async def _answers(self) -> None:
-        """Return when the server accepts connections at the port that was reported last."""
+        """Return when the server answers at the port that was reported last."""
         port = 0
         while port != self.reported_port:
             port = self.reported_port
-            await first_of(connected(self.address, port), self._another_port(port))
+            await first_of(self._serves_at(port), self._another_port(port))
 
     async def _another_port(self, port: int) -> None:
         while port == self.reported_port:  # noqa: ASYNC110 - a port that was taken is rare
             await asyncio.sleep(_TAKEN)
+
+    async def _serves_at(self, port: int) -> None:
+        """Return when it answers as the hub will ask it: a server that dies before that would be told of late."""
+        await connected(self.address, port)
+        names = ("internal_ssl_key", "internal_ssl_cert", "internal_ssl_ca")
+        key, certificate, authority = (self.user.settings.get(name) for name in names)
+        await wait_for_http_server(
+            url_path_join(await self.get_url(), "api"),
+            timeout=self.http_timeout,
+            ssl_context=make_ssl_context(key, certificate, cafile=authority),
+        )
 
     async def _until_ended(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""

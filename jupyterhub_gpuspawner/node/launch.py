@@ -42,6 +42,7 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
         "Placing the server", placing.place, (PlacementDocument(node=node), NodeTopology())
     )
     if plan.report:
+        placing.attempt("Holding the launcher's folder", lambda: _hold_folder(environ), None)
         port = placing.attempt("Reporting", lambda: _report(placing, document, topology), 0)
         command = [argument.replace(PORT, str(port)) for argument in command] if port else command
     elif environ.get(VERBOSE):
@@ -75,6 +76,12 @@ def _told(document: PlacementDocument, environ: Mapping[str, str]) -> str:
     return f"{document.node}{task}: {gpus}; CPUs {document.cpus or 'not known'}; memory {document.memory_policy}"
 
 
+def _hold_folder(environ: Mapping[str, str]) -> None:
+    from jupyterhub_gpuspawner.node import own_folder
+
+    own_folder.hold(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")))
+
+
 def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology) -> int:
     from jupyterhub_gpuspawner.node import report
 
@@ -95,7 +102,6 @@ def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         # Python ignores these, and what is ignored stays so after exec.
         signal.signal(number, signal.SIG_DFL)
-    sys.stdout.flush()
     try:
         os.execvpe(command[0], list(command), dict(environ))  # noqa: S606 - no shell is wanted
     except OSError as error:
@@ -108,9 +114,11 @@ def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
 
 
 def complain(sentence: str) -> None:
-    """One line to the job's log."""
-    sys.stderr.write(f"gpuspawner: {sentence}\n")
-    sys.stderr.flush()
+    """One line to the job's log, if that takes it: a disk may be full."""
+    try:
+        os.write(2, f"gpuspawner: {sentence}\n".encode(errors="replace"))
+    except OSError:
+        return
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:

@@ -35,6 +35,10 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+    def log_message(self, *_: object) -> None:
+        """Silent: a log may be full."""
+
+
 class Server(TCPServer):
     """Not HTTPServer, which asks the name service for the host's name first."""
 

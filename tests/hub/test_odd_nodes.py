@@ -1,0 +1,133 @@
+"""Nodes as they are: with another address than the name says, with IPv6 alone, with a log folder that is full."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.hub.commands import commands
+from tests.hub.conftest import COMMAND, StartHub
+from tests.hub.test_life import environment, start, stored
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+NEIGHBOUR = f"""
+- display_name: Light
+  slug: light
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
+  command: {COMMAND}
+"""
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+ADDRESSES = {
+    "a second network of its own": ("127.0.0.2", "0.0.0.0", "http://127.0.0.2:"),  # noqa: S104
+    "IPv6 alone": ("::1", "::1", "http://[::1]:"),
+    "all of IPv6": ("::1", "::", "http://[::1]:"),
+}
+
+
+@pytest.mark.parametrize(("address", "ip", "url"), ADDRESSES.values(), ids=ADDRESSES.keys())
+def test_a_node_is_reached_by_the_address_that_slurm_has_for_it(
+    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path, address: str, ip: str, url: str
+) -> None:
+    """NodeAddr, whatever the name resolves to; an IPv6 address stands in brackets, and the proxy leads there."""
+    if ":" in address and not _has_ipv6():
+        pytest.skip("this host has no IPv6")
+    changed = {"scontrol": f'"$real" "$@" | sed "s/NodeAddr=[^ ]*/NodeAddr={address}/"; exit ${{PIPESTATUS[0]}}'}
+    folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, changed)
+    hub = start_light_hub(
+        lines=f"c.GPUSlurmSpawner.slurm_bin_dir = {str(folder)!r}\nc.Spawner.ip = {ip!r}", profiles=NEIGHBOUR
+    )
+    hub.spawn("mel", {"profile": "light"})
+
+    assert environment(hub, "mel")["SLURM_JOB_ID"]  # through the proxy
+    assert f"Adding user mel to proxy /user/mel/ => {url}" in hub.log.read_text()
+
+    hub.restart()
+    hub.wait("mel", ready=True)
+
+    assert environment(hub, "mel")["SLURM_JOB_ID"]
+
+    hub.end("mel")
+    hub.stop()
+
+
+@pytest.fixture
+def full_folder(public_folder: Path) -> Iterator[Path]:
+    """A folder on a file system of its own without a free block."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a file system")
+    folder = public_folder / "full"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    try:
+        with suppress(OSError), (folder / "all-of-it").open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_log_folder_that_is_full_keeps_no_server_from_starting(start_light_hub: StartHub, full_folder: Path) -> None:
+    """The log stays empty; the server is there."""
+    hub = start_light_hub(lines=f"c.GPUSlurmSpawner.log_dir = {str(full_folder)!r}", profiles=NEIGHBOUR)
+    job = hub.spawn("fil", {"profile": "light"})["job_id"]
+
+    assert environment(hub, "fil")["SLURM_JOB_ID"] == job
+    assert (full_folder / f"jupyterhub-{job}.log").stat().st_size == 0
+
+    hub.end("fil")
+    hub.stop()
+
+
+DOOR = (
+    "import os, socket",
+    "from urllib.parse import urlsplit",
+    "url = urlsplit(os.environ['JUPYTERHUB_SERVICE_URL'])",
+    "door = socket.create_server((url.hostname, url.port))",
+    "door.accept()",
+    "door.accept()",
+    "os._exit(9)",
+)
+DIES_AT_THE_DOOR = f"""
+- display_name: Listens, and dies when it is asked
+  slug: dies
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
+  command: [{sys.executable}, -c, "{"; ".join(DOOR)}"]
+"""
+
+
+def test_a_server_that_listens_and_dies_before_it_answers_is_told_at_once(start_light_hub: StartHub) -> None:
+    """Not after http_timeout, two minutes here: the hub itself would wait for its answer so long."""
+    quick = 'c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}'
+    hub = start_light_hub(lines=quick, profiles=DIES_AT_THE_DOOR)
+    start(hub, "dora", "dies")
+    began = time.monotonic()
+    hub.wait("dora", ready=False)
+
+    assert time.monotonic() - began < 60
+    assert "exit code 9" in stored(hub, "dora")["ending"]["what"]
+    hub.stop()
