@@ -1,0 +1,57 @@
+"""The folder from which the launcher runs: locked while the server lives, and swept of what killed jobs have left.
+
+The batch script makes the folder and removes it at its end. A job that is killed outright has no such end. So each
+start removes the folders of this user's on this node that nobody holds: the lock (flock(2)) goes with an open file that
+the server inherits.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+
+_NAME = re.compile(r"gpuspawner\.[A-Za-z0-9]{10}", re.ASCII)
+_FILES = ("launch.pyz", "plan.json")
+_YOUNG = 60.0
+"""Seconds for which a folder may be without its lock: its job is just starting."""
+_FIRST = 100
+"""Descriptors from here on: scripts use the small numbers for files of their own."""
+_SAFE = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+def hold(folder: str) -> None:
+    """Lock ``folder`` for this process and what it becomes, and remove the others that nobody holds; raises OSError."""
+    parent, own = os.path.split(folder)
+    if not _NAME.fullmatch(own):
+        return
+    descriptor = os.open(folder, _SAFE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FIRST)
+    finally:
+        os.close(descriptor)
+    for name in os.listdir(parent):
+        if name != own and _NAME.fullmatch(name):
+            _remove_if_left(os.path.join(parent, name))
+
+
+def _remove_if_left(folder: str) -> None:
+    """Remove a folder of this user's that no process holds; whatever is odd about it, it stays."""
+    try:
+        descriptor = os.open(folder, _SAFE)
+    except OSError:
+        return
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _YOUNG:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for file in _FILES:
+                if file in os.listdir(descriptor):
+                    os.unlink(file, dir_fd=descriptor)
+            os.rmdir(folder)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)

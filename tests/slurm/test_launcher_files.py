@@ -1,0 +1,140 @@
+"""What the launcher's files are on a node while a job runs, and that they go with it, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jupyterhub_gpuspawner import script
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.launcher import launcher_archive
+from jupyterhub_gpuspawner.profile import parse_profiles
+from jupyterhub_gpuspawner.request import resolve
+from jupyterhub_gpuspawner.tag import tag
+from jupyterhub_gpuspawner.wire import LaunchPlan
+
+pytestmark = pytest.mark.slurm
+
+SERVER = [sys.executable, "-c", "import time; print('serving', flush=True); time.sleep(600)"]
+
+
+class Job:
+    """A server's job, whose TMPDIR is a folder of the test's."""
+
+    def __init__(self, slurm: PrivateSlurm, folder: Path, name: str, *, limit: str = "0:10:00") -> None:
+        self.slurm, self.files, self.log = slurm, folder / "tmp", folder / f"{name}.log"
+        self.files.mkdir(exist_ok=True)
+        profile = {"display_name": "X", "slurm": {"partition": "batch", "cpus": 1, "memory": "100M", "time": limit}}
+        request = resolve(
+            parse_profiles([profile]), {}, username="ada", groups=(), server_name="", now=datetime.now().astimezone()
+        )
+        text = script.render(
+            request,
+            launcher=launcher_archive(),
+            plan=LaunchPlan(deadline=0.5),
+            command=SERVER,
+            tag=tag("hub", "ada", ""),
+            log_path=str(self.log),
+            job_name="jupyterhub",
+            chdir=str(folder),
+            prologue=f"export TMPDIR={self.files}",
+        )
+        self.id = subprocess.run(
+            [f"{slurm.bin_dir}/sbatch", "--parsable"],
+            input=text,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **slurm.environment},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        self.until(lambda: self.log.exists() and "serving" in self.log.read_text())
+
+    def until(self, true: object) -> None:
+        ends_at = time.monotonic() + 90
+        while not true():  # type: ignore[operator]
+            assert time.monotonic() < ends_at, self.log.read_text() if self.log.exists() else "it has not started"
+            time.sleep(0.1)
+
+    def left(self) -> list[str]:
+        return sorted(path.name for path in self.files.iterdir())
+
+    def gone(self) -> bool:
+        return self.slurm.run("squeue", "-h", "-j", self.id, "-t", "all", "-o", "%T") in (
+            *("CANCELLED", "FAILED", "COMPLETED", "TIMEOUT", "NODE_FAIL", ""),
+        )
+
+    def processes(self) -> list[psutil.Process]:
+        return [each for each in psutil.process_iter() if self.id == _job_of(each)]
+
+
+def _job_of(process: psutil.Process) -> str:
+    try:
+        return process.environ().get("SLURM_JOB_ID", "")
+    except (psutil.Error, OSError):
+        return ""
+
+
+@pytest.fixture
+def folder(public_folder: Path) -> Path:
+    """One for each test."""
+    made = public_folder / f"files-{time.monotonic_ns()}"
+    made.mkdir()
+    return made
+
+
+def test_the_files_are_the_users_alone_and_their_names_cannot_be_foreseen(
+    slurm_cluster: PrivateSlurm, folder: Path
+) -> None:
+    """0600 in a folder of 0700, with a name at random; there is nothing else."""
+    job = Job(slurm_cluster, folder, "one")
+    [name] = job.left()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (job.files / name).iterdir()}
+
+    assert name.startswith("gpuspawner.")
+    assert len(name.removeprefix("gpuspawner.")) == 10
+    assert stat.S_IMODE((job.files / name).stat().st_mode) == 0o700
+    assert modes == {"launch.pyz": 0o600, "plan.json": 0o600}
+
+    slurm_cluster.run("scancel", job.id)
+    job.until(lambda: job.gone() and not job.left())
+
+
+def test_they_go_with_a_job_that_is_told_to_end(slurm_cluster: PrivateSlurm, folder: Path) -> None:
+    """By scancel, or by SIGTERM, as at the end of its time: the script's end removes them."""
+    job = Job(slurm_cluster, folder, "one")
+    slurm_cluster.run("scancel", job.id)
+    job.until(lambda: job.gone() and not job.left())
+    job = Job(slurm_cluster, folder, "two")
+    slurm_cluster.run("scancel", "--batch", "--signal=TERM", job.id)
+    for each in job.processes():
+        if each.cmdline()[:2] == SERVER[:2]:
+            each.send_signal(signal.SIGTERM)
+    job.until(lambda: job.gone() and not job.left())
+
+
+def test_what_a_job_killed_outright_leaves_goes_with_the_next_start(slurm_cluster: PrivateSlurm, folder: Path) -> None:
+    """kill -9 of all of it: nothing can be removed then; a job that runs keeps its own."""
+    killed, runs = Job(slurm_cluster, folder, "one"), Job(slurm_cluster, folder, "two")
+    for each in killed.processes():
+        each.kill()
+    killed.until(killed.gone)
+
+    assert len(killed.left()) == 2
+
+    for name in killed.left():
+        os.utime(killed.files / name, (0, 0))
+    third = Job(slurm_cluster, folder, "three")
+
+    assert len(killed.left()) == 2  # those of the two that run
+
+    slurm_cluster.run("scancel", runs.id, third.id)
+    killed.until(lambda: not killed.left())
