@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from itertools import islice
@@ -79,6 +79,7 @@ class MapGpu:
     type: str = ""
     """Slurm's type, such as ``a100``; empty where it has none."""
     use: GpuUse = GpuUse.FREE
+    """``free``, ``used``, or ``out`` with its node."""
     holders: tuple[Holder, ...] = ()
     """Several where it is shared; none for a used one where Slurm does not tell by whom."""
 
@@ -89,6 +90,7 @@ class MapNode:
 
     name: str
     use: NodeUse
+    """``idle``, ``mixed``, ``full`` (no GPU or no CPU is free) or ``out`` of service."""
     state: str
     """Slurm's state in words."""
     reason: str = ""
@@ -141,7 +143,7 @@ class MapPartition:
     state: str = "UP"
     """Slurm's word: ``UP``, ``DOWN``, ``DRAIN`` or ``INACTIVE``."""
     nodes: tuple[str, ...] = ()
-    totals: Totals = Totals()
+    totals: Totals = field(default_factory=Totals)
     waiting: int = 0
     """Jobs that wait in it."""
 
@@ -195,7 +197,7 @@ class ClusterMap:
         return replace(self, partitions=tuple(found), nodes=nodes)
 
     def to_json(self) -> dict[str, Any]:
-        """The map as a document, version 1."""
+        """The map as a document, version 1; with the :attr:`totals`."""
         return {
             "version": VERSION,
             "taken_at": self.taken_at,

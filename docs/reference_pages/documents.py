@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args, get_type_hints
 
-from jupyterhub_gpuspawner import topology, wire
+from jupyterhub_gpuspawner import cluster_map, topology, wire
 from jupyterhub_gpuspawner.hub import profiles_document, routes
 
 from .wording import attribute_docs, code, markdown, table, type_in_words
@@ -55,6 +55,16 @@ def page() -> str:
         _record(profiles_document.Prospect),
         f"## Trial document, version {profiles_document.VERSION}\n",
         _record(profiles_document.TrialDocument),
+        f"## Cluster map, version {cluster_map.VERSION}\n",
+        "Beside the fields below it has `totals` of all nodes; `age_s`, its age in seconds; `silent`, true while Slurm "
+        "does not answer; and `holders_known`, false where Slurm did not tell which job has which GPU.\n",
+        *_records(cluster_map.ClusterMap),
+        "One of a node's `gpus`:\n",
+        _record(cluster_map.MapGpu),
+        "One of its `holders`, and of a node's `jobs`:\n",
+        _record(cluster_map.Holder),
+        "`totals`:\n",
+        _record(cluster_map.Totals),
         f"## Node report, version {wire.REPORT_VERSION}\n",
         _record(wire.NodeReport),
         f"## Launch plan, version {wire.PLAN_VERSION}\n",

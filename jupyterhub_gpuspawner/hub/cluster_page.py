@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 SCOPES = ("admin-ui", "list:users", "read:servers")
 """What a person must have of all users to see the map: it names everybody's jobs and servers."""
-NODES_AGE = 15.0
-ALLOCATIONS_AGE = 20.0
+AGE = 15.0
 """Seconds for which answers of Slurm are shared by all who look."""
 WORDS_AT_MOST = 200
 """Characters of each part of a filter."""
@@ -70,11 +69,11 @@ class ClusterSight:
     async def look(self) -> Look:
         """The map as it is now, or as it was last known, filtered; 404 in a hub that starts no Slurm jobs."""
         connection = self._connection()
-        snapshot, allocations = await asyncio.gather(
-            connection.cluster.recent(NODES_AGE), connection.allocations.recent(ALLOCATIONS_AGE)
-        )
+        snapshot = await connection.cluster.recent(AGE)
         if snapshot is None:
             return Look(None, silent=connection.cluster.silent)
+        # not older than the jobs of the snapshot
+        allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
         asked, servers = self.asked(), list(served_jobs(self.settings["users"].values()))
         # a thousand nodes take some hundredths of a second: not in the hub's loop
         found = await asyncio.to_thread(lambda: cluster_map(snapshot, allocations or {}, servers).only(**asked))
