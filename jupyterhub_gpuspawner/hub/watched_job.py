@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 _LOOK_AGAIN = 4.0
 """Seconds between two looks at a job that does not change; more than the watcher needs to ask again."""
+_LINE = 60.0
+"""Seconds until the line of those who wait is looked at again."""
+_NOT_YET_SEEN = 15.0
+"""The same for a job that was not in it."""
 _LAST_WORD = 5.0
 """Seconds that may be spent on finding out how a job ended, and on its log."""
 _QUESTIONS = 3
@@ -150,9 +154,13 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
         )
 
     async def see_the_line(self, patience: float) -> None:
-        """While the job waits have the cluster looked at, once for all who wait; takes ``patience`` seconds at most."""
+        """While the job waits have the cluster looked at, once for all who wait; takes ``patience`` seconds at most.
+
+        With the watcher's questions that stays below one RPC in a second, however many wait.
+        """
         if self.job is not None and self.job.phase is Phase.QUEUED:
-            await self.connection().cluster.recent(patience=patience)
+            max_age = _NOT_YET_SEEN if self._place_in_line() is None else _LINE
+            await self.connection().cluster.recent(max_age, patience)
 
     def _place_in_line(self) -> Place | None:
         snapshot = self.connection().cluster.latest
