@@ -60,7 +60,7 @@ MOMENTS = 16
 _COUNT = itertools.count()
 
 
-@pytest.fixture(params=SLOW.values(), ids=SLOW.keys())
+@pytest.fixture(params=list(SLOW.values()), ids=list(SLOW))
 def slow_hub(
     request: pytest.FixtureRequest, start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
 ) -> Iterator[tuple[HubProcess, float]]:
