@@ -48,6 +48,8 @@ class Availability:
     """When Slurm told what this is drawn from."""
     field: str = ""
     """The profile's field at fault, such as ``slurm.time``; empty where none is."""
+    partition: str = ""
+    """The one of its partitions that this is said of; empty where it is said of all."""
 
 
 def availability(
@@ -66,7 +68,10 @@ def availability(
     if unread:
         text = f"it also asks Slurm for {unread}, which this page does not weigh"
         return _dated(Availability(Chance.UNKNOWN, text), snapshot)
-    found = [_in_partition(resources, snapshot, name, now) for name in partitions_of(resources, snapshot)]
+    found = [
+        replace(_in_partition(resources, snapshot, name, now), partition=name)
+        for name in partitions_of(resources, snapshot)
+    ]
     best = _dated(min(found, key=_rank), snapshot)
     age = now - snapshot.taken_at
     if age > STALE and best.chance is not Chance.NEVER:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.options_schema import CONTROL, DRAFT, options_schema

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.cluster import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
+    from jupyterhub_gpuspawner.request import JobRequest
     from jupyterhub_gpuspawner.slurm.parse_trial import WillRun
 
 KEPT = 30.0
@@ -136,11 +137,11 @@ class Trials:
                     script, prefix=child.as_user(), environment={"USER": user, "LOGNAME": user}
                 )
             except GPUSpawnerError as error:
-                self._tell(error)
+                self.tell(error)
                 return of_error(error)
         return of_start(told, now=time.time())
 
-    def _tell(self, error: GPUSpawnerError) -> None:
+    def tell(self, error: GPUSpawnerError) -> None:
         """Tell the admin, once, what a participant cannot mend."""
         if not isinstance(error, (SubmitRejected, SlurmUnavailable)) and str(error) not in self._told:
             self._told.add(str(error))
@@ -162,26 +163,28 @@ class _Turns:
 async def trial_of(child: GPUSlurmSpawner) -> Trial:
     """The trial of a prepared child: what the snapshot rules out is not asked; nor is Slurm while it is silent.
 
-    Raises RequestError where the child's request asks for what does not go together with the site's defaults.
+    Of several partitions the one that the snapshot finds best is tried: --test-only looks at the first alone. Raises
+    RequestError where the child's request asks for what does not go together with the site's defaults.
     """
     try:
         connection = child.connection()
-        snapshot = await connection.cluster.recent(max_age=60.0)
-        told = _ruled_out(child, snapshot)
-        if told is not None:
-            return told
+        snapshot = await connection.cluster.recent()
+        if snapshot is not None and child.request is not None:
+            told = _of_snapshot(child, child.request, snapshot)
+            if told.chance is Chance.NEVER:
+                return of_availability(told)
+            if told.partition:
+                resources = replace(child.request.resources, partition=told.partition)
+                child.request = replace(child.request, resources=resources)
         if connection.cluster.silent:
             return Trial(Chance.UNKNOWN, "Slurm does not answer at the moment")
         return await connection.trials.of(child)
     except ConfigError as error:
-        child.log.warning("The choice of %s cannot be tried: %s", child.user.name, error)
+        child.connection().trials.tell(error)
         return of_error(error)
 
 
-def _ruled_out(child: GPUSlurmSpawner, snapshot: ClusterSnapshot | None) -> Trial | None:
-    if snapshot is None or child.request is None:
-        return None
+def _of_snapshot(child: GPUSlurmSpawner, request: JobRequest, snapshot: ClusterSnapshot) -> Availability:
     site = resolved(site_profile(child).slurm, datetime.now().astimezone().date())
-    resources = child.request.with_defaults(site).resources
-    told = availability(resources, snapshot, now=time.time(), user=child.user.name)
-    return of_availability(told) if told.chance is Chance.NEVER else None
+    resources = request.with_defaults(site).resources
+    return availability(resources, snapshot, now=time.time(), user=child.user.name)

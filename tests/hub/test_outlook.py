@@ -32,7 +32,9 @@ def told(**more: Any) -> dict[str, tuple[str | None, str | None]]:
     asked: dict[str, Any] = {"username": "alice", "groups": (), "snapshot": FOUR, **more}
     found = outlooks(PROFILES, now=datetime.fromtimestamp(NOW).astimezone(), **asked)
     assert [each.profile for each in found] == list(PROFILES)
-    return {each.profile.slug: (each.refusal, each.availability and each.availability.sentence) for each in found}
+    return {
+        each.profile.slug: (each.refusal, each.availability.sentence if each.availability else None) for each in found
+    }
 
 
 def test_every_profile_is_told_in_one_glance() -> None:

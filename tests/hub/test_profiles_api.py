@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import requests
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
@@ -25,6 +25,7 @@ MORE = f"""
 - {{display_name: Too long, slug: too-long, slurm: {{partition: batch, time: 9-00:00:00}}, command: {COMMAND}}}
 - {{display_name: Here, slug: here, kind: local}}
 - {{display_name: Eight, slug: eight, slurm: {{partition: gpu, gpus: 8, gpu_type: p100}}, command: {COMMAND}}}
+- {{display_name: Either, slug: either, slurm: {{partition: "gpu,batch", cpus: 40, memory: 100G}}, command: {COMMAND}}}
 - {{display_name: Odd, slug: odd, slurm: {{extra: [--nonsense=1]}}, command: {COMMAND}}}
 """
 
@@ -123,6 +124,7 @@ def test_profiles_tell_what_may_be_asked_and_how_it_would_fare(hub: HubProcess, 
         "too-long": "cannot run: it asks for 9 days, and partition batch allows 24 h",
         "here": None,
         "eight": "starts now, 8 of 8 P100 free",
+        "either": told["either"],
         "odd": "it also asks Slurm for --nonsense, which this page does not weigh",
     }
     assert (found["course"]["allowed"], found["course"]["reason"]) == (False, "it is for the group ml-course")
@@ -154,6 +156,29 @@ def test_trial_says_when_and_where(hub: HubProcess, tokens: dict[str, str]) -> N
         "nodes": ["d1"],
         "field": "",
     }
+
+
+def test_trial_of_several_partitions_is_of_the_best(
+    hub: HubProcess, tokens: dict[str, str], slurm_cluster: PrivateSlurm
+) -> None:
+    """While d1, the only such node of the first partition, is taken, it would start on one of the second."""
+    hold = ("--partition=gpu", "--nodelist=d1", "--exclusive", "--time=30", "--mem=100", "--output=/dev/null")
+    job = slurm_cluster.run("sbatch", "--parsable", *hold, "--wrap=sleep 300")
+    try:
+        while slurm_cluster.run("squeue", "-h", "-j", job, "-o", "%T") != "RUNNING":
+            time.sleep(0.2)
+        ask = {"user_options": {"profile": "either"}}
+        told, ends_at = "", time.monotonic() + 90
+        while "on c" not in told and time.monotonic() < ends_at:  # the hub's view of the cluster is some seconds old
+            told = hub.api("POST", "/gpuspawner/trial", ask, token=tokens["ann"]).json()["sentence"]
+            time.sleep(0.5)
+    finally:
+        slurm_cluster.run("scancel", job)
+        ends_at = time.monotonic() + 90
+        while profiles(hub.api("GET", "/gpuspawner/profiles/ann"))["eight"]["availability"]["chance"] != "now":
+            assert time.monotonic() < ends_at, "d1 does not become free"
+            time.sleep(0.5)
+    assert told in ("would start now on c1", "would start now on c2")
 
 
 @pytest.mark.usefixtures("leaves_no_job")

@@ -1,0 +1,114 @@
+"""What pages say of a job before it is submitted, held against what a real Slurm says and does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.availability import Chance, availability
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.errors import SubmitRejected
+from jupyterhub_gpuspawner.request import ResolvedResources
+from jupyterhub_gpuspawner.script import options
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+
+pytestmark = pytest.mark.slurm
+
+HELD = (
+    ("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:3", "-c", "4", "--time=20"),
+    ("--partition=gpu", "--nodelist=d1", "--gres=gpu:p100:4", "-c", "30", "--time=30"),
+    ("--partition=gpu", "--nodelist=d1", "--gres=gpu:2", "-c", "2", "--time=50"),
+    ("--partition=gpu", "--nodelist=m1", "--gres=gpu:1g.10gb:4", "-c", "2", "--time=15"),
+    ("--partition=batch", "--nodelist=c1", "--exclusive", "--time=40"),
+)
+ASKED: list[dict[str, Any]] = [
+    {"partition": "gpu", "gpus": 1, "gpu_type": "k80"},
+    {"partition": "gpu", "gpus": 2, "gpu_type": "k80"},
+    {"partition": "gpu", "gpus": 2, "gpu_type": "p100"},
+    {"partition": "gpu", "gpus": 3, "gpu_type": "p100"},
+    {"partition": "gpu", "gpus": 8, "gpu_type": "p100"},
+    {"partition": "gpu", "gpus": 1, "gpu_type": "p100", "cpus": 20},
+    {"partition": "gpu", "gpus": 1, "gpu_type": "1g.10gb"},
+    {"partition": "gpu", "gpus": 2, "gpu_type": "a100"},
+    {"partition": "gpu", "gpus": 1, "constraint": "nvlink"},
+    {"partition": "gpu", "gpus": 4, "constraint": "k80|mig"},
+    {"partition": "batch", "cpus": 40},
+    {"partition": "batch", "cpus": 4, "nodes": 2},
+    {"partition": "batch", "exclusive": True},
+    {"partition": "batch", "memory": 0, "nodes": 2},
+    {"partition": "gpu", "gpus": 5, "gpu_type": "k80"},
+    {"partition": "gpu", "gpus": 1, "gpu_type": "h100"},
+    {"partition": "batch", "gpus": 1},
+    {"partition": "batch", "cpus": 41},
+    {"partition": "batch", "memory": 400_000},
+    {"partition": "gpu", "constraint": "cpu"},
+    {"partition": "batch", "nodes": 3},
+    {"partition": "nowhere"},
+    {"partition": "gpu", "reservation": "nosuch"},
+]
+
+
+@pytest.fixture
+async def busy(slurm_cluster: PrivateSlurm) -> AsyncIterator[SlurmClient]:
+    """The demo's cluster with five jobs on it."""
+    client = SlurmClient(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment)
+    submit = ("sbatch", "--parsable", "--mem=100", "--output=/dev/null", "--wrap=sleep 3000")
+    jobs = [slurm_cluster.run(*submit, *held) for held in HELD]
+    try:
+        while {status.state for status in (await client.jobs(jobs)).values()} != {"RUNNING"}:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+        yield client
+    finally:
+        slurm_cluster.run("scancel", *jobs)
+        while slurm_cluster.run("squeue", "-h", "-j", ",".join(jobs)):  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+
+
+async def test_page_and_slurm_tell_the_same(busy: SlurmClient) -> None:
+    """Now, when, or never: for every kind of request what the snapshot tells is what sbatch --test-only says."""
+    snapshot = await busy.snapshot()
+    now = time.time()
+    told: dict[str, float | None] = {}
+    said: dict[str, int | None] = {}
+    for asked in ASKED:
+        resources = ResolvedResources(time=600, **{"memory": 100, **asked})
+        found = availability(resources, snapshot, now=now)
+        start = found.starts_at if found.chance is Chance.LATER else now if found.chance is Chance.NOW else None
+        told[str(asked)] = start and round((start - now) / 60)
+        script = "\n".join(
+            ["#!/bin/sh", *(f"#SBATCH {each}" for each in options(resources, "best-effort")), "true", ""]
+        )
+        try:
+            said[str(asked)] = round(((await busy.test_only(script)).starts_at - now) / 60)
+        except SubmitRejected:
+            said[str(asked)] = None
+    assert {asked: (told[asked], said[asked]) for asked in said if not near(told[asked], said[asked])} == {}
+    assert {minutes for minutes in said.values() if minutes} != set()
+
+
+async def test_several_partitions_count_as_their_best_one(busy: SlurmClient, slurm_cluster: PrivateSlurm) -> None:
+    """The page says now and the job does start; --test-only of 22.05 looks at the first partition alone."""
+    resources = ResolvedResources("gpu,batch", cpus=36, memory=100, time=600)
+    found = availability(resources, await busy.snapshot(), now=time.time())
+    lines = [f"#SBATCH {each}" for each in (*options(resources, "best-effort"), "--output=/dev/null")]
+    script = "\n".join(["#!/bin/sh", *lines, "sleep 300", ""])
+    job_id = await busy.submit(script)
+    try:
+        status = (await busy.jobs([job_id]))[job_id]
+        ends_at = time.monotonic() + 60
+        while status.state != "RUNNING" and time.monotonic() < ends_at:
+            await asyncio.sleep(0.2)
+            status = (await busy.jobs([job_id]))[job_id]
+    finally:
+        slurm_cluster.run("scancel", job_id)
+    assert (found.chance, found.partition) == (Chance.NOW, "batch")
+    assert (status.state, status.partition) == ("RUNNING", "batch")
+
+
+def near(told: float | None, said: int | None) -> bool:
+    """The same within a minute, by which Slurm rounds."""
+    return told == said if told is None or said is None else abs(told - said) <= 1
