@@ -189,7 +189,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
     async def start(self) -> tuple[str, int]:
         """Submit the job, wait for report and server, return the node's address and the server's port."""
         self.forget_report()
-        self.known.ending = None
+        self.known.ending, self._stopping = None, False
         self._reached = {"submitted": time.time()}
         self._start_id = f"{hub_mark(self.user.settings.get('cookie_secret', b''))}-{secrets.token_hex(4)}"
         self._start_by = round(time.time() + self.start_timeout)
@@ -257,6 +257,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         """Cancel the job; unless ``now``, wait a while until Slurm says that it ends."""
         if not self.job_id:
             return
+        self._stopping = True
         self.log.info("Stopping %s: cancelling job %s", self._log_name, self.job_id)
         try:
             await self._cancel(self.job_id)

@@ -84,6 +84,9 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
     _in_line: tuple[ClusterSnapshot, Place | None] | None = None
     """The place in line, and the snapshot that it was read from."""
 
+    _stopping = False
+    """The hub was asked to stop this server."""
+
     def _watching(self) -> Watch:
         if self._watch is None:
             self._watch = self.connection().watcher.watch(self.job_id)
@@ -276,8 +279,8 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
         )
 
     async def _remember_end(self, status: JobStatus) -> None:
-        """Note how a server ended that had run; once."""
-        if self.known.ending is None:
+        """Note how a server ended that had run; once, and not where the hub was asked to stop it."""
+        if self.known.ending is None and not self._stopping:
             at = status.ends_at if status.ends_at is not None else time.time()
             what = sentence(status) if status.phase is Phase.ENDED else _PUT_BACK
             told = Ending(what, advice=advice(status), job_id=self.job_id, at=at, served=True)
