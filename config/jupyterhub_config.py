@@ -22,9 +22,11 @@ c.GPUSlurmSpawner.port_range = "20000-20999"  # SITE
 
 # --- Slurm -----------------------------------------------------------------------------------------
 
-# Jobs belong to whoever signed in. This stands before sbatch and scancel and nothing else; it is never a shell.
-# -E keeps the job's environment; docs/tutorial/first-hub.md has the three lines for sudoers.
-c.GPUSlurmSpawner.exec_prefix = "sudo -E -u {username}"
+# Jobs belong to whoever signed in. This stands before three fixed scripts and nothing else; it is never a shell.
+# config/sudoers allows exactly them; docs/howto/sudo.md says how to install both. A hub that runs as root needs neither:
+# "runuser -u {username} --" and "".
+c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {username}"
+c.GPUSlurmSpawner.wrapper_dir = "/usr/local/libexec/gpuspawner"
 
 # The folder of Slurm's commands; empty where they are on the hub's PATH.
 c.GPUSlurmSpawner.slurm_bin_dir = ""  # SITE

@@ -70,15 +70,15 @@ class GPUSlurmSpawner(WatchedJob, SlurmSpawner):
         "sudo -n -E -u {username}",
         config=True,
         help="""What runs sbatch and scancel as the server's user: words, never a shell; empty where jobs belong to the
-        hub's own account. It must let the environment through, in which the job gets its token: `-E` of sudo, and
-        SETENV in the sudoers file (config/sudoers is one to copy). A hub that runs as root may use
-        `runuser -u {username} --`.""",
+        hub's own account. With `wrapper_dir` it is `sudo -n -u {username}`, and config/sudoers is the file to copy.
+        Without, it must let the environment through, in which the job gets its token: `-E` of sudo, and SETENV in the
+        sudoers file. A hub that runs as root may use `runuser -u {username} --`.""",
     )
     wrapper_dir = Unicode(
         "",
         config=True,
-        help="""Folder of the scripts `submit`, `cancel` and `log` (config/wrappers), which are then run as the server's
-        user in the place of sbatch and scancel. They take nothing but standard input, so that sudo may allow exactly
+        help="""Folder of the scripts of config/wrappers, which are then run as the server's user in the place of sbatch
+        and scancel. They take nothing but standard input, so that sudo may allow exactly
         them, without `-E`; and a failed start shows the end of its log. Empty: sbatch and scancel themselves.""",
     )
     req_homedir = Unicode(
