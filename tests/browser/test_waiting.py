@@ -1,53 +1,486 @@
-"""The page while a server waits in Slurm's queue."""
+"""The pages of a server that waits, that did not start, and that has ended; every state is reached on a real Slurm."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
+import psutil
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.browser.seeing import shoot, sign_in
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from tests.browser.conftest import OpenPage
+from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
+from tests.hub.conftest import COMMAND, LIGHT, start_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
 
+CONFIG = """
+import os
+from pathlib import Path
+
+folder = Path(os.environ["GPUSPAWNER_DEMO_FOLDER"])
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
+c.GPUSlurmSpawner.waiting_interval = 0.5
+c.GPUSlurmSpawner.resting_interval = 1.0
+c.GPUSlurmSpawner.slurm_timeout = 4.0
+
+
+async def while_held(spawner):
+    import asyncio
+
+    while (folder / "hold").exists():
+        await asyncio.sleep(0.1)
+
+
+c.Spawner.post_stop_hook = while_held
+"""
+PROFILES = f"""{LIGHT}
+- display_name: One minute
+  slug: minute
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:01:00}}
+  poll_interval: 2
+  command: {COMMAND}
+- display_name: Watched
+  slug: watched
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00, extra: [--no-requeue]}}
+  poll_interval: 2
+  command: {COMMAND}
+- display_name: Broken set-up
+  slug: broken
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}
+  profile_options:
+    cpus: {{display_name: Cores, range: {{min: 1, max: 4, default: 1, sets: slurm.cpus}}}}
+  command: [bash, -c, "for n in $(seq 40); do echo line $n; done; echo 'no <b>module</b> jupyterhub' >&2; exit 3"]
+- display_name: Missing program
+  slug: missing
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}
+  command: [no-such-server]
+- display_name: A week
+  slug: week
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: 7-00:00:00}}
+  command: {COMMAND}
+- display_name: Of another account
+  slug: guests
+  slurm: {{partition: closed, cpus: 1, memory: 100M, time: 0:10:00, account: guests}}
+  command: {COMMAND}
+"""
+NOT_RUNNING = "#gpuspawner-not-running"
+LONG = 120_000
+"""Milliseconds for what Slurm does in its own time."""
+expect.set_options(timeout=60_000)
+
+
+@pytest.fixture(scope="module")
+def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    """A hub with one profile for each way in which a server can fail."""
+    with ExitStack() as stack:
+        yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), lines=CONFIG, profiles=PROFILES)
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[None]:
+    """Whatever a test leaves is stopped, so that the next one finds free nodes."""
+    yield
+    for user in hub.api("GET", "/users?state=active").json():
+        for server in user["servers"]:
+            hub.end(user["name"], server)
+    jobs = slurm_cluster.run("squeue", "-h", "-o", "%i").split()
+    if jobs:
+        slurm_cluster.run("scancel", *jobs)
+
+
+@pytest.fixture
+def fill(slurm_cluster: PrivateSlurm) -> Callable[[], str]:
+    """Submit a job that takes the whole K80 node; its id."""
+
+    def submit() -> str:
+        line = "--parsable -p gpu --gres=gpu:k80:4 --exclusive -t 10 -o /dev/null"
+        return slurm_cluster.run("sbatch", *line.split(), "--wrap=sleep 600")
+
+    return submit
+
+
+def start(hub: HubProcess, user: str, profile: str, server: str = "", **options: int) -> None:
+    """Ask for a server and do not wait for it."""
+    hub.api("POST", f"/users/{user}")
+    answer = hub.api("POST", server_path(user, server), {"profile": profile, **options})
+    assert answer.status_code in (201, 202), answer.text
+
+
+def look(page: Page, hub: HubProcess, user: str, server: str = "") -> None:
+    """Open the page of a start."""
+    page.goto(f"{hub.url}/hub/spawn-pending/{user}/{server}".rstrip("/"))
+
+
+def fact(page: Page, name: str) -> Locator:
+    """A line of the waiting page."""
+    return page.locator(f'[data-fact="{name}"]')
+
+
+def stages(page: Page) -> list[tuple[str, str, str | None]]:
+    """Name, state and time of each stage, as they stand on the page."""
+    found: list[list[str | None]] = page.evaluate(
+        """() => [...document.querySelectorAll(".gpuspawner-stages li")].map((item) =>
+            [item.dataset.stage, item.dataset.state, item.querySelector("time")?.dateTime ?? null])"""
+    )
+    return [(str(name), str(state), at) for name, state, at in found]
+
+
+def well_made(page: Page) -> None:
+    """Nothing serious for axe, and no scrolling sideways."""
+    assert axe_faults(page) == []
+    assert width_left_over(page) == 0
+
+
+@contextmanager
+def silent(slurm: PrivateSlurm) -> Iterator[None]:
+    """slurmctld hangs."""
+    os.kill(slurm.pids["slurmctld"], signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(slurm.pids["slurmctld"], signal.SIGCONT)
+        for _ in range(100):
+            with suppress(SlurmFailed):
+                slurm.run("scontrol", "ping")
+                break
+
+
+# --- waiting ---------------------------------------------------------------------------------------
+
 
 def test_a_waiting_named_server_says_why_and_its_stop_button_stops_it_alone(
-    shared_hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page
+    hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
 ) -> None:
     """On a full node the page names job and reason; *Stop* cancels that job, and the default server goes on."""
-    blocker = slurm_cluster.run(
-        "sbatch", "--parsable", "--partition=gpu", "--gres=gpu:k80:4", "--output=/dev/null", "--wrap=sleep 600"
+    fill()
+    sign_in(page, hub, "rosa")
+    hub.spawn("rosa", {"profile": "light"})
+    start(hub, "rosa", "k80-node", "second")
+    look(page, hub, "rosa", "second")
+    expect(page.locator("#progress-message")).to_contain_text(re.compile(r"Job \d+: Waiting"))
+    expect(page.locator("h1")).to_contain_text("second")
+    waiting = slurm_cluster.run("squeue", "-h", "-t", "PD", "-o", "%i")
+
+    page.click("#gpuspawner-stop")
+    page.wait_for_url(re.compile("/hub/home"))
+
+    assert waiting.isdigit()
+    assert slurm_cluster.run("squeue", "-h", "-t", "PD", "-o", "%i") == ""
+    assert hub.server("rosa", "second") is None
+    default = hub.server("rosa")
+    assert default is not None
+    assert default["ready"]
+
+
+def test_a_full_cluster_is_told_with_place_and_expected_start(
+    hub: HubProcess, fill: Callable[[], str], open_page: OpenPage
+) -> None:
+    """Why, what to do, the place in line, when; the stages with their times; on a desk, a phone, light and dark."""
+    for _ in range(3):
+        fill()
+    start(hub, "ada", "k80-node")
+    page = open_page()
+    sign_in(page, hub, "ada")
+    look(page, hub, "ada")
+    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(fact(page, "place")).to_have_text("3rd of 3 waiting in gpu", timeout=LONG)
+    fill()
+    expect(fact(page, "place")).to_have_text("3rd of 4 waiting in gpu", timeout=LONG)
+    expect(fact(page, "estimate")).to_contain_text(
+        re.compile(r"Slurm expects it to start at .+ at the latest"), timeout=LONG
     )
-    sign_in(page, shared_hub, "rosa")
-    shared_hub.spawn("rosa", {"profile": "local"})
-    starting = threading.Thread(
-        target=shared_hub.api, args=("POST", server_path("rosa", "second"), {"profile": "k80"}), daemon=True
+    expect(fact(page, "hint")).to_contain_text("It starts by itself")
+    expect(page.locator('[aria-current="step"]')).to_contain_text("In the queue")
+    told = stages(page)
+    well_made(page)
+    shoot(page, "wait")
+
+    assert [(name, state, at is not None) for name, state, at in told] == [
+        ("submitted", "done", True),
+        ("queued", "current", True),
+        ("allocated", "coming", False),
+        ("starting", "coming", False),
+        ("ready", "coming", False),
+    ]
+
+    for look_at_it in ({"dark": True}, {"phone": True}, {"dark": True, "phone": True}):
+        other = open_page(**look_at_it)
+        sign_in(other, hub, "ada")
+        look(other, hub, "ada")
+        expect(fact(other, "place")).to_have_text("3rd of 4 waiting in gpu")
+        well_made(other)
+        shoot(other, "-".join(["wait", *look_at_it]))
+        assert stages(other) == told
+
+
+def test_without_javascript_the_page_tells_the_same_and_finds_the_server(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], open_page: OpenPage
+) -> None:
+    """Sentence, stages and what to do are in what the hub sends; the page looks again until the server is there."""
+    blocker = fill()
+    start(hub, "eva", "k80-node")
+    page = open_page(javascript=False)
+    sign_in(page, hub, "eva")
+    look(page, hub, "eva")
+    expect(page.locator("#progress-message")).to_contain_text(re.compile(r"Job \d+: Waiting"))
+    expect(fact(page, "hint")).to_contain_text("It starts by itself")
+    expect(fact(page, "place")).to_have_text("1st of 1 waiting in gpu", timeout=LONG)
+    expect(page.locator('[aria-current="step"]')).to_contain_text("In the queue")
+    expect(page.locator("#gpuspawner-stop")).to_be_hidden()
+    shoot(page, "wait-without-javascript")
+    slurm_cluster.run("scancel", blocker)
+
+    page.wait_for_url(re.compile("/user/eva"), timeout=LONG)
+
+
+def test_two_tabs_and_a_reload_tell_the_same_and_one_may_stop_it(
+    hub: HubProcess, fill: Callable[[], str], open_page: OpenPage
+) -> None:
+    """The times are the hub's, not the tab's; the tab that did not stop it says that nothing runs."""
+    fill()
+    start(hub, "uma", "k80-node")
+    first, second = open_page(), open_page()
+    for tab in (first, second):
+        sign_in(tab, hub, "uma")
+        look(tab, hub, "uma")
+        expect(tab.locator("#progress-message")).to_contain_text("Waiting")
+    told = stages(first)
+    second.reload()
+    expect(second.locator("#progress-message")).to_contain_text("Waiting")
+
+    assert stages(second) == told
+
+    first.click("#gpuspawner-stop")
+    first.wait_for_url(re.compile("/hub/home"))
+    expect(second.locator("h1")).to_have_text("Your server is not running")
+
+
+def test_a_hub_that_is_restarted_tells_the_same_stages(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
+) -> None:
+    """The page says that the hub is away, comes back by itself with the true times, and the server arrives."""
+    blocker = fill()
+    start(hub, "ivy", "k80-node")
+    sign_in(page, hub, "ivy")
+    look(page, hub, "ivy")
+    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    told = stages(page)
+    hub.kill()
+    expect(page.locator("#progress-message")).to_contain_text("The hub does not answer at the moment")
+    hub.start()
+    expect(page.locator("#progress-message")).to_contain_text(re.compile(r"Job \d+: Waiting"))
+
+    assert stages(page) == told
+
+    slurm_cluster.run("scancel", blocker)
+    page.wait_for_url(re.compile("/user/ivy"), timeout=LONG)
+
+
+def test_a_silent_slurm_is_told_with_the_age_of_what_is_known(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
+) -> None:
+    """What was known stays on the page; when Slurm answers, the page goes on."""
+    fill()
+    start(hub, "sil", "k80-node")
+    sign_in(page, hub, "sil")
+    look(page, hub, "sil")
+    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    with silent(slurm_cluster):
+        expect(page.locator("#progress-message")).to_contain_text(
+            "Slurm does not answer at the moment, your server goes on"
+        )
+        expect(fact(page, "answered")).to_contain_text(re.compile(r"Slurm's last answer was at .*\d\d"))
+        page.reload()  # as the hub itself renders it
+        expect(page.locator("#progress-message")).to_contain_text("Slurm does not answer at the moment")
+        well_made(page)
+        shoot(page, "wait-silent")
+    expect(page.locator("#progress-message")).to_contain_text("Waiting", timeout=LONG)
+    expect(fact(page, "answered")).to_be_hidden()
+
+
+def test_a_notice_when_it_is_ready_is_shown_to_who_asked_for_it(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
+) -> None:
+    """Nothing is asked before the click; the wish outlives a reload."""
+    page.add_init_script(
+        """window.Notification = class { static permission = "default";
+            static async requestPermission() {
+                Notification.permission = "granted"; localStorage.setItem("asked", "yes"); return "granted"; }
+            constructor(text) { localStorage.setItem("noticed", text); } };
+        if (localStorage.getItem("asked")) window.Notification.permission = "granted";"""
     )
-    starting.start()
+    blocker = fill()
+    start(hub, "nia", "k80-node")
+    sign_in(page, hub, "nia")
+    look(page, hub, "nia")
+    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    asked_before = page.evaluate("localStorage.getItem('asked')")
+    page.click("#gpuspawner-notify")
+    expect(page.locator("#gpuspawner-notify")).to_have_text("You will be told when it is ready")
+    page.reload()
+    expect(page.locator("#gpuspawner-notify")).to_have_attribute("aria-pressed", "true")
+    slurm_cluster.run("scancel", blocker)
+    page.wait_for_url(re.compile("/user/nia"), timeout=LONG)
+
+    assert asked_before is None
+    assert page.evaluate("localStorage.getItem('noticed')") == "Your server is ready"
+
+
+def test_a_server_that_stops_has_a_page_that_waits_for_its_end(hub: HubProcess, page: Page) -> None:
+    """Ours, in the same look; it loads itself anew, and then says that nothing runs."""
+    sign_in(page, hub, "zoe")
+    hub.spawn("zoe", {"profile": "light"})
+    (hub.folder / "hold").touch()
     try:
-        while shared_hub.server("rosa", "second") is None:
+        stopping = threading.Thread(target=hub.api, args=("DELETE", server_path("zoe")))
+        stopping.start()
+        while (hub.server("zoe") or {}).get("pending") != "stop":
             page.wait_for_timeout(100)
-        page.goto(f"{shared_hub.url}/hub/spawn-pending/rosa/second")
-        status = page.locator("#progress-message")
-        expect(status).to_contain_text(re.compile(r"Job \d+: "), timeout=20_000)
-        expect(page.locator("h1")).to_contain_text("second")
-        waiting = slurm_cluster.run("squeue", "-h", "-t", "PD", "-o", "%i")
-        shoot(page, "wait")
-
-        page.click("#gpuspawner-stop")
-        page.wait_for_url(re.compile("/hub/home"))
-
-        assert waiting.isdigit()
-        assert slurm_cluster.run("squeue", "-h", "-t", "PD", "-o", "%i") == ""
-        assert shared_hub.server("rosa", "second") is None
-        default = shared_hub.server("rosa")
-        assert default is not None
-        assert default["ready"]
+        look(page, hub, "zoe")
+        expect(page.locator("h1")).to_have_text("Your server is stopping")
+        well_made(page)
+        shoot(page, "stop")
     finally:
-        slurm_cluster.run("scancel", blocker)
-        starting.join(30)
-        shared_hub.end("rosa")
+        (hub.folder / "hold").unlink()
+        stopping.join()
+    expect(page.locator("h1")).to_have_text("Your server is not running")
+
+
+# --- a start that failed -----------------------------------------------------------------------------
+
+
+def test_a_set_up_that_fails_shows_the_end_of_its_log_and_the_way_back_to_the_same_choice(
+    hub: HubProcess, open_page: OpenPage
+) -> None:
+    """What happened, where the log is, its last lines as they are; *Start again* only fills the form in."""
+    page = open_page()
+    sign_in(page, hub, "bea")
+    start(hub, "bea", "broken", cpus=3)
+    look(page, hub, "bea")
+    what = page.locator("#gpuspawner-what")
+    expect(what).to_have_text(
+        re.compile(r"Job \d+ ended before your server was ready: The job failed with exit code 3\.")
+    )
+    lines = page.locator(".gpuspawner-lines").inner_text().splitlines()
+    log = page.locator(".gpuspawner-log").inner_text()
+    well_made(page)
+    shoot(page, "failed")
+    dark = open_page(dark=True, phone=True)
+    sign_in(dark, hub, "bea")
+    look(dark, hub, "bea")
+    well_made(dark)
+    shoot(dark, "failed-dark-phone")
+    page.click("#start")
+    page.wait_for_url(re.compile("/hub/spawn/bea"))
+
+    assert lines[-1] == "no <b>module</b> jupyterhub"
+    assert len(lines) <= 15
+    assert re.search(r"/homes/bea/jupyterhub-\d+\.log$", log)
+    expect(page.locator("#profile-broken")).to_be_checked()
+    expect(page.locator('[name="profile-option-broken--cpus"]')).to_have_value("3")
+    assert hub.server("bea") is None
+
+
+@pytest.fixture(scope="module")
+def closed_partition(slurm_cluster: PrivateSlurm) -> Iterator[None]:
+    """A partition for one account alone."""
+    slurm_cluster.run("scontrol", "create", "partitionname=closed", "nodes=c1", "allowaccounts=staff", "maxtime=60")
+    yield
+    slurm_cluster.run("scontrol", "delete", "partitionname=closed")
+
+
+FAILURES = {
+    "missing": ("The job failed with exit code 127: a command was not found.", "A program is missing"),
+    "week": ("The job asks for more time than the partition allows", "Choose a shorter time."),
+    "guests": ("The job's account may not use this partition or QOS.", "Tell your administrator"),
+}
+
+
+@pytest.mark.usefixtures("closed_partition")
+@pytest.mark.parametrize(("profile", "what", "advice"), [(key, *said) for key, said in FAILURES.items()], ids=FAILURES)
+def test_a_start_that_cannot_be_is_told_in_words(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page, profile: str, what: str, advice: str
+) -> None:
+    """A program that is missing, a time that is not allowed, an account that is refused: never a bare number."""
+    sign_in(page, hub, f"no-{profile}")
+    start(hub, f"no-{profile}", profile)
+    page.goto(f"{hub.url}/hub/user/no-{profile}/")  # leads to the page of the failed start
+    expect(page.locator(NOT_RUNNING)).to_contain_text(what)
+    expect(page.locator(NOT_RUNNING)).to_contain_text(advice)
+    expect(page.locator("h1")).to_have_text("Your server did not start")
+    expect(page.locator("#start")).to_have_attribute("href", re.compile(f"opt-profile={profile}$"))
+    expect(page.locator("#gpuspawner-choose")).to_be_visible()
+    well_made(page)
+    shoot(page, f"failed-{profile}")
+
+
+# --- a server that ended -----------------------------------------------------------------------------
+
+
+def came_back(page: Page, hub: HubProcess, user: str) -> Locator:
+    """What a person reads who comes back to a server that has ended."""
+    hub.wait(user, ready=False)
+    page.goto(f"{hub.url}/user/{user}/lab")
+    expect(page.locator("h1")).to_have_text("Your last server has ended")
+    well_made(page)
+    return page.locator("#gpuspawner-what")
+
+
+def test_a_server_that_reached_its_time_limit(hub: HubProcess, page: Page) -> None:
+    """Slurm ends it after its minute; who comes back reads that, and the hub's restart does not make it forgotten."""
+    sign_in(page, hub, "tia")
+    hub.spawn("tia", {"profile": "minute"})
+    told = re.compile(r"The job reached its time limit of 1 min\. It ended at .*\d\d")
+    expect(came_back(page, hub, "tia")).to_have_text(told)
+    expect(page.locator(NOT_RUNNING)).to_contain_text("Files are as they were last saved.")
+    shoot(page, "ended")
+    hub.restart()
+    page.reload()
+    expect(page.locator("#gpuspawner-what")).to_have_text(told)
+    hub.spawn("tia", {"profile": "light"})
+    hub.end("tia")
+    page.goto(f"{hub.url}/user/tia/lab")
+    expect(page.locator("h1")).to_have_text("Your server is not running")
+
+
+def test_a_server_whose_job_was_cancelled(hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
+    """By an administrator, with scancel."""
+    sign_in(page, hub, "cia")
+    slurm_cluster.run("scancel", hub.spawn("cia", {"profile": "watched"})["job_id"])
+    expect(came_back(page, hub, "cia")).to_contain_text("The job was cancelled. It ended at")
+    shoot(page, "ended-cancelled")
+
+
+def test_a_server_that_was_killed(hub: HubProcess, page: Page) -> None:
+    """As the kernel does it to a process that uses too much memory, where Slurm does not say so itself."""
+    sign_in(page, hub, "kia")
+    job = hub.spawn("kia", {"profile": "watched"})["job_id"]
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("SLURM_JOB_ID") == job:
+                process.kill()
+    expect(came_back(page, hub, "kia")).to_contain_text("signal 9")
+    expect(page.locator(NOT_RUNNING)).to_contain_text("more memory than it had been given")
+    shoot(page, "ended-killed")
+
+
+def test_a_server_whose_node_failed(hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
+    """Its slurmd is gone, and the node is set down."""
+    sign_in(page, hub, "noe")
+    node = hub.spawn("noe", {"profile": "watched"})["node"]
+    try:
+        slurm_cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=burnt")
+        expect(came_back(page, hub, "noe")).to_contain_text("The node of the job failed. It ended at")
+        expect(page.locator(NOT_RUNNING)).to_contain_text("It was not your doing.")
+        shoot(page, "ended-node")
+    finally:
+        with suppress(SlurmFailed):  # where its slurmd has brought it back already
+            slurm_cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
