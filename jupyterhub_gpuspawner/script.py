@@ -25,7 +25,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Rendered", "parse_tag", "render", "render_template", "tag"]
 
-_SERVE = "trap : TERM INT HUP\nstatus=0\n{} || status=$?"
+_SERVE = """\
+gpuspawner_serve() {{
+    {}
+}}
+trap : TERM INT HUP
+status=0
+gpuspawner_serve || status=$?
+# Another program took the port before the server had it: once more, with another port
+if [ "$status" != 0 ] && "$GPUSPAWNER_PYTHON" "$GPUSPAWNER_LAUNCHER" --port-taken; then
+    status=0
+    gpuspawner_serve || status=$?
+fi"""
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/,+=%@()*&|\[\]!~^-]*", re.ASCII)
 
 

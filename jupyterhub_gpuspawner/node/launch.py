@@ -25,6 +25,8 @@ USAGE = "usage: launch.pyz --plan FILE|JSON | --bind -- COMMAND [ARGUMENT...]"
 BIND = '{"report": false}'
 VERBOSE = "GPUSPAWNER_VERBOSE"
 """Set: each task that is bound tells where, in a line on standard error."""
+TAKEN = "--port-taken"
+"""Asked by the job's script when the server has failed: exit code 0 where that was since another has its port."""
 PORT = "{port}"
 """Replaced in the command's arguments, for servers that do not read ``JUPYTERHUB_SERVICE_URL``."""
 
@@ -159,6 +161,10 @@ def _unpack_certificates() -> None:
 
 def main(arguments: Sequence[str]) -> NoReturn:
     """The zipapp's entry: ``--plan FILE|JSON -- COMMAND ARGUMENT…``; exits 2 where that is not what it got."""
+    if list(arguments) == [TAKEN]:
+        from jupyterhub_gpuspawner.node import port
+
+        raise SystemExit(0 if port.was_taken(os.path.dirname(os.path.abspath(sys.argv[0]))) else 1)
     try:
         text, command = parse_arguments(arguments)
     except ValueError as error:

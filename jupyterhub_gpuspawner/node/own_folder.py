@@ -13,7 +13,10 @@ import re
 import time
 
 _NAME = re.compile(r"gpuspawner\.[A-Za-z0-9]{10}", re.ASCII)
-_FILES = ("launch.pyz", "plan.json")
+_FILES = (
+    *("launch.pyz", "plan.json", "port"),
+    *("jupyterhub_ssl_keyfile.pem", "jupyterhub_ssl_certfile.pem", "jupyterhub_ssl_client_ca.pem"),
+)
 _YOUNG = 60.0
 """Seconds for which a folder may be without its lock: its job is just starting."""
 _FIRST = 100

@@ -1,15 +1,21 @@
 """The server's port: free now, and unlikely to be taken before the server listens.
 
 Between this choice and the server's own ``bind`` another process can take the port; a random start in the range
-makes that rare. Held open it cannot be: the server would not get it either.
+makes that rare. Held open it cannot be: the server would not get it either. So the choice is written down, and where
+the server fails at once and another listens there, the job's script launches it once more.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import socket
+import time
 from os import urandom
 from typing import NamedTuple
+
+AT_ONCE = 120.0
+"""Seconds since its launch within which a server that fails may have failed for its port."""
 
 
 class Url(NamedTuple):
@@ -107,3 +113,31 @@ def _bound(host: str, port: int) -> int:
     with socket.socket(family, kind, protocol) as probe:
         probe.bind(address)
         return int(probe.getsockname()[1])
+
+
+def remember(folder: str, number: int) -> None:
+    """Write down, in the job's own folder, which port the server was told to take; on a full disk, do not."""
+    try:
+        with open(os.path.join(folder, "port"), "w", encoding="ascii") as file:
+            file.write(str(number))
+    except OSError:
+        return
+
+
+def was_taken(folder: str) -> bool:
+    """Whether another process listens at the port of a server that was launched just now, and has ended."""
+    path = os.path.join(folder, "port")
+    try:
+        with open(path, encoding="ascii") as file:
+            number = int(file.read())
+        if time.time() - os.stat(path).st_mtime > AT_ONCE:
+            return False
+    except (OSError, ValueError):
+        return False
+    for host in ("127.0.0.1", "::1", os.uname().nodename):
+        try:
+            socket.create_connection((host, number), timeout=1.0).close()
+        except OSError:
+            continue
+        return True
+    return False

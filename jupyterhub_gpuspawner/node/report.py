@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.wire import NodeReport
 
+LAUNCHER = "GPUSPAWNER_LAUNCHER"
 DEADLINE = 20.0
 """Seconds for the port and all tries of the report together."""
 
@@ -72,6 +73,8 @@ def _announce(
 
     number, service_url, problems = port.door(environ.get("JUPYTERHUB_SERVICE_URL", ""), port_range)
     say(port=number, service_url=service_url, problems=problems)
+    if LAUNCHER in environ:
+        port.remember(os.path.dirname(environ[LAUNCHER]), number)
     placement = replace(report.placement, problems=(*report.placement.problems, *problems))
     failure, again = delivery.attempt(replace(report, port=number, placement=placement), environ)
     if failure:

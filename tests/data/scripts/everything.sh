@@ -69,9 +69,17 @@ if [ "$GPUSPAWNER_PYTHON" = none ]; then
 fi
 
 # The server. A signal waits for its end, so that the lines below still run
+gpuspawner_serve() {
+    "$GPUSPAWNER_PYTHON" "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyter lab '--ServerApp.x=a b'
+}
 trap : TERM INT HUP
 status=0
-"$GPUSPAWNER_PYTHON" "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyter lab '--ServerApp.x=a b' || status=$?
+gpuspawner_serve || status=$?
+# Another program took the port before the server had it: once more, with another port
+if [ "$status" != 0 ] && "$GPUSPAWNER_PYTHON" "$GPUSPAWNER_LAUNCHER" --port-taken; then
+    status=0
+    gpuspawner_serve || status=$?
+fi
 
 # After the server: the site's own lines
 echo after

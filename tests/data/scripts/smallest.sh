@@ -42,8 +42,16 @@ if [ "$GPUSPAWNER_PYTHON" = none ]; then
 fi
 
 # The server. A signal waits for its end, so that the lines below still run
+gpuspawner_serve() {
+    "$GPUSPAWNER_PYTHON" "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser
+}
 trap : TERM INT HUP
 status=0
-"$GPUSPAWNER_PYTHON" "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser || status=$?
+gpuspawner_serve || status=$?
+# Another program took the port before the server had it: once more, with another port
+if [ "$status" != 0 ] && "$GPUSPAWNER_PYTHON" "$GPUSPAWNER_LAUNCHER" --port-taken; then
+    status=0
+    gpuspawner_serve || status=$?
+fi
 
 exit "$status"
