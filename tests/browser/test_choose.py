@@ -109,7 +109,7 @@ def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
     sign_in(page, course, "pia")
     with taken(slurm_cluster):
         expect_fresh(page, course, "full")
-        shoot(page, "choose")
+        shoot(page, "choose-full")
         said = {slug: outlook(page, slug) for slug in ("k80", "dgx1", "course", "week", "summer")}
         expect(page.locator("input[type=radio]:disabled")).to_have_count(2)
 
@@ -189,7 +189,6 @@ def test_before_the_click_slurm_says_when_it_would_start(
 
     expect(told).to_have_text("Would start now on g1.", timeout=20_000)
     expect(told).to_have_role("status")
-    shoot(page, "choose-trial")
 
     field = page.locator("[name='profile-option-k80--hours']")
     field.fill("48")
@@ -227,7 +226,6 @@ def test_what_only_slurm_knows_is_told_before_the_click(course: HubProcess, page
     box = page.locator(".gpuspawner-profile", has=page.locator("#profile-licence"))
 
     expect(box.get_by_role("status")).to_contain_text("Slurm would refuse it", timeout=20_000)
-    shoot(page, "choose-licence")
     assert axe_faults(page) == []
 
 
@@ -271,7 +269,6 @@ def test_a_fault_stands_at_its_field(course: HubProcess, page: Page, way: str) -
     expect(field).to_have_accessible_description(re.compile("it must be a number from 1 to 4"))
     expect(field).to_have_value("9")
     expect(page.locator("[name='profile-option-k80--software']")).to_have_value("jax")
-    shoot(page, "choose-fault")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(field).to_be_focused()

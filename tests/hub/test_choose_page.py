@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
@@ -74,6 +76,19 @@ def test_a_refused_click_keeps_what_was_filled_in(light_hub: HubProcess, server:
     assert (field["value"], field["aria-invalid"]) == ("9", "true")
     assert form is not None
     assert str(form["action"]).startswith(f"/hub/spawn/cleo/{server}" if server else "/hub/spawn")
+
+
+def test_a_link_may_say_what_opens_then(light_hub: HubProcess) -> None:
+    """``next`` goes with the choice: through the form and the wait to the page that opens on the server."""
+    visitor = Visitor(light_hub, "fay")
+    there = "/hub/user-redirect/lab/tree/exercises/start.ipynb"
+    asked = visitor.look(f"/hub/spawn?opt-profile=light&next={quote(there, safe='')}")
+    waiting = visitor.send(asked, {"profile": "light"})
+    light_hub.wait("fay", ready=True)
+    opened = visitor.look(waiting.url.removeprefix(light_hub.url)) if "spawn-pending" in waiting.url else waiting
+    light_hub.end("fay")
+
+    assert opened.url == f"{light_hub.url}/user/fay/lab/tree/exercises/start.ipynb"
 
 
 def test_a_field_that_is_given_twice(light_hub: HubProcess) -> None:

@@ -67,7 +67,11 @@ class Visitor:
 
     def start(self, fields: Mapping[str, str | bytes], server: str = "") -> Page:
         """Fill in the form and click *Start*."""
-        form = self.look(f"/hub/spawn/{self.name}/{server}" if server else "/hub/spawn").soup.select_one("#spawn_form")
+        return self.send(self.look(f"/hub/spawn/{self.name}/{server}" if server else "/hub/spawn"), fields)
+
+    def send(self, page: Page, fields: Mapping[str, str | bytes]) -> Page:
+        """Click *Start* on a page with a form."""
+        form = page.soup.select_one("#spawn_form")
         assert form is not None, "there is no form"
         answer = self.session.post(f"{self.hub.url}{form['action']}", data=dict(fields), timeout=60)
         return Page(answer.status_code, answer.url, BeautifulSoup(answer.text, "html.parser"))

@@ -28,6 +28,11 @@ def heading(server_name: str) -> str:
     return _("Start server {name}").format(name=server_name) if server_name else HEADING
 
 
+def for_whom(user: str) -> str:
+    """Where an admin starts somebody else's server."""
+    return _("For {user}").format(user=user)
+
+
 def options_of(profile: str) -> str:
     """The name of a profile's group of fields, for screen readers."""
     return _("Options of {profile}").format(profile=profile)
