@@ -73,8 +73,9 @@ def _announce(
 
     number, service_url, problems = port.door(environ.get("JUPYTERHUB_SERVICE_URL", ""), port_range)
     say(port=number, service_url=service_url, problems=problems)
-    if LAUNCHER in environ:
-        port.remember(os.path.dirname(environ[LAUNCHER]), number)
+    folder = os.path.dirname(environ.get(LAUNCHER, ""))
+    if os.path.basename(folder).startswith("gpuspawner."):  # the job's own, which goes with it
+        port.remember(folder, number)
     placement = replace(report.placement, problems=(*report.placement.problems, *problems))
     failure, again = delivery.attempt(replace(report, port=number, placement=placement), environ)
     if failure:
