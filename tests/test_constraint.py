@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.constraint import satisfies
@@ -38,6 +38,7 @@ def test_constraint_reads_from_left_to_right_as_sbatch_does(constraint: str, goo
     assert satisfies(constraint, HAS) is good
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab&|(),[]*!", max_size=30))
 def test_any_text_gets_an_answer(constraint: str) -> None:
     """True, False or not known; never an exception."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.cluster import ClusterJob
@@ -166,6 +166,7 @@ def test_odd_answer_is_refused(text: str) -> None:
         parse_jobs(text, MARK)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"])).filter(lambda c: MARK not in c), min_size=3))
 def test_any_words_come_back_as_they_are(own: list[str]) -> None:
     """Whatever owners write is read back whole, and as theirs."""
