@@ -93,7 +93,8 @@ class ReportHandler(APIHandler):
         """Refuse with the time after which to come again; nothing where that is now."""
         if seconds > 0:
             refusal = web.HTTPError(status, "%s", sentence)
-            refusal.headers = {"Retry-After": str(math.ceil(seconds))}  # JupyterHub's write_error sends these
+            # JupyterHub's write_error sends these
+            refusal.headers = {"Retry-After": str(math.ceil(seconds))}  # type: ignore[attr-defined]
             raise refusal
 
 

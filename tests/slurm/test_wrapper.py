@@ -1,0 +1,78 @@
+"""With ``wrapper_dir``: the scripts in the place of sbatch and scancel, and what they are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import ConfigError, SubmitRejected
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.wrapper import submission
+
+RECORD = """#!/bin/sh
+{{ echo "$0 $*"; cat; env | grep -c JUPYTERHUB; }} > {folder}/$(basename "$0").seen
+{then}
+"""
+PREFIX = ("env", "-u", "NOTHING")
+"""Words in front that change nothing."""
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> SlurmClient:
+    """One whose wrappers tell what they are given."""
+    for name, then in {"submit": "echo 4711", "cancel": ":", "log": "echo the last words"}.items():
+        script = tmp_path / name
+        script.write_text(RECORD.format(folder=tmp_path, then=then))
+        script.chmod(0o755)
+    return SlurmClient(wrapper_dir=str(tmp_path))
+
+
+async def test_all_goes_by_standard_input(client: SlurmClient, tmp_path: Path) -> None:
+    """No argument, and of the job's environment nothing in the script's own."""
+    job = await client.submit("#!/bin/sh\n", prefix=PREFIX, environment={"JUPYTERHUB_API_TOKEN": "0123", "A": "é\n"})
+    await client.cancel("4711", prefix=PREFIX, environment={"JUPYTERHUB_USER": "ada"})
+    lines = await client.log_end("4711", prefix=PREFIX)
+    seen = {name: (tmp_path / f"{name}.seen").read_text() for name in ("submit", "cancel", "log")}
+
+    assert (job, lines) == ("4711", "the last words\n")
+    assert seen == {
+        "submit": f"{tmp_path}/submit \nenvironment 32\nJUPYTERHUB_API_TOKEN=0123\0A=é\n\0#!/bin/sh\n0\n",
+        "cancel": f"{tmp_path}/cancel \n47110\n",
+        "log": f"{tmp_path}/log \n47110\n",
+    }
+
+
+async def test_without_a_prefix_there_is_nobody_to_become(client: SlurmClient, tmp_path: Path) -> None:
+    """Jobs of the hub's own account need no wrapper."""
+    assert await client.log_end("1", prefix=()) == ""
+    assert not (tmp_path / "log.seen").exists()
+
+
+async def test_a_wrappers_refusal_is_told(client: SlurmClient, tmp_path: Path) -> None:
+    """In its own words."""
+    (tmp_path / "submit").write_text("#!/bin/sh\necho 'submit: not as root' >&2; exit 1\n")
+
+    with pytest.raises(SubmitRejected, match="Slurm refused the job: submit: not as root"):
+        await client.submit("#!/bin/sh\n", prefix=PREFIX)
+
+
+async def test_a_wrapper_that_is_not_there_is_named(client: SlurmClient, tmp_path: Path) -> None:
+    """With what is in front of it, since that is where an admin looks."""
+    (tmp_path / "submit").unlink()
+
+    with pytest.raises((ConfigError, SubmitRejected), match="submit"):
+        await client.submit("#!/bin/sh\n", prefix=PREFIX)
+
+
+@pytest.mark.parametrize("name", ["", "A=B", "1A", "A B", "é", "BASH_FUNC_x%%"])
+def test_what_cannot_be_a_variable_is_refused(name: str) -> None:
+    """By its name."""
+    with pytest.raises(ConfigError, match="cannot be a variable"):
+        submission("#!/bin/sh\n", {name: "x"})
+
+
+def test_a_value_cannot_hold_another_variable() -> None:
+    """NUL is what parts them."""
+    with pytest.raises(ConfigError, match="cannot be a variable"):
+        submission("#!/bin/sh\n", {"A": "x\0LD_PRELOAD=/x"})
