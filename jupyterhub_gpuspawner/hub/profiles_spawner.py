@@ -24,7 +24,6 @@ from jupyterhub_gpuspawner.hub.ending import RemembersEnding
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.options_form import render_form
-from jupyterhub_gpuspawner.hub.pages import ServerFacts, server_facts
 from jupyterhub_gpuspawner.hub.profile_source import offered_profiles, profile_folder
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profile import parse_profiles
@@ -271,12 +270,6 @@ class GPUProfilesSpawner(RemembersEnding, ProfilesSpawner):
     def topology(self) -> Mapping[str, Any] | None:
         """The node's topology document, for the picture."""
         return getattr(self.child_spawner, "topology", None)
-
-    def facts(self) -> ServerFacts | None:
-        """What the home page says of this server; None before its report."""
-        if self.placement is None:
-            return None
-        return server_facts(self.placement, self.topology, now=datetime.now().astimezone())
 
 
 def _apply_user_options(spawner: GPUProfilesSpawner, user_options: Mapping[str, object]) -> None:
