@@ -16,11 +16,12 @@ import pytest
 from jinja2 import Environment, FileSystemLoader
 
 from jupyterhub_gpuspawner.cluster import ClusterJob, ClusterSnapshot, NodeState, Partition
-from jupyterhub_gpuspawner.cluster_map import ServedJob, cluster_map
+from jupyterhub_gpuspawner.cluster_map import ServedJob
 from jupyterhub_gpuspawner.hub.cluster_rows import sections
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES
 from jupyterhub_gpuspawner.job import NodeAllocation, Phase
+from jupyterhub_gpuspawner.survey import survey
 from jupyterhub_gpuspawner.units import Gres
 
 NODES = 1000
@@ -70,7 +71,7 @@ def test_map(benchmark: Any, made: Any) -> None:
     """The map of a snapshot."""
     snapshot, allocations, servers = made
     snapshot.jobs_by_node, snapshot.nodes_by_partition  # noqa: B018 - made once for all pages
-    found = benchmark.pedantic(cluster_map, args=(snapshot, allocations, servers), rounds=10, warmup_rounds=1)
+    found = benchmark.pedantic(survey, args=(snapshot, allocations, servers), rounds=10, warmup_rounds=1)
     assert (found.totals.gpus_free, found.totals.gpus_used, found.totals.gpus_out) == (2850, 4750, 400)
     assert benchmark.stats.stats.min <= MAP_BAR
 
@@ -78,7 +79,7 @@ def test_map(benchmark: Any, made: Any) -> None:
 @pytest.mark.benchmark(timer=time.process_time)
 def test_page(benchmark: Any, made: Any) -> None:
     """The map's lines as HTML."""
-    found = cluster_map(*made)
+    found = survey(*made)
     template = Environment(autoescape=True, loader=FileSystemLoader(TEMPLATES)).get_template("cluster_rows.html")
     asked = {"text": "", "partition": "", "use": ""}
 
@@ -94,7 +95,7 @@ def test_page(benchmark: Any, made: Any) -> None:
 @pytest.mark.benchmark(timer=time.process_time)
 def test_document(benchmark: Any, made: Any) -> None:
     """The same as JSON."""
-    found = cluster_map(*made)
+    found = survey(*made)
     text = benchmark.pedantic(lambda: json.dumps(found.to_json(), separators=(",", ":")), rounds=10, warmup_rounds=1)
     print(f"\n{NODES} nodes: {len(text):,} bytes of JSON")
     assert len(text) <= JSON_BYTES

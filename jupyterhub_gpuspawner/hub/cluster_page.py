@@ -15,8 +15,9 @@ from jupyterhub.scopes import Scope, needs_scope
 from markupsafe import Markup
 from tornado import web
 
-from jupyterhub_gpuspawner.cluster_map import ClusterMap, ServedJob, cluster_map
+from jupyterhub_gpuspawner.cluster_map import ClusterMap, ServedJob
 from jupyterhub_gpuspawner.hub.cluster_rows import sections, summary
+from jupyterhub_gpuspawner.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,7 +77,7 @@ class ClusterSight:
         allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
         asked, servers = self.asked(), list(served_jobs(self.settings["users"].values()))
         # a thousand nodes take some hundredths of a second: not in the hub's loop
-        found = await asyncio.to_thread(lambda: cluster_map(snapshot, allocations or {}, servers).only(**asked))
+        found = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, servers).only(**asked))
         return Look(
             found,
             silent=connection.cluster.silent,

@@ -18,9 +18,9 @@ from jupyterhub_gpuspawner.cluster_map import (
     NodeUse,
     ServedJob,
     Totals,
-    cluster_map,
 )
 from jupyterhub_gpuspawner.job import NodeAllocation, Phase
+from jupyterhub_gpuspawner.survey import survey
 from jupyterhub_gpuspawner.units import Gres, parse_gres
 
 FREE, USED, OUT = GpuUse.FREE, GpuUse.USED, GpuUse.OUT
@@ -44,7 +44,7 @@ def snapshot(*nodes: NodeState, jobs: tuple[ClusterJob, ...] = (), **more: Any) 
 
 def gpus(*nodes: NodeState, jobs=(), allocations=None, servers=()) -> list[tuple[int | None, str, str, str]]:
     """Index, type, use, holders of the first node's GPUs."""
-    drawn = cluster_map(snapshot(*nodes, jobs=jobs), allocations or {}, servers)
+    drawn = survey(snapshot(*nodes, jobs=jobs), allocations or {}, servers)
     return [
         (gpu.index, gpu.type, gpu.use.value, " ".join(f"{each.user}:{each.job_id}" for each in gpu.holders))
         for gpu in drawn.nodes[0].gpus
@@ -62,7 +62,7 @@ def test_a_node_with_a_server_and_another_job() -> None:
     allocations = {"7": (has("g1", "gpu:k80:2(IDX:0-1)"),), "8": (has("g1", "gpu:k80:1(IDX:3)"),)}
     ada, bob = Holder("7", "ada", "second"), Holder("8", "bob")
 
-    drawn = cluster_map(snapshot(state, jobs=jobs), allocations, [ServedJob("7", "ada", "second", "g1", (0, 1))])
+    drawn = survey(snapshot(state, jobs=jobs), allocations, [ServedJob("7", "ada", "second", "g1", (0, 1))])
 
     assert drawn.nodes == (
         MapNode(
@@ -177,7 +177,7 @@ def test_states_in_words(states: str, expected: tuple[NodeUse, str, bool]) -> No
     """What Slurm's words mean; GPUs of a node that is out are out, unless a job still has them."""
     use, words, busy = expected
     state = node(states=states, used="gpu:k80:1(IDX:0)" if busy else "", reason="fan")
-    (drawn,) = cluster_map(snapshot(state), {}).nodes
+    (drawn,) = survey(snapshot(state), {}).nodes
     rest = OUT if use is NodeUse.OUT else FREE
     assert (drawn.use, drawn.state, drawn.reason) == (use, words, "fan")
     assert [gpu.use for gpu in drawn.gpus] == [USED if busy else rest, rest, rest, rest]
@@ -194,7 +194,7 @@ REASONS = {
 @pytest.mark.parametrize(("told", "expected"), REASONS.items(), ids=REASONS)
 def test_a_reason_its_author_and_its_time(told: str, expected: tuple[str, str, float | None]) -> None:
     """scontrol writes them in one; what is written otherwise is left as it is."""
-    (drawn,) = cluster_map(snapshot(node(reason=told)), {}).nodes
+    (drawn,) = survey(snapshot(node(reason=told)), {}).nodes
     assert (drawn.reason, drawn.reason_by, drawn.reason_at) == expected
 
 
@@ -203,7 +203,7 @@ def test_a_node_is_full_without_a_free_gpu_or_without_a_free_cpu() -> None:
     no_gpu = node("g1", used="gpu:k80:4(IDX:0-3)")
     no_cpu = node("g2", used="gpu:k80:1(IDX:0)", cpus_allocated=24)
     no_gpus = node("c1", gres="", cpus_allocated=24)
-    drawn = cluster_map(snapshot(no_gpu, no_cpu, no_gpus), {})
+    drawn = survey(snapshot(no_gpu, no_cpu, no_gpus), {})
     assert [each.use for each in drawn.nodes] == [NodeUse.FULL] * 3
 
 
@@ -211,7 +211,7 @@ def test_a_reservation_that_has_begun_is_named() -> None:
     """One of tomorrow is not."""
     today = Reservation("course", start=50.0, end=200.0, nodes=("g1",))
     tomorrow = Reservation("later", start=150.0, nodes=("g2",))
-    drawn = cluster_map(snapshot(node("g1"), node("g2"), reservations=(today, tomorrow)), {})
+    drawn = survey(snapshot(node("g1"), node("g2"), reservations=(today, tomorrow)), {})
     assert [each.reservation for each in drawn.nodes] == ["course", ""]
 
 
@@ -229,7 +229,7 @@ def small() -> ClusterMap:
         partitions=(Partition("gpu", nodes=("g1", "g2", "g3")), Partition("batch", nodes=("c1",))),
         jobs=(job("7", "hub", "g1"),),
     )
-    return cluster_map(found, {"7": (has("g1", "gpu:k80:1(IDX:0)"),)}, [ServedJob("7", "Ada", "second")])
+    return survey(found, {"7": (has("g1", "gpu:k80:1(IDX:0)"),)}, [ServedJob("7", "Ada", "second")])
 
 
 FILTERS = {
@@ -274,4 +274,4 @@ def test_the_document_is_json_and_holds_each_node_once(small: ClusterMap) -> Non
 def test_a_count_no_machine_has_is_cut() -> None:
     """A slip in gres.conf does not fill the hub's memory."""
     state = replace(node(), gres=(Gres("gpu", "k80", 10**9),))
-    assert len(cluster_map(snapshot(state), {}).nodes[0].gpus) == 1024
+    assert len(survey(snapshot(state), {}).nodes[0].gpus) == 1024
