@@ -201,7 +201,7 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
     expect(page.locator('[aria-current="step"]')).to_contain_text("In the queue")
     told = stages(page)
     well_made(page)
-    shoot(page, "wait")
+    shoot(page, "wait-in-line")
 
     assert [(name, state, at is not None) for name, state, at in told] == [
         ("submitted", "done", True),
