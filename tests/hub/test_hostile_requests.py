@@ -169,6 +169,7 @@ def test_no_request_is_the_hubs_fault(
     assert re.findall("Uncaught exception.*|] 50[0-9] .*", said) == []
     assert visitor.look("/hub/home").status == 200
     assert hub.server("ann") is None
+    assert {path.name for path in (hub.folder / "homes").iterdir()} <= {"ann", "ben", "cleo"}
 
 
 def test_no_script_has_a_line_of_theirs(hub: HubProcess, commands: SeenCommands) -> None:

@@ -67,6 +67,14 @@ def as_user(user: str, *argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["runuser", "-u", user, "--", *argv], capture_output=True, text=True, check=False, timeout=60)
 
 
+def command_line(process: psutil.Process) -> str:
+    """A process's words; none of one that has ended meanwhile."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
 def test_two_users_jobs_on_one_node_get_different_gpus(
     servers: dict[str, dict[str, str]], slurm_cluster: PrivateSlurm
 ) -> None:
@@ -120,7 +128,7 @@ def test_a_servers_token_is_in_nobody_elses_reach(
     assert f"JobId={job} " in slurms["record"]
     assert "GPUSPAWNER_LAUNCHER" in slurms["script"]
     assert [name for name, text in slurms.items() if token in text] == []
-    assert [each.pid for each in psutil.process_iter() if token in " ".join(each.cmdline())] == []
+    assert [each.pid for each in psutil.process_iter() if token in command_line(each)] == []
     assert token not in hub.log.read_text()
     assert searched.stdout == ""
     assert mine
@@ -157,7 +165,7 @@ def test_jupyterlab_runs_as_a_real_user(hub: HubProcess, two_users: tuple[str, s
     hub.spawn(user, {"profile": "lab"}, server="lab")
     headers = {"Authorization": f"token {hub.token}"}
     status = requests.get(f"{hub.url}/user/{user}/lab/api/status", headers=headers, timeout=30)
-    owners = {each.username() for each in psutil.process_iter() if str(SINGLEUSER) in each.cmdline()}
+    owners = {each.username() for each in psutil.process_iter() if str(SINGLEUSER) in command_line(each)}
 
     assert status.status_code == 200
     assert user in owners
