@@ -21,6 +21,8 @@ ROWS_AT_MOST = 2000
 """Lines of nodes on one page; partitions that would exceed them are led to by a link."""
 OPEN_AT_MOST = 100
 """Lines of nodes on a page that shows them at once; on a longer one partitions are folded."""
+TIB = 1024**2
+"""MiB."""
 JOBS_AT_MOST = 6
 """Jobs beside a node that are named, those with GPUs left out."""
 
@@ -198,7 +200,13 @@ def _bar(used: str, total: str, part: int, whole: int) -> Bar:
 
 
 def _memory_bar(used: int, total: int) -> Bar:
-    return _bar(memory(used) if used else "0", memory(total), used, total)
+    return _bar(_amount(used), _amount(total), used, total)
+
+
+def _amount(mib: int) -> str:
+    if mib >= 10 * TIB:
+        return f"{mib / TIB:,.0f} TiB"
+    return memory(mib) if mib else "0"
 
 
 def _percent(part: int, whole: int) -> int:

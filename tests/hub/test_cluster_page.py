@@ -169,6 +169,12 @@ def test_one_partition_longer_than_a_page_shows_its_first_lines() -> None:
     assert [(len(part.rows), part.folded) for part in sections(found)] == [(2000, 100)]
 
 
+def test_memory_of_many_nodes_is_told_in_tebibytes() -> None:
+    """Six digits are hard to read."""
+    big = MapNode("g1", NodeUse.MIXED, "partly used", memory_mib=1000 * 1024**2, memory_used_mib=9 * 1024**2)
+    assert sections(a_map(big))[0].memory == Bar("9216 GiB of 1,000 TiB", 1)
+
+
 def test_the_whole_in_one_line() -> None:
     """Nodes and GPUs of all partitions, each once."""
     assert summary(a_map(G1)) == "1 node; 4 GPUs: 1 free, 3 in use"
