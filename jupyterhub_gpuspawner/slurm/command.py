@@ -87,6 +87,8 @@ async def _exchange(process: Process, name: str, stdin: str, limit: int) -> Answ
                 process.stdin.write(stdin.encode(errors="surrogateescape"))
                 await process.stdin.drain()
             process.stdin.close()
+            with suppress(BrokenPipeError, ConnectionResetError):  # else Python logs that nobody asked
+                await process.stdin.wait_closed()
 
     _, stdout, stderr = await asyncio.gather(
         feed(), _read(process.stdout, limit, name), _read(process.stderr, limit, name)
