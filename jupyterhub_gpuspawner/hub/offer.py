@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 class OptionField:
     """One option of a profile as a field of the form; its name is KubeSpawner's."""
 
-    key: str
     name: str
     label: str
     option: ProfileOption
@@ -41,7 +40,7 @@ class OptionField:
     @property
     def described_by(self) -> str:
         """Ids of what a screen reader says of it."""
-        parts = (("bounds", self.option.range), ("help", self.option.description), ("fault", True))
+        parts = (("bounds", self.option.range), ("help", self.option.description), ("fault", self.fault))
         return " ".join(f"{self.name}-{part}" for part, is_there in parts if is_there)
 
     @property
@@ -78,7 +77,6 @@ def option_fields(
     said = profile.as_override()
     return tuple(
         OptionField(
-            key=name,
             name=f"profile-option-{profile.slug}--{name}",
             label=option.display_name or name,
             option=option,

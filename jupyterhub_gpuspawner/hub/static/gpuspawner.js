@@ -4,6 +4,12 @@ const base = window.jhdata?.base_url ?? "/hub/";
 
 // --- choose: when the chosen profile would start, a link to it, the age of what is said ---
 
+/** The name of the option that a field is for: "gpus" of "profile-option-k80--gpus". */
+function optionOf(field) {
+  const slug = field.closest(".gpuspawner-profile").querySelector("input[name=profile]").value;
+  return field.querySelector("input, select").name.slice(`profile-option-${slug}--`.length).replace(/--unlisted-choice$/, "");
+}
+
 /** The profile whose radio button is on, and the values of its fields. */
 function currentChoice(form) {
   const radio = form.querySelector("input[name=profile]:checked");
@@ -13,7 +19,7 @@ function currentChoice(form) {
   for (const field of profile.querySelectorAll(".gpuspawner-field")) {
     const [first, second] = field.querySelectorAll("input, select");
     const input = second && first.value === "unlisted-choice" ? second : first;
-    if (input.value !== "") options[field.dataset.option] = input.value;
+    if (input.value !== "") options[optionOf(field)] = input.value;
   }
   return { profile, slug: radio.value, options };
 }
@@ -70,12 +76,22 @@ function choose(form) {
   /** Tell a fault at the field that can mend it; false where there is none such. */
   function blame(profile, cause, sentence) {
     const fields = [...profile.querySelectorAll(".gpuspawner-field")];
-    const field = fields.find((each) => each.dataset.option === cause || each.dataset.sets.split(" ").includes(cause));
+    const field = fields.find((each) => optionOf(each) === cause || each.dataset.sets?.split(" ").includes(cause));
     if (!field) return false;
-    field.querySelector(".gpuspawner-fault").textContent = sentence;
-    for (const input of field.querySelectorAll("input, select")) {
-      input.classList.add("is-invalid");
+    const inputs = field.querySelectorAll("input, select");
+    let fault = field.querySelector(".gpuspawner-fault");
+    if (!fault) {
+      fault = document.createElement("div");
+      fault.className = "gpuspawner-fault";
+      fault.id = `${inputs[0].name}-fault`;
+      field.append(fault);
+    }
+    fault.textContent = sentence;
+    for (const input of inputs) {
+      const about = (input.getAttribute("aria-describedby") || "").split(" ").filter((id) => id !== fault.id);
+      input.setAttribute("aria-describedby", [...about, fault.id].join(" ").trim());
       input.setAttribute("aria-invalid", "true");
+      input.classList.add("is-invalid");
     }
     return true;
   }
@@ -127,7 +143,7 @@ function choose(form) {
     forget(choice.profile);
     const wrong = choice.profile.querySelector(".gpuspawner-field :invalid");
     if (wrong) {
-      blame(choice.profile, wrong.closest(".gpuspawner-field").dataset.option, wrong.validationMessage);
+      blame(choice.profile, optionOf(wrong.closest(".gpuspawner-field")), wrong.validationMessage);
       return;
     }
     asked = new AbortController();
