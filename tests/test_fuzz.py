@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.hub.joblog import LINES, shown
 from jupyterhub_gpuspawner.profile import parse_profiles
 from jupyterhub_gpuspawner.profile_option import SETTABLE
 from jupyterhub_gpuspawner.request import JobRequest, choice_from_form, resolve
-from jupyterhub_gpuspawner.slurm.client import command_prefix
+from jupyterhub_gpuspawner.slurm.prefix import command_prefix
 from jupyterhub_gpuspawner.slurm.wrapper import submission
 from jupyterhub_gpuspawner.tag import parse_tag
 from jupyterhub_gpuspawner.tag import tag as tag_of

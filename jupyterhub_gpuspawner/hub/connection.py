@@ -10,6 +10,7 @@ from jupyterhub_gpuspawner.hub import metrics
 from jupyterhub_gpuspawner.hub.cluster_view import AllocationsView, ClusterView
 from jupyterhub_gpuspawner.hub.trial import Trials
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.installation import Installation
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, JobWatcher
 
 
@@ -47,11 +48,13 @@ def connection(settings: ConnectionSettings) -> Connection:
     known = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
     if settings not in known:
         client = SlurmClient(
-            bin_dir=settings.bin_dir,
-            wrapper_dir=settings.wrapper_dir,
-            timeout=settings.timeout,
-            limit=settings.limit,
-            observe=metrics.slurm_command,
+            Installation(
+                bin_dir=settings.bin_dir,
+                wrapper_dir=settings.wrapper_dir,
+                timeout=settings.timeout,
+                limit=settings.limit,
+                observe=metrics.slurm_command,
+            )
         )
         watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
         known[settings] = Connection(

@@ -37,7 +37,7 @@ from jupyterhub_gpuspawner.hub.watched_job import WatchedJob
 from jupyterhub_gpuspawner.job import Phase, sentence
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.placement_rules import CLAIM_FOLDER
-from jupyterhub_gpuspawner.slurm.client import command_prefix
+from jupyterhub_gpuspawner.slurm.prefix import command_prefix
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL
 from jupyterhub_gpuspawner.wire import MEMORY_POLICIES, POLICIES
 

@@ -7,20 +7,15 @@ that makes them the user's. Slurm's cost for each command stands in squeue(1) an
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import secrets
-import shlex
-import shutil
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster import ClusterSnapshot
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.job import JobDetail, JobStatus, NodeAllocation
-from jupyterhub_gpuspawner.slurm.command import Answer, run
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.faults import failure, last_line, rejected
+from jupyterhub_gpuspawner.slurm.installation import CommandMissing, good, unanswered
 from jupyterhub_gpuspawner.slurm.parse_cluster import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.parse_job import parse_allocations, parse_job
 from jupyterhub_gpuspawner.slurm.parse_jobs import STATES, parse_jobs
@@ -30,11 +25,10 @@ from jupyterhub_gpuspawner.slurm.parse_trial import WillRun, parse_trial
 from jupyterhub_gpuspawner.slurm.wrapper import CANCEL, LOG, SUBMIT, TRIAL, submission
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    Observer = Callable[[str, float, int | None], None]
-
-__all__ = ["JobDetail", "JobStatus", "SlurmClient", "command_prefix"]
+    from jupyterhub_gpuspawner.job import JobDetail, JobStatus, NodeAllocation
+    from jupyterhub_gpuspawner.slurm.installation import Installation
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 _SUBMITTED = re.compile(r"([0-9]{1,10})(?:;[\w.-]+)?")
@@ -53,31 +47,8 @@ class SlurmClient:
     missing) and SlurmOutputError where the answer is not understood.
     """
 
-    def __init__(
-        self,
-        *,
-        bin_dir: str = "",
-        wrapper_dir: str = "",
-        prefix: Sequence[str] = (),
-        timeout: float = 10.0,
-        limit: int = 8,
-        environment: Mapping[str, str] | None = None,
-        observe: Observer | None = None,
-    ) -> None:
-        """``wrapper_dir`` holds the scripts that stand for sbatch and scancel where these are run as somebody else.
-
-        ``prefix`` stands before the commands that only read; ``timeout`` in seconds; ``limit`` commands at once.
-
-        ``environment`` is added to the commands' own (PATH, LANG, TZ, SLURM_CONF); of the hub's they get nothing else.
-        ``observe`` is told of each command: its name, seconds, and exit status, None for one that gave no answer.
-        """
-        self.bin_dir = bin_dir
-        self.wrapper_dir = wrapper_dir
-        self.prefix = tuple(prefix)
-        self.timeout = timeout
-        self._observe = observe or _unobserved
-        self._turns = asyncio.Semaphore(limit)
-        self._environment = {**_base_environment(bin_dir), **(environment or {})}
+    def __init__(self, installation: Installation) -> None:
+        self._slurm = installation
         self._addresses: dict[str, tuple[float, str]] = {}
         self._asking: dict[str, asyncio.Lock] = {}
 
@@ -92,11 +63,11 @@ class SlurmClient:
         ConfigError where the prefix does not let sbatch run. After SlurmUnavailable, and after a cancellation of the
         caller, the job may have been made all the same: look for its tag.
         """
-        if self._is_wrapped(prefix):
+        if self._slurm.wraps(prefix):
             text = submission(script, environment or {})
-            answer = await self._run("sbatch", wrapper=SUBMIT, prefix=prefix, stdin=text)
+            answer = await self._slurm.run("sbatch", wrapper=SUBMIT, prefix=prefix, stdin=text)
         else:
-            answer = await self._run("sbatch", "--parsable", prefix=prefix, environment=environment, stdin=script)
+            answer = await self._slurm.run("sbatch", "--parsable", prefix=prefix, environment=environment, stdin=script)
         if answer.code != 0:
             raise failure("sbatch", answer.stderr) or rejected(answer.stderr, answer.code)
         lines = answer.stdout.strip().splitlines()
@@ -113,11 +84,11 @@ class SlurmClient:
         Limits of partitions, accounts and QOS for which a job would wait are not looked at (a time over MaxTime gets a
         start, too). Raises SubmitRejected with Slurm's words, ConfigError where the prefix does not let sbatch run.
         """
-        if self._is_wrapped(prefix):
-            answer = await self._run("sbatch", wrapper=TRIAL, prefix=prefix, stdin=script)
+        if self._slurm.wraps(prefix):
+            answer = await self._slurm.run("sbatch", wrapper=TRIAL, prefix=prefix, stdin=script)
         else:
             env = {**(environment or {}), "SLURM_TIME_FORMAT": "%s"}
-            answer = await self._run("sbatch", "--test-only", prefix=prefix, environment=env, stdin=script)
+            answer = await self._slurm.run("sbatch", "--test-only", prefix=prefix, environment=env, stdin=script)
         if answer.code != 0:
             raise failure("sbatch", answer.stderr) or rejected(answer.stderr, answer.code)
         return parse_trial(answer.stderr)
@@ -129,10 +100,10 @@ class SlurmClient:
 
         Raises ConfigError where it is somebody else's.
         """
-        if self._is_wrapped(prefix):
-            answer = await self._run("scancel", wrapper=CANCEL, prefix=prefix, stdin=_checked(job_id))
+        if self._slurm.wraps(prefix):
+            answer = await self._slurm.run("scancel", wrapper=CANCEL, prefix=prefix, stdin=_checked(job_id))
         else:
-            answer = await self._run("scancel", _checked(job_id), prefix=prefix, environment=environment)
+            answer = await self._slurm.run("scancel", _checked(job_id), prefix=prefix, environment=environment)
         if answer.code == 0 or _UNKNOWN_JOB in answer.stderr or "already complet" in answer.stderr:
             return
         if "Access/permission denied" in answer.stderr:
@@ -141,20 +112,17 @@ class SlurmClient:
                 where="exec_prefix",
                 hint="It must run the command as the job's owner.",
             )
-        raise _unanswered("scancel", answer)
+        raise unanswered("scancel", answer)
 
     async def log_end(self, job_id: str, *, prefix: Sequence[str]) -> str:
         """The last 4 KiB of the job's log, read as its owner; empty where no wrapper can do that.
 
         Raises ConfigError where the prefix does not let the wrapper run.
         """
-        if not self._is_wrapped(prefix):
+        if not self._slurm.wraps(prefix):
             return ""
-        answer = await self._run(LOG, wrapper=LOG, prefix=prefix, stdin=_checked(job_id), limit=1 << 16)
-        return _good(LOG, answer)
-
-    def _is_wrapped(self, prefix: Sequence[str]) -> bool:
-        return bool(self.wrapper_dir and prefix)
+        answer = await self._slurm.run(LOG, wrapper=LOG, prefix=prefix, stdin=_checked(job_id), limit=1 << 16)
+        return good(LOG, answer)
 
     # --- as the hub ----------------------------------------------------------------------------
 
@@ -183,12 +151,12 @@ class SlurmClient:
         With ``allocations`` (``-d``) also what it has on each node; that costs slurmctld its whole table of nodes.
         """
         details = ["-d"] if allocations else []
-        answer = await self._run("scontrol", "--local", "show", "job", *details, "-o", _checked(job_id))
+        answer = await self._slurm.run("scontrol", "--local", "show", "job", *details, "-o", _checked(job_id))
         if answer.code == 0:
             return parse_job(answer.stdout, job_id)
         if _UNKNOWN_JOB in answer.stderr:
             return None
-        raise _unanswered("scontrol", answer)
+        raise unanswered("scontrol", answer)
 
     async def allocations(self) -> dict[str, tuple[NodeAllocation, ...]]:
         """What each job has on its nodes, with Slurm's indices, by job id: one ``scontrol show job -d`` for all.
@@ -210,10 +178,10 @@ class SlurmClient:
             return known[1]
 
     async def _ask_address(self, node: str) -> str:
-        answer = await self._run("scontrol", "show", "node", "-o", node)
+        answer = await self._slurm.run("scontrol", "show", "node", "-o", node)
         if f"Node {node} not found" in answer.stdout + answer.stderr:
             raise SlurmOutputError(f"Slurm knows no node {node}.", raw=answer.stdout)
-        found = parse_nodes(_good("scontrol", answer))
+        found = parse_nodes(good("scontrol", answer))
         if len(found) != 1 or not _ADDRESS.fullmatch(found[0].address):
             raise SlurmOutputError(f"scontrol told no address of node {node}.", raw=answer.stdout)
         return found[0].address
@@ -225,9 +193,11 @@ class SlurmClient:
             self._show("node", "-a", "-d"),
             self._show("partition", "-a"),
             self._show("reservation", "-a"),
-            self._run(*("squeue", "--local", "-h", "-a", "-t", STATES, "-O", job_columns(mark)), limit=_SNAPSHOT_LIMIT),
+            self._slurm.run(
+                *("squeue", "--local", "-h", "-a", "-t", STATES, "-O", job_columns(mark)), limit=_SNAPSHOT_LIMIT
+            ),
         )
-        told = _good("squeue", jobs)
+        told = good("squeue", jobs)
 
         def read() -> ClusterSnapshot:
             snapshot = ClusterSnapshot(
@@ -245,7 +215,7 @@ class SlurmClient:
 
     async def version(self) -> str:
         """The version of the commands, such as ``22.05.8``."""
-        text = _good("sinfo", await self._run("sinfo", "--version"))
+        text = good("sinfo", await self._slurm.run("sinfo", "--version"))
         found = re.search(r"\d+\.\d+(?:\.\d+)*", text)
         if found is None:
             raise SlurmOutputError("sinfo --version named no version.", raw=text)
@@ -254,8 +224,8 @@ class SlurmClient:
     async def ping(self) -> bool:
         """Whether a slurmctld answers (``scontrol ping``); False after the time-out."""
         try:
-            answer = await self._run("scontrol", "ping")
-        except _CommandMissing:
+            answer = await self._slurm.run("scontrol", "ping")
+        except CommandMissing:
             raise
         except SlurmUnavailable:
             return False
@@ -266,115 +236,16 @@ class SlurmClient:
     async def _squeue(self, *which: str) -> dict[str, JobStatus]:
         mark = secrets.token_hex(8)
         # --local: one id alone would cost a question about federations, too
-        answer = await self._run("squeue", "--local", "-h", "-a", "-t", "all", *which, "-O", columns(mark))
+        answer = await self._slurm.run("squeue", "--local", "-h", "-a", "-t", "all", *which, "-O", columns(mark))
         if answer.code != 0 and _UNKNOWN_JOB in answer.stderr:
             return {}
-        return parse_squeue(_good("squeue", answer), mark)
+        return parse_squeue(good("squeue", answer), mark)
 
     async def _show(self, what: str, *options: str) -> str:
-        return _good("scontrol", await self._run("scontrol", "show", what, *options, "-o", limit=_SNAPSHOT_LIMIT))
-
-    async def _run(
-        self,
-        command: str,
-        *arguments: str,
-        wrapper: str = "",
-        prefix: Sequence[str] | None = None,
-        environment: Mapping[str, str] | None = None,
-        stdin: str = "",
-        limit: int = 1 << 24,
-    ) -> Answer:
-        before = self.prefix if prefix is None else tuple(prefix)
-        folder = self.wrapper_dir if wrapper else self.bin_dir
-        words = (*before, str(Path(folder, wrapper or command)) if folder else command, *arguments)
-        env = {**self._environment, **(environment or {})}
-        if prefix is None:
-            env["SLURM_TIME_FORMAT"] = "%s"  # for answers alone: a job would inherit it
-        # by the hub's PATH: the job's may be another
-        path = shutil.which(words[0], path=self._environment["PATH"])
-        if path is None:
-            raise _missing(before, words[0])
-        async with self._turns:
-            began = time.monotonic()
-            try:
-                answer = await run(
-                    (path, *words[1:]), name=command, environment=env, timeout=self.timeout, stdin=stdin, limit=limit
-                )
-            except OSError as error:
-                raise _missing(before, path) from error
-            except SlurmUnavailable:
-                self._observe(command, time.monotonic() - began, None)
-                raise
-            self._observe(command, time.monotonic() - began, answer.code)
-            return answer
-
-
-def _unobserved(_command: str, _seconds: float, _status: int | None) -> None:
-    """Nobody looks."""
-
-
-class _CommandMissing(SlurmUnavailable):
-    """The command itself is not there."""
-
-
-def _missing(before: Sequence[str], path: str) -> GPUSpawnerError:
-    if before:
-        return ConfigError(
-            f"The command {path!r} is not there, or may not be run.", where="exec_prefix", hint="Give its full path."
-        )
-    return _CommandMissing(
-        f"Slurm's command {path!r} is not there, or may not be run.",
-        hint="Set slurm_bin_dir to the folder of Slurm's commands.",
-    )
-
-
-def _good(command: str, answer: Answer) -> str:
-    if answer.code != 0:
-        raise _unanswered(command, answer)
-    return answer.stdout
-
-
-def _unanswered(command: str, answer: Answer) -> GPUSpawnerError:
-    return failure(command, answer.stderr) or SlurmUnavailable(
-        f"{command} failed with exit code {answer.code}: {last_line(answer.stderr or answer.stdout)}"
-    )
+        return good("scontrol", await self._slurm.run("scontrol", "show", what, *options, "-o", limit=_SNAPSHOT_LIMIT))
 
 
 def _checked(job_id: str) -> str:
     if not _JOB_ID.fullmatch(job_id):
         raise SlurmOutputError(f"{job_id[:80]!r} is no job id.", raw=job_id)
     return job_id
-
-
-def _base_environment(bin_dir: str) -> dict[str, str]:
-    path = os.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
-    found = {"PATH": f"{bin_dir}:{path}" if bin_dir else path, "LANG": "C.UTF-8"}
-    found.update({name: os.environ[name] for name in ("SLURM_CONF", "TZ") if os.environ.get(name)})
-    return found
-
-
-_JINJA = re.compile(r"\{\{\s*(\w+)\s*\}\}")
-_PLACE = re.compile(r"\{(\w*)\}")
-
-
-def command_prefix(text: str | Sequence[str], username: str, **values: str) -> tuple[str, ...]:
-    """``exec_prefix`` as words, with ``{username}`` (and ``values``) put into each word; never through a shell.
-
-    ``text`` is batchspawner's form (``sudo -u {username}``, split as a shell would) or a list of words. Raises
-    ConfigError for a place that has no value, for quotes that do not close, and for a user name that is none.
-    """
-    if not username or username.startswith("-") or not username.isprintable() or " " in username:
-        raise ConfigError(f"{username!r} is no user name.", where="exec_prefix")
-    known = {"username": username, **values}
-    try:
-        words = shlex.split(_JINJA.sub(r"{\1}", text)) if isinstance(text, str) else list(text)
-    except ValueError as error:
-        raise ConfigError(f"{text!r} is no command: {error}.", where="exec_prefix") from error
-
-    def filled(place: re.Match[str]) -> str:
-        if place[1] not in known:
-            places = ", ".join(f"{{{name}}}" for name in sorted(known))
-            raise ConfigError(f"{place[0]} has no value.", where="exec_prefix", hint=f"It may hold {places}.")
-        return known[place[1]]
-
-    return tuple(_PLACE.sub(filled, word) for word in words)

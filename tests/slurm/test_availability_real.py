@@ -15,6 +15,7 @@ from jupyterhub_gpuspawner.errors import SubmitRejected
 from jupyterhub_gpuspawner.request import ResolvedResources
 from jupyterhub_gpuspawner.script import options
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.installation import Installation
 
 pytestmark = pytest.mark.slurm
 
@@ -55,7 +56,7 @@ ASKED: list[dict[str, Any]] = [
 @pytest.fixture
 async def busy(slurm_cluster: PrivateSlurm) -> AsyncIterator[SlurmClient]:
     """The demo's cluster with five jobs on it."""
-    client = SlurmClient(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment)
+    client = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment))
     submit = ("sbatch", "--parsable", "--mem=100", "--output=/dev/null", "--wrap=sleep 3000")
     jobs = [slurm_cluster.run(*submit, *held) for held in HELD]
     try:

@@ -16,13 +16,13 @@ import pytest
 from jupyterhub_gpuspawner.cluster import free_gpus
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
-    GPUSpawnerError,
     SlurmOutputError,
     SlurmUnavailable,
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.job import Phase
-from jupyterhub_gpuspawner.slurm.client import SlurmClient, command_prefix
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.installation import Installation
 from tests.slurm.recorded import FOLDER, VERSIONS, Recorded, all_recorded, recorded
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class StandIns:
 
     def client(self, **options: Any) -> SlurmClient:
         """A client of these commands."""
-        return SlurmClient(bin_dir=str(self.folder), **options)
+        return SlurmClient(Installation(bin_dir=str(self.folder), **options))
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ async def test_prefix_stands_before_the_command(slurm: StandIns) -> None:
     """The prefix gets the full path of sbatch and its one argument: what a sudoers file without wildcards allows."""
     slurm.add("sbatch", "echo 5")
     slurm.add("as", f'[ "$*" = "-u alice {slurm.folder}/sbatch --parsable" ] || exit 97; shift 2; exec "$@"')
-    prefix = command_prefix(f"{slurm.folder}/as -u {{username}}", "alice")
+    prefix = (f"{slurm.folder}/as", "-u", "alice")
     assert await slurm.client().submit(SCRIPT, prefix=prefix) == "5"
 
 
@@ -450,7 +450,7 @@ async def test_command_is_found_by_the_hubs_path_not_the_jobs(slurm: StandIns, m
     """Without bin_dir: the job's PATH may be another, and lacks Slurm."""
     slurm.add("sbatch", "echo 5")
     monkeypatch.setenv("PATH", f"{slurm.folder}:/usr/bin:/bin")
-    assert await SlurmClient().submit(SCRIPT, environment={"PATH": "/usr/bin:/bin"}) == "5"
+    assert await SlurmClient(Installation()).submit(SCRIPT, environment={"PATH": "/usr/bin:/bin"}) == "5"
 
 
 async def test_stand_in_squeue_that_hangs_is_given_up(slurm: StandIns) -> None:
@@ -488,57 +488,3 @@ async def test_no_more_commands_at_once_than_the_limit(slurm: StandIns, tmp_path
     counts = [int(count) for count in await asyncio.gather(*(client.submit(SCRIPT) for _ in range(12)))]
     assert len(counts) == 12
     assert max(counts) <= 3
-
-
-# --- exec_prefix --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("sudo -E -u {username}", ("sudo", "-E", "-u", "alice")),
-        ("sudo -u {{ username }} --", ("sudo", "-u", "alice", "--")),
-        ("", ()),
-        (["runuser", "-u", "{username}", "--"], ("runuser", "-u", "alice", "--")),
-        ("env 'A=b c' sudo --user={username}", ("env", "A=b c", "sudo", "--user=alice")),
-        ("sudo -u {username} -g {group}", ("sudo", "-u", "alice", "-g", "course")),
-        (("sudo; echo", "$(id)"), ("sudo; echo", "$(id)")),
-    ],
-)
-def test_exec_prefix_becomes_words(text: str | list[str], words: tuple[str, ...]) -> None:
-    """Batchspawner's string or a list; each place is filled inside its word, and nothing is a shell's."""
-    assert command_prefix(text, "alice", group="course") == words
-
-
-@pytest.mark.parametrize("username", ["al;ice", "alice'", "$(id)", "a&b"])
-def test_odd_user_name_stays_one_word(username: str) -> None:
-    """A name with a shell's characters is one word for sudo, which knows no such user."""
-    assert command_prefix("sudo -u {username}", username) == ("sudo", "-u", username)
-
-
-@pytest.mark.parametrize("username", ["", "-u root", "-i", "a b", "a\nb", "a\0"])
-def test_user_name_that_is_none_is_refused(username: str) -> None:
-    """Empty, an option, or with blanks or control characters."""
-    with pytest.raises(ConfigError, match="is no user name"):
-        command_prefix("sudo -u {username}", username)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("sudo -u {user}", r"exec_prefix: {user} has no value\. It may hold {username}\."),
-        ("sudo -u {}", r"exec_prefix: {} has no value"),
-        ("sudo -u '{username}", "exec_prefix: .* is no command: No closing quotation"),
-    ],
-)
-def test_odd_exec_prefix_is_the_admins_error(text: str, message: str) -> None:
-    """The error names the trait and what it may hold."""
-    with pytest.raises(ConfigError, match=message):
-        command_prefix(text, "alice")
-
-
-def test_every_error_of_the_room_is_one_of_the_tree() -> None:
-    """A caller that catches GPUSpawnerError catches all of them."""
-    assert all(
-        issubclass(e, GPUSpawnerError) for e in (ConfigError, SlurmOutputError, SlurmUnavailable, SubmitRejected)
-    )

@@ -20,7 +20,9 @@ from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable, SubmitRe
 from jupyterhub_gpuspawner.hub.cluster_view import ClusterView
 from jupyterhub_gpuspawner.job import End, JobStatus, NodeAllocation, Phase, never_clears
 from jupyterhub_gpuspawner.line import place_in_line
-from jupyterhub_gpuspawner.slurm.client import SlurmClient, command_prefix
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.installation import Installation
+from jupyterhub_gpuspawner.slurm.prefix import command_prefix
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
 from jupyterhub_gpuspawner.units import Gres
 
@@ -71,7 +73,7 @@ class Jobs:
 @pytest.fixture
 def client(slurm_cluster: PrivateSlurm) -> SlurmClient:
     """A client of the private Slurm."""
-    return SlurmClient(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment)
+    return SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment))
 
 
 @pytest.fixture
@@ -291,9 +293,11 @@ async def test_fifty_who_look_at_once_are_one_question(slurm_cluster: PrivateSlu
     """Four commands for all of them."""
     asked: list[str] = []
     client = SlurmClient(
-        bin_dir=slurm_cluster.bin_dir,
-        environment=slurm_cluster.environment,
-        observe=lambda command, _seconds, _status: asked.append(command),
+        Installation(
+            bin_dir=slurm_cluster.bin_dir,
+            environment=slurm_cluster.environment,
+            observe=lambda command, _seconds, _status: asked.append(command),
+        )
     )
     view = ClusterView(client.snapshot)
     found = await asyncio.gather(*(view.recent(patience=60) for _ in range(50)))
@@ -328,7 +332,7 @@ async def test_stopped_slurmctld_is_given_up_in_time(
 ) -> None:
     """A slurmctld that hangs: each question ends after the time-out, and afterwards all is as before."""
     job_id = await jobs.submit("--hold")
-    hasty = SlurmClient(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5)
+    hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
     with stopped(slurm_cluster.pids["slurmctld"]):
         began = time.monotonic()
         questions = (hasty.jobs([job_id]), hasty.job(job_id), hasty.cancel(job_id), hasty.snapshot())
@@ -344,7 +348,7 @@ async def test_job_of_a_submission_that_timed_out_is_found_by_its_tag(
     client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
 ) -> None:
     """sbatch was given up, and its job is there all the same: the tag finds it, and only it."""
-    hasty = SlurmClient(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5)
+    hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
     with stopped(slurm_cluster.pids["slurmctld"]), pytest.raises(SlurmUnavailable):
         await hasty.submit(f"#!/bin/sh\n#SBATCH --comment={jobs.tag}\n#SBATCH --hold\ntrue\n")
     found = await client.tagged(jobs.tag)
@@ -353,7 +357,9 @@ async def test_job_of_a_submission_that_timed_out_is_found_by_its_tag(
 
 async def test_missing_configuration_is_not_waited_for(slurm_cluster: PrivateSlurm) -> None:
     """Slurm's commands look a minute for a slurm.conf that is not there; the client does not."""
-    lost = SlurmClient(bin_dir=slurm_cluster.bin_dir, environment={"SLURM_CONF": "/no/such/slurm.conf"}, timeout=0.5)
+    lost = SlurmClient(
+        Installation(bin_dir=slurm_cluster.bin_dir, environment={"SLURM_CONF": "/no/such/slurm.conf"}, timeout=0.5)
+    )
     with pytest.raises(SlurmUnavailable, match=r"squeue gave no answer within 0\.5 s"):
         await lost.jobs(["1"])
 
@@ -381,14 +387,16 @@ async def test_watcher_asks_once_for_many_jobs(client: SlurmClient, jobs: Jobs, 
     await watcher.aclose()
 
 
-async def test_watcher_tells_a_job_from_start_to_end(client: SlurmClient, jobs: Jobs) -> None:
+async def test_watcher_tells_a_job_from_start_to_end(
+    client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
+) -> None:
     """Queued, running, ended with its exit code, in this order."""
     job_id = await jobs.submit("--hold", run="sleep 2; exit 5")
     watcher = JobWatcher(client, active_interval=0.2, rest_interval=0.2)
     told: list[tuple[Phase, str]] = []
     with closing(watcher.watch(job_id)) as watch:
         await watch.changed()
-        await release(client, job_id)
+        slurm_cluster.run("scontrol", "release", job_id)
         while watch.status is None or watch.status.phase is not Phase.ENDED:
             status = await asyncio.wait_for(watch.changed(), timeout=60)
             if status is not None:
@@ -404,16 +412,10 @@ async def test_watcher_tells_a_job_from_start_to_end(client: SlurmClient, jobs: 
     await watcher.aclose()
 
 
-async def release(client: SlurmClient, job_id: str) -> None:
-    """Let a held job go."""
-    answer = await client._run("scontrol", "release", job_id)
-    assert answer.code == 0, answer.stderr
-
-
 async def test_watcher_survives_an_outage(client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm) -> None:
     """While slurmctld hangs the status is kept and stale; afterwards it is fresh, and the job is still there."""
     job_id = await jobs.submit("--hold")
-    hasty = SlurmClient(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5)
+    hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
     watcher = JobWatcher(hasty, active_interval=0.2)
     with closing(watcher.watch(job_id)) as watch:
         before = await asyncio.wait_for(watch.changed(), timeout=30)
@@ -430,7 +432,7 @@ async def test_watcher_survives_a_restart_of_slurmctld(
     """A running job is running before, during and after: nothing that slurmctld says while it starts ends it."""
     job_id = await jobs.submit()
     await jobs.until_phase(job_id, Phase.RUNNING)
-    hasty = SlurmClient(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5)
+    hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
     watcher = JobWatcher(hasty, active_interval=0.1, rest_interval=0.1)
     seen: set[Phase] = set()
     with closing(watcher.watch(job_id)) as watch:

@@ -13,6 +13,7 @@ import pytest
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.job import JobStatus, Phase
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.installation import Installation
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, JobWatcher
 
 pytestmark = pytest.mark.slurm
@@ -32,7 +33,7 @@ def rpcs(slurm: PrivateSlurm) -> Counter[str]:
 def client(slurm_cluster: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> SlurmClient:
     """The hub's client of that cluster."""
     monkeypatch.setenv("SLURM_CONF", str(slurm_cluster.conf))
-    return SlurmClient(bin_dir=slurm_cluster.bin_dir)
+    return SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir))
 
 
 @pytest.fixture

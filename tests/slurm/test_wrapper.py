@@ -8,6 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError, SubmitRejected
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.installation import Installation
 from jupyterhub_gpuspawner.slurm.wrapper import submission
 
 RECORD = """#!/bin/sh
@@ -25,7 +26,7 @@ def client(tmp_path: Path) -> SlurmClient:
         script = tmp_path / name
         script.write_text(RECORD.format(folder=tmp_path, then=then))
         script.chmod(0o755)
-    return SlurmClient(wrapper_dir=str(tmp_path))
+    return SlurmClient(Installation(wrapper_dir=str(tmp_path)))
 
 
 async def test_all_goes_by_standard_input(client: SlurmClient, tmp_path: Path) -> None:
