@@ -182,7 +182,14 @@ Image = Annotated[
     matching(r"[A-Za-z0-9_./][A-Za-z0-9_./:@+=-]*", "an image's path, or an address such as docker://..., no blank"),
 ]
 Bind = Annotated[str, matching(r"[A-Za-z0-9_./][A-Za-z0-9_./:@+=-]*", "SOURCE[:TARGET[:ro]], no blank")]
-UrlPath = Annotated[str, matching(r"/[!-~]*", "a path on the server that begins with '/', no blank")]
+UrlPath = Annotated[
+    str,
+    # JupyterHub formats it, and fails on any other name
+    matching(
+        r"/([!-z|~]|\{(username|base_url)\})*",
+        "a path on the server that begins with '/', no blank, no braces but {username} and {base_url}",
+    ),
+]
 Text = Annotated[str, Checked(lambda value: printable(_as_text(value)), {"type": "string"})]
 Prose = Annotated[str, Checked(lambda value: printable(" ".join(_as_text(value).split())), {"type": "string"})]
 """Words for people; folded YAML text becomes one line."""

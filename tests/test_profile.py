@@ -131,6 +131,8 @@ def _with(**fields: object) -> dict[str, object]:
         (_with(kind="other"), "profiles[1]: kind: other needs a spawner_class"),
         (_with(port_range=[80, 90]), "profiles[1].port_range: [80, 90] must be two ports within 1024 to 65535"),
         (_with(default_url="lab"), "profiles[1].default_url: 'lab' must be a path on the server that begins with '/'"),
+        (_with(default_url="/lab/{cmd}"), "profiles[1].default_url: '/lab/{cmd}' must be a path on the server that"),
+        (_with(default_url="/lab/{username.x}"), "profiles[1].default_url: '/lab/{username.x}' must be a path on"),
         (_with(start_timeout="soon"), "profiles[1].start_timeout: 'soon' must be a whole number from 1 to 10000000"),
         (_with(slug="a b"), "profiles[1].slug: 'a b' must be letters, digits and . _ -, at most 63"),
         (_with(slug="good"), "profiles[1].slug: 'good' is the slug of an earlier profile, too."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.handlers.pages import SpawnHandler
@@ -48,6 +49,12 @@ class ChoosePage(SpawnHandler):
     def _begin(self, visit: Visit) -> None:
         self.visit = visit
         VISIT.set(visit)
+
+    async def _render_form(self, *arguments: Any, **options: Any) -> Any:
+        """JupyterHub's. A form that comes back was refused: JupyterHub says so of errors of HTTP alone."""
+        if self.request.method == "POST" and self.get_status() == HTTPStatus.OK:
+            self.set_status(HTTPStatus.BAD_REQUEST)
+        return await super()._render_form(*arguments, **options)
 
     async def _wrap_spawn_single_user(self, user: Any, *rest: Any, **options: Any) -> None:
         if self.request.method != "POST":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -53,6 +54,23 @@ def test_a_click_with_bytes_that_are_no_text(light_hub: HubProcess) -> None:
 
     assert page.status == 400
     assert "is no" in page.error or "There is no profile" in page.error
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"profile": "light", "cpus": ["1", "2"]}, "cpus is given twice. Give one value."),
+        ({"cpus": "1", "profile-option-light--cpus": "1"}, "Options are given, but no profile. Choose a profile."),
+        ({"profile": "light", "two words\n": "1"}, "'two words\\n' is no name of an option."),
+        ({"profile": "light", "cpus": "9"}, "cpus: '9' is not allowed: it must be a number from 1 to 4."),
+    ],
+    ids=["twice", "no profile", "no name", "not allowed"],
+)
+def test_a_form_that_comes_back_was_refused(light_hub: HubProcess, fields: dict[str, Any], error: str) -> None:
+    """Its status says so whatever was wrong: JupyterHub answers 200 where a form cannot be read at all."""
+    page = Visitor(light_hub, "emil").start(fields)
+
+    assert (page.status, page.error) == (400, error)
 
 
 @pytest.mark.parametrize(
