@@ -35,7 +35,7 @@ from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profile import parse_profiles
 from jupyterhub_gpuspawner.profile_file import ProfileFolder, read_profiles
-from jupyterhub_gpuspawner.wire import parse_placement
+from jupyterhub_gpuspawner.report_reader import parse_placement
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)])

@@ -21,12 +21,13 @@ from jupyterhub_gpuspawner.hub.batch import _in_batchspawners_words
 from jupyterhub_gpuspawner.hub.joblog import LINES, shown
 from jupyterhub_gpuspawner.profile import parse_profiles
 from jupyterhub_gpuspawner.profile_option import SETTABLE
+from jupyterhub_gpuspawner.report_reader import ReportError, parse_report
 from jupyterhub_gpuspawner.request import JobRequest, choice_from_form, resolve
 from jupyterhub_gpuspawner.slurm.prefix import command_prefix
 from jupyterhub_gpuspawner.slurm.wrapper import submission
 from jupyterhub_gpuspawner.tag import parse_tag
 from jupyterhub_gpuspawner.tag import tag as tag_of
-from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport, PlacementDocument, ReportError, parse_report
+from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport, PlacementDocument
 
 # --- what is thrown ---------------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from tornado.web import stream_request_body
 from jupyterhub_gpuspawner.hub.pages import current_placement
 from jupyterhub_gpuspawner.hub.rate_limit import RateLimit
 from jupyterhub_gpuspawner.hub.reporting import ReportTooEarly
-from jupyterhub_gpuspawner.wire import REPORT_LIMIT, ReportError, parse_report
+from jupyterhub_gpuspawner.report_reader import ReportError, parse_report
+from jupyterhub_gpuspawner.wire import REPORT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -27,8 +27,8 @@ from jupyterhub_gpuspawner.hub.options_form import render_form
 from jupyterhub_gpuspawner.hub.profile_source import offered_profiles, profile_folder
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profile import parse_profiles
+from jupyterhub_gpuspawner.report_reader import ReportError
 from jupyterhub_gpuspawner.request import JobRequest, choice_from_form, resolve
-from jupyterhub_gpuspawner.wire import ReportError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import inspect
 
-from jupyterhub_gpuspawner.wire import NodeReport, PlacementDocument, ReportError, parse_placement
+from jupyterhub_gpuspawner.report_reader import ReportError, parse_placement
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.wire import NodeReport, PlacementDocument
 
 
 class ReportTooEarly(ReportError):

@@ -23,8 +23,9 @@ from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of
 from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase, admin_hint, never_clears, sentence
 from jupyterhub_gpuspawner.line import place_in_line
+from jupyterhub_gpuspawner.report_reader import ReportError
 from jupyterhub_gpuspawner.units import expand_nodelist
-from jupyterhub_gpuspawner.wire import PlacementDocument, ReportError, with_job
+from jupyterhub_gpuspawner.wire import PlacementDocument, with_job
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster import ClusterSnapshot

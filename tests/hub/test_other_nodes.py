@@ -12,8 +12,9 @@ import pytest
 from jupyterhub_gpuspawner.hub.other_nodes import other_nodes
 from jupyterhub_gpuspawner.hub.watched_job import confirmed
 from jupyterhub_gpuspawner.job import JobDetail, NodeAllocation, Phase
+from jupyterhub_gpuspawner.report_reader import ReportError, parse_placement
 from jupyterhub_gpuspawner.units import Gres
-from jupyterhub_gpuspawner.wire import NodeGrant, PlacementDocument, ReportError, parse_placement
+from jupyterhub_gpuspawner.wire import NodeGrant, PlacementDocument
 
 if TYPE_CHECKING:
     from tests.hub.conftest import StartHub

@@ -17,14 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.node import delivery
-from jupyterhub_gpuspawner.wire import (
-    LIST_LIMIT,
-    REPORT_LIMIT,
-    NodeReport,
-    PlacedGpu,
-    PlacementDocument,
-    parse_report,
-)
+from jupyterhub_gpuspawner.report_reader import parse_report
+from jupyterhub_gpuspawner.wire import LIST_LIMIT, REPORT_LIMIT, NodeReport, PlacedGpu, PlacementDocument
 from tests.standins.report_hub import ReportHub
 
 REPORT = NodeReport(41234, PlacementDocument(job_id="7", node="g1", gpus=(PlacedGpu(2, "GPU-2"),), cpus="0-3"))

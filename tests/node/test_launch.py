@@ -19,8 +19,9 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.launcher import launcher_archive
+from jupyterhub_gpuspawner.report_reader import parse_report
 from jupyterhub_gpuspawner.topology import load
-from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport, parse_report
+from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport
 from tests.standins.nvml import describe
 from tests.standins.report_hub import ReportHub
 

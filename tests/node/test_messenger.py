@@ -15,7 +15,8 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import free_ports
 from jupyterhub_gpuspawner.launcher import launcher_archive
-from jupyterhub_gpuspawner.wire import LaunchPlan, parse_report
+from jupyterhub_gpuspawner.report_reader import parse_report
+from jupyterhub_gpuspawner.wire import LaunchPlan
 from tests.standins.report_hub import ReportHub
 
 SERVER = "import os, time; print(os.environ['JUPYTERHUB_SERVICE_URL'], flush=True); time.sleep(SECONDS)"

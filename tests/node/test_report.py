@@ -10,7 +10,8 @@ import pytest
 
 from jupyterhub_gpuspawner.node import delivery, port
 from jupyterhub_gpuspawner.node.report import Announcement, announce
-from jupyterhub_gpuspawner.wire import NodeReport, PlacementDocument, parse_report
+from jupyterhub_gpuspawner.report_reader import parse_report
+from jupyterhub_gpuspawner.wire import NodeReport, PlacementDocument
 from tests.standins.report_hub import ReportHub
 
 REPORT = NodeReport(0, PlacementDocument(node="g1", problems=("One.",)))

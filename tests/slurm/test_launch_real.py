@@ -12,8 +12,9 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.launcher import launcher_archive
+from jupyterhub_gpuspawner.report_reader import parse_report
 from jupyterhub_gpuspawner.units import parse_cpulist
-from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport, parse_report
+from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport
 from tests.standins.report_hub import ReportHub
 
 pytestmark = pytest.mark.slurm
