@@ -193,6 +193,11 @@ BY_OTHERS: dict[str, tuple[str, int, str]] = {
 }
 
 
+def missing(words: str, text: str) -> list[str]:
+    """Those of the sentences that the page does not say; it has what happened and what to do apart."""
+    return [sentence for sentence in re.split(r"(?<=\.) (?=[A-Z])", words) if sentence not in text]
+
+
 @pytest.mark.parametrize(("profile", "status", "sentence"), BY_OTHERS.values(), ids=BY_OTHERS.keys())
 @pytest.mark.usefixtures("leaves_nothing")
 def test_a_start_that_slurm_or_the_machine_refuses(hub: HubProcess, profile: str, status: int, sentence: str) -> None:
@@ -205,8 +210,7 @@ def test_a_start_that_slurm_or_the_machine_refuses(hub: HubProcess, profile: str
     later = visitor.pending()
 
     assert (page.status, page.error) == (status, sentence)
-    assert later.status == status
-    assert sentence in later.text
+    assert (later.status, missing(sentence, later.text)) == (status, [])
 
 
 @pytest.mark.usefixtures("leaves_nothing")
@@ -234,7 +238,7 @@ def end_of_start(hub: HubProcess, profile: str) -> tuple[int, str]:
 DYING = {
     "a command that is not there": (
         "no-command",
-        "ended before your server was ready: The job failed with exit code 127. Its log: ",
+        "ended before your server was ready: The job failed with exit code 127: a command was not found. Its log: ",
         "gpuspawner: /no/such/command: no such command",
     ),
     "a set-up that fails": (
@@ -276,7 +280,7 @@ def told(hub: HubProcess, options: object) -> tuple[int, str]:
     hub.wait("ann", ready=False)
     page = visitor.pending()
     assert status in (page.status, 201, 202)
-    assert message in page.text
+    assert missing(message, page.text) == []
     return page.status, page.text
 
 
@@ -292,7 +296,7 @@ def test_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
         slurm_cluster.start_controller()
 
     assert status == 503
-    assert "sbatch got no answer: slurmctld cannot be reached. Look at `scontrol ping`." in text
+    assert missing("sbatch got no answer: slurmctld cannot be reached. Look at `scontrol ping`.", text) == []
     assert kept is not None
     assert kept["ready"]
 
@@ -305,7 +309,8 @@ def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
     status, text = told(lost, {"profile": "light"})
 
     assert status == 503
-    assert "sbatch gave no answer within 10 s. Look at `scontrol ping`, and whether slurm.conf is in its place." in text
+    hint = "Look at `scontrol ping`, and whether slurm.conf is in its place."
+    assert missing(f"sbatch gave no answer within 10 s. {hint}", text) == []
 
     lost.stop()
 
