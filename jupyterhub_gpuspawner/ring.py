@@ -7,8 +7,7 @@ Where many sets are equal because GPUs are (an NVSwitch, a PCIe switch), only on
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from itertools import repeat
+from itertools import accumulate, repeat
 from operator import add, or_
 from typing import Callable, Dict, Iterator, List, Sequence, Set, Tuple
 
@@ -108,6 +107,7 @@ def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> Tuple[Lis
     left, right = _half(weight, kinds[:half], size), _half(weight, kinds[half:], size)
     ranked = sorted(right, key=lambda each: bin(each[1]).count("1"))
     counts = [bin(mask).count("1") for _, mask, _ in ranked]
+    first = [0, *accumulate([counts.count(n) for n in range(size + 1)])]
     totals, masks = [total for total, _, _ in ranked], [mask for _, mask, _ in ranked]
     across = {0: [0] * len(ranked)}
     for member in [each for kind in kinds[:half] for each in kind]:
@@ -120,7 +120,7 @@ def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> Tuple[Lis
         if mask:
             across[mask] = list(map(add, across[mask ^ 1 << last], across[-1 - last]))
         count = bin(mask).count("1")
-        some = slice(bisect_left(counts, size - count), bisect_left(counts, size - count + 1))
+        some = slice(first[size - count], first[size - count + 1])
         found[0].extend(map(add, map(add, totals[some], across[mask][some]), repeat(total)))
         found[1].extend(map(or_, masks[some], repeat(mask)))
     return found
