@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.browser.conftest import OpenPage
+from tests.browser.conftest import PATIENCE, OpenPage
 from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
 from tests.hub.conftest import COMMAND, start_hub
 
@@ -182,23 +182,25 @@ def test_before_the_click_slurm_says_when_it_would_start(
     course: HubProcess, slurm_cluster: PrivateSlurm, page: Page
 ) -> None:
     """Slurm's own answer for the choice as it stands; a refusal stands at the field that can mend it."""
+    while slurm_cluster.run("squeue", "-h"):
+        pass  # what earlier tests have ended may still be leaving its node
     sign_in(page, course, "otto")
     form_of(page, course)
     page.fill("[name='profile-option-k80--gpus']", "2")
     told = page.locator(".gpuspawner-trial").first
 
-    expect(told).to_have_text("Would start now on g1.", timeout=20_000)
+    expect(told).to_have_text("Would start now on g1.", timeout=PATIENCE)
     expect(told).to_have_role("status")
 
     field = page.locator("[name='profile-option-k80--hours']")
     field.fill("48")
 
-    expect(field).to_have_accessible_description(re.compile("partition gpu allows 24 h"), timeout=20_000)
+    expect(field).to_have_accessible_description(re.compile("partition gpu allows 24 h"), timeout=PATIENCE)
     expect(field).to_have_attribute("aria-invalid", "true")
     assert axe_faults(page) == []
     shoot(page, "choose-refused")
     field.fill("1")
-    expect(told).to_have_text("Would start now on g1.", timeout=20_000)
+    expect(told).to_have_text("Would start now on g1.", timeout=PATIENCE)
     expect(field).not_to_have_attribute("aria-invalid", "true")
     assert slurm_cluster.run("squeue", "-h") == ""
 
@@ -225,7 +227,7 @@ def test_what_only_slurm_knows_is_told_before_the_click(course: HubProcess, page
     page.locator("label[for=profile-licence]").click()
     box = page.locator(".gpuspawner-profile", has=page.locator("#profile-licence"))
 
-    expect(box.get_by_role("status")).to_contain_text("Slurm would refuse it", timeout=20_000)
+    expect(box.get_by_role("status")).to_contain_text("Slurm would refuse it", timeout=PATIENCE)
     assert axe_faults(page) == []
 
 
