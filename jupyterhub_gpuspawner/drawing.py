@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner import legend
 from jupyterhub_gpuspawner.affinity import distance
 from jupyterhub_gpuspawner.canvas import Canvas, number, short
+from jupyterhub_gpuspawner.device_boxes import BETWEEN, CORE, DEVICES, EDGE, GAP, GPU, MARGIN, MIG, NIC, STEP, Devices
 from jupyterhub_gpuspawner.neighbourhood import Neighbourhood, Switch, between, card, neighbourhoods, paths, switches
 from jupyterhub_gpuspawner.node_words import counted, memory, summary
-from jupyterhub_gpuspawner.nvlink_lines import Box, NVLinks, thickness
+from jupyterhub_gpuspawner.nvlink_lines import NVLinks
 from jupyterhub_gpuspawner.units import format_cpulist
 
 if TYPE_CHECKING:
@@ -23,20 +25,6 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.topology import NodeTopology
 
-PATHS = {
-    "PIX": "through one PCIe switch",
-    "PXB": "through several PCIe switches",
-    "PHB": "through the host bridge",
-    "NODE": "between host bridges of a NUMA node",
-    "SYS": "across NUMA nodes",
-    "SOC": "across sockets",
-}
-GPU, MIG, NIC, GAP = 96, 84, 92, 12
-"""Widths of a GPU, a MIG device and a NIC, and the space between them."""
-DEVICES, NIC_STEP = 60, 21
-"""Height of a row of devices; three NICs stand in it."""
-CORE, STEP, EDGE, MARGIN, BETWEEN = 11, 14, 12, 18, 100
-"""A core, from core to core, inside a box, around the picture, between two NUMA nodes of a row."""
 SQUARES = 512
 """Cores of one NUMA node that are drawn; of more only the numbers are told."""
 
@@ -63,7 +51,7 @@ class Drawing:
         self.places = neighbourhoods(topology)
         self.switches = {place: switches(topology, place) for place in self.places}
         self.sites: list[_Site] = []
-        self.boxes: dict[int, Box] = {}
+        self.devices = Devices(self.canvas, topology, self.own_gpus)
         self.framed: list[int] = []
         """Packages of the row that are drawn as frames."""
         self.words: set[str] = set()
@@ -82,8 +70,8 @@ class Drawing:
                 y += self.nvlinks.height(len(rows))
         if across:
             self._between_rows(self.sites[0], self.sites[len(rows[0])], across)
-        self.nvlinks.draw(self.canvas, self.boxes, self.own_gpus)
-        y = self._legend(y + 34, left + width)
+        self.nvlinks.draw(self.canvas, self.devices.boxes, self.own_gpus)
+        y = legend.draw(self.canvas, self._signs(), y + 34, left + width)
         return self._framed(title, left + width + MARGIN, y)
 
     # Rows
@@ -224,9 +212,9 @@ class Drawing:
             middle = x + width / 2
             y = edge + down * tree - (DEVICES if down == -1 else 0)
             if gpus:
-                self._gpus(gpus, x, y, width, down=down)
+                self.devices.gpus(gpus, x, y, width, down=down)
             else:
-                self._nics(nics, x, y, down=down)
+                self.devices.nics(nics, x, y, down=down)
             ends.append((middle, tree))
             x += width + GAP
         for each in switch.switches:
@@ -242,35 +230,6 @@ class Drawing:
         self.canvas.text("soft", trunk + 5, edge + down * start + (-4 if down == 1 else 12), switch.word)
         self.words.add(switch.word)
         return trunk
-
-    def _gpus(self, gpus: Sequence[int], x: float, y: float, width: float, *, down: int) -> None:
-        device = self.topology.gpus[gpus[0]]
-        if device.mig is None:
-            self._gpu(gpus[0], x, y, width, DEVICES, name=f"GPU {device.index}", down=down)
-            return
-        self.canvas.rect("card", x, y, width, DEVICES, radius=7)
-        self.canvas.text("soft mid", x + width / 2, y + 13, f"GPU {device.index}, divided by MIG")
-        for n, gpu in enumerate(gpus):
-            self._gpu(gpu, x + 8 + n * (MIG + 6), y + 18, MIG, DEVICES - 24, name=f"MIG {n}", down=down)
-
-    def _gpu(self, gpu: int, x: float, y: float, width: float, height: float, *, name: str, down: int) -> None:
-        device, own = self.topology.gpus[gpu], gpu in self.own_gpus
-        self.canvas.rect("gpu own" if own else "gpu", x, y, width, height, radius=6)
-        self.boxes[gpu] = Box(x + width / 2, y + height if down == 1 else y, width, down)
-        small = device.mig is not None
-        lines = [f"✓ {name}" if own and small else name, device.mig or memory(device.memory_mib)]
-        lines += ["✓ yours"] if own and not small else []
-        step = 13.0 if small else 16.0
-        first = y + height / 2 - step * (len([line for line in lines if line]) - 1) / 2 + 4
-        for n, line in enumerate(line for line in lines if line):
-            kind = "mine" if own and line.startswith("✓") else "soft" if n else "name"
-            self.canvas.text(f"{kind} mid", x + width / 2, first + n * step, short(line, int(width / 6)))
-
-    def _nics(self, nics: Sequence[int], x: float, y: float, *, down: int) -> None:
-        for n, nic in enumerate(nics):
-            top = y + n * NIC_STEP if down == 1 else y + DEVICES - NIC_STEP * (n + 1) + 3
-            self.canvas.rect("nic", x, top, NIC, NIC_STEP - 3, radius=9)
-            self.canvas.text("soft mid", x + NIC / 2, top + 13, short(self.topology.nics[nic], 14))
 
     # Between NUMA nodes
 
@@ -302,26 +261,6 @@ class Drawing:
 
     # Around
 
-    def _legend(self, y: float, right: float) -> float:
-        """What the signs mean, as far as they are in the picture; the lower end."""
-        x = float(MARGIN)
-        for kind, says in self._signs():
-            width = 6.1 * len(says) + 40
-            if x + width > right and x > MARGIN:
-                x, y = float(MARGIN), y + 20
-            if kind.startswith("NV"):
-                self.canvas.line("nv", x, y - 4, x + 20, y - 4, width=thickness(kind))
-            elif kind == "core":
-                self.canvas.rect("core", x + 8, y - 10, CORE, CORE, radius=2)
-            elif kind == "own":
-                self.canvas.rect("core own", x + 8, y - 10, CORE, CORE, radius=2)
-                self.canvas.dot(x + 8 + CORE / 2, y - 10 + CORE / 2)
-            else:
-                self.canvas.line("pcie", x, y - 4, x + 20, y - 4)
-            self.canvas.text("soft", x + 26, y, says)
-            x += width
-        return y + 14
-
     def _signs(self) -> Iterable[tuple[str, str]]:
         what = "core" if self.topology.siblings else "CPU"
         if any(site.place.cores for site in self.sites):
@@ -330,7 +269,7 @@ class Drawing:
             yield "own", f"{what} of yours"
         for word in self.nvlinks.words:
             yield word, f"{word}: {counted(int(word[2:]), 'NVLink')}"
-        for word, says in PATHS.items():
+        for word, says in legend.PATHS.items():
             if word in self.words:
                 yield word, f"{word}: {says}"
 
