@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pwd
+from contextlib import suppress
 from dataclasses import dataclass
 
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -16,6 +18,15 @@ class Account:
     name: str
     home: str
     shell: str = "/bin/bash"
+
+
+def job_owner(exec_prefix: str, username: str) -> str:
+    """The account that owns a user's jobs; empty where that cannot be told from ``exec_prefix``."""
+    if not exec_prefix.strip():
+        with suppress(KeyError):  # in a container the number may have no name
+            return pwd.getpwuid(os.getuid()).pw_name
+        return ""
+    return username if "username" in exec_prefix else ""
 
 
 async def account_of(username: str, *, home: str = "") -> Account:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.account import job_owner
 from jupyterhub_gpuspawner.hub.batch import site_profile
 from jupyterhub_gpuspawner.hub.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
 from jupyterhub_gpuspawner.hub.offer import offers
@@ -36,7 +37,7 @@ PATIENCE = 0.5
 async def render_form(spawner: GPUProfilesSpawner) -> str:
     """The form's HTML for this user, every text in it escaped."""
     offered = _offered(spawner)
-    cluster, defaults = _site(spawner, offered)
+    cluster, defaults, owner = _site(spawner, offered)
     snapshot = None
     if cluster is not None:
         snapshot = await cluster.recent(patience=PATIENCE if cluster.latest is not None else FIRST_PATIENCE)
@@ -51,6 +52,7 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
             snapshot=snapshot,
             now=now,
             defaults=defaults,
+            owner=owner,
         ),
         visit.filled_in,
         base_url=_base_url(spawner),
@@ -101,16 +103,16 @@ def _offered(spawner: GPUProfilesSpawner) -> tuple[Profile, ...]:
         return ()
 
 
-def _site(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> tuple[ClusterView | None, Resources | None]:
-    """The view of the cluster, and the site's defaults; neither where no profile needs Slurm."""
+def _site(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> tuple[ClusterView | None, Resources | None, str]:
+    """The view of the cluster, the site's defaults, and the jobs' owner; nothing where no profile needs Slurm."""
     if not any(profile.kind == "slurm" for profile in offered):
-        return None, None
+        return None, None, ""
     try:
         site = spawner.slurm_site()
-        return site.connection().cluster, site_profile(site).slurm
+        return site.connection().cluster, site_profile(site).slurm, job_owner(site.exec_prefix, spawner.user.name)
     except ConfigError as error:
         spawner.log.error("What is free cannot be shown: %s", error)  # noqa: TRY400
-        return None, None
+        return None, None, ""
 
 
 def _filled_in(spawner: GPUProfilesSpawner, visit: Visit) -> FilledIn:

@@ -40,10 +40,12 @@ def outlooks(
     snapshot: ClusterSnapshot | None,
     now: datetime,
     defaults: Resources | None = None,
+    owner: str = "",
 ) -> tuple[Outlook, ...]:
     """The outlook of every profile, in the order in which they are offered.
 
-    Looked at is the job as it is picked without touching an option. ``now`` has its zone; ``defaults`` are the site's.
+    Looked at is the job as it is picked without touching an option. ``now`` has its zone; ``defaults`` are the site's;
+    ``owner`` is the account that the job would have, empty where that is not known.
     """
 
     def outlook(profile: Profile) -> Outlook:
@@ -59,7 +61,7 @@ def outlooks(
             told = str(error).rstrip(".")
             told = told[:1].lower() + told[1:]
             return Outlook(profile, None, Availability(Chance.NEVER, f"cannot run: {told}", field=error.field))
-        told_now = availability(request.resources, snapshot, now=now.timestamp(), user=username)
+        told_now = availability(request.resources, snapshot, now=now.timestamp(), user=owner)
         return Outlook(profile, None, told_now, request.resources)
 
     return tuple(map(outlook, offered))

@@ -12,6 +12,7 @@ from tornado import web
 
 from jupyterhub_gpuspawner.availability import Chance
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.account import job_owner
 from jupyterhub_gpuspawner.hub.batch import site_profile
 from jupyterhub_gpuspawner.hub.outlook import outlooks
 from jupyterhub_gpuspawner.hub.profiles_document import profiles_document, trial_document
@@ -69,6 +70,7 @@ class ProfilesHandler(OfUser):
             snapshot=snapshot,
             now=datetime.now().astimezone(),
             defaults=defaults,
+            owner=job_owner(site.exec_prefix, user_name),
         )
         document = profiles_document(found, snapshot, username=user_name, silent=cluster.silent)
         self.write(json.dumps(document.to_json()))

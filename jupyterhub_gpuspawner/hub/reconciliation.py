@@ -15,8 +15,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import os
-import pwd
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +23,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub import metrics, submission
+from jupyterhub_gpuspawner.hub.account import job_owner
 from jupyterhub_gpuspawner.hub.failure import ending_of, start_failed
 from jupyterhub_gpuspawner.job import Phase
 from jupyterhub_gpuspawner.tag import PREFIX, parse_tag, tag
@@ -129,10 +128,8 @@ class Reconciliation:
         return self._servers.job_ids() | submission.UNDER_WAY
 
     def _owner(self, user: str) -> str | None:
-        prefix = self._site.exec_prefix
-        if not prefix.strip():
-            return pwd.getpwuid(os.getuid()).pw_name
-        return user if "username" in prefix else None  # None: Slurm says whether that account may cancel it
+        # None: Slurm says whether that account may cancel it
+        return job_owner(self._site.exec_prefix, user) or None
 
     async def _end(self, orphan: Orphan) -> None:
         log = get_logger()

@@ -17,6 +17,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.availability import Availability, Chance, availability
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub.account import job_owner
 from jupyterhub_gpuspawner.hub.batch import site_profile
 from jupyterhub_gpuspawner.request import resolved
 
@@ -187,4 +188,4 @@ async def trial_of(child: GPUSlurmSpawner) -> Trial:
 def _of_snapshot(child: GPUSlurmSpawner, request: JobRequest, snapshot: ClusterSnapshot) -> Availability:
     site = resolved(site_profile(child).slurm, datetime.now().astimezone().date())
     resources = request.with_defaults(site).resources
-    return availability(resources, snapshot, now=time.time(), user=child.user.name)
+    return availability(resources, snapshot, now=time.time(), user=job_owner(child.exec_prefix, child.user.name))

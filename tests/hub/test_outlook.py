@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from jupyterhub_gpuspawner.availability import Chance
+from jupyterhub_gpuspawner.cluster import Reservation
+from jupyterhub_gpuspawner.hub.account import job_owner
 from jupyterhub_gpuspawner.hub.outlook import outlooks
 from jupyterhub_gpuspawner.profile import parse_profiles
 from jupyterhub_gpuspawner.resources import Resources
@@ -80,3 +85,26 @@ def test_outlook_carries_what_the_job_would_ask_for() -> None:
     assert found.resources is not None
     assert found.availability is not None
     assert (found.resources.gpus, found.resources.cpus, found.availability.chance) == (8, 2, Chance.NEVER)
+
+
+def test_a_reservation_is_for_the_account_that_owns_the_jobs() -> None:
+    """Where all jobs are the hub's own account's, its users are not asked for by name."""
+    reserved = Reservation("lab", start=NOW - 60, end=NOW + 3600, nodes=("g1",), users=("jupyter",))
+    snapshot = replace(FOUR, reservations=(reserved,))
+    defaults = Resources.model_validate({"reservation": "lab"})
+    sentences = [
+        told(snapshot=snapshot, defaults=defaults, owner=owner)["one-gpu"][1] for owner in ("jupyter", "", "alice")
+    ]
+
+    assert sentences == [
+        "starts now, 3 of 4 K80 free",
+        "starts now, 3 of 4 K80 free",
+        "cannot run: reservation lab is for other users",
+    ]
+
+
+def test_whose_jobs_they_are() -> None:
+    """The hub's own account's without a prefix, the user's where the prefix names them, else nobody can tell."""
+    own = pwd.getpwuid(os.getuid()).pw_name
+
+    assert [job_owner(prefix, "ann") for prefix in ("", "sudo -u {username}", "sudo -u jupyter")] == [own, "ann", ""]
