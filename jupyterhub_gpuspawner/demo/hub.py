@@ -132,16 +132,28 @@ class HubProcess:
 
     def _environment(self) -> dict[str, str]:
         kept = {key: os.environ[key] for key in ("PATH", "LANG", "TERM", "TZ") if key in os.environ}
-        own = {
+        path = f"{Path(sys.executable).parent}:{kept.get('PATH', '/usr/bin:/bin')}"
+        return {**kept, **self._told(), "HOME": str(self.folder), "PATH": path, **self.environment}
+
+    def _told(self) -> dict[str, str]:
+        """What the demo's configuration reads."""
+        return {
             "GPUSPAWNER_DEMO_FOLDER": str(self.folder),
             "GPUSPAWNER_DEMO_PORTS": ",".join(map(str, self.ports)),
             "GPUSPAWNER_DEMO_TOKEN": self.token,
             "GPUSPAWNER_DEMO_PASSWORD": self.password,
             "GPUSPAWNER_DEMO_SINGLEUSER": str(SINGLEUSER),
-            "HOME": str(self.folder),
         }
-        path = f"{Path(sys.executable).parent}:{kept.get('PATH', '/usr/bin:/bin')}"
-        return {**kept, **own, "PATH": path, **self.environment}
+
+    def write_configuration(self) -> Path:
+        """A file with which ``gpuspawner check`` and ``show`` read what this hub reads; no secret is in it."""
+        told = {**self._told(), "GPUSPAWNER_DEMO_TOKEN": "", "GPUSPAWNER_DEMO_PASSWORD": "", **self.environment}
+        path = self.folder / "jupyterhub_config.py"
+        path.write_text(
+            "# For gpuspawner check and gpuspawner show: this demo's configuration, as its hub has it.\n"
+            f"import os\n\nos.environ.update({told!r})\nload_subconfig({str(self.config)!r})  # noqa: F821\n"
+        )
+        return path
 
     def answers(self) -> bool:
         """Whether the hub is up, and then whether its proxy leads to it."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import signal
 import sys
@@ -38,6 +40,7 @@ def run_demo(*, once: bool, port: int, folder: Path | None) -> None:
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="gpuspawner-demo-"))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder = folder.resolve()  # the hub works in it
         hub = demo_hub(stack, folder, port=0 if once else port)
         say("Starting the hub ...")
         stack.enter_context(hub)
@@ -45,10 +48,7 @@ def run_demo(*, once: bool, port: int, folder: Path | None) -> None:
             for placement in spawn_each(hub, ProfileFolder(folder / "profiles")):
                 print(json.dumps(placement), flush=True)
             return
-        say(
-            f"\n  Open {hub.url}\n  Sign in with any name (admin is an administrator), password {hub.password!r}.\n"
-            f"  Files: {folder}; log: {hub.log}\n  Ctrl-C takes everything down.\n"
-        )
+        say(_how_to_use(hub))
         _until_told(hub)
         say("\nTaking everything down ...")
 
@@ -82,6 +82,22 @@ def spawn_each(hub: HubProcess, folder: ProfileFolder) -> Iterator[dict[str, obj
         placement = hub.spawn("demo", {"profile": profile.slug})
         yield {"profile": profile.slug, "placement": placement}
         hub.end("demo")
+
+
+def _how_to_use(hub: HubProcess) -> str:
+    command = shlex.quote(os.path.relpath(Path(sys.executable).with_name("gpuspawner")))
+    config = shlex.quote(str(hub.write_configuration()))
+    lines = [
+        f"Open {hub.url}",
+        f"Sign in with any name and the password {hub.password}. The name admin is an administrator's.",
+        "",
+        f"Profiles: {hub.folder / 'profiles'} (change one, or add a file: it is read anew)",
+        f"Check them: {command} check -f {config}",
+        f"The hub's log: {hub.log}",
+        "",
+        "Ctrl-C takes everything down.",
+    ]
+    return "\n" + "".join(f"  {line}".rstrip() + "\n" for line in lines)
 
 
 def _until_told(hub: HubProcess) -> None:
