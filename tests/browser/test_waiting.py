@@ -191,9 +191,9 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
     sign_in(page, hub, "ada")
     look(page, hub, "ada")
     expect(page.locator("#progress-message")).to_contain_text("Waiting")
-    expect(fact(page, "place")).to_have_text("3rd of 3 waiting in gpu", timeout=LONG)
+    expect(fact(page, "place")).to_have_text("3rd of 3 waiting in partition gpu", timeout=LONG)
     fill()
-    expect(fact(page, "place")).to_have_text("3rd of 4 waiting in gpu", timeout=LONG)
+    expect(fact(page, "place")).to_have_text("3rd of 4 waiting in partition gpu", timeout=LONG)
     expect(fact(page, "estimate")).to_contain_text(
         re.compile(r"Slurm expects it to start at .+ at the latest"), timeout=LONG
     )
@@ -215,7 +215,7 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
         other = open_page(**look_at_it)
         sign_in(other, hub, "ada")
         look(other, hub, "ada")
-        expect(fact(other, "place")).to_have_text("3rd of 4 waiting in gpu")
+        expect(fact(other, "place")).to_have_text("3rd of 4 waiting in partition gpu")
         well_made(other)
         shoot(other, "-".join(["wait", *look_at_it]))
         assert stages(other) == told
@@ -232,7 +232,7 @@ def test_without_javascript_the_page_tells_the_same_and_finds_the_server(
     look(page, hub, "eva")
     expect(page.locator("#progress-message")).to_contain_text(re.compile(r"Job \d+: Waiting"))
     expect(fact(page, "hint")).to_contain_text("It starts by itself")
-    expect(fact(page, "place")).to_have_text("1st of 1 waiting in gpu", timeout=LONG)
+    expect(fact(page, "place")).to_have_text("1st of 1 waiting in partition gpu", timeout=LONG)
     expect(page.locator('[aria-current="step"]')).to_contain_text("In the queue")
     expect(page.locator("#gpuspawner-stop")).to_be_hidden()
     shoot(page, "wait-without-javascript")

@@ -219,4 +219,4 @@ def log_of(server: str) -> str:
 
 def last_lines(number: int) -> str:
     """How much of a log is shown."""
-    return count(number, _("last line"), _("last lines"))
+    return _("Last line") if number == 1 else _("Last {number:,} lines").format(number=number)

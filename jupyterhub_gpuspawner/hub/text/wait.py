@@ -34,7 +34,7 @@ STOP = _("Stop this server")
 STOPPING = _("The server is being stopped.")
 STOPPED = _("The server is stopped.")
 NOT_STOPPED = _("The server could not be stopped. This page looks again in a moment.")
-NO_SCRIPT = _("This page looks for news every 10 seconds. To stop the server from here, switch JavaScript on.")
+NO_SCRIPT = _("This page looks for news every 10 seconds. The hub's home page can stop the server.")
 HUB_AWAY = _("The hub does not answer at the moment, your server goes on. This page tries again by itself.")
 
 SILENT = _("Slurm does not answer at the moment, your server goes on.")
@@ -88,8 +88,10 @@ def job(job_id: str, told: str) -> str:
 
 
 def place(position: int, of: int, partition: str) -> str:
-    """Such as ``3rd of 7 waiting in gpu``."""
-    return _("{ordinal} of {of} waiting in {partition}").format(ordinal=ordinal(position), of=of, partition=partition)
+    """Such as ``3rd of 7 waiting in partition gpu``."""
+    return _("{ordinal} of {of} waiting in partition {partition}").format(
+        ordinal=ordinal(position), of=of, partition=partition
+    )
 
 
 def ordinal(number: int) -> str:
