@@ -47,13 +47,15 @@ class Override(Frozen):
 
 
 def put_over(base: Override, over: Override) -> Override:
-    """``base`` with what ``over`` says."""
-    return Override(
-        slurm=merged(base.slurm, over.slurm),
-        environment=merged(base.environment, over.environment),
-        placement=merged(base.placement, over.placement),
-        command=over.command if over.command is not None else base.command,
-        default_url=over.default_url if over.default_url is not None else base.default_url,
+    """``base`` with what ``over`` says; whether both go together shows when they are :func:`~.request.resolved`."""
+    return base.model_copy(
+        update={
+            "slurm": merged(base.slurm, over.slurm),
+            "environment": merged(base.environment, over.environment),
+            "placement": merged(base.placement, over.placement),
+            "command": over.command if over.command is not None else base.command,
+            "default_url": over.default_url if over.default_url is not None else base.default_url,
+        }
     )
 
 

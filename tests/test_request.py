@@ -58,6 +58,18 @@ def _resolve(
     return resolve(SITE, options, username="bob", groups=groups, server_name="", now=now, defaults=defaults)
 
 
+def test_choices_that_exclude_each_other_are_the_users_to_mend() -> None:
+    """Each is allowed, both are not: no job can have GPUs and shares of them."""
+    options = {name: {"range": {"min": 0, "max": 4, "sets": f"slurm.{name}"}} for name in ("gpus", "shards")}
+    profiles = parse_profiles([{"display_name": "Any", "slug": "any", "profile_options": options}])
+    with pytest.raises(RequestError) as caught:
+        resolve(profiles, {"gpus": 1, "shards": 2}, username="bob", groups=(), server_name="", now=NOW)
+    assert (str(caught.value), caught.value.field) == (
+        "GPUs and shards cannot be asked for together. Choose one.",
+        "slurm.gpus",
+    )
+
+
 def test_no_options_are_the_default_profile_with_its_own_values() -> None:
     """Every value is plain; only what the user chose is stored."""
     assert _resolve({}) == JobRequest(
