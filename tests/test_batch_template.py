@@ -98,7 +98,7 @@ def test_batchspawners_own_template_is_filled_in() -> None:
 def test_what_todays_slurm_does_not_take_is_mended_and_told(line: str, mended: str | None, notes: list[str]) -> None:
     """One sentence each; everything else stays as it is."""
     rendered = _render(f"#!/bin/bash\n{line}\n{{cmd}}\n")
-    kept = [f"#SBATCH --comment={TAG}", "#SBATCH --nodes=1", *([mended] if mended else [])]
+    kept = [f"#SBATCH --comment={TAG}", "#SBATCH --nodes=1", "#SBATCH --export=ALL", *([mended] if mended else [])]
     assert _head(rendered) == ["#!/bin/bash", *kept]
     assert [note[: len(said)] for note, said in zip(rendered.notes, notes, strict=True)] == notes
 
@@ -107,6 +107,13 @@ def test_what_todays_slurm_does_not_take_is_mended_and_told(line: str, mended: s
 def test_a_template_that_names_its_nodes_keeps_them(nodes: str) -> None:
     """Otherwise a job could spread over several."""
     assert "#SBATCH --nodes=1" not in _head(_render(f"#!/bin/bash\n#SBATCH {nodes}\n{{cmd}}\n"))
+
+
+@pytest.mark.parametrize("export", ["--export=NIL", "--export=ALL,A=1", "--export HOME,PATH"])
+def test_a_template_that_names_what_is_exported_keeps_it(export: str) -> None:
+    """Otherwise Slurm 26.05 drops what `--export-file` gives: the job would have no token."""
+    added = [line for line in _head(_render(f"#!/bin/bash\n#SBATCH {export}\n{{cmd}}\n")) if "export" in line]
+    assert added == [f"#SBATCH {export.replace(' ', '=')}"]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +151,7 @@ def test_the_profiles_environment_is_set_up_before_the_templates_commands() -> N
 def test_a_template_without_a_shebang_gets_one() -> None:
     """sbatch refuses a script without."""
     assert _render("{cmd}").script.startswith(
-        f"#!/bin/bash\n#SBATCH --comment={TAG}\n#SBATCH --nodes=1\n# --- gpuspawner"
+        f"#!/bin/bash\n#SBATCH --comment={TAG}\n#SBATCH --nodes=1\n#SBATCH --export=ALL\n# --- gpuspawner"
     )
 
 

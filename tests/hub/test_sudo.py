@@ -250,7 +250,7 @@ def test_no_variable_of_the_hubs_account_has_a_say(site: Site, public_folder: Pa
         BASH_ENV=f"{evil}/run.sh", ENV=f"{evil}/run.sh", SLURM_CONF=f"{evil}/slurm.conf", HUBS_OWN="of the hub"
     )
     out = Path(pwd.getpwnam(site.person).pw_dir) / "variables"
-    script = f"#!/bin/bash\n#SBATCH --output={out}\nenv\n"
+    script = f"#!/bin/bash\n#SBATCH --output={out}\n#SBATCH --export=ALL\nenv\n"
     environment = "HOME=/\0ITS=own\0"
     text = f"environment {len(environment)}\n{environment}{script}"
     path = {"PATH": "/usr/bin:/bin"}  # by which sudo itself is found

@@ -1,6 +1,7 @@
 #!/bin/bash
 #SBATCH --comment=jupyterhub-gpuspawner/hub/ada/
 #SBATCH --nodes=1
+#SBATCH --export=ALL
 #SBATCH --partition=gpu
 #SBATCH --time=8:00:00
 #SBATCH --output=/home/ada/jupyterhub_slurmspawner_%j.log
