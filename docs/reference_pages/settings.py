@@ -30,8 +30,8 @@ def page() -> str:
         "batchspawner's see [Move from batchspawner](../howto/migrate-from-batchspawner.md).\n",
     ]
     for cls in SPAWNERS:
-        traits = cls.class_own_traits(config=True)
         base = next(each for each in cls.__mro__ if not each.__module__.startswith("jupyterhub_gpuspawner"))
+        traits = {n: trait for n, trait in cls.class_traits(config=True).items() if getattr(base, n, None) is not trait}
         rows = [
             (
                 code(name),
