@@ -11,13 +11,14 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import requests
 
+from jupyterhub_gpuspawner.demo.ports import free_ports
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 
 if TYPE_CHECKING:
@@ -38,15 +39,6 @@ def _end_with_parent() -> None:
     """Have the kernel tell the hub to end when whoever started it is gone, however that ended (prctl(2), Linux)."""
     if hasattr(_LIBC, "prctl"):
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-
-
-def free_ports(count: int) -> tuple[int, ...]:
-    """Ports of 127.0.0.1 that nobody listens on now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return tuple(each.getsockname()[1] for each in sockets)
 
 
 class HubFailed(GPUSpawnerError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import random
 import re
 import shutil
 import signal
@@ -17,11 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.demo.guard import Guard
+from jupyterhub_gpuspawner.demo.ports import free_ports
 from jupyterhub_gpuspawner.demo.simulated import DEMO_CLUSTER, ClusterDescription
 from jupyterhub_gpuspawner.demo.slurm_files import Place, cgroup_conf, gres_conf, slurm_conf
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
@@ -56,22 +55,6 @@ def missing() -> str | None:
     if absent:
         return f"{', '.join(absent)} not found; on Debian and Ubuntu install the packages slurm-wlm and munge"
     return None
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, below those that the kernel takes for outgoing connections."""
-    with ExitStack() as stack:
-        ports: list[int] = []
-        for port in random.sample(range(20000, 32000), 2000):
-            each = stack.enter_context(socket.socket())
-            try:
-                each.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            ports.append(port)
-            if len(ports) == count:
-                return ports
-    raise SlurmFailed(f"There are no {count} free ports from 20000 to 31999.")
 
 
 class PrivateSlurm:

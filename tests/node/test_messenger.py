@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jupyterhub_gpuspawner.demo.hub import free_ports
+from jupyterhub_gpuspawner.demo.ports import free_ports
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.report_reader import parse_report
 from jupyterhub_gpuspawner.wire import LaunchPlan
