@@ -274,14 +274,6 @@ class ClusterSnapshot:
         return {partition: tuple(jobs) for partition, jobs in found.items()}
 
 
-def gpus_by_type(snapshot: ClusterSnapshot, partition: str) -> dict[str, int]:
-    """GPUs that a partition has, by type (MIG profiles too), whatever state its nodes are in."""
-    found: Counter[str] = Counter()
-    for node in snapshot.nodes_of(partition):
-        found += node.gpus()
-    return dict(found)
-
-
 def free_gpus(snapshot: ClusterSnapshot, partition: str, *, reservation: str = "") -> dict[str, int]:
     """GPUs of a partition's usable nodes that nobody holds, by type; types with none are left out.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster import ClusterSnapshot, NodeState, Partition, Reservation, free_gpus, gpus_by_type
+from jupyterhub_gpuspawner.cluster import ClusterSnapshot, NodeState, Partition, Reservation, free_gpus
 from jupyterhub_gpuspawner.slurm.parse_cluster import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.units import parse_gres
 from tests.slurm.recorded import VERSIONS, recorded
@@ -26,10 +27,16 @@ def snapshot(version: str) -> ClusterSnapshot:
 def test_gpus_of_the_recorded_cluster_by_type(version: str) -> None:
     """Typed GPUs, MIG devices, untyped ones; a partition without any; a partition that is not there."""
     found = snapshot(version)
-    gpus = {"k80": 8, "v100": 8, "1g.10gb": 4, "a100": 2, "t4": 2, "": 2}
-    assert gpus_by_type(found, "gpu") == gpus
-    assert gpus_by_type(found, "debug") == {"k80": 4}
-    assert gpus_by_type(found, "batch") == gpus_by_type(found, "nosuch") == {}
+    gpus = {
+        partition: sum((node.gpus() for node in found.nodes_of(partition)), Counter[str]())
+        for partition in ("gpu", "debug", "batch", "nosuch")
+    }
+    assert gpus == {
+        "gpu": {"k80": 8, "v100": 8, "1g.10gb": 4, "a100": 2, "t4": 2, "": 2},
+        "debug": {"k80": 4},
+        "batch": {},
+        "nosuch": {},
+    }
 
 
 @pytest.mark.parametrize(

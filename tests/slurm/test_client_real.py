@@ -10,12 +10,13 @@ import secrets
 import shutil
 import signal
 import time
+from collections import Counter
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster import free_gpus, gpus_by_type
+from jupyterhub_gpuspawner.cluster import free_gpus
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.cluster_view import ClusterView
 from jupyterhub_gpuspawner.job import End, JobStatus, NodeAllocation, Phase, never_clears
@@ -309,7 +310,8 @@ async def test_fifty_who_look_at_once_are_one_question(slurm_cluster: PrivateSlu
 async def test_snapshot_sees_what_jobs_hold(client: SlurmClient, jobs: Jobs) -> None:
     """The demo's nodes with their GPUs by type, and three fewer K80 while a job holds them."""
     before = await client.snapshot()
-    assert gpus_by_type(before, "gpu") == {"k80": 4, "p100": 8, "a100": 2, "1g.10gb": 4}
+    gpus = sum((node.gpus() for node in before.nodes_of("gpu")), Counter[str]())
+    assert gpus == {"k80": 4, "p100": 8, "a100": 2, "1g.10gb": 4}
     job_id = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:3")
     await jobs.until_phase(job_id, Phase.RUNNING)
     during = await client.snapshot()
