@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.handlers.pages import SpawnHandler
+from jupyterhub.scopes import needs_scope
 from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.hub.options_form import render_question
@@ -19,7 +20,7 @@ OF_THE_HUB = ("next", "display_name")
 
 
 class ChoosePage(SpawnHandler):
-    """JupyterHub's page, except that a GET starts nothing, and that an error comes back at its field.
+    """JupyterHub's page; but a GET starts nothing, an error comes back at its field, and a second click is no error.
 
     JupyterHub starts a server on a GET with ``opt-`` options, and on any GET where there is no form: a link in a mail
     could spend a person's GPU hours.
@@ -45,6 +46,18 @@ class ChoosePage(SpawnHandler):
         self._begin(Visit(posted=sent))
         answer: Awaitable[None] | None = super().post(user_name, server_name, display_name)
         return answer
+
+    @needs_scope("servers")
+    async def _post(self, user_name: str, server_name: str, display_name: str) -> None:
+        """A second click, of an impatient hand or in another tab, leads where the first one did."""
+        user = self.find_user(user_name)
+        spawner = user.spawners[server_name] if user is not None and server_name in user.orm_spawners else None
+        if spawner is not None and spawner.ready:
+            self.redirect(self.get_next_url(user, default=user.server_url(server_name)))
+        elif spawner is not None and spawner.active:
+            self.redirect(self._get_pending_url(user, server_name))
+        else:
+            await super()._post(user_name=user_name, server_name=server_name, display_name=display_name)
 
     def _begin(self, visit: Visit) -> None:
         self.visit = visit

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.hubs import MakeHub
 from tests.hub.conftest import COMMAND, LIGHT
 from tests.hub.visitor import Page, Visitor
@@ -107,6 +108,25 @@ def test_a_link_may_say_what_opens_then(light_hub: HubProcess) -> None:
     light_hub.end("fay")
 
     assert opened.url == f"{light_hub.url}/user/fay/lab/tree/exercises/start.ipynb"
+
+
+def test_a_second_click_leads_where_the_first_one_did(light_hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """To the waiting page while the server starts, and to the server once it runs; there is one job."""
+    light_hub.spawn("gil", {"profile": "k80-node"})
+    visitor = Visitor(light_hub, "hal")
+    page = visitor.look("/hub/spawn")
+    clicks = [visitor.send(page, {"profile": profile}) for profile in ("k80-node", "k80-node", "light")]
+    jobs = slurm_cluster.run("squeue", "-h", "-o", "%k").split()
+    light_hub.end("gil")
+    light_hub.wait("hal", ready=True)
+    late = visitor.send(page, {"profile": "light"})
+    light_hub.end("hal")
+
+    assert {(click.status, click.url.partition("?")[0]) for click in clicks} == {
+        (200, f"{light_hub.url}/hub/spawn-pending/hal")
+    }
+    assert sum("/hal/" in job for job in jobs) == 1
+    assert late.url.startswith(f"{light_hub.url}/user/hal/")
 
 
 def test_a_field_that_is_given_twice(light_hub: HubProcess) -> None:
