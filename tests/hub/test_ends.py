@@ -1,0 +1,282 @@
+"""Ends that a Slurm must be set up for, a node with IPv6 alone, a hub whose clock is wrong: the real thing each time.
+
+Each private Slurm here is one node with lines of slurm.conf that the demo's cluster has not.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from tests.hub.conftest import COMMAND, STAND_IN, start_hub
+from tests.hub.test_life import environment, in_the_end, start, state, stored, wait_for
+from tests.hub.visitor import Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+NODE = SimulatedNode("e1", machine="cpu", sockets=1, cores_per_socket=4, memory_mib=4000)
+PARTITIONS = {"low": "PriorityTier=1 PreemptMode=CANCEL", "back": "PriorityTier=1 PreemptMode=REQUEUE"}
+PARTITIONS |= {"high": "PriorityTier=10 PreemptMode=OFF"}
+CLUSTER = ClusterDescription((NODE,), tuple(SimulatedPartition(name, ("e1",)) for name in PARTITIONS), name="ends")
+
+PREEMPTS = "PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE"
+WATCHES_MEMORY = """JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill"""
+
+CONFIG = """
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
+c.GPUSlurmSpawner.waiting_interval = 0.3
+c.GPUSlurmSpawner.resting_interval = 1.0
+c.GPUSlurmSpawner.slurm_timeout = 2.0
+"""
+"""The hub asks for itself every 30 s: what is told sooner, the watcher has told."""
+
+
+class ChangedSlurm(PrivateSlurm):
+    """A Slurm of one node whose slurm.conf is changed before a daemon reads it."""
+
+    def __init__(self, folder: Path, change: Callable[[str], str]) -> None:
+        super().__init__(CLUSTER, folder)
+        self._change = change
+
+    def _write_files(self) -> None:
+        super()._write_files()
+        self.conf.write_text(self._change(self.conf.read_text()))
+
+
+def preempts_and_watches_memory(conf: str) -> str:
+    """Partitions take nodes from each other, and slurmd looks at a job's memory once a second."""
+    conf = conf.replace("JobAcctGatherType=jobacct_gather/none", WATCHES_MEMORY)
+    for name, words in PARTITIONS.items():
+        conf = re.sub(rf"^(PartitionName={name} .*)$", rf"\1 {words}", conf, flags=re.MULTILINE)
+    return f"{conf}{PREEMPTS}\n"
+
+
+@pytest.fixture(scope="module")
+def slurm(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
+    """Where a server can be preempted, and killed for its memory."""
+    with ChangedSlurm(public_folder / "ends", preempts_and_watches_memory) as slurm:
+        yield slurm
+
+
+@pytest.fixture(autouse=True)
+def no_job_is_left(slurm: PrivateSlurm) -> Iterator[None]:
+    """Whatever a test leaves is cancelled: the next one needs the node."""
+    yield
+    for job in slurm.run("squeue", "-h", "-o", "%i").split():
+        with suppress(SlurmFailed):
+            slurm.run("scancel", job)
+    assert wait_for(lambda: not slurm.run("squeue", "-h"))
+
+
+GROW = "import time; held = bytearray(700 << 20); time.sleep(60)"
+
+
+def profiles(trigger: Path) -> str:
+    """One for each end; the hungry server's second process grows once ``trigger`` is there."""
+    hungry = (
+        f"(while [ ! -e {trigger} ]; do sleep 0.2; done; exec {sys.executable} -c '{GROW}') & "
+        f"exec {sys.executable} {STAND_IN}"
+    )
+    return f"""
+- {{display_name: Low, slug: low, command: {COMMAND},
+   slurm: {{partition: low, cpus: 1, memory: 300M, time: "0:10:00"}}}}
+- {{display_name: Put back, slug: back, command: {COMMAND},
+   slurm: {{partition: back, cpus: 1, memory: 300M, time: "0:10:00"}}}}
+- {{display_name: Put back by its own wish, slug: requeued, command: {COMMAND},
+   slurm: {{partition: back, cpus: 1, memory: 300M, time: "0:10:00", extra: [--requeue]}}}}
+- {{display_name: High, slug: high, command: {COMMAND},
+   slurm: {{partition: high, cpus: 1, memory: 300M, time: "0:10:00"}}}}
+- display_name: Hungry
+  slug: hungry
+  slurm: {{partition: high, cpus: 1, memory: 400M, time: "0:10:00"}}
+  command: [bash, -c, "{hungry}"]
+"""
+
+
+@pytest.fixture(scope="module")
+def trigger(public_folder: Path) -> Path:
+    """The file that lets the hungry server grow."""
+    return public_folder / "grow"
+
+
+@pytest.fixture(scope="module")
+def hub(slurm: PrivateSlurm, trigger: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    """A hub over that Slurm."""
+    with ExitStack() as stack:
+        yield start_hub(stack, slurm, tmp_path_factory.mktemp("ends"), lines=CONFIG, profiles=profiles(trigger))
+
+
+@contextmanager
+def whole_node(slurm: PrivateSlurm, *options: str) -> Iterator[str]:
+    """A plain job that runs in the high partition and has the whole node."""
+    job = slurm.run(
+        *("sbatch", "--parsable", "-p", "high", "--exclusive", "--mem=0", "--chdir=/", "--output=/dev/null"),
+        *(*options, "--wrap=sleep 600"),
+    )
+    try:
+        assert wait_for(lambda: state(slurm, job) == "RUNNING", seconds=60), slurm.run("squeue")
+        yield job
+    finally:
+        slurm.run("scancel", job)
+        wait_for(lambda: state(slurm, job) != "RUNNING")
+
+
+def card(hub: HubProcess, user: str) -> str:
+    """What the user's home page says."""
+    return Visitor(hub, user).look("/hub/home").text
+
+
+PREEMPTED = "The job had to make room for a job with higher priority."
+
+
+@pytest.mark.parametrize("profile", ["low", "back"])
+def test_a_server_that_is_preempted_is_noticed_and_named(hub: HubProcess, slurm: PrivateSlurm, profile: str) -> None:
+    """Where Slurm cancels what it preempts, and where it would put it back: our scripts forbid that."""
+    job = hub.spawn(profile, {"profile": profile})["job_id"]
+    with whole_node(slurm):
+        assert wait_for(lambda: not hub.server(profile), seconds=20)
+
+    assert state(slurm, job) == "PREEMPTED"
+    assert stored(hub, profile)["ending"]["what"] == PREEMPTED
+    assert f"{PREEMPTED} Start again; the new server may have to wait." in card(hub, profile)
+
+
+def test_a_server_that_is_preempted_and_put_back_has_ended(hub: HubProcess, slurm: PrivateSlurm) -> None:
+    """Its profile asks for it: the server is gone all the same, and its job does not start alone later."""
+    job = hub.spawn("requeued", {"profile": "requeued"})["job_id"]
+    time.sleep(3)  # the answer must be newer than the server
+    with whole_node(slurm):
+        assert wait_for(lambda: not hub.server("requeued"), seconds=20)
+        assert in_the_end(slurm, job) == "CANCELLED"
+
+    assert "Slurm took the job from its node and put it back to wait" in card(hub, "requeued")
+
+
+def test_a_server_that_outgrows_its_memory_is_noticed_and_named(
+    hub: HubProcess, slurm: PrivateSlurm, trigger: Path
+) -> None:
+    """Without cgroups slurmd kills the job, and slurmctld says no more than signal 9; the log has slurmd's own word."""
+    hub.spawn("hungry", {"profile": "hungry"})
+    trigger.touch()
+    assert wait_for(lambda: not hub.server("hungry"), seconds=30)
+
+    assert "more memory than it had been given" in card(hub, "hungry")
+    log = Visitor(hub, "hungry").look("/hub/gpuspawner/log/hungry")
+    assert "exceeded memory limit" in log.text
+
+
+def test_a_node_with_ipv6_alone(needs_slurm: None, public_folder: Path, tmp_path: Path) -> None:
+    """Slurm itself reaches it by that address; the hub puts it in brackets, and the proxy leads there."""
+    if not has_ipv6():
+        pytest.skip("this host has no IPv6")
+
+    def with_ipv6(conf: str) -> str:
+        return conf.replace("NodeAddr=127.0.0.1", "NodeAddr=::1") + "CommunicationParameters=EnableIPv6\n"
+
+    with ExitStack() as stack:
+        slurm = stack.enter_context(ChangedSlurm(public_folder / "six", with_ipv6))
+        lines = f"{CONFIG}\nc.Spawner.ip = '::1'"
+        hub = start_hub(stack, slurm, tmp_path / "hub", lines=lines, profiles=profiles(tmp_path / "never"))
+        job = hub.spawn("six", {"profile": "low"})["job_id"]
+
+        assert environment(hub, "six")["SLURM_JOB_ID"] == job  # through the proxy
+        assert "Adding user six to proxy /user/six/ => http://[::1]:" in hub.log.read_text()
+
+        hub.end("six")
+        assert in_the_end(slurm, job) == "CANCELLED"
+
+
+def has_ipv6() -> bool:
+    """Whether this host has the loopback address of IPv6."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+# --- a hub whose clock is wrong ---------------------------------------------------------------------
+
+HOUR = 3600
+FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+"""The library of Debian's package libfaketime."""
+ALONE = """
+import select, time
+
+c.ConfigurableHTTPProxy.command = ["env", "-u", "LD_PRELOAD", "configurable-http-proxy"]
+time.sleep = lambda seconds: select.select([], [], [], seconds)  # under libfaketime 0.9.10 sleep fails with EINVAL
+"""
+"""Lines of a hub whose clock alone is wrong; Slurm's commands have an environment of their own."""
+
+
+def off_by(hub: HubProcess) -> float:
+    """Seconds that the hub's clock is ahead of ours, by what it says itself."""
+    answer = requests.get(f"http://127.0.0.1:{hub.ports[1]}/hub/health", timeout=10)
+    return parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
+
+
+@pytest.fixture(params=[HOUR, -HOUR], ids=["ahead", "behind"])
+def skewed(request: pytest.FixtureRequest, slurm: PrivateSlurm, tmp_path: Path) -> Iterator[tuple[HubProcess, int]]:
+    """A hub whose clock alone is an hour ahead or behind, and by how many seconds it is."""
+    if not FAKETIME:
+        pytest.skip("the library libfaketime is not here")
+    seconds = request.param
+    wrong = {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME": f"{seconds:+d}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    wrong["NO_FAKE_STAT"] = "1"
+    with ExitStack() as stack:
+        lines, choices = f"{CONFIG}\n{ALONE}", profiles(tmp_path / "never")
+        yield start_hub(stack, slurm, tmp_path / "hub", lines=lines, profiles=choices, **wrong), seconds
+
+
+WRONG = {
+    "ahead": ("Its time is over: Slurm ends it at any moment.", "it should not be long"),
+    "behind": (r"1 h \d+ min", "at the latest"),
+}
+"""What comparing Slurm's time with the hub's says of a server that has ten minutes, and of a start in half an hour."""
+
+
+def test_a_hub_whose_clock_is_an_hour_off(skewed: tuple[HubProcess, int], slurm: PrivateSlurm) -> None:
+    """Servers start, wait, end and are found again; wrong is only what is said of the time that is left."""
+    hub, seconds = skewed
+    left, estimate = WRONG["ahead" if seconds > 0 else "behind"]
+    ada, bob = Visitor(hub, "ada"), Visitor(hub, "bob")
+
+    assert abs(off_by(hub) - seconds) < HOUR / 10
+    with whole_node(slurm, "--time=30"):
+        start(hub, "bob", "high")
+        assert wait_for(lambda: estimate in bob.pending().text), bob.pending().text
+    hub.wait("bob", ready=True)
+    slurm.run("scancel", environment(hub, "bob")["SLURM_JOB_ID"])
+    assert wait_for(lambda: not hub.server("bob"), seconds=20)
+    assert "The job was cancelled." in bob.look("/hub/home").text
+
+    placement = hub.spawn("ada", {"profile": "high"})
+    ends_at = datetime.fromisoformat(placement["ends_at"]).timestamp()
+    assert 300 < ends_at - time.time() < 660  # the time itself is right
+    assert re.search(left, ada.look("/hub/home").text)
+
+    comment = slurm.run("squeue", "-h", "-j", placement["job_id"], "-O", "Comment:|").rstrip("|")
+    twin = slurm.run(
+        *("sbatch", "--parsable", "-p", "high", "-c", "1", "--mem=20M", "--chdir=/", "--output=/dev/null"),
+        *("--comment", comment, "--wrap=sleep 600"),
+    )
+    hub.restart()
+    assert in_the_end(slurm, twin) == "CANCELLED"
+    hub.wait("ada", ready=True)
+    assert environment(hub, "ada")["SLURM_JOB_ID"] == placement["job_id"]
