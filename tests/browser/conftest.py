@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.seeing import DESK, PHONE
+from tests.fixtures.hubs import stop_servers
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 QUIET = (
@@ -73,3 +76,13 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
 def page(open_page: OpenPage) -> Page:
     """A window as most people have it: light, wide, with JavaScript."""
     return open_page()
+
+
+@pytest.fixture
+def no_job_is_left(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[None]:
+    """Whatever a test leaves on its module's hub is stopped, so that the next one finds free nodes."""
+    yield
+    stop_servers(hub)
+    jobs = slurm_cluster.run("squeue", "-h", "-o", "%i").split()
+    if jobs:
+        slurm_cluster.run("scancel", *jobs)

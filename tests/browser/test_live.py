@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
+from tests.fixtures.slurm import hanging
 from tests.hub.conftest import COMMAND, start_hub
 
-pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 
 CONFIG = """
 c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
@@ -68,18 +67,6 @@ def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -
         yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), lines=CONFIG, profiles=PROFILES)
 
 
-@pytest.fixture(autouse=True)
-def no_job_is_left(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[None]:
-    """Whatever a test leaves is stopped, so that the next one finds free nodes."""
-    yield
-    for user in hub.api("GET", "/users?state=active").json():
-        for server in user["servers"]:
-            hub.end(user["name"], server)
-    jobs = slurm_cluster.run("squeue", "-h", "-o", "%i").split()
-    if jobs:
-        slurm_cluster.run("scancel", *jobs)
-
-
 @pytest.fixture
 def other_job(slurm_cluster: PrivateSlurm) -> Callable[..., str]:
     """Submit a job that is no server's; its id."""
@@ -88,20 +75,6 @@ def other_job(slurm_cluster: PrivateSlurm) -> Callable[..., str]:
         return slurm_cluster.run("sbatch", "--parsable", "-t", "30", "-o", "/dev/null", *what, "--wrap=sleep 900")
 
     return submit
-
-
-@contextmanager
-def silent(slurm: PrivateSlurm) -> Iterator[None]:
-    """slurmctld hangs."""
-    os.kill(slurm.pids["slurmctld"], signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(slurm.pids["slurmctld"], signal.SIGCONT)
-        for _ in range(100):
-            with suppress(SlurmFailed):
-                slurm.run("scontrol", "ping")
-                break
 
 
 def start(hub: HubProcess, user: str, profile: str, server: str = "", **options: int) -> None:
@@ -333,7 +306,7 @@ def test_slurms_silence_is_told_at_home_and_on_the_map(
     expect(card(page)).to_contain_text("running")
     admin = open_page()
     open_map(admin, hub, "jo's server")
-    with silent(slurm_cluster):
+    with hanging(slurm_cluster):
         expect(card(page)).to_contain_text("Slurm does not answer at the moment; your server goes on.")
         expect(admin.locator("#gpuspawner-map .alert")).to_contain_text("Slurm does not answer at the moment.")
         expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 
 import psutil
 import pytest
@@ -17,9 +15,10 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
+from tests.fixtures.slurm import hanging
 from tests.hub.conftest import COMMAND, LIGHT, start_hub
 
-pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
 
 CONFIG = """
 import os
@@ -84,18 +83,6 @@ def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -
         yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), lines=CONFIG, profiles=PROFILES)
 
 
-@pytest.fixture(autouse=True)
-def no_job_is_left(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[None]:
-    """Whatever a test leaves is stopped, so that the next one finds free nodes."""
-    yield
-    for user in hub.api("GET", "/users?state=active").json():
-        for server in user["servers"]:
-            hub.end(user["name"], server)
-    jobs = slurm_cluster.run("squeue", "-h", "-o", "%i").split()
-    if jobs:
-        slurm_cluster.run("scancel", *jobs)
-
-
 @pytest.fixture
 def fill(slurm_cluster: PrivateSlurm) -> Callable[[], str]:
     """Submit a job that takes the whole K80 node; its id."""
@@ -137,20 +124,6 @@ def well_made(page: Page) -> None:
     """Nothing serious for axe, and no scrolling sideways."""
     assert axe_faults(page) == []
     assert width_left_over(page) == 0
-
-
-@contextmanager
-def silent(slurm: PrivateSlurm) -> Iterator[None]:
-    """slurmctld hangs."""
-    os.kill(slurm.pids["slurmctld"], signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(slurm.pids["slurmctld"], signal.SIGCONT)
-        for _ in range(100):
-            with suppress(SlurmFailed):
-                slurm.run("scontrol", "ping")
-                break
 
 
 # --- waiting ---------------------------------------------------------------------------------------
@@ -293,7 +266,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known(
     sign_in(page, hub, "sil")
     look(page, hub, "sil")
     expect(page.locator("#progress-message")).to_contain_text("Waiting")
-    with silent(slurm_cluster):
+    with hanging(slurm_cluster):
         expect(page.locator("#progress-message")).to_contain_text(
             "Slurm does not answer at the moment, your server goes on"
         )

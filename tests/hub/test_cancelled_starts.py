@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +14,7 @@ import pytest
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from jupyterhub_gpuspawner.hub.reconciliation import state_job_ids
+from tests.fixtures.slurm import hanging
 from tests.hub.commands import commands, slow
 from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.test_life import start, stored, wait_for
@@ -158,13 +157,9 @@ def test_a_stop_that_slurm_did_not_hear_is_made_good_by_the_next_hub(
     """slurmctld hangs, a user stops the server, the hub is killed, slurmctld is well again: the job is cancelled."""
     hub = start_light_hub(lines="c.GPUSlurmSpawner.slurm_timeout = 1.0")
     job = hub.spawn("wes", {"profile": "light"})["job_id"]
-    pid = slurm_cluster.pids["slurmctld"]
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with hanging(slurm_cluster):
         hub.end("wes")
         hub.kill()
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
     def ended() -> bool:
         with suppress(SlurmFailed):

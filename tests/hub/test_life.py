@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import sqlite3
 import threading
 import time
@@ -19,6 +17,8 @@ from click.testing import CliRunner
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.hubs import stop_servers
+from tests.fixtures.slurm import hanging
 from tests.hub.conftest import COMMAND, LIGHT, StartHub
 from tests.hub.visitor import Visitor, events
 
@@ -82,9 +82,7 @@ def hub(start_light_hub: StartHub) -> HubProcess:
 def no_server_is_left(hub: HubProcess) -> Iterator[None]:
     """Whatever a test leaves is stopped, so that the next one finds free nodes."""
     yield
-    for user in hub.api("GET", "/users?state=active").json():
-        for server in user["servers"]:
-            hub.end(user["name"], server)
+    stop_servers(hub)
 
 
 @pytest.fixture
@@ -315,13 +313,9 @@ def test_a_server_that_is_stopped_while_slurmctld_is_down(hub: HubProcess, slurm
 def test_a_job_that_was_made_although_sbatch_got_no_answer(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
     """slurmctld hangs and then does what it was asked for: the start has failed, so its job is found and cancelled."""
     visitor = Visitor(hub, "tom")
-    pid = slurm_cluster.pids["slurmctld"]
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with hanging(slurm_cluster):
         start(hub, "tom", "light")
         hub.wait("tom", ready=False)
-    finally:
-        os.kill(pid, signal.SIGCONT)
     page = visitor.pending()
 
     assert page.status == 503

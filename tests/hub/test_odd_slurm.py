@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,6 +14,8 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from jupyterhub_gpuspawner.hub.reconciliation import state_job_ids
+from tests.fixtures.hubs import stop_servers
+from tests.fixtures.slurm import hanging
 from tests.hub.commands import commands
 from tests.hub.conftest import COMMAND, LIGHT, StartHub
 from tests.hub.test_life import in_the_end, start, state, stored, wait_for
@@ -88,10 +88,7 @@ def switch(hub: HubProcess) -> Iterator[Callable[[str], None]]:
 def no_server_is_left(hub: HubProcess) -> Iterator[None]:
     """Whatever a test leaves is stopped."""
     yield
-    for user in hub.api("GET", "/users?state=active").json():
-        for server in user["servers"]:
-            if user["name"] != "minute":
-                hub.end(user["name"], server)
+    stop_servers(hub, but="minute")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -142,13 +139,9 @@ def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: P
     """A server runs through all of it; each outage is one line in the log, and one when it is over."""
     hub.spawn("hugo", {"profile": "light"})
     begun = len(hub.log.read_text())
-    pid = slurm_cluster.pids["slurmctld"]
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with hanging(slurm_cluster):
         time.sleep(6)
-        hanging = ready(hub, "hugo")
-    finally:
-        os.kill(pid, signal.SIGCONT)
+        silent = ready(hub, "hugo")
     assert wait_for(lambda: "Slurm answers again" in hub.log.read_text()[begun:], seconds=60)
     slurm_cluster.stop_controller()
     try:
@@ -158,7 +151,7 @@ def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: P
         slurm_cluster.start_controller()
     assert wait_for(lambda: hub.log.read_text()[begun:].count("Slurm answers again") == 2, seconds=90)
 
-    assert (hanging, stopped, ready(hub, "hugo"), answers(hub, "hugo")) == (True, True, True, True)
+    assert (silent, stopped, ready(hub, "hugo"), answers(hub, "hugo")) == (True, True, True, True)
     assert hub.log.read_text()[begun:].count("Slurm does not answer") == 2
 
 

@@ -8,10 +8,9 @@ import pwd
 import re
 import secrets
 import shutil
-import signal
 import time
 from collections import Counter
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,9 +25,10 @@ from jupyterhub_gpuspawner.slurm.installation import Installation
 from jupyterhub_gpuspawner.slurm.prefix import command_prefix
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
 from jupyterhub_gpuspawner.units import Gres
+from tests.fixtures.slurm import hanging
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
@@ -89,16 +89,6 @@ async def jobs(client: SlurmClient, public_folder: Path) -> AsyncIterator[Jobs]:
     await asyncio.gather(*(client.cancel(job_id) for job_id in left))
     for job_id in left:
         await made.until_phase(job_id, Phase.ENDED)
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """A process that is there and does nothing."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 # --- one job ------------------------------------------------------------------------------------
@@ -335,7 +325,7 @@ async def test_stopped_slurmctld_is_given_up_in_time(
     """A slurmctld that hangs: each question ends after the time-out, and afterwards all is as before."""
     job_id = await jobs.submit("--hold")
     hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
-    with stopped(slurm_cluster.pids["slurmctld"]):
+    with hanging(slurm_cluster):
         began = time.monotonic()
         questions = (hasty.jobs([job_id]), hasty.job(job_id), hasty.cancel(job_id), hasty.snapshot())
         answers = await asyncio.gather(*questions, return_exceptions=True)
@@ -351,7 +341,7 @@ async def test_job_of_a_submission_that_timed_out_is_found_by_its_tag(
 ) -> None:
     """sbatch was given up, and its job is there all the same: the tag finds it, and only it."""
     hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
-    with stopped(slurm_cluster.pids["slurmctld"]), pytest.raises(SlurmUnavailable):
+    with hanging(slurm_cluster), pytest.raises(SlurmUnavailable):
         await hasty.submit(f"#!/bin/sh\n#SBATCH --comment={jobs.tag}\n#SBATCH --hold\ntrue\n")
     found = await client.tagged(jobs.tag)
     assert [(status.phase, status.tag) for status in found.values()] == [(Phase.QUEUED, jobs.tag)]
@@ -421,7 +411,7 @@ async def test_watcher_survives_an_outage(client: SlurmClient, jobs: Jobs, slurm
     watcher = JobWatcher(hasty, active_interval=0.2)
     with closing(watcher.watch(job_id)) as watch:
         before = await asyncio.wait_for(watch.changed(), timeout=30)
-        with stopped(slurm_cluster.pids["slurmctld"]):
+        with hanging(slurm_cluster):
             assert (await asyncio.wait_for(watch.changed(), timeout=30), watch.stale) == (before, True)
         await asyncio.wait_for(watch.changed(), timeout=60)
         assert (watch.stale, watch.status.phase if watch.status else None) == (False, Phase.QUEUED)
