@@ -6,17 +6,37 @@ import asyncio
 import os
 import re
 import stat
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.slurm.command import run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LIMIT = 4096
 """Bytes read from the end of a log."""
 LINES = 15
+_PATIENCE = 5.0
+"""Seconds that reading it as somebody else may take: a log can be a pipe, or on a file system that hangs."""
 _SECRET = re.compile(r"(\w*(?:TOKEN|PASSWORD|PASSWD|SECRET)\w*\s*[=:]\s*)[^\s&]+", re.IGNORECASE)
 """A variable or a parameter of an address: a failed start is looked at by others, too."""
 
 
-async def last_lines(path: str) -> str:
-    """At most :data:`LINES` lines from the end of the file; empty if it cannot be read here."""
-    return await asyncio.to_thread(_read_end, path)
+async def last_lines(path: str, prefix: Sequence[str] = ()) -> str:
+    """At most :data:`LINES` lines from the end of the file; empty if it cannot be read here.
+
+    ``prefix`` runs a command as the log's owner; then it is read with that person's rights. Raises SlurmUnavailable
+    where that takes too long.
+    """
+    if not prefix:
+        return await asyncio.to_thread(_read_end, path)
+    environment = {"PATH": os.environ.get("PATH") or "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    words = (*prefix, "tail", f"--bytes={LIMIT}", "--", path)
+    try:
+        answer = await run(words, name="tail", environment=environment, timeout=_PATIENCE, limit=1 << 16)
+    except OSError:
+        return ""
+    return shown(answer.stdout) if answer.code == 0 else ""
 
 
 def _read_end(path: str) -> str:

@@ -33,6 +33,16 @@ async def test_what_is_no_plain_file_is_not_read(tmp_path: Path) -> None:
     assert [await last_lines(str(tmp_path / name)) for name in ("missing", "link", "pipe")] == ["", "", ""]
 
 
+async def test_the_log_of_somebody_else_is_read_as_its_owner(tmp_path: Path) -> None:
+    """By a command that has that person's rights; what it cannot read has no lines."""
+    log = tmp_path / "-n 1.log"
+    log.write_text("".join(f"line {n}\n" for n in range(1000)))
+    as_owner = ("env", "-C", "/")
+    tried = [(str(log), as_owner), (str(tmp_path / "missing"), as_owner), (str(log), ("/no/such/command",))]
+
+    assert [await last_lines(*each) for each in tried] == ["\n".join(f"line {n}" for n in range(985, 1000)), "", ""]
+
+
 def test_a_secret_is_not_shown() -> None:
     """The value of a variable, or of an address's parameter, that is called one; the rest of the line is."""
     log = [

@@ -17,6 +17,7 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.hub.conftest import STAND_IN, StartHub
+from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
 
@@ -43,14 +44,29 @@ def hub(start_light_hub: StartHub, two_users: tuple[str, str], public_folder: Pa
     return start_light_hub(
         lines=CONFIG,
         profiles=f"""
-- {{display_name: One K80, slug: one, slurm: {slurm}, command: [{PYTHON}, {server}]}}
+- display_name: One K80
+  slug: one
+  slurm: {slurm}
+  environment: {{setup: "echo the course begins"}}
+  command: [{PYTHON}, {server}]
+- display_name: Fails
+  slug: fails
+  slurm: {slurm}
+  environment: {{setup: "umask 077; echo the disk is full; exit 3"}}
+  command: [{PYTHON}, {server}]
 - {{display_name: JupyterLab, slug: lab, slurm: {slurm}}}
 """,
     )
 
 
 @pytest.fixture(scope="module")
-def servers(hub: HubProcess, two_users: tuple[str, str]) -> Iterator[dict[str, dict[str, str]]]:
+def visitor(hub: HubProcess, two_users: tuple[str, str]) -> Visitor:
+    """The first one, who has signed in before there is a server to be sent on to."""
+    return Visitor(hub, two_users[0])
+
+
+@pytest.fixture(scope="module")
+def servers(hub: HubProcess, two_users: tuple[str, str], visitor: Visitor) -> Iterator[dict[str, dict[str, str]]]:
     """A server of each user: what the hub shows of it, and its process's environment."""
     found = {}
     for user in two_users:
@@ -133,6 +149,34 @@ def test_a_servers_token_is_in_nobody_elses_reach(
     assert searched.stdout == ""
     assert mine
     assert {(each.stdout, each.returncode) for each in looked} == {("", 1)}
+
+
+def test_a_servers_log_is_shown_to_its_user(
+    hub: HubProcess, servers: dict[str, dict[str, str]], two_users: tuple[str, str], visitor: Visitor
+) -> None:
+    """On its page while the server runs, and on the page of a start that failed; a link to another's file is not."""
+    first, second = two_users
+    running = visitor.look(f"/hub/gpuspawner/log/{first}")
+    failed = visitor.start({"profile": "fails"}, server="second")
+    if "spawn-pending" in failed.url:
+        hub.wait(first, "second", ready=False)
+        failed = visitor.pending("second")
+    after = visitor.look(f"/hub/gpuspawner/log/{first}/second")
+    log = Path(pwd.getpwnam(first).pw_dir) / f"jupyterhub-{servers[first]['SLURM_JOB_ID']}.log"
+    secret = Path(pwd.getpwnam(second).pw_dir) / "secret"
+    secret.write_text("of somebody else\n")
+    secret.chmod(0o600)
+    shutil.chown(secret, second, second)
+    kept = log.rename(log.with_suffix(".kept"))
+    log.symlink_to(secret)
+    linked = visitor.look(f"/hub/gpuspawner/log/{first}")
+    kept.replace(log)
+
+    assert "the course begins" in running.text
+    assert failed.status == 500
+    assert [page.url for page in (failed, after) if "the disk is full" not in page.text] == []
+    assert linked.status == 200
+    assert "of somebody else" not in linked.text
 
 
 @pytest.mark.usefixtures("servers")
