@@ -30,17 +30,18 @@ class SlurmSettings(SlurmSpawner):
     exec_prefix = Unicode(
         "sudo -n -E -u {username}",
         config=True,
-        help="""What runs sbatch and scancel as the server's user: words, never a shell; empty where jobs belong to the
-        hub's own account. With `wrapper_dir` it is `sudo -n -u {username}`, and config/sudoers is the file to copy.
+        help="""What runs a command as the server's user: words, never a shell; empty where jobs belong to the hub's own
+        account. Run so are `sbatch --parsable`, `sbatch --test-only` and `scancel`; by a hub that is root `tail` for
+        logs, too. With `wrapper_dir` it is `sudo -n -u {username}`, and config/sudoers is the file to copy.
         Without, it must let the environment through, in which the job gets its token: `-E` of sudo, and SETENV in the
         sudoers file. A hub that runs as root may use `runuser -u {username} --`.""",
     )
     wrapper_dir = Unicode(
         "",
         config=True,
-        help="""Folder of the scripts of config/wrappers, which are then run as the server's user in the place of sbatch
-        and scancel. They take nothing but standard input, so that sudo may allow exactly
-        them, without `-E`; and a failed start shows the end of its log. Empty: sbatch and scancel themselves.""",
+        help="""Folder of the scripts of config/wrappers: `submit`, `trial`, `cancel` and `log`. They are run as the
+        server's user in the place of sbatch and scancel, and read the end of a log. They take nothing but standard
+        input, so that sudo may allow exactly them, without `-E`. Empty: sbatch and scancel themselves.""",
     )
     req_homedir = Unicode(
         "",

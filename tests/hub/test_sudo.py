@@ -21,10 +21,12 @@ from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.hub.conftest import STAND_IN
+from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
 
 CONFIG = Path(__file__).parents[2] / "config"
+DOCS = CONFIG.parent / "docs"
 PYTHON = "/usr/bin/python3"
 INSTALLED = "/usr/local/libexec/gpuspawner"
 LAND = """
@@ -102,6 +104,8 @@ def test_the_files_an_admin_copies_are_in_order() -> None:
     assert checked.returncode == 0, checked.stderr
     assert [rule for rule in rules if re.search(r"[*?^$\[]", rule)] == []
     assert scripts == {"submit", "trial", "cancel", "log"}
+    told = {name: (DOCS / name).read_text() for name in ("howto/sudo.md", "reference/settings.md")}
+    assert [(name, script) for name, text in told.items() for script in scripts if f"`{script}`" not in text] == []
 
 
 # --- it works ---------------------------------------------------------------------------------------
@@ -189,6 +193,10 @@ def test_a_failed_start_shows_the_persons_log(hub: HubProcess, site: Site) -> No
     assert answer.status_code == 500
     assert "The job failed with exit code 3." in answer.json()["message"]
     assert "the disk is full" in answer.json()["message"]
+
+    shown = Visitor(hub, site.person).look(f"/hub/gpuspawner/log/{site.person}")
+
+    assert (shown.status, "the disk is full" in shown.text) == (200, True)
 
     log = re.search(r"\S*jupyterhub-\d+\.log", answer.json()["message"])
 
