@@ -22,9 +22,9 @@ c.GPUSlurmSpawner.port_range = "20000-20999"  # SITE
 
 # --- Slurm -----------------------------------------------------------------------------------------
 
-# Jobs belong to whoever signed in. This stands before three fixed scripts and nothing else; it is never a shell.
-# config/sudoers allows exactly them; docs/howto/sudo.md says how to install both. A hub that runs as root needs neither:
-# "runuser -u {username} --" and "".
+# Jobs belong to whoever signed in. This stands before four fixed scripts and nothing else; it is never a shell.
+# config/sudoers allows exactly them; docs/howto/sudo.md says how to install both. A hub that runs as root needs
+# neither: "runuser -u {username} --" and "".
 c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {username}"
 c.GPUSlurmSpawner.wrapper_dir = "/usr/local/libexec/gpuspawner"
 

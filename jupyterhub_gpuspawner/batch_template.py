@@ -64,8 +64,8 @@ def render_template(
 
     jinja2 (sandboxed, undefined names are faults) where ``{{`` or ``{%`` occurs, else ``str.format``, as
     batchspawner does. ``{cmd}`` calls the launcher, which is unpacked, and the profile's ``environment`` set up,
-    before the first line that is a command. The tag is put in, and ``--nodes=1`` and ``--export=ALL`` unless the template
-    has such options.
+    before the first line that is a command. The tag is put in, and ``--nodes=1`` and ``--export=ALL`` unless the
+    template has such options.
     """
     if environment is not None:
         command = in_container(environment, command, gpu=bool(variables.get("gres") or plan.claim))
@@ -171,7 +171,7 @@ def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: 
     if not there & {"nodes", "N"}:
         yield "--nodes=1"
     if "export" not in there:
-        yield "--export=ALL"  # Slurm's default; but from 26.05 on `--export-file`, by which a wrapper gives it, needs it
+        yield "--export=ALL"  # the default; but --export-file, by which a wrapper hands it over, needs it from 26.05 on
     for name, options in _ASKED.items():
         value = variables.get(name, "")
         if value and not there & set(options):
