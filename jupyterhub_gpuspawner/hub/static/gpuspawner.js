@@ -200,7 +200,11 @@ function choose(form) {
   setInterval(grow, 10000);
   setInterval(() => renew().catch(() => {}), 60000); // without an answer the ages grow, and say so
   document.addEventListener("visibilitychange", () => renew().catch(() => {}));
-  document.getElementById("gpuspawner-fault")?.focus();
+  const fault = document.getElementById("gpuspawner-fault");
+  const chosen = form.querySelector(":checked[name=profile]")?.closest(".gpuspawner-profile");
+  // what a link or the last time has chosen may stand far below the button that starts it
+  if (fault) fault.focus();
+  else chosen?.scrollIntoView({ block: "nearest" });
 }
 
 const form = document.querySelector(".gpuspawner-choose #spawn_form");
@@ -303,9 +307,16 @@ function waitForServer(page) {
     }, 25000);
   }
 
+  /** Whether there is more than the hub's word: a start that was stopped elsewhere is "ready" for a second, too. */
+  async function answers(url) {
+    const asked = fetch(`${url}api`, { signal: AbortSignal.timeout(5000) });
+    const answer = await asked.catch(() => ({ status: 0 })); // slow, or of another origin
+    return answer.status < 500 && answer.status !== 424; // the hub's own, for a server that is not there
+  }
+
   const events = new EventSource(page.dataset.progressUrl);
-  events.onmessage = (event) => {
-    const { message: text, gpuspawner: told, ready, failed } = JSON.parse(event.data);
+  events.onmessage = async (event) => {
+    const { message: text, gpuspawner: told, ready, failed, url } = JSON.parse(event.data);
     if (told) {
       show(told);
       expectNews();
@@ -314,7 +325,8 @@ function waitForServer(page) {
       over = true;
       clearTimeout(patience);
       events.close();
-      notice(ready ? words.ready : words.failed);
+      if (failed) notice(words.failed);
+      else if (await answers(url)) notice(words.ready);
       window.location.reload();
     } else tell(text);
   };
