@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping  # noqa: TC003 - the reference is made from these types
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 PLAN_VERSION = 1
@@ -178,8 +178,3 @@ def printable(text: str) -> str:
     """One line of text, at most :data:`TEXT_LIMIT` characters: what a document may hold."""
     line = "".join(c if c.isprintable() else " " for c in text)
     return line if len(line) <= TEXT_LIMIT else line[: TEXT_LIMIT - 1] + "…"
-
-
-def with_job(placement: PlacementDocument, **facts: Any) -> PlacementDocument:
-    """The placement with what Slurm itself says (job id, node, partition, end) put over the node's word."""
-    return replace(placement, **{key: value for key, value in facts.items() if value is not None})

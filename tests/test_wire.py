@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.wire import LaunchPlan, PlacementDocument, parse_plan, printable, with_job
-
-PLACEMENT = PlacementDocument(job_id="17", node="k1", partition="gpu", ends_at="2026-05-04T20:30:00+00:00")
+from jupyterhub_gpuspawner.wire import LaunchPlan, parse_plan, printable
 
 
 @pytest.mark.parametrize(
@@ -66,11 +63,6 @@ def test_what_is_no_plan_is_refused(text: str) -> None:
 def test_a_newer_hubs_plan_is_read_as_far_as_it_is_known() -> None:
     """The notebook always starts."""
     assert parse_plan('{"version": 9, "gpus": 2, "colour": "green"}') == LaunchPlan(gpus=2)
-
-
-def test_what_slurm_says_goes_over_the_nodes_word() -> None:
-    """But nothing goes over what Slurm does not say."""
-    assert with_job(PLACEMENT, job_id="18", node="k2", ends_at=None) == replace(PLACEMENT, job_id="18", node="k2")
 
 
 @pytest.mark.parametrize(

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
-from jupyterhub_gpuspawner.advice import advice
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import metrics
-from jupyterhub_gpuspawner.hub.ending import Ending, RemembersEnding
-from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
-from jupyterhub_gpuspawner.hub.joblog import last_lines, shown
-from jupyterhub_gpuspawner.hub.other_nodes import other_nodes
+from jupyterhub_gpuspawner.hub.confirmation import confirmed, names_a_node_of
+from jupyterhub_gpuspawner.hub.failure import spawn_failure
+from jupyterhub_gpuspawner.hub.job_end import JobEnd
 from jupyterhub_gpuspawner.hub.progress import StartFacts, event
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement, ReportTooEarly
-from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of
-from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase, admin_hint, never_clears, sentence
+from jupyterhub_gpuspawner.job import JobDetail, JobStatus, Phase, never_clears
 from jupyterhub_gpuspawner.line import place_in_line
 from jupyterhub_gpuspawner.report_reader import ReportError
-from jupyterhub_gpuspawner.units import expand_nodelist
-from jupyterhub_gpuspawner.wire import PlacementDocument, with_job
+from jupyterhub_gpuspawner.wire import PlacementDocument
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster import ClusterSnapshot
-    from jupyterhub_gpuspawner.hub.connection import Connection
     from jupyterhub_gpuspawner.hub.metrics import StartTimes
     from jupyterhub_gpuspawner.line import Place
     from jupyterhub_gpuspawner.request import JobRequest
@@ -43,33 +37,21 @@ _LINE = 60.0
 """Seconds until the line of those who wait is looked at again."""
 _NOT_YET_SEEN = 15.0
 """The same for a job that was not in it."""
-_LAST_WORD = 5.0
-"""Seconds that may be spent on finding out how a job ended, and on its log."""
 _QUESTIONS = 3
 """To Slurm until the next look: with the start ends the hurry."""
 _TAKEN = 0.5
 """Seconds between two looks whether the server has gone to another port."""
 
 
-_PUT_BACK = "Slurm took the job from its node and put it back to wait; the server that ran in it is gone."
-
-
-class WatchedJob(RemembersEnding, ReportedPlacement):
+class WatchedJob(JobEnd, ReportedPlacement):
     """A mixin for the spawner of Slurm jobs: what happens to the job, and its way to a server that answers."""
 
     if TYPE_CHECKING:  # what the spawner has
-        job_id: str
-        start_timeout: int
         http_timeout: int
         slurm_timeout: float
-        wrapper_dir: str
         user: Any
 
         async def get_url(self) -> str: ...  # noqa: D102
-
-        def connection(self) -> Connection: ...  # noqa: D102
-
-        def as_user(self) -> tuple[str, ...]: ...  # noqa: D102
 
     request: JobRequest | None = None
     _start_by = 0
@@ -86,9 +68,6 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
 
     _in_line: tuple[ClusterSnapshot, Place | None] | None = None
     """The place in line, and the snapshot that it was read from."""
-
-    _stopping = False
-    """The hub was asked to stop this server."""
 
     def _watching(self) -> Watch:
         if self._watch is None:
@@ -182,7 +161,7 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
         left = self._start_by - time.time() - min(1.0, self.start_timeout / 10)
         await first_of(self._arrive(), self._until_ended(), asyncio.sleep(max(left, 0.0)))
         if not self.address:
-            raise self._too_late()
+            raise self._too_late(event(self.start_facts(), now=time.time())["message"])
 
     async def _finish_start(self) -> None:
         """What :meth:`start` would have done after the submission."""
@@ -248,85 +227,6 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
             watch.hurry(_QUESTIONS)  # a job that dies before it spoke is noticed soon
             await first_of(watch.changed(), asyncio.sleep(_LOOK_AGAIN))
 
-    def _hopeless(self, status: JobStatus) -> Exception:
-        error = SubmitRejected(f"Job {self.job_id}: {sentence(status)}", hint=admin_hint(status))
-        self.known.ending = Ending(
-            error.message, advice=advice(status), hint=error.hint, job_id=self.job_id, at=time.time()
-        )
-        return start_failed(str(error), reason=error.reason, status_code=error.status_code, ending=self.known.ending)
-
-    async def _died(self, status: JobStatus) -> Exception:
-        return await self._failure(
-            f"Job {self.job_id} ended before your server was ready: {sentence(status)}",
-            hint=advice(status),
-            status_code=500 if status.end in (End.FAILED, End.FINISHED) else 503,
-        )
-
-    def _too_late(self) -> Exception:
-        known = event(self.start_facts(), now=time.time())["message"]
-        what = f"The server did not start within {self.start_timeout} s and is given up. Last known: {known}"
-        self.known.ending = Ending(
-            what,
-            advice="Start again, or choose something smaller that is free sooner.",
-            job_id=self.job_id,
-            at=time.time(),
-        )
-        return start_failed(what, reason="timeout", status_code=503, ending=self.known.ending)
-
-    async def _failure(self, what: str, *, hint: str, reason: str = "job_ended", status_code: int) -> Exception:
-        """A start that failed, with the end of its job's log."""
-        ending = await self._last_word(Ending(what, advice=hint, job_id=self.job_id, at=time.time()))
-        place = f" Its log: {ending.log}" if ending.log else ""
-        return start_failed(
-            f"{what}{place}", detail=ending.lines, reason=reason, status_code=status_code, ending=ending
-        )
-
-    async def _remember_end(self, status: JobStatus) -> None:
-        """Note how a server ended that had run; once, and not where the hub was asked to stop it."""
-        if self.known.ending is None and not self._stopping:
-            at = status.ends_at if status.ends_at is not None else time.time()
-            what = sentence(status) if status.phase is Phase.ENDED else _PUT_BACK
-            told = Ending(what, advice=advice(status), job_id=self.job_id, at=at, served=True)
-            await self._last_word(told, status)
-
-    async def _last_word(self, told: Ending, status: JobStatus | None = None) -> Ending:
-        """``told``, with what Slurm and the job's log add to it within some seconds; kept with the server."""
-        self.known.ending = told
-        with suppress(GPUSpawnerError, asyncio.TimeoutError):
-            self.known.ending = await asyncio.wait_for(self._with_log(told, status), _LAST_WORD)
-        ending: Ending = self.known.ending
-        return ending
-
-    async def job_log(self) -> tuple[str, str]:
-        """The path of the job's log as Slurm names it, and its last lines; both may be empty."""
-        told = Ending("")
-        with suppress(GPUSpawnerError, asyncio.TimeoutError):
-            told = await asyncio.wait_for(self._with_log(told, None), _LAST_WORD)
-        return told.log, told.lines
-
-    async def _with_log(self, told: Ending, status: JobStatus | None) -> Ending:
-        detail = await self.connection().client.job(self.job_id)
-        if detail is None:
-            return told
-        if status is not None and status.end is End.TIME_LIMIT and detail.time_limit:
-            told = replace(told, what=wait.TIME_LIMIT.format(time=wait.span(detail.time_limit)))
-        if not detail.stdout_path:
-            return told
-        lines = await self._last_lines(detail.stdout_path)
-        return replace(told, log=detail.stdout_path, lines=lines)
-
-    async def _last_lines(self, path: str) -> str:
-        """Where jobs belong to users, so do their logs: they are read as the user, or not at all."""
-        owner = self.as_user()
-        try:
-            if owner and self.wrapper_dir:
-                return shown(await self.connection().client.log_end(self.job_id, prefix=owner))
-            # what an account of the hub's own may do is sbatch and scancel: sudo would refuse more, and report it
-            return await last_lines(path, owner) if not owner or os.geteuid() == 0 else ""
-        except GPUSpawnerError as error:
-            self.log.warning("The log of job %s of %s cannot be shown: %s", self.job_id, self._log_name, error)
-            return ""
-
     async def _confirm(self) -> str:
         """The address of the job's first node, by Slurm's word; completes the placement with Slurm's facts."""
         client = self.connection().client
@@ -336,7 +236,7 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
                 if detail is not None and detail.batch_host:
                     address = await client.address(detail.batch_host)
                     claimed = self.claimed or self.placement or PlacementDocument()
-                    if not _names_a_node_of(detail, claimed):
+                    if not names_a_node_of(detail, claimed):
                         self.topology = None
                     self.place(confirmed(claimed, detail))
                     if self._times is not None:
@@ -353,33 +253,6 @@ class WatchedJob(RemembersEnding, ReportedPlacement):
 
     def _has_several_nodes(self) -> bool:
         return self.request is not None and self.request.resources.nodes > 1
-
-
-def confirmed(claimed: PlacementDocument, detail: JobDetail) -> PlacementDocument:
-    """The node's report with Slurm's own facts put over it.
-
-    Where it names a node that is none of the job's, nothing of it is kept but that.
-    """
-    placement, problems = claimed, claimed.problems
-    if not _names_a_node_of(detail, claimed):
-        placement = PlacementDocument()
-        problems = (f"The report names node {claimed.node}; Slurm says {detail.nodes}. The rest of it is not shown.",)
-    return with_job(
-        placement,
-        job_id=detail.job_id,
-        node=detail.batch_host,
-        partition=detail.partition or None,
-        started_at=placement.started_at,
-        ends_at=detail.ends_at_iso,
-        problems=problems,
-        other_nodes=other_nodes(detail),
-    )
-
-
-def _names_a_node_of(detail: JobDetail, claimed: PlacementDocument) -> bool:
-    """Whether the report's node is the job's by Slurm's word; a host's full name is as good as its first part."""
-    nodes = expand_nodelist(detail.nodes)
-    return not claimed.node or claimed.node in nodes or claimed.node.partition(".")[0] in nodes
 
 
 def _never_starts(status: JobStatus) -> bool:

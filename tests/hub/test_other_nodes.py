@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.hub.other_nodes import other_nodes
-from jupyterhub_gpuspawner.hub.watched_job import confirmed
 from jupyterhub_gpuspawner.job import JobDetail, NodeAllocation, Phase
 from jupyterhub_gpuspawner.report_reader import ReportError, parse_placement
 from jupyterhub_gpuspawner.units import Gres
@@ -49,13 +48,6 @@ def test_nodes_beside_the_servers() -> None:
     )
     placement = PlacementDocument(node="g1", other_nodes=found)
     assert parse_placement(json.loads(json.dumps(placement.to_json()))) == placement
-
-
-def test_a_nodes_own_word_on_other_nodes_does_not_count() -> None:
-    """Whatever a report says of other nodes, Slurm's answer stands in its place, also where that is none."""
-    told = PlacementDocument(node="g1", other_nodes=(NodeGrant("elsewhere", (7,)),))
-    detail = JobDetail(job_id="1", phase=Phase.RUNNING, nodes="g1", batch_host="g1")
-    assert confirmed(told, detail).other_nodes == ()
 
 
 @pytest.mark.parametrize(
