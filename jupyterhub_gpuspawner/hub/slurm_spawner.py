@@ -50,6 +50,10 @@ _SIGN_OF_LIFE = 10.0
 """Seconds after which a page is told the same again: a proxy may hold its stream open though the hub is gone."""
 
 
+_SERVES = (Phase.RUNNING, Phase.ENDING)
+"""Phases in which a server that the hub has taken up may still be there."""
+
+
 class GPUSlurmSpawner(WatchedJob, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
@@ -163,6 +167,9 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
         status = watch.status
         if status is None or not self._over(watch):
             metrics.adopted(self, "running")
+            there = status is not None and status.phase in _SERVES and self.known.pending != "spawn"
+            if there and self._served_at is None:
+                self._served_at = 0.0  # since before this hub
             if self._served_at is not None:
                 self._look_out()
             return None

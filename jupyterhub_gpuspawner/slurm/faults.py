@@ -34,7 +34,12 @@ _NO_ANSWER = (
     _Row(r"Unable to contact slurm controller", "slurmctld cannot be reached", "Look at `scontrol ping`."),
     _Row(r"talking to (the )?database", "slurmdbd cannot be reached", "Look at `sacctmgr ping`."),
     _Row(
-        r"Socket timed out|Zero Bytes were transmitted|Connection (refused|timed out|reset)|Transport endpoint"
+        r"Zero Bytes were transmitted",  # all that 22.05's commands say where munge refuses
+        "slurmctld does not answer",
+        "Look at `scontrol ping`, and at slurmctld's log: munge refuses where keys or clocks differ.",
+    ),
+    _Row(
+        r"Socket timed out|Connection (refused|timed out|reset)|Transport endpoint"
         r"|[Cc]ommunication (connection|send|receive|shutdown)|in standby mode|Unable to query jobs state",
         "slurmctld does not answer",
         "Look at `scontrol ping`.",

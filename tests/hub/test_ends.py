@@ -180,6 +180,20 @@ def test_a_server_that_outgrows_its_memory_is_noticed_and_named(
     assert "exceeded memory limit" in log.text
 
 
+def test_an_end_after_the_hub_was_restarted_is_noticed_as_before(hub: HubProcess, slurm: PrivateSlurm) -> None:
+    """Servers that ran before the hub did: one is cancelled, one is put back by Slurm and would start alone later."""
+    jobs = {user: hub.spawn(user, {"profile": "requeued"})["job_id"] for user in ("cora", "rene")}
+    hub.restart()
+    for user in jobs:
+        hub.wait(user, ready=True)
+    slurm.run("scancel", jobs["cora"])
+    slurm.run("scontrol", "requeue", jobs["rene"])
+
+    assert wait_for(lambda: not hub.server("cora") and not hub.server("rene"), seconds=20)
+    assert in_the_end(slurm, jobs["rene"]) == "CANCELLED"
+    assert stored(hub, "cora")["ending"]["what"] == "The job was cancelled."
+
+
 def test_a_node_with_ipv6_alone(needs_slurm: None, public_folder: Path, tmp_path: Path) -> None:
     """Slurm itself reaches it by that address; the hub puts it in brackets, and the proxy leads there."""
     if not has_ipv6():
