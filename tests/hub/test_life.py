@@ -59,11 +59,6 @@ PROFILES = f"""{LIGHT}
   slurm: {{partition: gpu, gpus: 4, gpu_type: k80, memory: 100M, time: 0:10:00}}
   start_timeout: 5
   command: {COMMAND}
-- display_name: Watched
-  slug: watched
-  slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}
-  poll_interval: 2
-  command: {COMMAND}
 - display_name: Never answers
   slug: deaf
   slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}
@@ -261,24 +256,6 @@ def test_show_prints_what_the_hub_submits(
 
 
 # --- while it runs ---------------------------------------------------------------------------------
-
-
-def test_a_job_that_is_cancelled_from_outside_while_its_server_runs(
-    hub: HubProcess, slurm_cluster: PrivateSlurm
-) -> None:
-    """The server is gone within the profile's poll_interval, with its route and its placement; how it ended is kept."""
-    placement = hub.spawn("noa", {"profile": "watched"})
-    slurm_cluster.run("scancel", placement["job_id"])
-    began = time.monotonic()
-    hub.wait("noa", ready=False)
-
-    assert time.monotonic() - began < 6
-    assert hub.server("noa") is None
-    assert list(stored(hub, "noa")) == ["ending"]
-    assert stored(hub, "noa")["ending"]["what"] == "The job was cancelled."
-    assert hub.api("GET", "/gpuspawner/placement/noa").status_code == 404
-    gone = requests.get(f"{hub.url}/user/noa/environ", timeout=10, allow_redirects=False)
-    assert (gone.status_code, gone.headers["Location"]) == (302, "/hub/user/noa/environ")  # the hub's own address
 
 
 def test_two_servers_of_one_user_share_a_node_and_no_gpu(hub: HubProcess) -> None:

@@ -210,12 +210,16 @@ def soon(true: Callable[[], bool]) -> bool:
 
 
 def test_a_scancel_is_noticed_within_an_interval_and_named(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """By the watcher's one question, not by the hub's poll."""
+    """By the watcher's one question, not by the hub's poll: route and placement are gone, how it ended is kept."""
     job = hub.spawn("sven", {"profile": "light"})["job_id"]
     slurm_cluster.run("scancel", job)
 
     assert soon(lambda: not hub.server("sven"))
     assert ending(hub, "sven") == "The job was cancelled."
+    assert list(stored(hub, "sven")) == ["ending"]
+    assert hub.api("GET", "/gpuspawner/placement/sven").status_code == 404
+    gone = requests.get(f"{hub.url}/user/sven/environ", timeout=10, allow_redirects=False)
+    assert (gone.status_code, gone.headers["Location"]) == (302, "/hub/user/sven/environ")  # the hub's own address
 
 
 def test_a_server_that_ends_by_itself_is_noticed_within_an_interval_and_named(
