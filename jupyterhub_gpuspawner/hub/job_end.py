@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.advice import advice
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub.ending import Ending, RemembersEnding
 from jupyterhub_gpuspawner.hub.failure import start_failed
-from jupyterhub_gpuspawner.hub.joblog import last_lines, shown
+from jupyterhub_gpuspawner.hub.joblog import last_lines, outgrew_memory, shown
 from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.job import End, JobStatus, Phase, admin_hint, sentence
 
@@ -109,6 +109,9 @@ class JobEnd(RemembersEnding):
         if not detail.stdout_path:
             return told
         lines = await self._last_lines(detail.stdout_path)
+        if status is not None and outgrew_memory(status, lines):
+            status = replace(status, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
+            told = replace(told, what=sentence(status), advice=advice(status))
         return replace(told, log=detail.stdout_path, lines=lines)
 
     async def _last_lines(self, path: str) -> str:

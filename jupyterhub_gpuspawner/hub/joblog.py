@@ -8,10 +8,13 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.job import End
 from jupyterhub_gpuspawner.slurm.command import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from jupyterhub_gpuspawner.job import JobStatus
 
 LIMIT = 4096
 """Bytes read from the end of a log."""
@@ -20,6 +23,15 @@ _PATIENCE = 5.0
 """Seconds that reading it as somebody else may take: a log can be a pipe, or on a file system that hangs."""
 _SECRET = re.compile(r"(\w*(?:TOKEN|PASSWORD|PASSWD|SECRET)\w*\s*[=:]\s*)[^\s&]+", re.IGNORECASE)
 """A variable or a parameter of an address: a failed start is looked at by others, too."""
+
+
+_OUTGROWN = re.compile(r"^slurmstepd\S*: error: .*exceeded (job )?memory limit", re.IGNORECASE | re.MULTILINE)
+"""slurmd's own word before it kills a job that has no cgroup (``JobAcctGatherParams=OverMemoryKill``)."""
+
+
+def outgrew_memory(status: JobStatus, lines: str) -> bool:
+    """Whether a job that Slurm calls failed, by signal 9, was killed by slurmd for its memory: its log says so."""
+    return status.end is End.FAILED and status.exit_code in ("0:9", "137:0") and bool(_OUTGROWN.search(lines))
 
 
 async def last_lines(path: str, prefix: Sequence[str] = ()) -> str:

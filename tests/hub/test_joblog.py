@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
-from jupyterhub_gpuspawner.hub.joblog import LIMIT, LINES, last_lines, shown
+import pytest
+
+from jupyterhub_gpuspawner.hub.joblog import LIMIT, LINES, last_lines, outgrew_memory, shown
+from jupyterhub_gpuspawner.job import End, JobStatus, Phase
 
 
 async def test_the_last_lines_are_shown(tmp_path: Path) -> None:
@@ -66,3 +70,23 @@ async def test_of_a_long_log_the_end_alone_is_read(tmp_path: Path) -> None:
     log.write_text("x" * 10_000_000)
 
     assert await last_lines(str(log)) == "x" * LIMIT
+
+
+KILLED = JobStatus("7", Phase.ENDED, end=End.FAILED, exit_code="0:9")
+SLURMD = "slurmstepd-g1: error: Step 7.4294967291 exceeded memory limit (245760 > 51200), being killed"
+
+
+@pytest.mark.parametrize(
+    ("status", "lines", "memory"),
+    [
+        (KILLED, f"working\n{SLURMD}", True),
+        (KILLED, "working", False),
+        (KILLED, f"I read that {SLURMD}", False),
+        (replace(KILLED, exit_code="1:0"), SLURMD, False),
+        (replace(KILLED, end=End.CANCELLED), SLURMD, False),
+    ],
+    ids=["slurmd says so", "nobody says so", "quoted", "it ended by itself", "cancelled"],
+)
+def test_memory_is_named_where_slurmd_has_killed_for_it(status: JobStatus, lines: str, memory: bool) -> None:
+    """Signal 9 alone may have another reason."""
+    assert outgrew_memory(status, lines) is memory
