@@ -15,7 +15,15 @@ from jupyterhub_gpuspawner import legend
 from jupyterhub_gpuspawner.affinity import distance
 from jupyterhub_gpuspawner.canvas import Canvas, number, short
 from jupyterhub_gpuspawner.device_boxes import BETWEEN, CORE, DEVICES, EDGE, GAP, GPU, MARGIN, MIG, NIC, STEP, Devices
-from jupyterhub_gpuspawner.neighbourhood import Neighbourhood, Switch, between, card, neighbourhoods, paths, switches
+from jupyterhub_gpuspawner.neighbourhood import (
+    Neighbourhood,
+    Switch,
+    between,
+    devices_of,
+    neighbourhoods,
+    paths,
+    switches,
+)
 from jupyterhub_gpuspawner.node_words import counted, memory, summary
 from jupyterhub_gpuspawner.nvlink_lines import NVLinks
 from jupyterhub_gpuspawner.units import format_cpulist
@@ -185,7 +193,7 @@ class Drawing:
         """Width, GPUs, NICs of each column of devices: a GPU, all MIG devices of one, or up to three NICs."""
         columns: list[tuple[float, tuple[int, ...], tuple[int, ...]]] = []
         for gpu in switch.gpus:
-            devices = card(self.topology, gpu)
+            devices = devices_of(self.topology, gpu)
             mig = self.topology.gpus[gpu].mig is not None
             columns.append(((MIG + 6) * len(devices) + 10 if mig else GPU, devices, ()))
         columns += [(NIC, (), switch.nics[n : n + 3]) for n in range(0, len(switch.nics), 3)]

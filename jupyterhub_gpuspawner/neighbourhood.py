@@ -41,7 +41,7 @@ class Neighbourhood:
 class Switch:
     """Devices behind one PCIe switch (``PIX``) or several (``PXB``): GPUs and NICs as positions, and further switches.
 
-    Of the MIG devices of one GPU only the first is named; :func:`card` gives all.
+    Of the MIG devices of one GPU only the first is named; :func:`devices_of` gives all.
     """
 
     word: str
@@ -115,12 +115,12 @@ def _name(home: int | tuple[int, ...]) -> str:
 
 def switches(topology: NodeTopology, place: Neighbourhood) -> tuple[Switch, ...]:
     """The devices of a NUMA node by the PCIe switches they share; a device alone is a switch without a word."""
-    whole = [gpu for gpu in place.gpus if card(topology, gpu)[0] == gpu]
+    whole = [gpu for gpu in place.gpus if devices_of(topology, gpu)[0] == gpu]
     devices = [*(("gpu", gpu) for gpu in whole), *(("nic", nic) for nic in place.nics)]
     return tuple(_switch(topology, part) for part in _parts(topology, devices, ("PIX", "PXB")))
 
 
-def card(topology: NodeTopology, gpu: int) -> tuple[int, ...]:
+def devices_of(topology: NodeTopology, gpu: int) -> tuple[int, ...]:
     """Positions of all MIG devices of the GPU that ``gpu`` is a part of; of a whole GPU its own."""
     device = topology.gpus[gpu]
     if device.mig is None:

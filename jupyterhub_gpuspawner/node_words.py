@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.bandwidth import gbps
-from jupyterhub_gpuspawner.neighbourhood import Neighbourhood, card, neighbourhoods
+from jupyterhub_gpuspawner.neighbourhood import Neighbourhood, devices_of, neighbourhoods
 from jupyterhub_gpuspawner.units import format_cpulist
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def gpu_name(topology: NodeTopology, position: int) -> str:
     gpu = topology.gpus[position]
     if gpu.mig is None:
         return f"GPU {gpu.index}"
-    return f"GPU {gpu.index} MIG {card(topology, position).index(position)} ({gpu.mig})"
+    return f"GPU {gpu.index} MIG {devices_of(topology, position).index(position)} ({gpu.mig})"
 
 
 def memory(mib: int | None) -> str:

@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.cluster_map import (
     NodeUse,
     totals,
 )
+from jupyterhub_gpuspawner.units import GPU_GRES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 GPUS_AT_MOST = 1024
 """Of one node; more is a fault of the configuration."""
-_DEVICES = ("gpu", "shard", "mps")
 _SIGNED = re.compile(r"(?P<words>.*?) *\[(?P<by>[^\s@\[\]]+)@(?P<at>\d{9,11})\]", re.DOTALL | re.ASCII)
 """A reason as scontrol prints it with ``SLURM_TIME_FORMAT=%s``."""
 
@@ -76,7 +76,7 @@ def _held(
     held: dict[int, list[Holder]] = {}
     for job_id, holder in jobs.items():
         gres = parts[job_id].gres if job_id in parts else ()
-        indices = {index for each in gres if each.name in _DEVICES for index in each.indices}
+        indices = {index for each in gres if each.name in GPU_GRES for index in each.indices}
         if not indices and job_id in served and served[job_id].node == name:
             indices = set(served[job_id].gpus)
         for index in indices:
@@ -110,7 +110,7 @@ def _map_node(
 
 def _gpus(node: NodeState, held: Mapping[int, Sequence[Holder]]) -> Iterator[MapGpu]:
     types = _types(node)
-    used = {index for each in node.gres_used if each.name in _DEVICES for index in each.indices}
+    used = {index for each in node.gres_used if each.name in GPU_GRES for index in each.indices}
     used.update(index for index in held if index < len(types))
     counted = Counter[str]()  # in use, of which Slurm names no index
     for each in node.gres_used:

@@ -124,6 +124,10 @@ def format_cpulist(cpus: Iterable[int]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
 
 
+GPU_GRES = ("gpu", "shard", "mps")
+"""Generic resources that are GPUs or parts of one (gres.conf(5))."""
+
+
 @dataclass(frozen=True)
 class Gres:
     """One generic resource: what a job asks for, what a node has, or what is in use there."""

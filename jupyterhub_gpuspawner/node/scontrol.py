@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.grant import JobDetail
-from jupyterhub_gpuspawner.units import expand_nodelist, parse_cpulist, parse_gres
+from jupyterhub_gpuspawner.units import GPU_GRES, expand_nodelist, parse_cpulist, parse_gres
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ def parse_node(text: str) -> bool | None:
         name, _, value = line.strip().partition("=")
         if name == "Gres":
             try:
-                return any(gres.name in ("gpu", "shard", "mps") for gres in parse_gres(value))
+                return any(gres.name in GPU_GRES for gres in parse_gres(value))
             except ValueError:
                 return None
     return None

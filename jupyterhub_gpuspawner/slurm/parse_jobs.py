@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.cluster import ClusterJob
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.job import Phase, phase_of
 from jupyterhub_gpuspawner.slurm.parse import epoch, gres, nodes, present, read, words
-from jupyterhub_gpuspawner.units import Gres, parse_memory, parse_walltime
+from jupyterhub_gpuspawner.units import GPU_GRES, Gres, parse_memory, parse_walltime
 
 STATES = "PD,CF,R,CG,S,ST"
 """The value for ``squeue -t``: whatever waits or holds nodes."""
@@ -40,7 +40,6 @@ PLAIN = (
 )
 OWN_WORDS = ("Account", "Name", "Comment")
 _COUNT = re.compile(r"(?P<number>\d+)(?P<unit>[KMG]?)(?:-\S*)?", re.ASCII)
-_DEVICES = ("gpu", "shard", "mps")
 
 
 def columns(mark: str) -> str:
@@ -124,7 +123,7 @@ def _gpus(told: dict[str, str], node_count: int) -> tuple[Gres, ...]:
 
 
 def _devices(told: dict[str, str], key: str, times: int, node_count: int) -> tuple[Gres, ...]:
-    found = [each for each in gres(key, told[key]) if each.name in _DEVICES]
+    found = [each for each in gres(key, told[key]) if each.name in GPU_GRES]
     typed = {each.name for each in found if each.type}  # a TRES list counts gpu, and gpu:a100 in it once more
     return tuple(
         Gres(each.name, each.type, -(-each.count * times // node_count))
