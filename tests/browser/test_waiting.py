@@ -279,17 +279,19 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known(
     expect(fact(page, "answered")).to_be_hidden()
 
 
+NOTICES = """window.Notification = class { static permission = "default";
+    static async requestPermission() {
+        Notification.permission = "granted"; localStorage.setItem("asked", "yes"); return "granted"; }
+    constructor(text) { localStorage.setItem("noticed", text); } };
+if (localStorage.getItem("asked")) window.Notification.permission = "granted";"""
+"""Notices that the page shows, kept; nobody is there to allow them but the test."""
+
+
 def test_a_notice_when_it_is_ready_is_shown_to_who_asked_for_it(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
 ) -> None:
     """Nothing is asked before the click; the wish outlives a reload."""
-    page.add_init_script(
-        """window.Notification = class { static permission = "default";
-            static async requestPermission() {
-                Notification.permission = "granted"; localStorage.setItem("asked", "yes"); return "granted"; }
-            constructor(text) { localStorage.setItem("noticed", text); } };
-        if (localStorage.getItem("asked")) window.Notification.permission = "granted";"""
-    )
+    page.add_init_script(NOTICES)
     blocker = fill()
     start(hub, "nia", "k80-node")
     sign_in(page, hub, "nia")
@@ -305,6 +307,24 @@ def test_a_notice_when_it_is_ready_is_shown_to_who_asked_for_it(
 
     assert asked_before is None
     assert page.evaluate("localStorage.getItem('noticed')") == "Your server is ready"
+
+
+def test_of_a_start_that_is_stopped_elsewhere_nobody_is_told_that_it_is_ready(
+    hub: HubProcess, fill: Callable[[], str], page: Page
+) -> None:
+    """JupyterHub's progress says so for a second; there is no server to answer."""
+    page.add_init_script(NOTICES)
+    fill()
+    start(hub, "noa", "k80-node")
+    sign_in(page, hub, "noa")
+    look(page, hub, "noa")
+    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    page.click("#gpuspawner-notify")
+    expect(page.locator("#gpuspawner-notify")).to_have_attribute("aria-pressed", "true")
+    hub.end("noa")
+    expect(page.locator("h1")).to_have_text("Your server is not running", timeout=LONG)
+
+    assert page.evaluate("localStorage.getItem('noticed')") is None
 
 
 def test_a_server_that_stops_has_a_page_that_waits_for_its_end(hub: HubProcess, page: Page) -> None:
