@@ -34,7 +34,6 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-
     def log_message(self, *_: object) -> None:
         """Silent: a log may be full."""
 
