@@ -15,6 +15,8 @@ c.JupyterHub.load_groups = {}
 c.GPUProfilesSpawner.profiles_dir = str(root / "jupyterhub_gpuspawner" / "demo" / "profiles")
 c.GPUSlurmSpawner.topology_file = os.environ["HUB_TOPOLOGY"]
 c.GPUSlurmSpawner.hub_name = "compose"
+c.GPUSlurmSpawner.exec_prefix = "runuser -u {username} --"  # in the container the hub is root
+c.GPUSlurmSpawner.wrapper_dir = ""
 c.Spawner.cmd = [str(Path(sys.prefix) / "bin" / "jupyterhub-singleuser")]
 
 # Accounts of the image, with one password for all: for trying it out, on one machine.

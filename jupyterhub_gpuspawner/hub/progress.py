@@ -109,7 +109,8 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     set time) or empty (no estimate). While Slurm is ``silent`` all of it is what was last known, at ``answered_at``.
     """
     job, place = facts.job, facts.place
-    waits = job is not None and job.phase is Phase.QUEUED
+    # the node's report may be here before squeue tells that the job runs
+    waits = job is not None and job.phase is Phase.QUEUED and facts.placement is None
     starts_at = (job.starts_at if job is not None and waits else None) or (place.starts_at if place and waits else None)
     sure = "" if starts_at is None else "not before" if job is not None and job.reason in _TIMED else "at the latest"
     partition = job.partition if job is not None else ""
@@ -121,7 +122,7 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "job_id": facts.job_id,
         "partition": partition,
         "reason": sentence(job) if job is not None else "",
-        "hint": advice(job) if job is not None else "",
+        "hint": advice(job) if job is not None and facts.placement is None else "",
         "position": place.position if place is not None else None,
         "of": place.of if place is not None else None,
         "place": wait.place(place.position, place.of, place.partition) if place is not None else "",
@@ -156,7 +157,7 @@ def _iso(when: float | None) -> str | None:
 
 def placed(placement: PlacementDocument) -> str:
     """One sentence for a participant: node, GPUs, cores."""
-    names = sorted({gpu.name or "GPU" for gpu in placement.gpus})
+    names = sorted({f"{gpu.name or 'GPU'}{f' MIG {gpu.mig}' if gpu.mig else ''}" for gpu in placement.gpus})
     gpus = f", {len(placement.gpus)} x {' and '.join(names)}" if placement.gpus else ""
     cores = f", cores {placement.cpus}" if placement.cpus else ""
     return f"running on {placement.node}{gpus}{cores}."

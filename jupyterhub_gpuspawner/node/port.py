@@ -118,10 +118,14 @@ def _bound(host: str, port: int) -> int:
 def remember(folder: str, number: int) -> None:
     """Write down, in the job's own folder, which port the server was told to take; on a full disk, do not."""
     try:
-        with open(os.path.join(folder, "port"), "w", encoding="ascii") as file:
+        with open(os.path.join(folder, "port"), "w", encoding="ascii", opener=_private) as file:
             file.write(str(number))
     except OSError:
         return
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def was_taken(folder: str) -> bool:

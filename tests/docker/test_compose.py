@@ -97,7 +97,7 @@ def hub(two_users: tuple[str, str], public_folder: Path, tmp_path: Path, needs_s
 @pytest.mark.hub
 @pytest.mark.users
 def test_a_user_of_the_image_gets_a_server_as_that_user(hub: HubProcess, two_users: tuple[str, str]) -> None:
-    """Through sudo, on a simulated node, with its GPU."""
+    """On a simulated node, with its GPU."""
     placement = hub.spawn(two_users[0], {"profile": "k80"})
     assert (placement["node"], [gpu["name"] for gpu in placement["gpus"]]) == ("g1", ["Tesla K80"])
     ask = ["scontrol", "show", "job", placement["job_id"]]

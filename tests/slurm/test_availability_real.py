@@ -58,15 +58,22 @@ async def busy(slurm_cluster: PrivateSlurm) -> AsyncIterator[SlurmClient]:
     """The demo's cluster with five jobs on it."""
     client = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment))
     submit = ("sbatch", "--parsable", "--mem=100", "--output=/dev/null", "--wrap=sleep 3000")
+    await emptied(slurm_cluster)
     jobs = [slurm_cluster.run(*submit, *held) for held in HELD]
     try:
         while {status.state for status in (await client.jobs(jobs)).values()} != {"RUNNING"}:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
         yield client
     finally:
-        slurm_cluster.run("scancel", *jobs)
-        while slurm_cluster.run("squeue", "-h", "-j", ",".join(jobs)):  # noqa: ASYNC110
-            await asyncio.sleep(0.2)
+        await emptied(slurm_cluster)
+
+
+async def emptied(slurm: PrivateSlurm) -> None:
+    """Have no job on the cluster, another test's neither."""
+    if jobs := slurm.run("squeue", "-h", "-o", "%A").split():
+        slurm.run("scancel", *jobs)
+    while slurm.run("squeue", "-h"):  # noqa: ASYNC110
+        await asyncio.sleep(0.2)
 
 
 async def test_page_and_slurm_tell_the_same(busy: SlurmClient) -> None:
