@@ -59,12 +59,13 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
         snapshot=snapshot,
     )
     visit.fault_at = fault_at(found, visit.filled_in)
-    return form_html(found, now=now.timestamp(), notice=_notice(cluster, snapshot))
+    return form_html(found, now=now.timestamp(), notice=_notice(cluster, snapshot), faults=_faults(spawner))
 
 
-def form_html(found: Sequence[Offer], *, now: float = 0.0, notice: str = "") -> str:
-    """The HTML of these offers; ``now`` in seconds since the epoch."""
-    html = _environment().get_template("options_form.html").render(offers=found, now=now, notice=notice)
+def form_html(found: Sequence[Offer], *, now: float = 0.0, notice: str = "", faults: Sequence[str] = ()) -> str:
+    """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` for administrators alone."""
+    template = _environment().get_template("options_form.html")
+    html = template.render(offers=found, now=now, notice=notice, faults=faults)
     return re.sub(r"\s*\n\s*", "\n", html)  # a third of it is the template's indentation
 
 
@@ -128,6 +129,13 @@ def _filled_in(spawner: GPUProfilesSpawner, visit: Visit) -> FilledIn:
 
 def _base_url(spawner: GPUProfilesSpawner) -> str:
     return str(spawner.hub.base_url) if spawner.hub is not None else "/hub/"
+
+
+def _faults(spawner: GPUProfilesSpawner) -> tuple[str, ...]:
+    """What is wrong with files of profiles, where the one who looks may mend it; paths and fields are nobody else's."""
+    handler = spawner.handler
+    looks = getattr(handler, "current_user", None)
+    return tuple(str(error) for error in spawner.profile_errors()) if getattr(looks, "admin", False) else ()
 
 
 def _notice(cluster: ClusterView | None, snapshot: ClusterSnapshot | None) -> str:

@@ -319,7 +319,7 @@ def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
 
 
 def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
-    """The other files go on being offered; the log is told of the fault once, and once that it is mended."""
+    """The others go on being offered; the log is told of the fault once, and once that it is mended; admins read it."""
     begun = len(hub.log.read_text())
     bad = hub.folder / "profiles" / "zz.yaml"
     visitor = Visitor(hub, "ann")
@@ -334,7 +334,10 @@ def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
         "or a number with K, M, G or T, such as 32G"
     )
 
+    told = {name: fault in Visitor(hub, name).look("/hub/spawn").text for name in ("ann", "admin")}
+
     assert all("light" in slugs and "new" not in slugs for slugs in offered)
+    assert told == {"ann": False, "admin": True}
     assert logged() == [f"A fault in the profiles of {bad.parent}: {fault}"]
 
     bad.write_text("- display_name: New\n  slurm:\n    memory: 32G\n")

@@ -12,6 +12,9 @@ NOTHING_STARTED = _("Nothing was started")
 FROM_A_LINK = _("This link has filled in the form. Nothing has been started yet: look it over, and start.")
 LINK_FAULT = _("This link asks for something that cannot be had")
 NO_PROFILE = _("There is no profile for you at present. Please ask your administrator.")
+FAULTS = _(
+    "For administrators: these profiles have a fault. Their last good versions are offered, where there were any."
+)
 SILENT = _("Slurm does not answer at the moment, so what is said below may be old. You may start all the same.")
 SILENT_FROM_THE_START = _(
     "Slurm does not answer at the moment, so nothing is known of what is free. You may start all the same."
