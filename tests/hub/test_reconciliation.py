@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import submission
 from jupyterhub_gpuspawner.hub.reconciliation import Orphan, Reconciliation, hub_mark, orphans, state_job_ids
 from jupyterhub_gpuspawner.job import JobStatus, Phase
+from jupyterhub_gpuspawner.tag import parse_tag, tag
 from tests.hub.commands import commands
 from tests.hub.conftest import StartHub
 from tests.hub.test_life import in_the_end, start, state, stored, wait_for
@@ -295,7 +296,8 @@ def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_anothe
     as_user = "c.GPUSlurmSpawner.exec_prefix = 'runuser -u {username} --'"
     hub = start_light_hub(lines=f"{CONFIG}\n{as_user}\nc.GPUSlurmSpawner.reconcile_interval = 0.5")
     job = hub.spawn("root", {"profile": "light"})["job_id"] if pwd.getpwuid(os.getuid()).pw_name == "root" else ""
-    tag_of_ann = comment(slurm_cluster, job).replace("/root/#", f"/{ann}/#")
+    hub_name, _, server = parse_tag(comment(slurm_cluster, job)) or ("", "", "")
+    tag_of_ann = f"{tag(hub_name, ann, server)}#{comment(slurm_cluster, job).partition('#')[2]}"
     bobs = sleeper(slurm_cluster, tag_of_ann, f"--uid={bob}")
     anns = sleeper(slurm_cluster, f"{tag_of_ann[:-8]}00000000", f"--uid={ann}")
     cancelled_after += [bobs, anns]
