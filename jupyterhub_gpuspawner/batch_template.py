@@ -31,6 +31,7 @@ _ASKED = {
     "account": ("account", "A"),
     "qos": ("qos", "q"),
     "reservation": ("reservation",),
+    "constraint": ("constraint", "C"),
 }
 """What a profile promises and a template may leave out: the variable, and the options that would ask for it."""
 _WITH_VALUE = (
@@ -39,6 +40,7 @@ _WITH_VALUE = (
 _NEEDS_VALUE = frozenset(f"{_WITH_VALUE} reservation time".split())
 _BRACES = "A brace that is the shell's own is written twice: ${{HOME}}."
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+|["']\S*""")
+_WORD_VALUE = re.compile(r"[A-Za-z0-9_.:/,+=-]*", re.ASCII)
 _DIRECTIVE = re.compile(r"#SBATCH(?:\s+(?P<options>.*))?")
 
 
@@ -169,14 +171,15 @@ def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: 
             there.add(name.removeprefix("--") if name.startswith("--") else name[1:2])
     yield f'--comment="{tag}"' if "#" in tag else f"--comment={tag}"
     if not there & {"nodes", "N"}:
-        yield "--nodes=1"
+        yield f"--nodes={variables.get('nnodes') or 1}"
     if "export" not in there:
         yield "--export=ALL"  # the default; but --export-file, by which a wrapper hands it over, needs it from 26.05 on
     for name, options in _ASKED.items():
         value = variables.get(name, "")
         if value and not there & set(options):
-            notes.append(f"--{name}={value} is added: the profile asks for it, and the template does not.")
-            yield f"--{name}={value}"
+            option = f"--{name}={value}" if _WORD_VALUE.fullmatch(value) else f'--{name}="{value}"'
+            notes.append(f"{option} is added: the profile asks for it, and the template does not.")
+            yield option
     if policy in BINDING and variables.get("gres") and "gres-flags" not in there:
         notes.append(f"--gres-flags=enforce-binding is added: the policy {policy} asks it of Slurm.")
         yield "--gres-flags=enforce-binding"

@@ -28,6 +28,15 @@ except Exception as error:
         os.write(2, b"gpuspawner: the launcher failed, the server starts without it: %a\\n" % (error,))
     except OSError:
         pass
+    own = sys.argv[1:sys.argv.index("--")]
+    if "--plan" in own:
+        plan = own[own.index("--plan") + 1]
+        try:
+            plan = plan if plan.startswith("{") else open(plan).read()
+        except Exception:
+            plan = ""
+        if '"claim": null' not in plan:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # GPUs that it would have had to claim
     command = sys.argv[sys.argv.index("--") + 1:]
     os.execvp(command[0], command)
 """

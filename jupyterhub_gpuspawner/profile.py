@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.environment import Environment
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profile_option import UNLISTED, Override, ProfileOption
-from jupyterhub_gpuspawner.profile_tuple import as_document
+from jupyterhub_gpuspawner.profile_tuple import as_document, typed_fields
 from jupyterhub_gpuspawner.resources import Resources
 from jupyterhub_gpuspawner.schema import (
     Checked,
@@ -90,7 +90,8 @@ class Profile(Frozen):
     spawner_class: str | None = None
     """Dotted name of that class, for kind ``other``."""
     traits: Mapping[str, Any] = Field(default_factory=dict)
-    """Settings of the spawner that starts the server, such as ``ip``."""
+    """Settings of the spawner that starts the server, such as ``ip``. batchspawner's ``req_*`` that have a field in
+    ``slurm`` are that field, unless ``slurm`` sets it, too."""
     slurm: Resources = Resources()
     environment: Environment = Environment()
     placement: PlacementRules = PlacementRules()
@@ -115,6 +116,18 @@ class Profile(Frozen):
         if isinstance(value, dict) and "slug" not in value and isinstance(value.get("display_name"), str):
             return {**value, "slug": slug_of(value["display_name"])}
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _typed_traits(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or value.get("kind", "slurm") != "slurm":
+            return value
+        traits, slurm = value.get("traits"), value.get("slurm", {})
+        if not isinstance(traits, Mapping) or not isinstance(slurm, Mapping):
+            return value
+        rest = dict(traits)
+        found = typed_fields(rest)
+        return {**value, "traits": rest, "slurm": {**found, **slurm}} if found else value
 
     @field_validator("profile_options")
     @classmethod

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jupyterhub_gpuspawner.units import parse_gres
+from jupyterhub_gpuspawner.units import GPU_GRES, parse_gres
 
 TYPED = {
     "partition": "partition",
@@ -58,7 +58,7 @@ def as_document(item: Sequence[Any], slug_of: Callable[[str], str]) -> dict[str,
     if "cmd" in rest:
         document["command"] = rest.pop("cmd")
     if document["kind"] == "slurm":
-        document["slurm"] = _resources(rest, bare=key is None)
+        document["slurm"] = typed_fields(rest, bare=key is None)
     document["traits"] = rest
     return document
 
@@ -86,27 +86,41 @@ def _kind(class_name: str) -> str:
     return "local" if last in _LOCAL else "other"
 
 
-def _resources(rest: dict[str, Any], *, bare: bool) -> dict[str, Any]:
-    """Take the typed fields out of ``rest``; an empty text means that nothing is asked for."""
+def typed_fields(rest: dict[str, Any], *, bare: bool = False) -> dict[str, Any]:
+    """Take the settings that have a typed field out of ``rest``, without ``req_`` where that is ``bare``.
+
+    An empty text becomes null, which takes the site's default away.
+    So it is in wrapspawner: a profile's value replaces the one of the class.
+    """
     found: dict[str, Any] = {}
     for old, ours in TYPED.items():
         for name in (f"req_{old}", *((old,) if bare else ())):
-            value = rest.pop(name, None)
-            if value not in (None, ""):
-                found[ours] = value
+            if name in rest:
+                value = rest.pop(name)
+                found[ours] = None if value == "" else value
     for name in ("req_gres", *(("gres",) if bare else ())):
-        for ours, value in _gres(rest.pop(name, None)).items():
-            found[ours] = f"{found[ours]}\n{value}" if ours == "extra" and "extra" in found else value
+        if name in rest:
+            for ours, value in _gres(rest.pop(name)).items():
+                if ours == "extra" and found.get("extra"):
+                    found[ours] = f"{found[ours]}\n{value}"
+                elif value is not None or ours not in found:
+                    found[ours] = value
     return found
 
 
 def _gres(text: Any) -> dict[str, Any]:
     """GPUs of one type or shards have fields; any other generic resource goes to Slurm as it is."""
     if text in (None, ""):
-        return {}
+        return {"gpus": None, "shards": None}
     gres = parse_gres(str(text))
-    if len(gres) == 1 and gres[0].name == "gpu":
-        return {"gpus": gres[0].count, **({"gpu_type": gres[0].type} if gres[0].type else {})}
-    if len(gres) == 1 and gres[0].name == "shard" and gres[0].type is None:
-        return {"shards": gres[0].count}
-    return {"extra": f"--gres={text}"}
+    ours = [each for each in gres if each.name == "gpu" or (each.name == "shard" and each.type is None)]
+    others = [each for each in gres if each not in ours]
+    if len(ours) != 1 or any(each.name in GPU_GRES for each in others):
+        return {"extra": f"--gres={text}"}
+    (asked,) = ours
+    found: dict[str, Any] = {"gpus" if asked.name == "gpu" else "shards": asked.count}
+    if asked.type:
+        found["gpu_type"] = asked.type
+    if others:
+        found["extra"] = f"--gres={','.join(map(str, others))}"
+    return found

@@ -7,14 +7,14 @@ that names the field and says what is allowed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.profile_option import put_over
-from jupyterhub_gpuspawner.schema import merged
-from jupyterhub_gpuspawner.units import Gres
+from jupyterhub_gpuspawner.resources import over_defaults
+from jupyterhub_gpuspawner.units import GPU_GRES, Gres, parse_gres
 from jupyterhub_gpuspawner.user_choice import UserChoice, choice_from_form, parse_choice
 
 if TYPE_CHECKING:
@@ -65,6 +65,34 @@ class ResolvedResources:
         asked = (("gpu", self.gpus), ("shard", self.shards))
         return tuple(Gres(name, self.gpu_type, count) for name, count in asked if count)
 
+    @property
+    def gres_option(self) -> str:
+        """The value of ``--gres``: GPUs or shards, and the other generic resources that ``extra`` asks for.
+
+        sbatch takes the last ``--gres`` alone, so there must be one.
+        """
+        others = (line.removeprefix(_GRES) for line in self.extra if _is_other_gres(line))
+        return ",".join([*map(str, self.gres), *others])
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The lines of ``extra`` that :attr:`gres_option` does not hold."""
+        return tuple(line for line in self.extra if not _is_other_gres(line))
+
+
+_GRES = "--gres="
+
+
+def _is_other_gres(line: str) -> bool:
+    """Whether a line of sbatch options asks for generic resources that are no GPUs, and for nothing else."""
+    if not line.startswith(_GRES) or " " in line:
+        return False
+    try:
+        found = parse_gres(line.removeprefix(_GRES))
+    except ValueError:
+        return False
+    return bool(found) and not any(each.name in GPU_GRES for each in found)
+
 
 @dataclass(frozen=True)
 class JobRequest:
@@ -90,19 +118,6 @@ class JobRequest:
     traits: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str | int | float] = field(default_factory=dict)
     """The user options to store: the slug under ``profile``, and what the user chose."""
-
-    def with_defaults(self, defaults: ResolvedResources) -> JobRequest:
-        """The same request with ``defaults`` wherever neither profile nor user says anything."""
-        missing = {
-            name: value
-            for name, value in vars(defaults).items()
-            if name not in ("nodes", "extra", "exclusive") and getattr(self.resources, name) is None
-        }
-        if self.resources.gres:
-            for name in ("gpus", "gpu_type", "shards"):
-                missing.pop(name, None)
-        resources = replace(self.resources, extra=defaults.extra + self.resources.extra, **missing)
-        return replace(self, resources=resources)
 
 
 def permitted(profile: Profile, user: str, groups: Collection[str], now: datetime) -> str | None:
@@ -149,7 +164,8 @@ def resolve(
     """The job that the user's options ask for under today's profiles; raises RequestError.
 
     ``{}`` is the default profile: the first marked so that the user may use, else the first that they may. ``now`` is
-    the hub's clock, with or without its zone. ``defaults`` are the site's, for Slurm jobs alone.
+    the hub's clock, with or without its zone. ``defaults`` are the site's, for Slurm jobs alone. The result is
+    complete: form, availability, dry run and batch script all read it, and none of them adds to it.
     """
     choice = parse_choice(user_options)
     profile = _chosen(profiles, choice.profile, username, groups, now if now.tzinfo else now.astimezone())
@@ -160,12 +176,10 @@ def resolve(
             field=unknown[0],
             hint=f"Its options are {', '.join(profile.profile_options) or 'none'}.",
         )
-    said = profile.as_override()
-    if profile.kind == "slurm" and defaults is not None:
-        said = said.model_copy(update={"slurm": merged(defaults, profile.slurm)})
+    said = untouched = profile.as_override()
     stored: dict[str, str | int | float] = {"profile": profile.slug}
     for name, option in profile.profile_options.items():
-        value = choice.options.get(name, option.initial(said))
+        value = choice.options.get(name, option.initial(untouched))
         if value is None:
             continue
         try:
@@ -175,6 +189,8 @@ def resolve(
         said = put_over(said, over)
         if name in choice.options:
             stored[name] = value
+    if profile.kind == "slurm" and defaults is not None:
+        said = said.model_copy(update={"slurm": over_defaults(said.slurm, defaults)})
     return _job(profile, said, stored, username=username, server_name=server_name, now=now)
 
 
@@ -232,7 +248,8 @@ def resolved(asked: Resources, day: date) -> ResolvedResources:
     try:
         reservation = asked.reservation.on(day) if asked.reservation is not None else None
     except LookupError as error:
-        raise RequestError(f"{str(error.args[0]).capitalize()}.", field="slurm.reservation") from None
+        told = str(error.args[0])
+        raise RequestError(f"{told[:1].upper()}{told[1:]}.", field="slurm.reservation") from None
     if asked.gpus and asked.shards:
         raise RequestError("GPUs and shards cannot be asked for together.", field="slurm.gpus", hint="Choose one.")
     gpus = 1 if asked.gpus is None and asked.gpu_type and not asked.shards else asked.gpus
@@ -250,5 +267,5 @@ def resolved(asked: Resources, day: date) -> ResolvedResources:
         reservation=reservation,
         constraint=asked.constraint,
         exclusive=bool(asked.exclusive),
-        extra=asked.extra,
+        extra=asked.extra or (),
     )

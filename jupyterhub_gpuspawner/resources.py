@@ -7,11 +7,15 @@ from typing import Annotated
 from pydantic import BeforeValidator, model_validator
 
 from jupyterhub_gpuspawner.reservation import Reservation, as_rule
-from jupyterhub_gpuspawner.schema import Constraint, ExtraLine, Frozen, Lines, Memory, Name, Names, Time, whole
+from jupyterhub_gpuspawner.schema import Constraint, ExtraLine, Frozen, Lines, Memory, Name, Names, Time, merged, whole
 
 
 class Resources(Frozen):
-    """What a job asks of Slurm. Every field may be left out: then the site's default holds."""
+    """What a job asks of Slurm. A field that is left out has the site's default; ``null`` takes the default away.
+
+    ``gpus``, ``gpu_type`` and ``shards`` are one request (``--gres``): a profile that sets one of them replaces all
+    that the site says of GPUs.
+    """
 
     partition: Names | None = None
     """Partition, or several separated by commas."""
@@ -23,7 +27,7 @@ class Resources(Frozen):
     """Slurm's type of GPU (``a100``), or a MIG profile (``1g.10gb``); alone it asks for one."""
     shards: Annotated[int, whole(0)] | None = None
     """Shares of GPUs (gres ``shard``)."""
-    cpus: Annotated[int, whole(1)] | None = None
+    cpus: Annotated[int, whole(1, 65536)] | None = None
     """CPUs, as Slurm counts them (``--cpus-per-task``)."""
     memory: Memory | None = None
     """Memory in MiB, or with K, M, G or T; 0 is all of the node's."""
@@ -39,11 +43,32 @@ class Resources(Frozen):
     """Node features, in Slurm's words."""
     exclusive: bool | None = None
     """The whole node."""
-    extra: Annotated[tuple[ExtraLine, ...], Lines] = ()
-    """Further sbatch options, one line each, such as ``--gres-flags=enforce-binding``."""
+    extra: Annotated[tuple[ExtraLine, ...], Lines] | None = ()
+    """Further sbatch options, one line each, such as ``--gres-flags=enforce-binding``; they follow the site's, and
+    ``null`` leaves those out."""
 
     @model_validator(mode="after")
     def _gpus_or_shards(self) -> Resources:
         if self.gpus and self.shards:
             raise ValueError("gpus and shards exclude each other: a shard is a share of a GPU")
         return self
+
+
+_GPUS = ("gpus", "gpu_type", "shards")
+
+
+def over_defaults(said: Resources, defaults: Resources) -> Resources:
+    """What profile and choice say over the site's defaults.
+
+    A field that is set, to ``null`` too, replaces the default; lines of ``extra`` follow the site's. The fields of GPUs
+    are replaced together, since half of the site's request for GPUs and half of the profile's is neither's.
+    """
+    if defaults.gpus is None and defaults.gpu_type and not defaults.shards:
+        defaults = defaults.model_copy(update={"gpus": 1})
+    found = merged(defaults, said)
+    mine = said.model_fields_set.intersection(_GPUS)
+    if any(getattr(said, name) is not None for name in mine):
+        found = found.model_copy(update={name: getattr(said, name) for name in _GPUS})
+    elif mine and not found.gpus and not found.shards:  # the type was that of the GPUs which null took away
+        found = found.model_copy(update={"gpu_type": None})
+    return found

@@ -100,7 +100,7 @@ def options(asked: ResolvedResources, policy: str) -> Iterator[str]:
         "time": None if asked.time is None else as_time_text(asked.time),
         "cpus-per-task": asked.cpus,
         "mem": None if asked.memory is None else format_memory(asked.memory),
-        "gres": ",".join(map(str, asked.gres)) or None,
+        "gres": asked.gres_option or None,
     }
     for name, value in wanted.items():
         if value is not None:
@@ -109,7 +109,7 @@ def options(asked: ResolvedResources, policy: str) -> Iterator[str]:
         yield "--exclusive"
     if asked.gres and policy in BINDING:
         yield "--gres-flags=enforce-binding"
-    yield from (_printable(line) for line in asked.extra)
+    yield from (_printable(line) for line in asked.options)
 
 
 def _option(name: str, value: str | int) -> str:

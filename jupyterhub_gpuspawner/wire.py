@@ -22,6 +22,12 @@ LIST_LIMIT = 64
 """Items of one list in a placement at most."""
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 MEMORY_POLICIES = ("none", "preferred", "bind")
+COUNT_LIMIT = 65536
+"""GPUs or CPUs that a plan may promise."""
+DEADLINE_LIMIT = 600.0
+"""Seconds that looking at the hardware may take at most."""
+UNKNOWN_CLAIM = ""
+"""In the place of a folder of claims: a node could not read whether this server is to claim its GPUs."""
 
 
 @dataclass(frozen=True)
@@ -45,30 +51,67 @@ class LaunchPlan:
     report: bool = True
     """False: bind and exec only (``gpuspawner bind``)."""
     claim: str | None = None
-    """Folder of the locks by which servers claim GPUs that Slurm does not hand out; None: they do not."""
+    """Folder of the locks by which servers claim GPUs that Slurm does not hand out; None: they do not.
+
+    On a node it may be :data:`UNKNOWN_CLAIM`, and then the server uses no GPU.
+    """
 
     def dumps(self) -> str:
-        """One line of JSON; the launcher reads it back with :func:`parse_plan`."""
+        """One line of JSON, as :func:`parse_plan` reads it; raises ValueError for what a node would refuse."""
+        _values(asdict(self))
         return json.dumps({"version": PLAN_VERSION, **asdict(self)}, sort_keys=True)
 
 
 def parse_plan(text: str) -> LaunchPlan:
     """Read a plan; raises ValueError. Fields a newer hub added are ignored: the notebook always starts."""
+    return LaunchPlan(**_values(_document(text)))
+
+
+def recover_plan(text: str) -> tuple[LaunchPlan, str]:
+    """As much of a plan as can be read, and what is wrong with the rest (empty: nothing).
+
+    For a node, where the server starts whatever the plan is. A field with a wrong value counts as left out, except for
+    ``claim``: a server that was to claim its GPUs must not use them without. So where it cannot be read whether it was,
+    ``claim`` is :data:`UNKNOWN_CLAIM`. :meth:`LaunchPlan.dumps` writes ``claim`` first, so that a plan that was cut off
+    still tells.
+    """
+    try:
+        document = _document(text)
+    except (ValueError, RecursionError) as error:
+        return LaunchPlan(claim=None if text.lstrip().startswith('{"claim": null,') else UNKNOWN_CLAIM), str(error)
+    faults = []
+    for name in list(document):
+        try:
+            _values({name: document[name]})
+        except ValueError as error:
+            faults.append(str(error))
+            del document[name]
+            if name == "claim":
+                document[name] = UNKNOWN_CLAIM
+    return LaunchPlan(**_values(document, checked=True)), "; ".join(faults)
+
+
+def _document(text: str) -> dict[str, Any]:
     document = json.loads(text)
     if not isinstance(document, dict):
         raise ValueError("a launch plan is a JSON object")  # noqa: TRY004 - what json.loads raises, too
+    return document
+
+
+def _values(document: Mapping[str, Any], *, checked: bool = False) -> dict[str, Any]:
+    """The fields of a plan that this version knows; raises ValueError for a value that is wrong."""
     values = {key: value for key, value in document.items() if key in LaunchPlan.__dataclass_fields__}
     for key, value in values.items():
-        if not _FITS[key](value):
+        if not (checked or _FITS[key](value)):
             raise ValueError(f"{key}: {value!r:.40} is not what a launch plan may say")
     if values.get("port_range") is not None:
         first, last = values["port_range"]
         values["port_range"] = (first, last)
-    return LaunchPlan(**values)
+    return values
 
 
 def _is_count(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 65536)
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_LIMIT)
 
 
 def _is_range(value: object) -> bool:
@@ -80,7 +123,7 @@ def _is_range(value: object) -> bool:
 
 
 def _is_seconds(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 600
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= DEADLINE_LIMIT
 
 
 _FITS: Mapping[str, Callable[[object], bool]] = {
@@ -93,7 +136,7 @@ _FITS: Mapping[str, Callable[[object], bool]] = {
     "deadline": _is_seconds,
     "set_threads": lambda value: isinstance(value, bool),
     "report": lambda value: isinstance(value, bool),
-    "claim": lambda value: value is None or isinstance(value, str),
+    "claim": lambda value: value is None or (isinstance(value, str) and value.startswith("/")),
 }
 
 

@@ -94,7 +94,7 @@ def _with(**fields: object) -> dict[str, object]:
         (_with(slurm={"memory": "32X"}), "profiles[1].slurm.memory: '32X' is no memory size: write MiB as a number"),
         (_with(slurm={"memroy": "32G"}), "profiles[1].slurm.memroy: no such field; did you mean memory?"),
         (_with(slurm={"gpus": -1}), "profiles[1].slurm.gpus: -1 must be a whole number from 0 to 1024"),
-        (_with(slurm={"cpus": True}), "profiles[1].slurm.cpus: True must be a whole number from 1 to 1000000"),
+        (_with(slurm={"cpus": True}), "profiles[1].slurm.cpus: True must be a whole number from 1 to 65536"),
         (_with(slurm={"time": "8h"}), "profiles[1].slurm.time: '8h' is no time: write minutes"),
         (_with(slurm={"time": 0}), "profiles[1].slurm.time: a time limit of zero is none: write UNLIMITED"),
         (_with(slurm={"gpus": 1, "shards": 2}), "profiles[1].slurm: gpus and shards exclude each other"),

@@ -62,7 +62,7 @@ def test_the_workshops_profiles_are_read_as_printed() -> None:
 
 
 def test_every_req_setting_with_a_typed_field_becomes_one() -> None:
-    """What has none stays a trait; an empty text asks for nothing."""
+    """What has none stays a trait."""
     traits = {
         "req_partition": "gpu",
         "req_nprocs": "4",
@@ -103,15 +103,34 @@ def test_every_req_setting_with_a_typed_field_becomes_one() -> None:
     }
 
 
+def test_an_empty_text_asks_for_nothing_whatever_the_site_asks_for() -> None:
+    """As in wrapspawner, whose profiles' settings replace those of the class."""
+    traits = {"req_partition": "", "req_nprocs": "", "req_gres": "", "req_options": ""}
+    empty = {"partition": None, "cpus": None, "gpus": None, "shards": None, "extra": None}
+    assert _set(("P", "p", "batchspawner.SlurmSpawner", traits))["slurm"] == empty
+
+
+def test_settings_with_a_typed_field_are_that_field_in_a_table_too() -> None:
+    """So there is one place that says what is asked for; what ``slurm`` sets counts."""
+    traits = {"req_partition": "gpu", "req_gres": "gpu:2", "req_prologue": "date"}
+    document = _set({"display_name": "P", "slurm": {"partition": "batch", "cpus": 2}, "traits": traits})
+    assert (document["slurm"], document["traits"]) == (
+        {"partition": "batch", "gpus": 2, "cpus": 2},
+        {"req_prologue": "date"},
+    )
+
+
 @pytest.mark.parametrize(
     ("gres", "slurm"),
     [
-        ("", {}),
+        ("", {"gpus": None, "shards": None}),
         ("gpu:2", {"gpus": 2}),
         ("gpu", {"gpus": 1}),
         ("gpu:1g.10gb:1", {"gpus": 1, "gpu_type": "1g.10gb"}),
         ("shard:3", {"shards": 3}),
-        ("gpu:a100:1,nvme:1", {"extra": ("--gres=gpu:a100:1,nvme:1",)}),
+        ("gpu:a100:1,nvme:1", {"gpus": 1, "gpu_type": "a100", "extra": ("--gres=nvme:1",)}),
+        ("gpu:a100:1,gpu:k80:1", {"extra": ("--gres=gpu:a100:1,gpu:k80:1",)}),
+        ("gpu:1,mps:50", {"extra": ("--gres=gpu:1,mps:50",)}),
         ("craynetwork:4", {"extra": ("--gres=craynetwork:4",)}),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -129,20 +130,75 @@ def test_the_sites_defaults_hold_where_profile_and_user_say_nothing() -> None:
     assert _resolve({"profile": "test"}, defaults=defaults).resources == ResolvedResources()
 
 
-def test_defaults_may_also_come_later() -> None:
-    """A site's GPUs are not put into a job that asks for its own."""
-    late = ResolvedResources(partition="all", gpus=8, account="site", extra=("--mail-type=END",))
-    assert _resolve({"profile": "gpu"}).with_defaults(late).resources == ResolvedResources(
-        partition="gpu",
-        gpus=1,
-        gpu_type="a100",
-        cpus=4,
-        memory=16384,
-        time=7200,
-        account="site",
-        extra=("--mail-type=END",),
+CPUS = {"cores": {"range": {"min": 4, "max": 16, "sets": "slurm.cpus"}}}
+SIZES = {
+    "size": {"choices": {"large": {"slurm": {"cpus": 8}}, "anywhere": {"slurm": {"partition": None}}}},
+    "cores": {"range": {"min": 2, "max": 8, "sets": "slurm.cpus"}},
+}
+MERGED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "site's alone": ({"partition": "all", "nodes": 2}, {}, {}, {"partition": "all", "nodes": 2}),
+    "profile over site": ({"partition": "all", "cpus": 1}, {"cpus": 2}, {}, {"partition": "all", "cpus": 2}),
+    "null takes a default away": (
+        {"partition": "all", "account": "site"},
+        {"partition": None},
+        {},
+        {"account": "site"},
+    ),
+    "null of a choice does, too": (
+        {"partition": "all"},
+        {"partition": "gpu", "options": SIZES},
+        {"size": "anywhere"},
+        {"cpus": 2},
+    ),
+    "lines are added": (
+        {"extra": ["--mail-type=END"]},
+        {"extra": ["--hint=nomultithread"]},
+        {},
+        {"extra": ("--mail-type=END", "--hint=nomultithread")},
+    ),
+    "null leaves the site's lines out": ({"extra": ["--mail-type=END"]}, {"extra": None}, {}, {}),
+    "shards instead of the site's GPUs": ({"gpus": 1, "gpu_type": "a100"}, {"shards": 2}, {}, {"shards": 2}),
+    "GPUs instead of the site's shards": ({"shards": 2}, {"gpus": 1}, {}, {"gpus": 1}),
+    "a profile's GPUs are of any type": ({"gpus": 8, "gpu_type": "a100"}, {"gpus": 1}, {}, {"gpus": 1}),
+    "a type alone is one GPU": ({"gpus": 8}, {"gpu_type": "a100"}, {}, {"gpus": 1, "gpu_type": "a100"}),
+    "zero GPUs are none": ({"gpus": 1, "gpu_type": "a100"}, {"gpus": 0}, {}, {"gpus": 0}),
+    "zero GPUs are no shards either": ({"shards": 2}, {"gpus": 0}, {}, {"gpus": 0}),
+    "null of GPUs takes their type along": ({"gpus": 1, "gpu_type": "a100"}, {"gpus": None}, {}, {}),
+    "null of GPUs leaves shards": ({"shards": 2}, {"gpus": None}, {}, {"shards": 2}),
+    "null of GPUs where the site names a type": ({"gpu_type": "a100"}, {"gpus": None}, {}, {}),
+    "null of the type is any type": ({"gpus": 2, "gpu_type": "a100"}, {"gpu_type": None}, {}, {"gpus": 2}),
+    "an option of GPUs instead of the site's": (
+        {"shards": 2},
+        {"options": {"n": {"range": {"min": 1, "max": 4, "sets": "slurm.gpus"}}}},
+        {"n": 3},
+        {"gpus": 3},
+    ),
+    "a default below a range": ({"cpus": 2}, {"options": CPUS}, {}, {"cpus": 4}),
+    "a default within a range": ({"cpus": 8}, {"options": CPUS}, {}, {"cpus": 4}),
+    "a choice within a range": ({"cpus": 2}, {"options": CPUS}, {"cores": 16}, {"cpus": 16}),
+    "an untouched range over another option": ({}, {"options": SIZES}, {"size": "large"}, {"cpus": 2}),
+    "a reservation by date": ({"reservation": {"2026-03-03": "today"}}, {}, {}, {"reservation": "today"}),
+    "a null of a reservation": ({"reservation": {"2026-03-02": "yesterday"}}, {"reservation": None}, {}, {}),
+}
+
+
+@pytest.mark.parametrize(("site", "profile", "choice", "expected"), MERGED.values(), ids=MERGED.keys())
+def test_site_profile_and_choice_become_one_request(
+    site: dict[str, Any], profile: dict[str, Any], choice: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """The choice counts before the profile, the profile before the site; GPUs and shares of them are one request."""
+    slurm = {name: value for name, value in profile.items() if name != "options"}
+    document = {"display_name": "P", "slurm": slurm, "profile_options": profile.get("options", {})}
+    request = resolve(
+        parse_profiles([document]),
+        choice,
+        username="bob",
+        groups=(),
+        server_name="",
+        now=NOW,
+        defaults=Resources.model_validate(site),
     )
-    assert _resolve({"profile": "cpu"}).with_defaults(late).resources.gpus == 8
+    assert request.resources == ResolvedResources(**expected)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 from traitlets import Enum, TraitType
 from traitlets.traitlets import DefaultHandler
 
+from jupyterhub_gpuspawner.hub.bounded import BOUNDED
 from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
@@ -52,7 +53,8 @@ def page() -> str:
     parts += [
         "## The site's defaults\n",
         "batchspawner's settings (`c.GPUSlurmSpawner.req_...`) hold for a Slurm profile that leaves the field out, "
-        "and for a hub without profiles.\n",
+        "and for a hub without profiles. `null` in a profile takes a default away. `gpus`, `gpu_type` and `shards` are "
+        "one request: a profile that sets one of them replaces all that the site says of GPUs.\n",
         table(("Setting", "Profile field"), typed),
     ]
     return "\n".join(parts)
@@ -61,6 +63,9 @@ def page() -> str:
 def _trait_type(trait: TraitType[Any, Any]) -> str:
     if isinstance(trait, Enum):
         return choice(trait.values or ())
+    if isinstance(trait, BOUNDED):
+        base = next(each for each in type(trait).__mro__ if each.__module__.startswith("traitlets"))
+        return f"{base.__name__}, {trait.bounds}"
     return type(trait).__name__
 
 

@@ -11,7 +11,7 @@ from jupyterhub_gpuspawner.hub.child import configured_as
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.profile import Profile, parse_profile
 from jupyterhub_gpuspawner.profile_tuple import TYPED
-from jupyterhub_gpuspawner.request import JobRequest, resolve, resolved
+from jupyterhub_gpuspawner.request import JobRequest, resolve
 from jupyterhub_gpuspawner.schema import as_time_text
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire import LaunchPlan
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.account import Account
     from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
     from jupyterhub_gpuspawner.request import ResolvedResources
+    from jupyterhub_gpuspawner.resources import Resources
 
 OF_THE_ACCOUNT = ("req_username", "req_homedir", "req_keepvars")
 SETTINGS = {ours: old for old, ours in TYPED.items()}
@@ -41,7 +42,10 @@ class BatchJob:
 
 
 def site_profile(spawner: GPUSlurmSpawner) -> Profile:
-    """The site's defaults, from the ``req_*`` settings, as a profile; raises ConfigError naming the setting."""
+    """The site's defaults, from the ``req_*`` settings, as a profile; raises ConfigError naming the setting.
+
+    A setting that is empty asks for nothing.
+    """
     traits = {
         name: value
         for name in spawner.trait_names()
@@ -53,6 +57,11 @@ def site_profile(spawner: GPUSlurmSpawner) -> Profile:
         return configured_as(spawner, f"req_{SETTINGS.get(field, field)}")
 
     return parse_profile(("The site's defaults", "default", "GPUSlurmSpawner", traits), where)
+
+
+def site_defaults(spawner: GPUSlurmSpawner) -> Resources:
+    """What a job asks of Slurm where neither profile nor choice says anything; raises ConfigError."""
+    return site_profile(spawner).slurm
 
 
 def plain_request(spawner: GPUSlurmSpawner) -> JobRequest:
@@ -69,8 +78,6 @@ def plain_request(spawner: GPUSlurmSpawner) -> JobRequest:
 
 def batch_job(spawner: GPUSlurmSpawner, request: JobRequest, account: Account, *, start_id: str) -> BatchJob:
     """The job of ``request`` under the spawner's settings; raises ConfigError or RequestError."""
-    site = site_profile(spawner)
-    request = request.with_defaults(resolved(site.slurm, datetime.now().astimezone().date()))
     tag = script.tag(spawner.hub_name, request.username, request.server_name)
     if start_id:
         tag = f"{tag}#{start_id}"
@@ -119,13 +126,16 @@ def launch_plan(spawner: GPUSlurmSpawner, request: JobRequest) -> LaunchPlan:
 
 
 def template_variables(spawner: GPUSlurmSpawner, request: JobRequest, account: Account) -> dict[str, str]:
-    """batchspawner's names for an admin's own template: ``req_*`` as set, with what the request says put over them."""
+    """batchspawner's names for an admin's own template: ``req_*`` as set; what is asked of Slurm, as the request says.
+
+    The request holds the site's defaults, so what it does not ask for is empty whatever a setting says.
+    """
     variables: dict[str, Any] = {
         name.removeprefix("req_"): getattr(spawner, name)
         for name in spawner.trait_names()
         if name.startswith("req_") and name not in OF_THE_ACCOUNT  # batchspawner asks the account database for these
     }
-    variables.update({key: value for key, value in _in_batchspawners_words(request.resources).items() if value})
+    variables.update(_in_batchspawners_words(request.resources))
     variables.update(username=account.name, homedir=account.home)
     names = sorted(spawner.job_environment(account))
     variables["keepvars"] = ",".join([*names, *filter(None, [spawner.req_keepvars_extra])])
@@ -143,6 +153,7 @@ def _in_batchspawners_words(resources: ResolvedResources) -> dict[str, str]:
         "account": resources.account or "",
         "qos": resources.qos or "",
         "reservation": resources.reservation or "",
-        "gres": ",".join(map(str, resources.gres)),
-        "options": " ".join(resources.extra),
+        "constraint": resources.constraint or "",
+        "gres": resources.gres_option,
+        "options": " ".join(resources.options),
     }

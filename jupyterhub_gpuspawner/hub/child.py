@@ -138,6 +138,10 @@ class Inheritance:
         before = {} if "environment" in self._by_the_admin() else everyones
         added = {key: value for key, value in wrapper.environment.items() if before.get(key) != value}
         child.environment = {**everyones, **child.environment, **added}
-        for name, value in vars(wrapper).items():  # a group override of req_* lands here as a plain attribute
+        self.hand_down_requests(child)
+
+    def hand_down_requests(self, child: Spawner) -> None:
+        """Give the child what a group override says of ``req_*``: it lands on the wrapper as plain attributes."""
+        for name, value in vars(self._wrapper).items():
             if name.startswith("req_") and child.has_trait(name):
                 setattr(child, name, value)

@@ -4,42 +4,100 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from functools import lru_cache
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.spawner import LocalProcessSpawner
-from traitlets import Bool, Enum, Float, Unicode, default
+from traitlets import Bool, Enum, Unicode, default
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub import named
 from jupyterhub_gpuspawner.hub.account import account_of
+from jupyterhub_gpuspawner.hub.bounded import Folder, Seconds
 from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
+from jupyterhub_gpuspawner.hub.slurm_settings import SHORTEST_LOOK
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.placement_rules import CLAIM_FOLDER
-from jupyterhub_gpuspawner.wire import MEMORY_POLICIES, POLICIES, LaunchPlan
+from jupyterhub_gpuspawner.wire import DEADLINE_LIMIT, MEMORY_POLICIES, POLICIES, LaunchPlan
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.request import JobRequest
 
 
-@lru_cache(maxsize=1)
-def launcher_file() -> Path:
-    """The launcher as a file that every user may read and only the hub may write; made once per hub process."""
-    folder = Path(tempfile.mkdtemp(prefix="gpuspawner-launcher-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    folder.chmod(0o755)
-    path = folder / "launch.pyz"
-    path.write_bytes(launcher_archive())
-    path.chmod(0o644)
-    return path
+class LauncherFile:
+    """The launcher as a file that every user may read and only the hub may write; made when it is first needed.
+
+    A cleaner of temporary folders may take it from a hub that runs for weeks. Then the next start makes another one.
+    Until then the folder is locked (flock(2)), which systemd-tmpfiles(8) respects, and each start sets its times to
+    now, for cleaners that go by age. Inodes are compared before it is used: once it is gone, any user may make one of
+    the same name.
+    """
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._folder = self._file = -1
+
+    def path(self) -> Path:
+        """Where it is now; raises OSError where it cannot be made."""
+        if self._path is None or not self._is_there(self._path):
+            self.remove()
+            self._path = self._make()
+        return self._path
+
+    def _make(self) -> Path:
+        folder = _new_folder()
+        path = folder / "launch.pyz"
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._folder, fcntl.LOCK_SH)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        with os.fdopen(os.dup(self._file), "wb") as file:
+            file.write(launcher_archive())
+        path.chmod(0o644)
+        folder.chmod(0o755)
+        return path
+
+    def _is_there(self, path: Path) -> bool:
+        try:
+            for descriptor, place in ((self._folder, path.parent), (self._file, path)):
+                os.utime(descriptor)
+                if not os.path.samestat(os.fstat(descriptor), os.lstat(place)):
+                    return False
+            return os.fstat(self._file).st_size == len(launcher_archive())
+        except OSError:
+            return False
+
+    def remove(self) -> None:
+        """Remove what is left of it, if that is ours."""
+        if self._path is not None and self._folder >= 0:
+            with suppress(OSError):
+                if os.path.samestat(os.fstat(self._folder), os.lstat(self._path.parent)):
+                    shutil.rmtree(self._path.parent, ignore_errors=True)
+        for descriptor in (self._folder, self._file):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._path, self._folder, self._file = None, -1, -1
+
+
+def _new_folder() -> Path:
+    """In TMPDIR, or where that is gone in one of the usual places; raises OSError."""
+    for place in (tempfile.gettempdir(), "/tmp"):  # noqa: S108 - mkdtemp makes a folder that was not there
+        with suppress(OSError):
+            return Path(tempfile.mkdtemp(prefix="gpuspawner-launcher-", dir=place))
+    return Path(tempfile.mkdtemp(prefix="gpuspawner-launcher-", dir="/var/tmp"))
+
+
+LAUNCHER = LauncherFile()
+"""Of this hub."""
+atexit.register(LAUNCHER.remove)
 
 
 class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
@@ -58,8 +116,14 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
     placement_policy = Enum(POLICIES, "best-effort", config=True, help="Policy where the profile names none.")
     memory_policy = Enum(MEMORY_POLICIES, "preferred", config=True, help="Memory policy where the profile names none.")
     topology_file = Unicode("", config=True, help="A topology file that stands in for discovery.")
-    claim_folder = Unicode("/var/tmp", config=True, help=CLAIM_FOLDER)  # noqa: S108 - what is in it is guarded
-    observe_timeout = Float(3.0, config=True, help="Seconds that looking at the hardware may take.")
+    claim_folder = Folder("/var/tmp", config=True, help=CLAIM_FOLDER)  # noqa: S108 - what is in it is guarded
+    observe_timeout = Seconds(
+        3.0,
+        low=SHORTEST_LOOK,
+        high=DEADLINE_LIMIT,
+        config=True,
+        help="Seconds that looking at the hardware may take.",
+    )
 
     request: JobRequest | None = None
     if TYPE_CHECKING:
@@ -80,6 +144,7 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
             cpus=resources.cpus if resources is not None else None,
             policy=(rules.policy if rules is not None else None) or self.placement_policy,
             memory_policy=(rules.memory_policy if rules is not None else None) or self.memory_policy,
+            port_range=request.port_range if request is not None else None,
             topology_file=self.topology_file or None,
             deadline=self.observe_timeout,
             claim=self.claim_folder if claim else None,
@@ -110,8 +175,9 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
             await account_of(self.user.name)
         given = self.cmd
         command = self.request.command if self.request is not None else None
-        self.cmd = [sys.executable, str(launcher_file()), "--plan", self.plan().dumps(), "--", *(command or given)]
+        plan = self.plan().dumps()
         try:
+            self.cmd = [sys.executable, str(LAUNCHER.path()), "--plan", plan, "--", *(command or given)]
             await super().start()
         except (OSError, subprocess.SubprocessError) as error:
             raise ConfigError(

@@ -131,7 +131,7 @@ def offers(
     found = [
         Offer(
             outlook.profile,
-            gets=what_you_get(outlook.profile, gpu_type=_only_type(outlook.resources, snapshot)),
+            gets=what_you_get(outlook.profile, outlook.resources, gpu_type=_only_type(outlook.resources, snapshot)),
             fields=option_fields(outlook.profile, {}),
             outlook=outlook.availability,
             closed=closed_by(outlook),

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.account import job_owner
-from jupyterhub_gpuspawner.hub.batch import site_profile
+from jupyterhub_gpuspawner.hub.batch import site_defaults
 from jupyterhub_gpuspawner.hub.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
 from jupyterhub_gpuspawner.hub.offer import offers
 from jupyterhub_gpuspawner.hub.outlook import outlooks
@@ -110,7 +110,7 @@ def _site(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> tuple[Clus
         return None, None, ""
     try:
         site = spawner.slurm_site()
-        return site.connection().cluster, site_profile(site).slurm, job_owner(site.exec_prefix, spawner.user.name)
+        return site.connection().cluster, site_defaults(site), job_owner(site.exec_prefix, spawner.user.name)
     except ConfigError as error:
         spawner.log.error("What is free cannot be shown: %s", error)  # noqa: TRY400
         return None, None, ""

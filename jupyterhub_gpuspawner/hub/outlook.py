@@ -58,10 +58,16 @@ def outlooks(
                 (profile,), choice, username=username, groups=groups, server_name="", now=now, defaults=defaults
             )
         except RequestError as error:  # no reservation today
-            told = str(error).rstrip(".")
-            told = told[:1].lower() + told[1:]
+            told = _clause(str(error))
             return Outlook(profile, None, Availability(Chance.NEVER, f"cannot run: {told}", field=error.field))
         told_now = availability(request.resources, snapshot, now=now.timestamp(), user=owner)
         return Outlook(profile, None, told_now, request.resources)
 
     return tuple(map(outlook, offered))
+
+
+def _clause(sentence: str) -> str:
+    """A sentence as the part of another one: an abbreviation, such as GPUs, keeps its capitals."""
+    first = sentence[:2]
+    begin = first if first.isalpha() and first.isupper() else first.lower()
+    return (begin + sentence[2:]).rstrip(".")

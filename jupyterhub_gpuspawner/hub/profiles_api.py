@@ -13,7 +13,7 @@ from tornado import web
 from jupyterhub_gpuspawner.availability import Chance
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.account import job_owner
-from jupyterhub_gpuspawner.hub.batch import site_profile
+from jupyterhub_gpuspawner.hub.batch import site_defaults
 from jupyterhub_gpuspawner.hub.outlook import outlooks
 from jupyterhub_gpuspawner.hub.profiles_document import profiles_document, trial_document
 from jupyterhub_gpuspawner.hub.trial import Trial, trial_of
@@ -59,7 +59,7 @@ class ProfilesHandler(OfUser):
         try:
             offered = spawner.offered()
             site = spawner.slurm_site()
-            cluster, defaults = site.connection().cluster, site_profile(site).slurm
+            cluster, defaults = site.connection().cluster, site_defaults(site)
         except ConfigError as error:
             raise web.HTTPError(500, "%s", error) from error
         snapshot = await cluster.recent() if any(profile.kind == "slurm" for profile in offered) else None

@@ -19,6 +19,7 @@ from wrapspawner import ProfilesSpawner
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub import named
+from jupyterhub_gpuspawner.hub.batch import site_defaults
 from jupyterhub_gpuspawner.hub.child import TIMES, Inheritance, configured_as, new_child, other_class
 from jupyterhub_gpuspawner.hub.ending import RemembersEnding
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
@@ -101,6 +102,7 @@ class GPUProfilesSpawner(RemembersEnding, ProfilesSpawner):
             groups=self.groups_of_user(),
             server_name=self.name,
             now=datetime.now().astimezone(),
+            defaults=site_defaults(self.slurm_site()),
         )
 
     def prepare(self, request: JobRequest) -> None:
@@ -128,9 +130,13 @@ class GPUProfilesSpawner(RemembersEnding, ProfilesSpawner):
         return new_child(self, child_class, traits, where=where)
 
     def slurm_site(self) -> GPUSlurmSpawner:
-        """A child with the settings of all Slurm servers, of no profile; raises ConfigError."""
+        """A child with the settings of all Slurm servers, of no profile, and what a group's override says of ``req_*``.
+
+        Raises ConfigError.
+        """
         child = self._child("slurm", None, {}, where="c.GPUSlurmSpawner")
         assert isinstance(child, GPUSlurmSpawner)  # noqa: S101 - for mypy: the trait allows nothing else
+        self._inheritance.hand_down_requests(child)
         return child
 
     def rehearsal(self, request: JobRequest) -> GPUSlurmSpawner:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import socket
-from typing import Any
 
 from batchspawner import SlurmSpawner
-from traitlets import Enum, Float, Integer, TraitError, Unicode, default, validate
+from traitlets import Enum, Unicode, default
 
+from jupyterhub_gpuspawner.hub.bounded import Count, Folder, PortRange, Seconds
 from jupyterhub_gpuspawner.placement_rules import CLAIM_FOLDER
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL
-from jupyterhub_gpuspawner.wire import MEMORY_POLICIES, POLICIES
+from jupyterhub_gpuspawner.wire import DEADLINE_LIMIT, MEMORY_POLICIES, POLICIES
 
 JUPYTERHUB_PORT = 8081
 """Where a hub listens unless told otherwise."""
-_PORT_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
+SHORTEST_LOOK = 0.05
+"""Seconds that looking at a node's hardware gets at least."""
 
 
 class SlurmSettings(SlurmSpawner):
@@ -48,6 +48,12 @@ class SlurmSettings(SlurmSpawner):
         config=True,
         help="Home of the job's user, `{username}` is replaced; empty: as the account database says.",
     )
+    req_nnodes = Unicode(
+        "", config=True, help="Nodes of a job, where its profile says nothing; the server runs on the first."
+    )
+    req_constraint = Unicode(
+        "", config=True, help="Node features, in Slurm's words, where a job's profile says nothing: `a100&nvlink`."
+    )
     hub_name = Unicode(config=True, help="This hub's name in the tag of its jobs; the same after each restart.")
     job_name = Unicode("jupyterhub", config=True, help="Slurm's job name.")
     log_dir = Unicode(
@@ -56,38 +62,42 @@ class SlurmSettings(SlurmSpawner):
         help="Folder of the jobs' logs, as the node sees it; `{homedir}` and `{username}` are replaced.",
     )
     slurm_bin_dir = Unicode("", config=True, help="Folder of Slurm's commands; empty: found by PATH.")
-    slurm_timeout = Float(10.0, config=True, help="Seconds that a Slurm command may take.")
-    slurm_limit = Integer(8, config=True, help="Slurm commands that run at once, at most.")
-    waiting_interval = Float(ACTIVE_INTERVAL, config=True, help="Seconds between two squeue while someone waits.")
-    resting_interval = Float(REST_INTERVAL, config=True, help="Seconds between two squeue while nobody waits.")
-    reconcile_interval = Float(
+    slurm_timeout = Seconds(10.0, low=0.5, high=600, config=True, help="Seconds that a Slurm command may take.")
+    slurm_limit = Count(8, low=1, high=256, config=True, help="Slurm commands that run at once, at most.")
+    waiting_interval = Seconds(
+        ACTIVE_INTERVAL, low=0.2, high=60, config=True, help="Seconds between two squeue while someone waits."
+    )
+    resting_interval = Seconds(
+        REST_INTERVAL, low=1, high=600, config=True, help="Seconds between two squeue while nobody waits."
+    )
+    reconcile_interval = Seconds(
         600.0,
-        min=0.0,
+        low=0.2,
+        high=7 * 86400,
+        or_zero=True,
         config=True,
         help="""Seconds between two looks for jobs of this hub that no server belongs to, which are cancelled; 0: only
         when the hub starts.""",
     )
-    stop_wait = Float(10.0, config=True, help="Seconds that stopping waits for the job to end.")
+    stop_wait = Seconds(10.0, low=0, high=600, config=True, help="Seconds that stopping waits for the job to end.")
     placement_policy = Enum(POLICIES, "best-effort", config=True, help="Policy where the profile names none.")
     memory_policy = Enum(MEMORY_POLICIES, "preferred", config=True, help="Memory policy where the profile names none.")
-    port_range = Unicode("", config=True, help="Ports for servers on the nodes, such as `20000-20999`; empty: any.")
+    port_range = PortRange("", config=True, help="Ports for servers on the nodes, such as `20000-20999`; empty: any.")
     topology_file = Unicode(
         "",
         config=True,
         help="A topology file that stands in for discovery on the nodes; `{node}` in it is the node's name.",
     )
-    claim_folder = Unicode("/var/tmp", config=True, help=CLAIM_FOLDER)  # noqa: S108 - what is in it is guarded
-    observe_timeout = Float(3.0, config=True, help="Seconds that looking at a node's hardware may take.")
+    claim_folder = Folder("/var/tmp", config=True, help=CLAIM_FOLDER)  # noqa: S108 - what is in it is guarded
+    observe_timeout = Seconds(
+        3.0,
+        low=SHORTEST_LOOK,
+        high=DEADLINE_LIMIT,
+        config=True,
+        help="Seconds that looking at a node's hardware may take.",
+    )
 
     @default("hub_name")
     def _hub_name_default(self) -> str:
         port = self.hub.port if self.hub is not None else JUPYTERHUB_PORT
         return socket.gethostname() if port == JUPYTERHUB_PORT else f"{socket.gethostname()}-{port}"
-
-    @validate("port_range")
-    def _valid_port_range(self, proposal: Any) -> str:
-        value = str(proposal["value"])
-        found = _PORT_RANGE.fullmatch(value)
-        if value and not (found and 1024 <= int(found[1]) <= int(found[2]) <= 65535):
-            raise TraitError(f"port_range: {value!r} must be FIRST-LAST within 1024-65535, such as 20000-20999")
-        return value

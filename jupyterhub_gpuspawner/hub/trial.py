@@ -10,6 +10,7 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -18,8 +19,6 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.availability import Availability, Chance, availability
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.account import job_owner
-from jupyterhub_gpuspawner.hub.batch import site_profile
-from jupyterhub_gpuspawner.request import resolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -89,6 +88,13 @@ def of_availability(told: Availability) -> Trial:
     return Trial(told.chance, told.sentence, told.starts_at, field=told.field)
 
 
+def directives(script: str) -> tuple[str, ...]:
+    """What Slurm reads of a batch script: its ``#SBATCH`` lines, which end at the first command (sbatch(1))."""
+    lines = (line.strip() for line in script.splitlines())
+    head = takewhile(lambda line: not line or line.startswith("#"), lines)
+    return tuple(line for line in head if line.startswith("#SBATCH"))
+
+
 class Trials:
     """The hub's trials: limited, shared by those who ask the same, and kept for :data:`KEPT` seconds."""
 
@@ -106,8 +112,7 @@ class Trials:
         """
         account = await child.account()
         job = child.batch_job(account)
-        request = child.request
-        key = (child.user.name, request.resources if request is not None else None, child.batch_script)
+        key = (child.user.name, child.as_user(), directives(job.script))
         self._forget()
         if key not in self._kept:
             turns = self._of_user.get(child.user.name)
@@ -164,8 +169,7 @@ class _Turns:
 async def trial_of(child: GPUSlurmSpawner) -> Trial:
     """The trial of a prepared child: what the snapshot rules out is not asked; nor is Slurm while it is silent.
 
-    Of several partitions the one that the snapshot finds best is tried: --test-only looks at the first alone. Raises
-    RequestError where the child's request asks for what does not go together with the site's defaults.
+    Of several partitions the one that the snapshot finds best is tried: --test-only looks at the first alone.
     """
     try:
         connection = child.connection()
@@ -186,6 +190,5 @@ async def trial_of(child: GPUSlurmSpawner) -> Trial:
 
 
 def _of_snapshot(child: GPUSlurmSpawner, request: JobRequest, snapshot: ClusterSnapshot) -> Availability:
-    site = resolved(site_profile(child).slurm, datetime.now().astimezone().date())
-    resources = request.with_defaults(site).resources
-    return availability(resources, snapshot, now=time.time(), user=job_owner(child.exec_prefix, child.user.name))
+    owner = job_owner(child.exec_prefix, child.user.name)
+    return availability(request.resources, snapshot, now=time.time(), user=owner)

@@ -10,23 +10,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jupyterhub_gpuspawner.profile import Profile
+    from jupyterhub_gpuspawner.request import ResolvedResources
 
 
-def what_you_get(profile: Profile, *, gpu_type: str = "") -> tuple[str, ...]:
+def what_you_get(profile: Profile, asked: ResolvedResources | None = None, *, gpu_type: str = "") -> tuple[str, ...]:
     """Such as ``("1 to 4 x K80 (12 GB)", "4 cores", "8 GiB memory", "1 hour")``; nothing for what nobody says.
 
-    ``gpu_type`` is what the partition has, for a profile that asks for any GPU.
+    ``asked`` is what a job of it asks for as it is picked: that tells where the site says what the profile does not.
+    ``gpu_type`` is what the partition has, for a job that asks for any GPU.
     """
-    gpus = _span(_values(profile, "gpus") or [1] * bool(_values(profile, "gpu_type")))
-    types = " or ".join(str(gpu_model(each)) for each in _values(profile, "gpu_type") or [gpu_type] if each)
-    nodes = _span(_values(profile, "nodes"))
+
+    def values(name: str) -> list[Any]:
+        of_site = None if asked is None else getattr(asked, name)
+        return _values(profile, name) or ([] if of_site is None else [of_site])
+
+    gpus = _span(values("gpus") or [1] * bool(values("gpu_type") and not values("shards")))
+    types = " or ".join(str(gpu_model(each)) for each in values("gpu_type") or [gpu_type] if each)
+    nodes = _span(values("nodes"))
     parts = (
         f"{gpus} x {types or 'GPU'}" if gpus else "",
-        _counted(_span(_values(profile, "shards")), "GPU shard"),
+        _counted(_span(values("shards")), "GPU shard"),
         _counted(nodes, "node") if nodes not in ("", "1") else "",
-        _counted(_span(_values(profile, "cpus")), "core"),
-        _memory(_values(profile, "memory")),
-        _time(_values(profile, "time")),
+        _counted(_span(values("cpus")), "core"),
+        _memory(values("memory")),
+        _time(values("time")),
     )
     return tuple(part for part in parts if part)
 

@@ -22,17 +22,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from jupyterhub_gpuspawner.topology import NodeTopology
-    from jupyterhub_gpuspawner.wire import LaunchPlan
+    from jupyterhub_gpuspawner.wire import LaunchPlan, PlacementDocument
 
 
 class Claimant(Placing):
     """The launch of a server that has only the GPUs that it claims."""
 
+    without_choice = Gpus(visible="", why="No GPU could be claimed; those of the node are hidden from this server.")
+
+    _visible = ""
+
+    def place(self) -> tuple[PlacementDocument, NodeTopology]:
+        """As every placing; but whatever step of it fails, the server sees no GPU beside those it has claimed."""
+        try:
+            return super().place()
+        finally:
+            self.environ["CUDA_VISIBLE_DEVICES"] = self._visible
+
+    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:
+        found = super()._gpus(topology, cpus)
+        self._visible = found.visible or ""
+        return found
+
     def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
         return claimed(super()._grant(topology, cpus), topology, self.plan, node=self.node, cpus=cpus)
 
     def _no_gpus(self, topology: NodeTopology, granted: GpuGrant) -> Gpus:  # noqa: ARG002 - none is none
-        return Gpus(visible="", why="No GPU could be claimed; those of the node are hidden from this server.")
+        return self.without_choice
+
+
+class NoClaim(Claimant):
+    """The launch of a server whose plan could not be read: any GPU may be one that another server has claimed."""
+
+    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:  # noqa: ARG002 - whatever there is
+        self.problems.append("No GPU is used: the launch plan would have said whether they must be claimed here.")
+        return self.without_choice
 
 
 def claimed(
@@ -42,7 +66,7 @@ def claimed(
 
     Without a claim there is no GPU, never one that may be another's.
     """
-    if not plan.claim or not granted.names:
+    if plan.claim is None or not granted.names:
         return granted
     problems = [problem for problem in granted.problems if problem != UNMANAGED]
     if granted.positions is None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from jupyterhub_gpuspawner.node.observe import observe
 from jupyterhub_gpuspawner.node.place import Placing
 from jupyterhub_gpuspawner.topology import NodeTopology, to_document
-from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport, PlacementDocument, parse_plan
+from jupyterhub_gpuspawner.wire import UNKNOWN_CLAIM, LaunchPlan, NodeReport, PlacementDocument, recover_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -58,10 +58,11 @@ def _placing(
     plan: LaunchPlan, environ: MutableMapping[str, str], node: str, look: Callable[[], NodeTopology]
 ) -> Placing:
     """The kind of placing that the plan, or a job step with several tasks on this node, asks for."""
-    if plan.claim:
-        from jupyterhub_gpuspawner.node.claimant import Claimant
+    if plan.claim is not None:
+        from jupyterhub_gpuspawner.node.claimant import Claimant, NoClaim
 
-        return Claimant(plan, environ, node, look)
+        kind = NoClaim if plan.claim == UNKNOWN_CLAIM else Claimant
+        return kind(plan, environ, node, look)
     if not plan.report:
         from jupyterhub_gpuspawner.node.rank import rank_of
         from jupyterhub_gpuspawner.node.step import StepPlacing
@@ -142,14 +143,14 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:
     return plan, words[1:]
 
 
-def read_plan(text: str) -> LaunchPlan:
-    """The plan that ``text`` is or names; raises OSError or ValueError."""
+def read_plan(text: str) -> tuple[LaunchPlan, str]:
+    """The plan that ``text`` is or names, and what of it could not be read; raises OSError."""
     if not text:
-        return LaunchPlan()
+        return LaunchPlan(), ""
     if text.lstrip().startswith("{"):
-        return parse_plan(text)
-    with open(text, encoding="utf-8") as file:
-        return parse_plan(file.read())
+        return recover_plan(text)
+    with open(text, encoding="utf-8", errors="replace") as file:
+        return recover_plan(file.read())
 
 
 def _unpack_certificates() -> None:
@@ -172,10 +173,11 @@ def main(arguments: Sequence[str]) -> NoReturn:
         raise SystemExit(2) from None
     problems = []
     try:
-        plan = read_plan(text)
+        plan, fault = read_plan(text)
     except Exception as error:  # noqa: BLE001 - the notebook always starts
-        plan = LaunchPlan()
-        problems.append(f"The launch plan could not be read: {error}")
+        plan, fault = LaunchPlan(claim=UNKNOWN_CLAIM), str(error)
+    if fault:
+        problems.append(f"The launch plan could not be read: {fault}")
     try:
         _unpack_certificates()
     except (OSError, ValueError) as error:

@@ -59,6 +59,9 @@ class Placing:
         self._look = look
         self._job: grant.JobDetail | None = None
 
+    without_choice = Gpus()
+    """What the server gets where the choice of GPUs fails: what the job has, as Slurm set it."""
+
     def attempt(self, doing: str, work: Callable[[], T], otherwise: T) -> T:
         """What ``work`` returns; if it fails, ``otherwise``, and a sentence that names what was being done."""
         try:
@@ -78,7 +81,7 @@ class Placing:
         nothing: tuple[int, ...] = ()
         allowed = self.attempt("Reading the CPU affinity", binding.allowed_cpus, nothing)
         cpus = self.attempt("Reading the granted CPUs", lambda: self._granted_cpus(topology, allowed), allowed)
-        gpus = self.attempt("Choosing GPUs", lambda: self._gpus(topology, cpus), Gpus())
+        gpus = self.attempt("Choosing GPUs", lambda: self._gpus(topology, cpus), self.without_choice)
         cpus = self.attempt("Choosing CPUs", lambda: self._cpus(topology, cpus, gpus), cpus)
         memory = "none"
         if topology.simulated:

@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.what_you_get import duration, what_you_get
 from jupyterhub_gpuspawner.profile import parse_profiles
 from jupyterhub_gpuspawner.request import resolve
+from jupyterhub_gpuspawner.resources import Resources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.units import Gres
 
@@ -158,6 +159,25 @@ def test_a_profile_says_what_one_gets(document: Mapping[str, object], words: tup
     (profile,) = parse_profiles([{"display_name": "It", **document}])
 
     assert what_you_get(profile, gpu_type="p100") == words
+
+
+def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
+    """The words are those of the job, with the site's defaults in it, and without those that the profile replaces."""
+    site = Resources.model_validate({"gpus": 1, "gpu_type": "k80", "cpus": 2, "memory": "8G", "time": "1:00:00"})
+    profiles = parse_profiles(
+        [
+            {"display_name": "As the site says"},
+            {"display_name": "Shares", "slurm": {"shards": 2, "memory": None}},
+            {"display_name": "No GPU", "slurm": {"gpus": 0, "cpus": 4}},
+        ]
+    )
+    found = outlooks(profiles, username="ann", groups=(), snapshot=None, now=NOW, defaults=site)
+
+    assert [offer.gets for offer in offers(found, FilledIn(), base_url="/hub/")] == [
+        ("1 x K80 (12 GB)", "2 cores", "8 GiB memory", "1 hour"),
+        ("2 GPU shards", "2 cores", "1 hour"),
+        ("4 cores", "8 GiB memory", "1 hour"),
+    ]
 
 
 def test_the_form_has_kubespawners_field_names_and_the_defaults() -> None:

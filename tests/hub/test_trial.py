@@ -15,8 +15,7 @@ import pytest
 from jupyterhub_gpuspawner.availability import Chance
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
-from jupyterhub_gpuspawner.hub.trial import AT_ONCE, KEPT, WAITING, Trial, Trials, of_error, of_start
-from jupyterhub_gpuspawner.request import ResolvedResources
+from jupyterhub_gpuspawner.hub.trial import AT_ONCE, KEPT, WAITING, Trial, Trials, directives, of_error, of_start
 from jupyterhub_gpuspawner.slurm.parse_trial import WillRun
 
 NINE = datetime(2026, 3, 2, 9, 0).astimezone().timestamp()
@@ -77,11 +76,9 @@ class Slurm:
     now: float = 0.0
 
     async def test_only(self, script: str, *, prefix: tuple[str, ...], environment: dict[str, str]) -> WillRun:
-        assert (prefix, environment) == (
-            ("as", script.split(maxsplit=1)[0]),
-            {name: script.split(maxsplit=1)[0] for name in ("USER", "LOGNAME")},
-        )
-        self.asked.append(script)
+        user = environment["USER"]
+        assert (prefix, environment) == (("as", user), {"USER": user, "LOGNAME": user})
+        self.asked.append(f"{user} {' '.join(directives(script))}")
         self.at_once += 1
         self.most = max(self.most, self.at_once)
         await self.answers.wait()
@@ -98,7 +95,7 @@ class Child:
     slurm: Slurm
     name: str
     gpus: int = 1
-    batch_script: str = ""
+    more: tuple[str, ...] = ()
 
     @property
     def user(self) -> Any:
@@ -106,13 +103,14 @@ class Child:
 
     @property
     def request(self) -> Any:
-        return SimpleNamespace(resources=ResolvedResources(gpus=self.gpus))
+        raise AssertionError("what is asked is the script")
 
     async def account(self) -> None:
         """It has one."""
 
     def batch_job(self, _account: None) -> Any:
-        return SimpleNamespace(script=f"{self.name} {self.gpus}")
+        lines = ["#!/bin/bash", f"#SBATCH --gpus={self.gpus}", *self.more, "", "echo", "#SBATCH --not-read"]
+        return SimpleNamespace(script="\n".join(lines))
 
     def as_user(self) -> tuple[str, ...]:
         return ("as", self.name)
@@ -135,9 +133,9 @@ def trials(slurm: Slurm) -> Trials:
     return Trials(clock=lambda: slurm.now)
 
 
-def child(slurm: Slurm, name: str, gpus: int = 1) -> GPUSlurmSpawner:
-    """A prepared server."""
-    return cast("GPUSlurmSpawner", Child(slurm, name, gpus))
+def child(slurm: Slurm, name: str, gpus: int = 1, *more: str) -> GPUSlurmSpawner:
+    """A prepared server, with ``more`` lines in its batch script."""
+    return cast("GPUSlurmSpawner", Child(slurm, name, gpus, more))
 
 
 async def settled(slurm: Slurm, count: int) -> None:
@@ -152,7 +150,16 @@ async def test_answer_is_kept_for_the_user_and_the_job(slurm: Slurm, trials: Tri
         assert (await trials.of(child(slurm, *each))).sentence == "would start now on g1"
     slurm.now += KEPT
     await trials.of(child(slurm, "alice"))
-    assert slurm.asked == ["alice 1", "bob 1", "alice 2", "alice 1"]
+    one, two = "#SBATCH --gpus=1", "#SBATCH --gpus=2"
+    assert slurm.asked == [f"alice {one}", f"bob {one}", f"alice {two}", f"alice {one}"]
+
+
+async def test_answer_is_kept_for_all_that_slurm_reads_of_the_script(slurm: Slurm, trials: Trials) -> None:
+    """A stricter placement policy is another question; another module to load is the same one."""
+    strict = "#SBATCH --gres-flags=enforce-binding"
+    for more in ((), (strict,), ("", "module load CUDA"), (strict, "# a comment")):
+        await trials.of(child(slurm, "alice", 1, *more))
+    assert slurm.asked == ["alice #SBATCH --gpus=1", f"alice #SBATCH --gpus=1 {strict}"]
 
 
 async def test_one_trial_at_a_time_for_a_user(slurm: Slurm, trials: Trials) -> None:

@@ -316,6 +316,14 @@ def test_the_launcher_itself_broken_starts_the_server(archive: Path, tmp_path: P
     assert (done.returncode, done.stdout) == (0, "started\n")
     assert "nothing_of_that_name" in done.stderr
 
+    visible = {
+        claim: launch(
+            damaged, LaunchPlan(claim=claim), {"CUDA_VISIBLE_DEVICES": "0,1"}, "/bin/sh", "-c", VISIBLE
+        ).stdout
+        for claim in (None, "/run/claims")
+    }
+    assert visible == {None: "GPUs: [0,1]\n", "/run/claims": "GPUs: []\n"}
+
 
 def test_a_hub_that_is_not_there_is_one_sentence_in_the_log(archive: Path) -> None:
     """The server starts; it is not known to the hub before that is back."""
@@ -412,12 +420,94 @@ def test_arguments_that_make_no_sense_are_refused(archive: Path, arguments: list
     ],
 )
 def test_a_plan_that_cannot_be_read_starts_the_server(archive: Path, hub: ReportHub, plan: str, reason: str) -> None:
-    """As without a plan, and the report says why."""
+    """With what of it can be read, and the report says what cannot."""
     seen(launch(archive, plan, hub.environ))
 
-    [problem] = reported(hub).placement.problems
+    problem, *others = reported(hub).placement.problems
     assert problem.startswith("The launch plan could not be read: ")
     assert reason in problem
+    assert others in ([], [NO_CLAIM])
+
+
+NO_CLAIM = "No GPU is used: the launch plan would have said whether they must be claimed here."
+PLANS: dict[str, tuple[str, str, str | None]] = {
+    "a wrong value beside a claim": ('{"claim": "CLAIMS", "deadline": 0, "gpus": 1}', "2", None),
+    "a newer hub's bounds": ('{"claim": "CLAIMS", "deadline": 3600, "gpus": 2}', "2,3", None),
+    "no number of GPUs": ('{"claim": "CLAIMS", "gpus": -1}', "2,3", None),
+    "a folder that is none": ('{"claim": 7, "gpus": 2}', "", NO_CLAIM),
+    "no folder": ('{"claim": "", "gpus": 2}', "", NO_CLAIM),
+    "cut off": ('{"claim": "CLAIMS", "cpus": 2', "", NO_CLAIM),
+    "cut off, and no claim": ('{"claim": null, "cpus": 2', "2,3", None),
+    "a file that is empty": ("EMPTY", "", NO_CLAIM),
+    "a file that is gone": ("/nonexistent/plan.json", "", NO_CLAIM),
+    "a wrong value without a claim": ('{"claim": null, "deadline": 0, "gpus": 1}', "2", None),
+}
+
+
+@pytest.mark.parametrize(("plan", "visible", "problem"), PLANS.values(), ids=PLANS.keys())
+def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_have_claimed(
+    archive: Path, hub: ReportHub, k80: str, tmp_path: Path, plan: str, visible: str, problem: str | None
+) -> None:
+    """The claim is kept where it can be read; where it cannot, no GPU is used. The server starts in any case."""
+    claims, empty = tmp_path / "claims", tmp_path / "empty.json"
+    claims.mkdir()
+    empty.touch()
+    text = plan.replace("CLAIMS", str(claims)).replace("EMPTY", str(empty))
+    if text.startswith("{") and text.endswith("}"):
+        text = json.dumps(json.loads(text) | {"topology_file": k80})
+    server = seen(launch(archive, text, hub.environ | IN_A_JOB))
+    told = reported(hub).placement
+
+    assert server["environ"]["CUDA_VISIBLE_DEVICES"] == visible
+    assert told.problems[0].startswith("The launch plan could not be read: ")
+    assert (NO_CLAIM in told.problems) is (problem is not None)
+    if "CLAIMS" in plan and problem is None:
+        assert len(list(claims.glob("gpuspawner-claim.k1-*"))) == len(visible.split(","))
+
+
+@pytest.mark.parametrize(
+    ("target", "visible"),
+    [
+        ("placement.choose", ""),
+        ("grant.gpus", ""),
+        ("place.Placing._gpus", ""),
+        ("place.Placing.place", ""),
+        ("claimant.claim", ""),
+        ("claimant.Claimant._grant", ""),
+        ("launch._placing", ""),
+        ("place.Placing._export", "2"),
+        ("place.PlacementDocument", "2"),
+    ],
+)
+def test_whatever_step_breaks_no_server_gets_gpus_that_it_has_not_claimed(
+    archive: Path, hub: ReportHub, tmp_path: Path, target: str, visible: str
+) -> None:
+    """The server starts, and sees what was claimed before the step, or none."""
+    topology = json.loads((MACHINES / "k80-2socket.json").read_text()) | {"simulated": False}
+    (tmp_path / "k1.json").write_text(json.dumps(topology))
+    plan = LaunchPlan(gpus=1, topology_file=str(tmp_path / "k1.json"), claim=str(tmp_path)).dumps()
+    broken = BREAK.replace("import launch,", "import claimant, launch,")
+    if target == "launch._placing":  # then nothing of the launcher is left but its first lines
+        broken = broken.replace("launch.main(sys.argv[3:])", RUN_ARCHIVE)
+    done = subprocess.run(
+        [sys.executable, "-c", broken, str(archive), target, "--plan", plan, "--", "/bin/sh", "-c", VISIBLE],
+        env={"PATH": "/usr/bin:/bin", **hub.environ, **IN_A_JOB},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, f"GPUs: [{visible}]\n"), done.stderr
+    assert "broken by the test" in done.stderr
+
+
+VISIBLE = 'echo "GPUs: [$CUDA_VISIBLE_DEVICES]"'
+RUN_ARCHIVE = """
+import runpy
+archive, sys.argv = sys.argv[1], [sys.argv[1], *sys.argv[3:]]
+runpy.run_path(archive, run_name="__main__")
+"""
 
 
 def test_a_plan_may_be_a_file_and_newer_than_the_launcher(archive: Path, hub: ReportHub, tmp_path: Path) -> None:

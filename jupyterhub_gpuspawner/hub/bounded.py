@@ -1,0 +1,81 @@
+"""Types of settings that have bounds: a value outside is refused when the hub starts, with what would be right."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from traitlets import Float, Integer, TraitError, Unicode
+
+_PORT_RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})", re.ASCII)
+
+
+class Seconds(Float[float, Any]):
+    """A number of seconds from ``low`` to ``high``; with ``or_zero`` 0 as well."""
+
+    def __init__(self, default: float, *, low: float, high: float, or_zero: bool = False, **metadata: Any) -> None:
+        self.low, self.high, self.or_zero = low, high, or_zero
+        super().__init__(default, **metadata)
+
+    @property
+    def bounds(self) -> str:
+        """``0.2 to 60 seconds``."""
+        return f"{self.low:g} to {self.high:g} seconds{', or 0' if self.or_zero else ''}"
+
+    def validate(self, obj: Any, value: Any) -> float:
+        """The value; raises TraitError for another type, infinity and what is no number, too."""
+        found: float = super().validate(obj, value)
+        if not (self.low <= found <= self.high or (self.or_zero and found == 0)):
+            raise TraitError(f"{self.name}: {found:g} must be from {self.bounds}.")
+        return found
+
+
+class Count(Integer[int, Any]):
+    """A whole number from ``low`` to ``high``."""
+
+    def __init__(self, default: int, *, low: int, high: int, **metadata: Any) -> None:
+        self.low, self.high = low, high
+        super().__init__(default, **metadata)
+
+    @property
+    def bounds(self) -> str:
+        """``1 to 64``."""
+        return f"{self.low} to {self.high}"
+
+    def validate(self, obj: Any, value: Any) -> int:
+        """The value; raises TraitError."""
+        found: int = super().validate(obj, value)
+        if isinstance(value, bool) or not self.low <= found <= self.high:
+            raise TraitError(f"{self.name}: {value!r} must be a whole number from {self.bounds}.")
+        return found
+
+
+class Folder(Unicode[str, Any]):
+    """The full path of a folder on a node, one printable line."""
+
+    bounds = "a full path"
+
+    def validate(self, obj: Any, value: Any) -> str:
+        """The path; raises TraitError."""
+        found: str = super().validate(obj, value)
+        if not found.startswith("/") or not found.isprintable():
+            raise TraitError(f"{self.name}: {found!r} must be the full path of a folder, such as /var/tmp.")
+        return found
+
+
+class PortRange(Unicode[str, Any]):
+    """``FIRST-LAST`` within 1024 to 65535, or empty for any port."""
+
+    bounds = "two ports from 1024 to 65535"
+
+    def validate(self, obj: Any, value: Any) -> str:
+        """The text; raises TraitError."""
+        found: str = super().validate(obj, value)
+        ports = _PORT_RANGE.fullmatch(found)
+        if found and not (ports and 1024 <= int(ports[1]) <= int(ports[2]) <= 65535):
+            raise TraitError(f"{self.name}: {found!r} must be FIRST-LAST within 1024-65535, such as 20000-20999")
+        return found
+
+
+BOUNDED = (Seconds, Count, Folder, PortRange)
+"""The types of this module; each has ``bounds`` in words."""

@@ -1,0 +1,235 @@
+"""Form, REST document, dry run and batch script are made of one request."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traitlets.config import Config
+
+from jupyterhub_gpuspawner import script
+from jupyterhub_gpuspawner.cli.site import SOMEBODY, Site
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub.batch import site_defaults
+from jupyterhub_gpuspawner.hub.offer import option_fields
+from jupyterhub_gpuspawner.hub.outlook import Outlook, outlooks
+from jupyterhub_gpuspawner.hub.profiles_document import AskedResources, profiles_document
+from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
+from tests.snapshots import cluster, node
+
+SNAPSHOT = cluster(node("g1", "gpu:k80:4"))
+VARIABLES = [
+    "partition",
+    "account",
+    "qos",
+    "reservation",
+    "constraint",
+    "runtime",
+    "nprocs",
+    "memory",
+    "gres",
+    "nnodes",
+]
+TEMPLATE = "#!/bin/bash\n{% for line in [options] if line %}#SBATCH {{line}}\n{% endfor %}" + "".join(
+    f"# {name}=[{{{{{name}}}}}]\n" for name in VARIABLES
+)
+
+
+def spawner_of(site: dict[str, str], *profiles: Any, **more: Any) -> GPUProfilesSpawner:
+    """A hub's spawner for a user."""
+    config = Config(
+        {"GPUProfilesSpawner": {"profiles": list(profiles), **more}, "GPUSlurmSpawner": {"exec_prefix": "", **site}}
+    )
+    spawner: GPUProfilesSpawner = Site(config, GPUProfilesSpawner).spawner("ada")
+    return spawner
+
+
+def form(spawner: GPUProfilesSpawner) -> Outlook:
+    """What the form and the REST document are made of."""
+    (found,) = outlooks(
+        spawner.offered(),
+        username="ada",
+        groups=(),
+        snapshot=SNAPSHOT,
+        now=datetime.now().astimezone(),
+        defaults=site_defaults(spawner.slurm_site()),
+    )
+    return found
+
+
+def directives(text: str) -> list[str]:
+    """What a script asks of Slurm, without what is the same in every script."""
+    found = re.findall("^#SBATCH (.*)", text, re.MULTILINE)
+    ours = ("--job-name", "--comment", "--output", "--chdir", "--export", "--no-requeue", "--gres-flags")
+    return [line for line in found if not line.startswith(ours)]
+
+
+def submitted(spawner: GPUProfilesSpawner, options: dict[str, object]) -> list[str]:
+    """The options of the job that a click starts."""
+    spawner.prepare(spawner.resolve(options))
+    return directives(spawner.child_spawner.batch_job(SOMEBODY).script)
+
+
+DISAGREED: dict[str, tuple[dict[str, str], dict[str, Any], list[str]]] = {
+    "the site's GPU and a profile's shards": (
+        {"req_ngpus": "1"},
+        {"slurm": {"shards": 2}},
+        ["--nodes=1", "--ntasks=1", "--gres=shard:2"],
+    ),
+    "a default below the profile's range": (
+        {"req_nprocs": "2"},
+        {"profile_options": {"cores": {"range": {"min": 4, "max": 16, "sets": "slurm.cpus"}}}},
+        ["--nodes=1", "--ntasks=1", "--cpus-per-task=4"],
+    ),
+    "a default that the profile takes away": (
+        {"req_partition": "gone", "req_reservation": "gone"},
+        {"slurm": {"partition": None, "reservation": None}},
+        ["--nodes=1", "--ntasks=1"],
+    ),
+    "nodes and features of the site": (
+        {"req_nnodes": "2", "req_constraint": "fast"},
+        {},
+        ["--nodes=2", "--ntasks-per-node=1", "--constraint=fast"],
+    ),
+    "no GPUs where the site has some by default": (
+        {"req_gres": "gpu:1,nvme:2"},
+        {"slurm": {"gpus": 0}},
+        ["--nodes=1", "--ntasks=1", "--gres=nvme:2"],
+    ),
+    "another generic resource beside the profile's GPUs": (
+        {"req_gres": "nvme:2"},
+        {"slurm": {"gpus": 1}},
+        ["--nodes=1", "--ntasks=1", "--gres=gpu:1,nvme:2"],
+    ),
+    "a setting among the profile's traits": (
+        {"req_partition": "batch"},
+        {"traits": {"req_partition": "gpu"}},
+        ["--nodes=1", "--ntasks=1", "--partition=gpu"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("site", "profile", "expected"), DISAGREED.values(), ids=DISAGREED.keys())
+def test_what_the_form_judges_is_what_is_submitted(
+    site: dict[str, str], profile: dict[str, Any], expected: list[str]
+) -> None:
+    """The site's default in it, or out of it where the profile says so."""
+    spawner = spawner_of(site, {"display_name": "P", "slug": "p", **profile})
+    judged = form(spawner)
+
+    assert judged.resources is not None, judged.availability
+    assert submitted(spawner, {}) == expected
+    assert list(script.options(judged.resources, "best-effort")) == expected
+
+
+def test_a_group_override_is_in_the_request() -> None:
+    """JupyterHub sets it on the spawner before the options are applied."""
+    spawner = spawner_of({"req_partition": "batch"}, {"display_name": "P", "slug": "p"})
+    spawner.req_partition = "gpu"  # what apply_group_overrides does
+
+    assert form(spawner).resources == spawner.resolve({}).resources
+    assert "--partition=gpu" in submitted(spawner, {})
+
+
+def test_a_words_capitals_are_kept_in_the_forms_sentence() -> None:
+    """A refusal begins as a sentence, and goes on as a part of one."""
+    options = {name: {"range": {"min": 1, "max": 4, "sets": f"slurm.{name}"}} for name in ("gpus", "shards")}
+    told = form(spawner_of({}, {"display_name": "P", "slug": "p", "profile_options": options})).availability
+
+    assert told is not None
+    assert told.sentence == "cannot run: GPUs and shards cannot be asked for together. Choose one"
+
+
+def test_a_template_of_the_sites_own_gets_the_request() -> None:
+    """A variable is empty where the profile wants nothing, and options that the template leaves out are added."""
+    site = {"req_gres": "gpu:1", "req_nnodes": "2", "req_account": "site", "batch_script": "#!/bin/bash\n{cmd}\n"}
+    none = {"gpus": 0, "account": None, "nodes": None}
+
+    assert submitted(spawner_of(site, ("P", {})), {}) == ["--nodes=2", "--gres=gpu:1", "--account=site"]
+    assert submitted(spawner_of(site, {"display_name": "P", "slurm": none}), {}) == ["--nodes=1"]
+    assert submitted(spawner_of(site, {"display_name": "P", "slurm": {"constraint": "a&b"}}), {})[-1] == (
+        '--constraint="a&b"'
+    )
+
+
+FIELDS: dict[str, tuple[st.SearchStrategy[Any], str]] = {
+    "partition": (st.sampled_from(["gpu", "batch"]), "req_partition"),
+    "nodes": (st.integers(1, 3), "req_nnodes"),
+    "gpus": (st.integers(0, 4), "req_ngpus"),
+    "cpus": (st.integers(1, 8), "req_nprocs"),
+    "memory": (st.sampled_from([0, 1024, 4096]), "req_memory"),
+    "time": (st.sampled_from([600, 3600]), "req_runtime"),
+    "account": (st.sampled_from(["a", "b"]), "req_account"),
+    "constraint": (st.sampled_from(["fast", "slow"]), "req_constraint"),
+}
+SITES = st.one_of(
+    st.fixed_dictionaries(
+        {}, optional={f"req_{name.removeprefix('req_')}": values.map(str) for values, name in FIELDS.values()}
+    ),
+    st.fixed_dictionaries(
+        {"req_gres": st.sampled_from(["gpu:k80:2", "shard:3", "gpu:1,nvme:1"])},
+        optional={"req_options": st.just("--mail-type=END")},
+    ),
+)
+SLURM = st.fixed_dictionaries({}, optional={name: st.none() | values for name, (values, _) in FIELDS.items()})
+SHARDS = st.fixed_dictionaries({"shards": st.integers(1, 3)}, optional={"cpus": FIELDS["cpus"][0]})
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "gpus": st.just({"range": {"min": 0, "max": 4, "sets": "slurm.gpus"}}),
+        "cores": st.just({"range": {"min": 1, "max": 16, "sets": "slurm.cpus"}}),
+        "size": st.just({"choices": {"s": {"slurm": {"cpus": 3}}, "l": {"slurm": {"partition": None, "gpus": 2}}}}),
+    },
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(site=SITES, slurm=SLURM | SHARDS, options=OPTIONS)
+def test_form_click_and_script_agree(site: dict[str, str], slurm: dict[str, Any], options: dict[str, Any]) -> None:
+    """Whatever site, profile and options say: refused everywhere, or one request everywhere."""
+    profile = {"display_name": "P", "slug": "p", "slurm": slurm, "profile_options": options}
+    spawner = spawner_of(site, profile)
+    judged = form(spawner)
+    fields = {each.name.rpartition("--")[2]: each.value for each in option_fields(spawner.offered()[0], {})}
+    posted = {"profile": "p", **{name: str(value) for name, value in fields.items()}}
+    try:
+        request = spawner.resolve({})
+    except RequestError as error:
+        assert judged.resources is None
+        with pytest.raises(RequestError, match=re.escape(str(error))):
+            spawner.resolve(posted)
+        return
+
+    assert judged.resources == request.resources
+    assert spawner.resolve(posted).resources == request.resources
+    document = profiles_document([judged], SNAPSHOT, username="ada", silent=False).profiles[0].resources
+    assert document == AskedResources(
+        **{name: getattr(request.resources, name) for name in AskedResources.__dataclass_fields__}
+    )
+    assert submitted(spawner, {}) == list(script.options(request.resources, "best-effort"))
+    assert spawner.rehearsal(request).batch_job(SOMEBODY).script == spawner.child_spawner.batch_job(SOMEBODY).script
+
+
+@settings(max_examples=40, deadline=None)
+@given(site=SITES, slurm=SLURM | SHARDS)
+def test_a_templates_variables_are_the_request(site: dict[str, str], slurm: dict[str, Any]) -> None:
+    """Each variable is what the script without a template says, and empty where that says nothing."""
+    profile = {"display_name": "P", "slug": "p", "slurm": slurm}
+    spawner = spawner_of({**site, "batch_script": TEMPLATE + "{{cmd}}\n"}, profile)
+    try:
+        request = spawner.resolve({})
+    except GPUSpawnerError:
+        return
+    spawner.prepare(request)
+    text = spawner.child_spawner.batch_job(SOMEBODY).script
+    said = dict(re.findall(r"^# (\w+)=\[(.*)\]$", text, re.MULTILINE))
+    asked = dict(
+        line.removeprefix("--").partition("=")[::2] for line in script.options(request.resources, "best-effort")
+    )
+    names = {"runtime": "time", "nprocs": "cpus-per-task", "memory": "mem", "nnodes": "nodes"}
+
+    assert said == {name: asked.get(names.get(name, name), "") for name in VARIABLES}
