@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import commands, documents, errors, metrics, profile, settings, states
+from . import commands, documents, errors, metrics, migration, profile, settings, states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,5 +24,5 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def rendered() -> dict[str, str]:
-    """The text of each page, by file name."""
-    return {name: NOTE + page() for name, page in PAGES.items()}
+    """The text of each page, by file name; the guide of migration, too, whose tables are made here."""
+    return {**{name: NOTE + page() for name, page in PAGES.items()}, migration.NAME: migration.page()}

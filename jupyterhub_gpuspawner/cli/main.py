@@ -83,7 +83,8 @@ def show(
 def check(config: Path) -> None:
     """Read the configuration and the profiles, and ask Slurm whether it is there.
 
-    Exit code 0: all is well; 1: configuration or a profile is wrong; 3: Slurm does not answer.
+    A line that begins with warn names a setting that has no effect, and what to do instead. Exit code 0: all is well,
+    whatever is warned of; 1: configuration or a profile is wrong; 3: Slurm does not answer.
     """
     from jupyterhub_gpuspawner.cli.site import SLURM, load_site
 
@@ -92,7 +93,8 @@ def check(config: Path) -> None:
     except GPUSpawnerError as error:
         _fail(error)
     for finding in findings:
-        click.echo(f"{'ok   ' if finding.ok else 'WRONG'} {finding.subject}: {finding.text}")
+        state = "WRONG" if not finding.ok else "warn " if finding.warning else "ok   "
+        click.echo(f"{state} {finding.subject}: {finding.text}")
     wrong = {finding.subject for finding in findings if not finding.ok}
     if wrong:
         raise SystemExit(EXIT_SLURM if wrong == {SLURM} else EXIT_CONFIG)

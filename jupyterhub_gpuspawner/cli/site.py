@@ -39,6 +39,8 @@ class Finding:
     subject: str
     text: str
     ok: bool = True
+    warning: bool = False
+    """It is as it should not be, and nothing fails by it."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ class Site:
             found += [Finding("profile file", str(error), ok=False) for error in spawner.profile_errors()]
             found += [self._finding(each) for each in profiles]
             child = spawner.slurm_spawner_class(config=self.config, user=spawner.user)
+        found += [Finding(each.where, each.text, warning=True) for each in spawner.ignored_settings()]
         return found + await _of_slurm(child.connection().client, profiles)
 
     def _finding(self, profile: Profile) -> Finding:

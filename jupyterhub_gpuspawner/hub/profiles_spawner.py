@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.hub.batch import site_defaults
 from jupyterhub_gpuspawner.hub.child import TIMES, Inheritance, configured_as, new_child, other_class
 from jupyterhub_gpuspawner.hub.ending import RemembersEnding
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
+from jupyterhub_gpuspawner.hub.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.options_form import render_form
 from jupyterhub_gpuspawner.hub.profile_source import offered_profiles, profile_folder
@@ -161,6 +162,15 @@ class GPUProfilesSpawner(RemembersEnding, ProfilesSpawner):
             )
         if not self.profiles_dir:
             self.offered()
+
+    def ignored_settings(self) -> tuple[IgnoredSetting, ...]:
+        """Settings of this hub and of its profiles that have no effect, for the admin; raises ConfigError."""
+        site = self.slurm_site()
+        try:
+            profiles = self.offered()
+        except ConfigError:  # none yet: a folder may be filled later
+            profiles = parse_profiles(self.profiles)
+        return ignored_settings(self.config, type(site), type(self), batch_script=site.batch_script, profiles=profiles)
 
     # --- the spawner contract -------------------------------------------------------------------
 

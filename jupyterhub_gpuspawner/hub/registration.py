@@ -5,7 +5,8 @@ JupyterHub offers no other place that one line of configuration (``spawner_class
 * ``/api/batchspawner`` is taken out of the hub's handlers: servers here report to the address below.
 * ``/api/gpuspawner/...`` and ``/gpuspawner/...`` come in, and some pages are ours (:mod:`.routes`).
 * Our page templates are looked up after the admin's own and before the hub's.
-* A configuration that would fail at the first click is refused, in one sentence, before the hub starts.
+* A configuration that would fail at the first click is refused, in one sentence, before the hub starts; a setting that
+  has no effect is named in the log.
 * Jobs that no server belongs to are looked for (:mod:`.reconciliation`).
 
 A hub imports every spawner that is installed, whichever one it uses, while it is being made. So nothing is done at
@@ -75,6 +76,8 @@ def register_templates(app: JupyterHub) -> None:
 def register_check(app: JupyterHub) -> None:
     """Let the hub refuse a fault in its spawner's configuration, in the words it has for any trait's fault.
 
+    What has no effect is a warning.
+
     It does so where it sets its handlers up: then all of the configuration is known, and nothing has been started.
     """
 
@@ -82,7 +85,10 @@ def register_check(app: JupyterHub) -> None:
         if not hasattr(app.spawner_class, "check"):
             return
         try:
-            app.spawner_class(config=app.config).check()
+            spawner = app.spawner_class(config=app.config)
+            spawner.check()
+            for ignored in getattr(spawner, "ignored_settings", tuple)():
+                app.log.warning("%s", ignored)
         except (ConfigError, TraitError) as error:
             app.log.critical("Bad config encountered during initialization: %s", error)
             app.exit(1)

@@ -27,6 +27,7 @@ from jupyterhub_gpuspawner.hub.certificates import contents
 from jupyterhub_gpuspawner.hub.child import configured_as
 from jupyterhub_gpuspawner.hub.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
+from jupyterhub_gpuspawner.hub.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.progress import event
 from jupyterhub_gpuspawner.hub.reconciliation import hub_mark
 from jupyterhub_gpuspawner.hub.slurm_settings import SlurmSettings
@@ -93,6 +94,10 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
                 hint="Name the folder as the sudoers file does.",
             )
         launcher_archive()  # a fifth of a second, once: now, not in the loop while somebody waits
+
+    def ignored_settings(self) -> tuple[IgnoredSetting, ...]:
+        """Settings of this hub that have no effect, for the admin."""
+        return ignored_settings(self.config, type(self), batch_script=self.batch_script)
 
     async def account(self) -> Account:
         """Home and shell of the server's user; raises ConfigError where there is no account."""
