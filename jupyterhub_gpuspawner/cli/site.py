@@ -12,9 +12,12 @@ from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.account import Account
+from jupyterhub_gpuspawner.hub.batch import site_defaults
+from jupyterhub_gpuspawner.hub.child import configured_as
 from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
 from jupyterhub_gpuspawner.request import permitted
+from jupyterhub_gpuspawner.resources import over_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,7 +135,15 @@ class Site:
             found += [self._finding(each) for each in profiles]
             child = spawner.slurm_spawner_class(config=self.config, user=spawner.user)
         found += [Finding(each.where, each.text, warning=True) for each in spawner.ignored_settings()]
-        return found + await _of_slurm(child.connection().client, profiles)
+        defaults = site_defaults(child)
+        asked = {
+            f"profile {each.slug}": over_defaults(each.slurm, defaults).partition
+            for each in profiles
+            if each.kind == "slurm"
+        }
+        if not profiles:
+            asked[configured_as(child, "req_partition")] = defaults.partition
+        return found + await _of_slurm(child.connection().client, asked)
 
     def _finding(self, profile: Profile) -> Finding:
         """Whether a job of the profile, as it is picked without any option, could be submitted today."""
@@ -152,7 +163,8 @@ class Site:
         return Finding(subject, told)
 
 
-async def _of_slurm(client: SlurmClient, profiles: Sequence[Profile]) -> list[Finding]:
+async def _of_slurm(client: SlurmClient, asked: Mapping[str, str | None]) -> list[Finding]:
+    """What Slurm is, and which of the partitions that are ``asked`` for (by who asks) it does not have."""
     try:
         version, snapshot = await client.version(), await client.snapshot()
     except SlurmUnavailable as error:
@@ -160,9 +172,9 @@ async def _of_slurm(client: SlurmClient, profiles: Sequence[Profile]) -> list[Fi
     partitions = {partition.name for partition in snapshot.partitions}
     listed = ", ".join(sorted(partitions))
     return [Finding(SLURM, f"{version}, {len(snapshot.nodes)} nodes, partitions {listed}")] + [
-        Finding(f"profile {each.slug}", f"there is no partition {each.slurm.partition!r}; there are {listed}", ok=False)
-        for each in profiles
-        if each.kind == "slurm" and not set((each.slurm.partition or "").split(",")) - {""} <= partitions
+        Finding(subject, f"there is no partition {names!r}; there are {listed}", ok=False)
+        for subject, names in asked.items()
+        if not set((names or "").split(",")) - {""} <= partitions
     ]
 
 

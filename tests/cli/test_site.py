@@ -127,3 +127,28 @@ def test_check_asks_slurm_for_the_partitions(tmp_path: Path, slurm_cluster: Priv
     assert re.search(r"ok    Slurm: .*5 nodes, partitions batch, gpu", good.stdout)
     assert bad.exit_code == 1
     assert "WRONG profile gpu: there is no partition 'gup'; there are batch, gpu" in bad.stdout
+
+
+ALONE = "c.JupyterHub.spawner_class = 'gpu-slurm'"
+PARTITIONS = {
+    "a profile that says none": (SITE.replace('"partition": "gpu", ', ""), 1, "profile gpu"),
+    "a profile that takes it away": (SITE.replace('"partition": "gpu"', '"partition": None'), 0, ""),
+    "a profile with its own": (SITE, 0, ""),
+    "a hub without profiles": (ALONE, 1, "c.SlurmSpawner.req_partition"),
+}
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(("lines", "code", "subject"), PARTITIONS.values(), ids=PARTITIONS.keys())
+def test_the_sites_partition_is_looked_for_where_a_job_would_go_there(
+    tmp_path: Path, slurm_cluster: PrivateSlurm, lines: str, code: int, subject: str
+) -> None:
+    """The one that a job of the profile would have, whoever says it."""
+    bin_dir = f"\nc.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\nc.SlurmSpawner.req_partition = 'gup'\n"
+    checked = run(tmp_path, lines + bin_dir, "check", environment=slurm_cluster.environment)
+    wrong = [line for line in checked.stdout.splitlines() if line.startswith("WRONG")]
+
+    assert (checked.exit_code, wrong) == (
+        code,
+        [f"WRONG {subject}: there is no partition 'gup'; there are batch, gpu"] if code else [],
+    )
