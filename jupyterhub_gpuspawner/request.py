@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.profile_option import put_over
-from jupyterhub_gpuspawner.resources import over_defaults
-from jupyterhub_gpuspawner.units import GPU_GRES, Gres, parse_gres
+from jupyterhub_gpuspawner.resources import names_in_gres, over_defaults
+from jupyterhub_gpuspawner.units import GPU_GRES, Gres
 from jupyterhub_gpuspawner.user_choice import UserChoice, choice_from_form, parse_choice
 
 if TYPE_CHECKING:
@@ -71,27 +71,18 @@ class ResolvedResources:
 
         sbatch takes the last ``--gres`` alone, so there must be one.
         """
-        others = (line.removeprefix(_GRES) for line in self.extra if _is_other_gres(line))
-        return ",".join([*map(str, self.gres), *others])
+        return ",".join([*map(str, self.gres), *(line.partition("=")[2] for line in self._lines_of_gres())])
 
     @property
     def options(self) -> tuple[str, ...]:
         """The lines of ``extra`` that :attr:`gres_option` does not hold."""
-        return tuple(line for line in self.extra if not _is_other_gres(line))
+        return tuple(line for line in self.extra if line not in self._lines_of_gres())
 
-
-_GRES = "--gres="
-
-
-def _is_other_gres(line: str) -> bool:
-    """Whether a line of sbatch options asks for generic resources that are no GPUs, and for nothing else."""
-    if not line.startswith(_GRES) or " " in line:
-        return False
-    try:
-        found = parse_gres(line.removeprefix(_GRES))
-    except ValueError:
-        return False
-    return bool(found) and not any(each.name in GPU_GRES for each in found)
+    def _lines_of_gres(self) -> list[str]:
+        """Lines that ask for generic resources alone, and for no GPUs beside those of the fields."""
+        beside = GPU_GRES if self.gres else ()
+        named = ((line, names_in_gres(line)) for line in self.extra)
+        return [line for line, names in named if names and not set(names).intersection(beside)]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, model_validator
 
 from jupyterhub_gpuspawner.reservation import Reservation, as_rule
 from jupyterhub_gpuspawner.schema import Constraint, ExtraLine, Frozen, Lines, Memory, Name, Names, Time, merged, whole
+from jupyterhub_gpuspawner.units import GPU_GRES, parse_gres
 
 
 class Resources(Frozen):
@@ -54,6 +55,19 @@ class Resources(Frozen):
         return self
 
 
+_GRES = "--gres="
+
+
+def names_in_gres(line: str) -> tuple[str, ...]:
+    """The generic resources that a line of sbatch options asks for; empty where it asks for anything else, too."""
+    if not line.startswith(_GRES) or " " in line:
+        return ()
+    try:
+        return tuple(each.name for each in parse_gres(line.removeprefix(_GRES)))
+    except ValueError:
+        return ()
+
+
 _GPUS = ("gpus", "gpu_type", "shards")
 
 
@@ -61,12 +75,16 @@ def over_defaults(said: Resources, defaults: Resources) -> Resources:
     """What profile and choice say over the site's defaults.
 
     A field that is set, to ``null`` too, replaces the default; lines of ``extra`` follow the site's. The fields of GPUs
-    are replaced together, since half of the site's request for GPUs and half of the profile's is neither's.
+    are replaced together, since half of the site's request for GPUs and half of the profile's is neither's; a line of
+    the site's that asks for several kinds of them goes, too.
     """
     if defaults.gpus is None and defaults.gpu_type and not defaults.shards:
         defaults = defaults.model_copy(update={"gpus": 1})
     found = merged(defaults, said)
     mine = said.model_fields_set.intersection(_GPUS)
+    if mine and found.extra:
+        theirs = [line for line in defaults.extra or () if not set(GPU_GRES).isdisjoint(names_in_gres(line))]
+        found = found.model_copy(update={"extra": tuple(line for line in found.extra if line not in theirs)})
     if any(getattr(said, name) is not None for name in mine):
         found = found.model_copy(update={name: getattr(said, name) for name in _GPUS})
     elif mine and not found.gpus and not found.shards:  # the type was that of the GPUs which null took away

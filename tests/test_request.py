@@ -163,6 +163,18 @@ MERGED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str
     "a type alone is one GPU": ({"gpus": 8}, {"gpu_type": "a100"}, {}, {"gpus": 1, "gpu_type": "a100"}),
     "zero GPUs are none": ({"gpus": 1, "gpu_type": "a100"}, {"gpus": 0}, {}, {"gpus": 0}),
     "zero GPUs are no shards either": ({"shards": 2}, {"gpus": 0}, {}, {"gpus": 0}),
+    "zero GPUs are none of several kinds": (
+        {"extra": ["--gres=gpu:a100:1,gpu:k80:1", "--gres=nvme:1"]},
+        {"gpus": 0},
+        {},
+        {"gpus": 0, "extra": ("--gres=nvme:1",)},
+    ),
+    "several kinds of GPUs where nothing is said": (
+        {"extra": ["--gres=gpu:a100:1,gpu:k80:1"]},
+        {},
+        {},
+        {"extra": ("--gres=gpu:a100:1,gpu:k80:1",)},
+    ),
     "null of GPUs takes their type along": ({"gpus": 1, "gpu_type": "a100"}, {"gpus": None}, {}, {}),
     "null of GPUs leaves shards": ({"shards": 2}, {"gpus": None}, {}, {"shards": 2}),
     "null of GPUs where the site names a type": ({"gpu_type": "a100"}, {"gpus": None}, {}, {}),

@@ -105,6 +105,11 @@ DISAGREED: dict[str, tuple[dict[str, str], dict[str, Any], list[str]]] = {
         {"slurm": {"gpus": 1}},
         ["--nodes=1", "--ntasks=1", "--gres=gpu:1,nvme:2"],
     ),
+    "two kinds of GPUs of the site": (
+        {"req_gres": "gpu:a100:1,gpu:k80:1"},
+        {},
+        ["--nodes=1", "--ntasks=1", "--gres=gpu:a100:1,gpu:k80:1"],
+    ),
     "a setting among the profile's traits": (
         {"req_partition": "batch"},
         {"traits": {"req_partition": "gpu"}},
@@ -171,7 +176,7 @@ SITES = st.one_of(
         {}, optional={f"req_{name.removeprefix('req_')}": values.map(str) for values, name in FIELDS.values()}
     ),
     st.fixed_dictionaries(
-        {"req_gres": st.sampled_from(["gpu:k80:2", "shard:3", "gpu:1,nvme:1"])},
+        {"req_gres": st.sampled_from(["gpu:k80:2", "shard:3", "gpu:1,nvme:1", "gpu:a:1,gpu:b:1"])},
         optional={"req_options": st.just("--mail-type=END")},
     ),
 )
