@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.room import ANY
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.capacity import Rooms, Waiting
-    from jupyterhub_gpuspawner.cluster import ClusterSnapshot, Reservation
+    from jupyterhub_gpuspawner.cluster import ClusterSnapshot, Partition, Reservation
     from jupyterhub_gpuspawner.request import ResolvedResources
     from jupyterhub_gpuspawner.room import Need
 
@@ -113,29 +113,39 @@ def _unread_option(resources: ResolvedResources) -> str:
 
 
 def _in_partition(resources: ResolvedResources, snapshot: ClusterSnapshot, name: str, now: float) -> Availability:
+    partition = snapshot.partition_by_name[name]
+    kept = snapshot.reservation_by_name.get(resources.reservation or "")
     fault = fault_in(resources, snapshot, name, now=now)
     if fault is not None:
         return _never(fault)
-    partition = snapshot.partition_by_name[name]
-    kept = snapshot.reservation_by_name.get(resources.reservation or "")
+    if partition.unread:
+        return Availability(Chance.UNKNOWN, f"not known: what Slurm tells of partition {name} is not understood")
     if kept is not None and kept.start is not None and kept.start > now:
         return _not_before(kept, now)
     rooms = snapshot.capacity.rooms(
         name, constraint=resources.constraint or "", reservation=kept.name if kept is not None else ""
     )
+    return _in_rooms(resources, rooms, snapshot, partition, now)
+
+
+def _in_rooms(
+    resources: ResolvedResources, rooms: Rooms, snapshot: ClusterSnapshot, partition: Partition, now: float
+) -> Availability:
     need, length = need_of(resources), length_of(resources, partition)
     if rooms.offering(need) < resources.nodes:  # nodes that Slurm hides may have it: else it had been a fault
         return Availability(Chance.UNKNOWN, "not known: Slurm does not show the nodes that could run it")
-    waiting = snapshot.capacity.waiting(name, resources.reservation or "", need)
+    waiting = snapshot.capacity.waiting(partition.name, resources.reservation or "", need)
     open_now = (room for room in rooms.with_room(need) if room.open_at(now, length) == now)
     found = list(islice(open_now, resources.nodes))
+    if len(found) < resources.nodes:
+        return _full(resources, rooms, waiting, now=now, length=length)
+    if snapshot.partial:
+        return Availability(Chance.UNKNOWN, "not known: a part of what Slurm tells of jobs is not understood")
     free = _free(rooms, need, now, length)
-    if len(found) >= resources.nodes:
-        if waiting is None or _passes(waiting, rooms, resources, now=now, length=length):
-            asleep = "; a node is switched on for it first" if any(room.asleep for room in found) else ""
-            return Availability(Chance.NOW, f"starts now, {free}{asleep}")
-        return Availability(Chance.LATER, f"{free}, but {_jobs(waiting.jobs)} before you")
-    return _full(resources, rooms, waiting, now=now, length=length)
+    if waiting is None or _passes(waiting, rooms, resources, now=now, length=length):
+        asleep = "; a node is switched on for it first" if any(room.asleep for room in found) else ""
+        return Availability(Chance.NOW, f"starts now, {free}{asleep}")
+    return Availability(Chance.LATER, f"{free}, but {_jobs(waiting.jobs)} before you")
 
 
 def _passes(waiting: Waiting, rooms: Rooms, resources: ResolvedResources, *, now: float, length: float) -> bool:

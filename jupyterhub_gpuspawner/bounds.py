@@ -78,8 +78,10 @@ def fault_of(resources: ResolvedResources, snapshot: ClusterSnapshot, *, now: fl
 
 
 def fault_in(resources: ResolvedResources, snapshot: ClusterSnapshot, name: str, *, now: float) -> Fault | None:
-    """Why the job cannot run in one partition that is there."""
+    """Why the job cannot run in one partition that is there; None as well where the partition was not understood."""
     partition = snapshot.partition_by_name[name]
+    if partition.unread:
+        return None  # what is not known refuses nothing
     kept = snapshot.reservation_by_name.get(resources.reservation or "")
     return next(
         (
@@ -100,6 +102,8 @@ def _of_reservation(resources: ResolvedResources, snapshot: ClusterSnapshot, now
     if not name or "," in name:
         return
     kept = snapshot.reservation_by_name.get(name)
+    if kept is None and any(each.kind == "reservation" for each in snapshot.unread):
+        return  # it may be the one that was not understood
     if kept is None:
         yield Fault("reservation", f"there is no reservation {name}")
         return

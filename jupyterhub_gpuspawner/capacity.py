@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 RELEASES = 4000
 """Ends of jobs that are looked at for one answer."""
 
+_ANYTHING = frozenset((f"gpu:{ANY}", f"shard:{ANY}"))
+"""What a job may want of which that is not known."""
+
 
 class Release(NamedTuple):
     """A job's end on one node."""
@@ -184,7 +187,10 @@ class Capacity:
         self._blocks = _blocks(snapshot)
         jobs = snapshot.jobs_by_node
         self._rooms = {
-            node.name: Room(node, jobs.get(node.name, ()), self._blocks.get(node.name, ())) for node in snapshot.nodes
+            node.name: Room(
+                node, jobs.get(node.name, ()), self._blocks.get(node.name, ()), all_known=not snapshot.partial
+            )
+            for node in snapshot.nodes
         }
         self._partitions = {
             name: Rooms(self._rooms[node.name] for node in nodes) for name, nodes in snapshot.nodes_by_partition.items()
@@ -219,6 +225,7 @@ class Capacity:
                     self._snapshot.node_by_name[room.name],
                     room.held_by,
                     tuple(block for block in room.blocks if block.name != reservation),
+                    all_known=room.all_known,
                 )
                 for room in rooms
                 if not kept.nodes or room.name in kept.nodes
@@ -257,7 +264,7 @@ def _lines(jobs: Iterable[ClusterJob]) -> dict[tuple[str, frozenset[str]], Waiti
     found: dict[tuple[str, frozenset[str]], list[ClusterJob]] = {}
     for job in jobs:
         if in_line(job):
-            kinds = frozenset(f"{gres.name}:{gres.type or ANY}" for gres in job.gpus)
+            kinds = _ANYTHING if job.gpus_unknown else frozenset(f"{gres.name}:{gres.type or ANY}" for gres in job.gpus)
             found.setdefault((job.reservation, kinds), []).append(job)
     return {
         key: Waiting(
@@ -277,7 +284,7 @@ def _least(moments: Sequence[float | None], pick: Callable[[list[float]], float]
 
 def _compete(kinds: frozenset[str], need: Need) -> bool:
     if not need.gpus and not need.shards:
-        return not kinds or need.exclusive
+        return not kinds or kinds == _ANYTHING or need.exclusive
     wanted = "gpu" if need.gpus else "shard"
     for kind in kinds:
         name, _, gpu_type = kind.partition(":")

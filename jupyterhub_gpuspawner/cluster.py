@@ -137,6 +137,8 @@ class Partition:
     root_allowed: bool = True
     needs_reservation: bool = False
     """ReqResv: only jobs with a reservation."""
+    unread: tuple[str, ...] = ()
+    """Fields, by Slurm's names, that were not understood and stand at their defaults here."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,8 @@ class ClusterJob:
     """MiB on all its nodes together."""
     gpus: tuple[Gres, ...] = ()
     """``gpu``, ``shard`` and ``mps`` on each node, as asked; an even share where they were asked for as a whole."""
+    gpus_unknown: bool = False
+    """What it asks for could not be read: it may want or hold GPUs of any type, and :attr:`gpus` is empty."""
     submitted_at: float | None = None
     starts_at: float | None = None
     """For one that waits Slurm's estimate, None until it has one."""
@@ -204,6 +208,20 @@ class ClusterJob:
 
 
 @dataclass(frozen=True)
+class Unread:
+    """A record of Slurm's answer of which a field was not understood. It holds no text that somebody chose."""
+
+    kind: str
+    """``job``, ``node``, ``partition`` or ``reservation``."""
+    name: str
+    """Of the node, partition or reservation, or the job's id; empty where that was not understood either."""
+    field: str
+    """Slurm's name of the field; empty where the whole record was not understood."""
+    kept: bool = False
+    """The record is in the snapshot all the same, without what this field tells."""
+
+
+@dataclass(frozen=True)
 class ClusterSnapshot:
     """Nodes, partitions, reservations and jobs as Slurm told them at one moment."""
 
@@ -214,6 +232,16 @@ class ClusterSnapshot:
     """Those that wait or hold nodes; ended ones are not among them."""
     taken_at: float = 0.0
     """Seconds since the epoch."""
+    unread: tuple[Unread, ...] = ()
+    """What of the answer was not understood."""
+
+    @cached_property
+    def partial(self) -> bool:
+        """A job that may hold or want anything, or a reservation of unknown nodes, is missing: nothing is surely free.
+
+        A node that is missing is one that nobody counts on, and a partition is in doubt by itself.
+        """
+        return any(each.kind == "reservation" or (each.kind == "job" and not each.kept) for each in self.unread)
 
     @cached_property
     def node_by_name(self) -> Mapping[str, NodeState]:

@@ -75,10 +75,14 @@ class SlurmUnavailable(GPUSpawnerError):
 
 
 class SlurmOutputError(GPUSpawnerError):
-    """Slurm answered with a text this version does not understand; ``raw`` is that text."""
+    """Slurm answered with a text this version does not understand; ``raw`` is that text.
+
+    ``field`` is Slurm's name of the field that is not understood; empty where it is the whole record.
+    """
 
     reason = "slurm_output"
 
-    def __init__(self, message: str, *, raw: str = "") -> None:
+    def __init__(self, message: str, *, raw: str = "", field: str = "") -> None:
         super().__init__(message, hint="Please report this line to the project.")
         self.raw = raw[:2000]
+        self.field = field

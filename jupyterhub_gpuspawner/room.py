@@ -40,6 +40,7 @@ class Room:
     """One node as a job sees it. Plain attributes: thousands are asked for each page."""
 
     __slots__ = (
+        "all_known",
         "asleep",
         "blocks",
         "cpus",
@@ -58,7 +59,11 @@ class Room:
         "usable",
     )
 
-    def __init__(self, node: NodeState, held_by: tuple[ClusterJob, ...], blocks: tuple[Block, ...]) -> None:
+    def __init__(
+        self, node: NodeState, held_by: tuple[ClusterJob, ...], blocks: tuple[Block, ...], *, all_known: bool = True
+    ) -> None:
+        """``all_known``: no other job than those of ``held_by`` is on the node."""
+        self.all_known = all_known
         self.name = node.name
         self.reason = node.reason
         self.usable = node.usable
@@ -95,7 +100,7 @@ class Room:
 
     def has_after(self, need: Need, freed: Freed) -> bool:
         """All of it is free once these jobs have ended."""
-        if freed.jobs >= len(self.held_by):
+        if self.all_known and freed.jobs >= len(self.held_by):
             return self.offers(need)
         if need.exclusive or need.all_memory:
             return False

@@ -77,10 +77,16 @@ def cluster(
         )
         for each in nodes
     ]
-    fields: dict[str, Any] = {"default": True, "max_time": 86400, "default_time": 3600, **partition}
+    fields: dict[str, Any] = {
+        "default": True,
+        "max_time": 86400,
+        "default_time": 3600,
+        "nodes": tuple(each.name for each in nodes),
+        **partition,
+    }
     return ClusterSnapshot(
         nodes=tuple(held),
-        partitions=(Partition("gpu", nodes=tuple(each.name for each in nodes), **fields),),
+        partitions=(Partition("gpu", **fields),),
         reservations=reservations,
         jobs=jobs,
         taken_at=NOW,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.availability import STALE, Availability, Chance, availability
-from jupyterhub_gpuspawner.cluster import ClusterJob, ClusterSnapshot, NodeState, Partition, Reservation
+from jupyterhub_gpuspawner.cluster import ClusterJob, ClusterSnapshot, NodeState, Partition, Reservation, Unread
 from jupyterhub_gpuspawner.job import Phase
 from jupyterhub_gpuspawner.request import ResolvedResources
 from jupyterhub_gpuspawner.units import Gres
@@ -422,6 +422,76 @@ def test_nodes_out_of_service_are_named_with_their_reason() -> None:
 def test_feature_that_a_reboot_would_bring_counts() -> None:
     """Plugins change a node's features at the start of a job."""
     assert told(cluster(node("g1", G4, other_features=("mig",))), gpus=1, constraint="mig")[0] == "now"
+
+
+UNREAD_JOB = Unread("job", "9", "StartTime")
+UNREAD_RESERVATION = Unread("reservation", "day", "Nodes")
+
+
+@pytest.mark.parametrize(
+    ("unread", "asked", "answer"),
+    [
+        (UNREAD_JOB, {"gpus": 1}, ("unknown", "not known: a part of what Slurm tells of jobs is not understood")),
+        (
+            UNREAD_RESERVATION,
+            {"gpus": 1},
+            ("unknown", "not known: a part of what Slurm tells of jobs is not understood"),
+        ),
+        (
+            UNREAD_RESERVATION,
+            {"gpus": 1, "reservation": "day"},
+            ("unknown", "not known: a part of what Slurm tells of jobs is not understood"),
+        ),
+        (UNREAD_JOB, {"gpus": 9}, ("never", "cannot run: it asks for 9 GPUs a node, and a node of partition gpu")),
+        (replace(UNREAD_JOB, kept=True), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
+        (Unread("node", "g9", "Gres"), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
+    ],
+)
+def test_what_was_not_understood_is_not_called_free(
+    unread: Unread, asked: dict[str, Any], answer: tuple[str, str]
+) -> None:
+    """A job or reservation that could not be read may hold the nodes: then nothing starts now for certain."""
+    found = replace(cluster(node("g1", "gpu:k80:4")), unread=(unread,))
+    chance, sentence, _ = told(found, **asked)
+    assert (chance, sentence[: len(answer[1])]) == answer
+
+
+@pytest.mark.parametrize(
+    ("asked", "chance"), [({"gpus": 1}, "later"), ({"shards": 1}, "later"), ({"cpus": 1}, "later")]
+)
+def test_a_job_in_line_whose_gpus_are_unknown_comes_before_everybody(asked: dict[str, Any], chance: str) -> None:
+    """It may want what is asked for, whatever that is."""
+    unknown = waiting("7", gpus_unknown=True)
+    found = cluster(node("g1", "gpu:k80:4,shard:16"), jobs=(unknown,))
+    assert told(found, **asked)[0] == chance
+
+
+def test_a_running_job_whose_gpus_are_unknown_holds_what_its_node_says() -> None:
+    """The node's own count of what is in use goes before; what the job gives back is known only when all have ended."""
+    unknown = replace(running("7", "g1", ends_in=600), gpus_unknown=True)
+    other = running("8", "g1", "gpu:k80:2", ends_in=1200)
+    found = cluster(node("g1", "gpu:k80:4", "gpu:k80:4"), jobs=(unknown, other))
+    assert told(found, gpus=1)[0] == "later"
+    assert (opens_in(found, gpus=1), opens_in(found, gpus=4)) == (1200, 1200)
+    assert opens_in(replace(found, unread=(UNREAD_JOB,)), gpus=4) is None
+
+
+def test_a_node_that_was_not_understood_refuses_nothing() -> None:
+    """Its partition has more nodes than are known: nobody can say that a request never fits."""
+    found = cluster(node("g1", "gpu:k80:4"), nodes=("g1", "g2"))
+    assert told(found, gpus=8) == (
+        "unknown",
+        "not known: Slurm does not show the nodes that could run it",
+        "",
+    )
+
+
+def test_a_partition_that_was_not_understood_is_in_doubt() -> None:
+    """Neither now nor never."""
+    found = cluster(node("g1", "gpu:k80:4"), unread=("MaxTime",))
+    assert [told(found, gpus=gpus) for gpus in (1, 9)] == [
+        ("unknown", "not known: what Slurm tells of partition gpu is not understood", "")
+    ] * 2
 
 
 def test_silence_of_slurm_is_told() -> None:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from jupyterhub_gpuspawner.hub import metrics
 from jupyterhub_gpuspawner.hub.cluster_view import AllocationsView, ClusterView
 from jupyterhub_gpuspawner.hub.trial import Trials
+from jupyterhub_gpuspawner.hub.unread import UnreadRecords
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.installation import Installation
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, JobWatcher
@@ -54,7 +55,8 @@ def connection(settings: ConnectionSettings) -> Connection:
                 timeout=settings.timeout,
                 limit=settings.limit,
                 observe=metrics.slurm_command,
-            )
+            ),
+            report=UnreadRecords().report,
         )
         watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
         known[settings] = Connection(

@@ -51,12 +51,20 @@ _ADOPTED = Counter(
     "Servers taken up by a hub that was restarted, by what they were doing.",
     ["state"],
 )
+_UNREAD = Counter(
+    "gpuspawner_slurm_unread_records",
+    "Records of Slurm's answers with a field that was not understood, each counted once: jobs, nodes, partitions, "
+    "reservations. The rest of the answer counts.",
+    ["kind"],
+)
 _LOST = Counter(
     "gpuspawner_jobs_without_server",
     "Jobs that no server belonged to, found and cancelled, by what had parted them.",
     ["how"],
 )
 
+for _kind in ("job", "node", "partition", "reservation"):
+    _UNREAD.labels(_kind)
 for _state in ("running", "starting"):
     _ADOPTED.labels(_state)
 for _how in ("start given up", "sbatch unanswered", "orphan"):
@@ -122,6 +130,11 @@ def slurm_command(command: str, seconds: float, status: int | None) -> None:
         _COMMANDS.labels(command).observe(seconds)
     if status != 0:
         _FAILURES.labels(command, "silent" if status is None else "refused").inc()
+
+
+def unread_record(kind: str) -> None:
+    """A record of this kind was not understood, and was not told of before."""
+    _UNREAD.labels(kind).inc()
 
 
 def restored(server: WatchedJob) -> None:

@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.cluster import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.faults import failure, last_line, rejected
 from jupyterhub_gpuspawner.slurm.installation import CommandMissing, good, unanswered
+from jupyterhub_gpuspawner.slurm.parse import ignored
 from jupyterhub_gpuspawner.slurm.parse_cluster import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.parse_job import parse_allocations, parse_job
 from jupyterhub_gpuspawner.slurm.parse_jobs import STATES, parse_jobs
@@ -25,8 +26,9 @@ from jupyterhub_gpuspawner.slurm.parse_trial import WillRun, parse_trial
 from jupyterhub_gpuspawner.slurm.wrapper import CANCEL, LOG, SUBMIT, TRIAL, submission
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from jupyterhub_gpuspawner.cluster import Unread
     from jupyterhub_gpuspawner.job import JobDetail, JobStatus, NodeAllocation
     from jupyterhub_gpuspawner.slurm.installation import Installation
 
@@ -47,8 +49,10 @@ class SlurmClient:
     missing) and SlurmOutputError where the answer is not understood.
     """
 
-    def __init__(self, installation: Installation) -> None:
+    def __init__(self, installation: Installation, *, report: Callable[[Sequence[Unread]], None] = ignored) -> None:
+        """``report`` is told, after each answer, of the records in it that were not understood; never of none."""
         self._slurm = installation
+        self._report = report
         self._addresses: dict[str, tuple[float, str]] = {}
         self._asking: dict[str, asyncio.Lock] = {}
 
@@ -200,18 +204,23 @@ class SlurmClient:
         told = good("squeue", jobs)
 
         def read() -> ClusterSnapshot:
+            unread: list[Unread] = []
             snapshot = ClusterSnapshot(
-                nodes=parse_nodes(nodes),
-                partitions=parse_partitions(partitions),
-                reservations=parse_reservations(reservations),
-                jobs=parse_jobs(told, mark),
+                nodes=parse_nodes(nodes, unread.append),
+                partitions=parse_partitions(partitions, unread.append),
+                reservations=parse_reservations(reservations, unread.append),
+                jobs=parse_jobs(told, mark, unread.append),
                 taken_at=taken_at,
+                unread=tuple(unread),
             )
             snapshot.capacity.warm()
             return snapshot
 
         # five thousand nodes take a third of a second to read: not in the hub's loop
-        return await asyncio.to_thread(read)
+        snapshot = await asyncio.to_thread(read)
+        if snapshot.unread:
+            self._report(snapshot.unread)
+        return snapshot
 
     async def version(self) -> str:
         """The version of the commands, such as ``22.05.8``."""
@@ -236,10 +245,16 @@ class SlurmClient:
     async def _squeue(self, *which: str) -> dict[str, JobStatus]:
         mark = secrets.token_hex(8)
         # --local: one id alone would cost a question about federations, too
-        answer = await self._slurm.run("squeue", "--local", "-h", "-a", "-t", "all", *which, "-O", columns(mark))
+        command = ("squeue", "--local", "-h", "-a", "-t", "all", *which, "-O", columns(mark))
+        # each job's owner may write a comment of a kilobyte
+        answer = await self._slurm.run(*command, limit=_SNAPSHOT_LIMIT)
         if answer.code != 0 and _UNKNOWN_JOB in answer.stderr:
             return {}
-        return parse_squeue(good("squeue", answer), mark)
+        unread: list[Unread] = []
+        found = parse_squeue(good("squeue", answer), mark, unread.append)
+        if unread:
+            self._report(unread)
+        return found
 
     async def _show(self, what: str, *options: str) -> str:
         return good("scontrol", await self._slurm.run("scontrol", "show", what, *options, "-o", limit=_SNAPSHOT_LIMIT))

@@ -10,17 +10,22 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
+from jupyterhub_gpuspawner.cluster import Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from jupyterhub_gpuspawner.units import Gres
 
+    Notice = Callable[[Unread], None]
+
 T = TypeVar("T")
+R = TypeVar("R")
 
 _ABSENT = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNKNOWN", "NO_VAL"})
+_SECONDS = re.compile(r"[0-9]{1,15}")
 _FIELD = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/:]*)=", re.ASCII)
 
 
@@ -40,8 +45,8 @@ def fields(line: str) -> dict[str, str]:
     return found
 
 
-def epoch(text: str | None) -> float | None:
-    """Seconds since the epoch of a time as Slurm prints it; None where it prints none.
+def epoch(text: str | None, key: str = "") -> float | None:
+    """Seconds since the epoch of a time as Slurm prints it for ``key``; None where it prints none.
 
     The client sets ``SLURM_TIME_FORMAT=%s``, which squeue and scontrol of 22.05 to 26.05 honour. The standard form
     (``2026-11-21T10:14:49``) is in local time, and so ambiguous for one hour of the year.
@@ -49,12 +54,12 @@ def epoch(text: str | None) -> float | None:
     value = present(text)
     if not value:
         return None
-    if value.isdigit():
+    if _SECONDS.fullmatch(value):
         return float(value)
     try:
         return datetime.fromisoformat(value).timestamp()
-    except ValueError as error:
-        raise SlurmOutputError(f"Slurm gave {value!r} for a time.", raw=value) from error
+    except (ValueError, OverflowError) as error:
+        raise SlurmOutputError(f"Slurm gave {value[:80]!r} for a time.", raw=value, field=key) from error
 
 
 def read(reader: Callable[[str], T], key: str, text: str) -> T:
@@ -62,7 +67,35 @@ def read(reader: Callable[[str], T], key: str, text: str) -> T:
     try:
         return reader(text)
     except ValueError as error:
-        raise SlurmOutputError(f"Slurm gave {text[:80]!r} for {key}: {error}", raw=f"{key}={text}") from error
+        raise SlurmOutputError(
+            f"Slurm gave {text[:80]!r} for {key}: {error}", raw=f"{key}={text}", field=key
+        ) from error
+
+
+def ignored(_unread: object) -> None:
+    """Nobody is told."""
+
+
+def each_read(
+    records: Iterable[R], reader: Callable[[R], T], kind: str, name: Callable[[R], str], notice: Notice
+) -> tuple[T, ...]:
+    """Every record that ``reader`` understands; one that it does not is left out, and ``notice`` is told of it.
+
+    ``name`` gives the name by which an unread record is told of. Raises the reader's SlurmOutputError where there are
+    records and none is understood: then it is the answer that is odd.
+    """
+    found: list[T] = []
+    faults: list[tuple[R, SlurmOutputError]] = []
+    for record in records:
+        try:
+            found.append(reader(record))
+        except SlurmOutputError as error:
+            faults.append((record, error))
+    if faults and not found:
+        raise faults[0][1]
+    for record, fault in faults:
+        notice(Unread(kind, name(record), fault.field))
+    return tuple(found)
 
 
 @lru_cache(maxsize=8192)

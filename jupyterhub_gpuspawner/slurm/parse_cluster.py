@@ -4,44 +4,71 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from jupyterhub_gpuspawner.cluster import NodeState, Partition, Reservation
+from jupyterhub_gpuspawner.cluster import NodeState, Partition, Reservation, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm import parse
-from jupyterhub_gpuspawner.slurm.parse import epoch, fields, present, read, words
+from jupyterhub_gpuspawner.slurm.parse import each_read, epoch, fields, ignored, present, read, words
 from jupyterhub_gpuspawner.units import expand_nodelist, parse_memory, parse_walltime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from jupyterhub_gpuspawner.slurm.parse import Notice
+
+T = TypeVar("T")
 
 
-def parse_nodes(text: str) -> tuple[NodeState, ...]:
-    """Every node of ``scontrol show node -d -o``; GresUsed is there only with ``-d``. Raises SlurmOutputError."""
-    return tuple(_node(record) for record in _records(text, "NodeName"))
+def parse_nodes(text: str, notice: Notice = ignored) -> tuple[NodeState, ...]:
+    """Every node of ``scontrol show node -d -o``; GresUsed is there only with ``-d``.
+
+    A node of which a field is not understood is left out, so that nobody counts on it, and ``notice`` is told. Raises
+    SlurmOutputError where the answer names no nodes, or none is understood.
+    """
+    return each_read(_records(text, "NodeName"), _node, "node", lambda record: record["NodeName"], notice)
 
 
-def parse_partitions(text: str) -> tuple[Partition, ...]:
-    """Every partition of ``scontrol show partition -o``; with ``-a`` the hidden ones too. Raises SlurmOutputError."""
-    return tuple(_partition(record) for record in _records(text, "PartitionName"))
+def parse_partitions(text: str, notice: Notice = ignored) -> tuple[Partition, ...]:
+    """Every partition of ``scontrol show partition -o``; with ``-a`` the hidden ones too.
+
+    A partition stays with what is understood of it, see :attr:`Partition.unread`, and ``notice`` is told. Raises
+    SlurmOutputError where the answer names no partitions.
+    """
+    found = tuple(_partition(record) for record in _records(text, "PartitionName"))
+    for partition in found:
+        for key in partition.unread:
+            notice(Unread("partition", partition.name, key, kept=True))
+    return found
 
 
-def parse_reservations(text: str) -> tuple[Reservation, ...]:
-    """Every reservation of ``scontrol show reservation -o``; none for 'No reservations in the system'."""
+def parse_reservations(text: str, notice: Notice = ignored) -> tuple[Reservation, ...]:
+    """Every reservation of ``scontrol show reservation -o``; none for 'No reservations in the system'.
+
+    One of which a field is not understood is left out, and ``notice`` is told. Raises SlurmOutputError where the
+    answer names no reservations.
+    """
     if text.strip() == "No reservations in the system":
         return ()
-    return tuple(_reservation(record) for record in _records(text, "ReservationName"))
+    records, found = _records(text, "ReservationName"), []
+    for record in records:
+        try:
+            found.append(_reservation(record))
+        except SlurmOutputError as error:  # also where it is the only one: an admin's odd words hide no cluster
+            notice(Unread("reservation", record["ReservationName"], error.field))
+    return tuple(found)
 
 
 def _records(text: str, first: str) -> list[dict[str, str]]:
-    found = []
+    """The records of an answer, by their first field; a name that comes again is a text's that imitates a record."""
+    found: dict[str, dict[str, str]] = {}
     for part in re.split(rf"^(?={first}=)", text, flags=re.MULTILINE):
         record = fields(part)
         if record.get(first):
-            found.append(record)
+            found.setdefault(record[first], record)
         elif part.strip():
             raise SlurmOutputError(f"scontrol gave an answer that does not start with {first}=.", raw=part)
-    return found
+    return list(found.values())
 
 
 def _number(record: Mapping[str, str], key: str, default: int = 0) -> int:
@@ -57,7 +84,9 @@ def _count(record: Mapping[str, str], key: str) -> int | None:
 def _node(record: Mapping[str, str]) -> NodeState:
     name = record["NodeName"]
     if "State" not in record or "CPUTot" not in record:
-        raise SlurmOutputError(f"scontrol did not tell State and CPUTot of node {name}.", raw=repr(dict(record)))
+        raise SlurmOutputError(
+            f"scontrol did not tell State and CPUTot of node {name}.", raw=repr(dict(record)), field="State"
+        )
     return NodeState(
         name=name,
         address=present(record.get("NodeAddr")),
@@ -95,18 +124,27 @@ def _states(text: str) -> frozenset[str]:
 
 
 def _partition(record: Mapping[str, str]) -> Partition:
+    unread: list[str] = []
+
+    def value(key: str, reader: Callable[[Mapping[str, str], str], T], default: T) -> T:
+        try:
+            return reader(record, key)
+        except SlurmOutputError:
+            unread.append(key)
+            return default
+
     return Partition(
         name=record["PartitionName"],
         state=present(record.get("State")),
         default=record.get("Default") == "YES",
         hidden=record.get("Hidden") == "YES",
-        nodes=read(expand_nodelist, "Nodes", record.get("Nodes", "")),
-        max_time=_walltime(record, "MaxTime"),
-        default_time=_walltime(record, "DefaultTime"),
-        min_nodes=_number(record, "MinNodes"),
-        max_nodes=_count(record, "MaxNodes"),
-        max_cpus_per_node=_count(record, "MaxCPUsPerNode"),
-        max_memory_per_node_mib=_memory(record, "MaxMemPerNode"),
+        nodes=value("Nodes", _nodes, ()),
+        max_time=value("MaxTime", _walltime, None),
+        default_time=value("DefaultTime", _walltime, None),
+        min_nodes=value("MinNodes", _number, 0),
+        max_nodes=value("MaxNodes", _count, None),
+        max_cpus_per_node=value("MaxCPUsPerNode", _count, None),
+        max_memory_per_node_mib=value("MaxMemPerNode", _memory, None),
         allow_groups=words(record.get("AllowGroups"), everyone="ALL"),
         allow_accounts=words(record.get("AllowAccounts"), everyone="ALL"),
         deny_accounts=words(record.get("DenyAccounts")),
@@ -114,7 +152,12 @@ def _partition(record: Mapping[str, str]) -> Partition:
         deny_qos=words(record.get("DenyQos")),
         root_allowed=record.get("DisableRootJobs") != "YES",
         needs_reservation=record.get("ReqResv") == "YES",
+        unread=tuple(unread),
     )
+
+
+def _nodes(record: Mapping[str, str], key: str) -> tuple[str, ...]:
+    return read(expand_nodelist, key, record.get(key, ""))
 
 
 def _walltime(record: Mapping[str, str], key: str) -> int | None:
@@ -130,9 +173,9 @@ def _memory(record: Mapping[str, str], key: str) -> int | None:
 def _reservation(record: Mapping[str, str]) -> Reservation:
     return Reservation(
         name=record["ReservationName"],
-        start=epoch(record.get("StartTime")),
-        end=epoch(record.get("EndTime")),
-        nodes=read(expand_nodelist, "Nodes", record.get("Nodes", "")),
+        start=epoch(record.get("StartTime"), "StartTime"),
+        end=epoch(record.get("EndTime"), "EndTime"),
+        nodes=_nodes(record, "Nodes"),
         partition=present(record.get("PartitionName")),
         flags=frozenset(words(record.get("Flags"))),
         users=words(record.get("Users")),

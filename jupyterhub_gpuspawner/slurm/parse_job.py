@@ -62,8 +62,11 @@ def parse_allocations(text: str) -> dict[str, tuple[NodeAllocation, ...]]:
         parts = _ALLOCATED.split(record)
         if first[1] in found or len(parts) != 3:
             odd.add(first[1])
-        else:
+            continue
+        try:
             found[first[1]] = _allocations(parts[1])
+        except SlurmOutputError:
+            odd.add(first[1])
     return {job_id: parts for job_id, parts in found.items() if parts and job_id not in odd}
 
 

@@ -1,18 +1,25 @@
 """``squeue`` for the whole cluster: every job that waits or holds nodes. Pure.
 
-Account, name and comment are their owner's words (without slurmdbd any account is taken): they stand last, and a mark
-drawn anew for each question, which no owner can foresee, stands before and after each. See :mod:`.parse_squeue`.
+What a job's owner may write freely stands last, and a mark drawn anew for each question, which no owner can foresee,
+stands before and after each of these fields. Besides account, name and comment that is every generic resource that was
+asked for: slurmctld keeps ``--gres=gpu:k80|x:1`` or a type with a newline in it as it is while the job is held.
+See :mod:`.parse_squeue`.
 """
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cluster import ClusterJob
+from jupyterhub_gpuspawner.cluster import ClusterJob, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.job import Phase, phase_of
-from jupyterhub_gpuspawner.slurm.parse import epoch, gres, nodes, present, read, words
+from jupyterhub_gpuspawner.slurm.parse import each_read, epoch, gres, ignored, nodes, present, read, words
+from jupyterhub_gpuspawner.slurm.parse_squeue import job_id_of
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, parse_memory, parse_walltime
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.slurm.parse import Notice
 
 STATES = "PD,CF,R,CG,S,ST"
 """The value for ``squeue -t``: whatever waits or holds nodes."""
@@ -28,17 +35,23 @@ PLAIN = (
     "NumCPUs",
     "NumTasks",
     "tres-alloc",
-    "tres-per-job",
-    "tres-per-node",
-    "tres-per-socket",
-    "tres-per-task",
     "SubmitTime",
     "StartTime",
     "EndTime",
     "TimeLimit",
-    "Reservation",
 )
-OWN_WORDS = ("Account", "Name", "Comment")
+"""Fields whose values slurmctld makes, or checks against names of its own, before it keeps them."""
+OWN_WORDS = (
+    "tres-per-job",
+    "tres-per-node",
+    "tres-per-socket",
+    "tres-per-task",
+    "Reservation",
+    "Account",
+    "Name",
+    "Comment",
+)
+"""Fields with an owner's words in them; slurmctld takes at most 1,024 bytes for each."""
 _COUNT = re.compile(r"(?P<number>\d+)(?P<unit>[KMG]?)(?:-\S*)?", re.ASCII)
 
 
@@ -48,45 +61,57 @@ def columns(mark: str) -> str:
     return f"{plain}{mark}|,{f'|{mark}|,'.join(f'{name}:' for name in OWN_WORDS)}|{mark}"
 
 
-def parse_jobs(text: str, mark: str) -> tuple[ClusterJob, ...]:
-    """Every job of an answer to ``squeue -h -O columns(mark)``, in Slurm's order; SlurmOutputError for an odd one."""
+def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> tuple[ClusterJob, ...]:
+    """Every job of an answer to ``squeue -h -O columns(mark)``, in Slurm's order.
+
+    A job whose generic resources are not understood is there with :attr:`ClusterJob.gpus_unknown`; any other record
+    that is not understood is left out. ``notice`` is told of both. Raises SlurmOutputError where the answer breaks
+    off, or no record of it is understood.
+    """
     *records, rest = text.split(f"|{mark}\n")
     if rest.strip():
         raise SlurmOutputError("squeue's answer breaks off in the middle.", raw=rest)
-    return tuple(_job(record, mark) for record in records)
+    return each_read(records, lambda record: _job(record, mark, notice), "job", job_id_of, notice)
 
 
-def _job(record: str, mark: str) -> ClusterJob:
+def _job(record: str, mark: str, notice: Notice) -> ClusterJob:
     head, *owners = record.split(f"|{mark}|")
     values = head.split("|")
-    if len(values) != len(PLAIN) or len(owners) != len(OWN_WORDS) or not (values[0].isascii() and values[0].isdigit()):
+    if len(values) != len(PLAIN) or len(owners) != len(OWN_WORDS) or not job_id_of(record):
         raise SlurmOutputError("squeue gave a line that does not fit the columns asked for.", raw=record)
-    told = dict(zip(PLAIN, values, strict=True))
-    account, name, comment = owners
+    told = dict(zip((*PLAIN, *OWN_WORDS), (*values, *owners), strict=True))
     phase = phase_of(told["State"])
     node_count = _count(told, "NumNodes") or 1
     limit = read(_time_limit, "TimeLimit", told["TimeLimit"])
     waits = phase is Phase.QUEUED
+    odd = ""
+    try:
+        gpus = _gpus(told, node_count)
+    except SlurmOutputError as error:
+        gpus, odd = (), error.field
+        notice(Unread("job", told["JobID"], odd, kept=True))
+    comment = told["Comment"]
     return ClusterJob(
         job_id=told["JobID"],
         phase=phase,
         state=told["State"],
         reason=present(told["Reason"]),
         user=present(told["UserName"]),
-        account=present(account),
+        account=present(told["Account"]),
         partitions=words(told["Partition"]),
         priority=_count(told, "PriorityLong"),
         nodes=nodes("NodeList", told["NodeList"]),
         node_count=node_count,
         cpus=_count(told, "NumCPUs"),
         memory_mib=_memory(told["tres-alloc"]),
-        gpus=_gpus(told, node_count),
-        submitted_at=epoch(told["SubmitTime"]),
-        starts_at=epoch(told["StartTime"]),
-        ends_at=None if waits or limit is None else epoch(told["EndTime"]),
+        gpus=gpus,
+        gpus_unknown=bool(odd),
+        submitted_at=epoch(told["SubmitTime"], "SubmitTime"),
+        starts_at=epoch(told["StartTime"], "StartTime"),
+        ends_at=None if waits or limit is None else epoch(told["EndTime"], "EndTime"),
         time_limit=limit,
         reservation=present(told["Reservation"]),
-        name=name,
+        name=told["Name"],
         tag="" if comment == "(null)" else comment,
     )
 
@@ -96,7 +121,7 @@ def _count(told: dict[str, str], key: str) -> int:
     value = present(told[key])
     match = _COUNT.fullmatch(value)
     if value and match is None:
-        raise SlurmOutputError(f"squeue gave {value[:80]!r} for {key}.", raw=f"{key}={value}")
+        raise SlurmOutputError(f"squeue gave {value[:80]!r} for {key}.", raw=f"{key}={value}", field=key)
     return int(match["number"]) * 1024 ** " KMG".index(match["unit"] or " ") if match else 0
 
 

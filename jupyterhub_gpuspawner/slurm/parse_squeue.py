@@ -7,10 +7,18 @@ asked for. ``-O Field:suffix`` prints fields whole; ``-O Field`` cuts them at 20
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.job import JobStatus, Phase, end_of, phase_of
-from jupyterhub_gpuspawner.slurm.parse import epoch, present
+from jupyterhub_gpuspawner.slurm.parse import each_read, epoch, ignored, present
 
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.slurm.parse import Notice
+
+_JOB_ID = re.compile(r"[0-9]{1,10}")
+_STATUS = re.compile(r"[0-9]{1,10}")
 COLUMNS = (
     "JobID",
     "State",
@@ -31,21 +39,27 @@ def columns(mark: str) -> str:
     return ",".join(f"{name}:|" for name in COLUMNS) + mark
 
 
-def parse_squeue(text: str, mark: str) -> dict[str, JobStatus]:
+def parse_squeue(text: str, mark: str, notice: Notice = ignored) -> dict[str, JobStatus]:
     """Every job of an answer to ``squeue -h -O columns(mark)``, by job id, in Slurm's order.
 
-    A task of a job array stands under its own job id. Raises SlurmOutputError for a record that does not fit.
+    A task of a job array stands under its own job id. A record that does not fit is left out, and ``notice`` is told
+    of it. Raises SlurmOutputError where the answer breaks off, or no record of it fits.
     """
     *records, rest = text.split(f"|{mark}\n")
     if rest.strip():
         raise SlurmOutputError("squeue's answer breaks off in the middle.", raw=rest)
-    found = [_status(record) for record in records]
-    return {status.job_id: status for status in found}
+    return {status.job_id: status for status in each_read(records, _status, "job", job_id_of, notice)}
+
+
+def job_id_of(record: str) -> str:
+    """The job id with which a record begins; empty where it begins otherwise."""
+    first = record.partition("|")[0]
+    return first if _JOB_ID.fullmatch(first) else ""
 
 
 def _status(record: str) -> JobStatus:
     values = record.split("|", len(COLUMNS) - 1)
-    if len(values) != len(COLUMNS) or not (values[0].isascii() and values[0].isdigit()):
+    if len(values) != len(COLUMNS) or not job_id_of(record):
         raise SlurmOutputError("squeue gave a line that does not fit the columns asked for.", raw=record)
     job_id, state, reason, start, end, host, nodes, partition, user, code, comment = values
     phase = phase_of(state)
@@ -58,8 +72,8 @@ def _status(record: str) -> JobStatus:
         batch_host=present(host),
         user=present(user),
         partition=present(partition),
-        starts_at=epoch(start),
-        ends_at=epoch(end),
+        starts_at=epoch(start, "StartTime"),
+        ends_at=epoch(end, "EndTime"),
         exit_code=_exit_code(code) if phase in (Phase.ENDING, Phase.ENDED) else "",
         end=end_of(state),
         tag="" if comment == "(null)" else comment,
@@ -69,7 +83,7 @@ def _status(record: str) -> JobStatus:
 def _exit_code(text: str) -> str:
     """``3:0`` of ``3:0`` (24.11 and later) or of the wait status 768 (22.05)."""
     value = present(text)
-    if not value.isdigit():
+    if not _STATUS.fullmatch(value):
         return value
     signal = int(value) & 0x7F
     return f"0:{signal}" if signal else f"{int(value) >> 8 & 0xFF}:0"

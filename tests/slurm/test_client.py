@@ -374,13 +374,14 @@ async def test_snapshot_is_four_questions(slurm: StandIns, version: str) -> None
         "show reservation -a -o") cat {folder}/reservation_o.out;;
         *) echo "stand-in: unexpected $*" >&2; exit 97;; esac""",
     )
-    head = "7|PENDING|Resources|alice|gpu|3||1|1|1|mem=1G|N/A|N/A|N/A|N/A|1|N/A|N/A|5:00|(null)"
+    head = "7|PENDING|Resources|alice|gpu|3||1|1|1|mem=1G|1|N/A|N/A|5:00"
+    gres = "N/A|$mark|N/A|$mark|N/A|$mark|N/A|$mark|(null)"
     slurm.add(
         "squeue",
         f"""case "$*" in
         "--local -h -a -t PD,CF,R,CG,S,ST -O JobID:|,"*) mark=${{7##*|}};;
         *) echo "stand-in: unexpected $*" >&2; exit 97;; esac
-        printf '%s' "{head}|$mark|proj|$mark|lab|$mark|(null)|$mark
+        printf '%s' "{head}|$mark|{gres}|$mark|proj|$mark|lab|$mark|(null)|$mark
 " """,
     )
     before = time.time()

@@ -280,6 +280,42 @@ async def test_snapshot_sees_jobs_that_wait_and_their_place(client: SlurmClient,
     assert found.job_by_id[second].tag == f"{jobs.tag}a|b"
 
 
+ODD_TEXTS = ("k80|x", "k 80", 'k"80', "k(80)", "k\n80", "k\\80", "k=80", "k'80", "k;80", "k80\t", "{k80}", "K")
+
+
+async def test_no_words_of_any_user_hide_the_cluster(
+    client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
+) -> None:
+    """Held jobs whose resources, account, name, comment and keys have bars, blanks, quotes and newlines.
+
+    Slurm takes them all. The snapshot and a watch are as before, and each such job is there.
+    """
+    watched = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:1", name="watched")
+    await jobs.until_phase(watched, Phase.RUNNING)
+    words = [f"{option}{text}:1" for text in ODD_TEXTS for option in ("--gres=gpu:", "--gpus=", "--gpus-per-node=")]
+    words += [f"--gpus-per-task={text}:1" for text in ODD_TEXTS]
+    words += [f"{option}{text}" for text in ODD_TEXTS for option in ("-J", "--account=", "--comment=", "--wckey=")]
+    words += ["--gres=gpu:|"]
+    made = []
+    for word in words:
+        options = ("--parsable", "--hold", "--ntasks=1", "--mem=100", "--output=/dev/null", word, "--wrap=true")
+        made.append(slurm_cluster.run("sbatch", *options))
+    try:
+        snapshot, status = await client.snapshot(), (await client.jobs([watched]))[watched]
+        everyone = await client.tagged(jobs.tag)
+        allocations = await client.allocations()
+    finally:
+        slurm_cluster.run("scancel", *made)
+    held = [snapshot.job_by_id[job_id] for job_id in made]
+    assert {job.state for job in held} == {"PENDING"}
+    assert {job.cpus for job in held} == {1}
+    assert len([job for job in held if job.gpus_unknown]) >= 10
+    assert {job.job_id for job in held if job.gpus_unknown} == {each.name for each in snapshot.unread if each.kept}
+    assert not snapshot.partial
+    assert snapshot.job_by_id[watched].gpus == (Gres("gpu", "k80", 1),)
+    assert (status.phase, set(everyone), set(allocations) & {watched}) == (Phase.RUNNING, {watched}, {watched})
+
+
 async def test_fifty_who_look_at_once_are_one_question(slurm_cluster: PrivateSlurm) -> None:
     """Four commands for all of them."""
     asked: list[str] = []

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
 
-from jupyterhub_gpuspawner.cluster import NodeState, Partition, Reservation
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyterhub_gpuspawner.cluster import NodeState, Partition, Reservation, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.parse_cluster import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.units import Gres
@@ -200,3 +206,80 @@ def test_admin_comment_with_a_newline_stays_with_its_node() -> None:
     """A line break in a node's comment does not end its record."""
     found = parse_nodes("NodeName=n1 CPUTot=4 State=IDLE Comment=two\nlines\nNodeName=n2 CPUTot=4 State=DOWN\n")
     assert [(node.name, node.usable) for node in found] == [("n1", True), ("n2", False)]
+
+
+class Named(Protocol):
+    """A node, partition or reservation."""
+
+    @property
+    def name(self) -> str:
+        """Slurm's."""
+
+
+def told_of(
+    parse: Callable[[str, Callable[[Unread], None]], tuple[Named, ...]], text: str
+) -> tuple[list[str], list[Unread]]:
+    """The names that a reader found, and what it did not understand."""
+    unread: list[Unread] = []
+    return [each.name for each in parse(text, unread.append)], unread
+
+
+NODE = "NodeName={} State=IDLE CPUTot=4 RealMemory=100 Gres=gpu:k80:1 Reason={} Comment=x\n"
+
+
+def test_a_node_of_which_a_field_is_not_understood_is_left_out_and_named() -> None:
+    """Nobody counts on it; the others are there."""
+    odd = NODE.format("n2", "none").replace("gpu:k80:1", "gpu:a:b:c")
+    assert told_of(parse_nodes, NODE.format("n1", "none") + odd + NODE.format("n3", "none")) == (
+        ["n1", "n3"],
+        [Unread("node", "n2", "Gres")],
+    )
+
+
+@pytest.mark.parametrize(
+    "words", ["a b", "x=y Gres=gpu:h100:8 State=DOWN", "two\nlines", "one\nNodeName=n1 State=DOWN CPUTot=0", '"(', "|"]
+)
+def test_an_admins_reason_changes_nothing_of_its_node_or_another(words: str) -> None:
+    """Texts with blanks, fields, newlines and whole records in them."""
+    found = {node.name: node for node in parse_nodes(NODE.format("n1", "none") + NODE.format("n2", words))}
+    plain = {node.name: node for node in parse_nodes(NODE.format("n1", "none") + NODE.format("n2", "none"))}
+    assert found["n1"] == plain["n1"]
+    assert replace(found["n2"], reason="") == replace(plain["n2"], reason="")
+
+
+def test_a_partition_stays_with_what_is_understood_of_it() -> None:
+    """It is there, and says which of its bounds are not known."""
+    text = "PartitionName=a MaxTime=soon MinNodes=x Nodes=n1 State=UP\nPartitionName=b Nodes=n2 State=UP\n"
+    unread: list[Unread] = []
+    assert parse_partitions(text, unread.append) == (
+        Partition("a", nodes=("n1",), unread=("MaxTime", "MinNodes")),
+        Partition("b", nodes=("n2",)),
+    )
+    assert unread == [
+        Unread("partition", "a", "MaxTime", kept=True),
+        Unread("partition", "a", "MinNodes", kept=True),
+    ]
+
+
+@pytest.mark.parametrize(("name", "nodes"), [("a b", "n1"), ("a|b", "n1"), ("x", "n[1"), ("x", "n1 n2")])
+def test_odd_reservations_hide_no_other(name: str, nodes: str) -> None:
+    """A name with a blank is a name; a list of nodes that is none leaves that reservation out, be it the only one."""
+    odd = f"ReservationName={name} StartTime=1 EndTime=2 Nodes={nodes} Flags= Comment=a=b\n"
+    good = "ReservationName=good StartTime=1 EndTime=2 Nodes=n1 Flags=\n"
+    read = [name] if nodes == "n1" else []
+    unread = [] if read else [Unread("reservation", name, "Nodes")]
+    assert told_of(parse_reservations, odd + good) == ([*read, "good"], unread)
+    assert told_of(parse_reservations, odd) == (read, unread)
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["Reason", "Comment", "OS", "Extra", "Gres", "GresUsed", "RealMemory", "State"]),
+    st.text(alphabet=st.characters(exclude_categories=["Cs"])).filter(lambda text: "NodeName=" not in text),
+)
+def test_any_text_in_one_node_leaves_the_others_as_they_were(field: str, text: str) -> None:
+    """Whatever stands in one of its fields: both neighbours are read as ever."""
+    first, last = NODE.format("n1", "none"), NODE.format("n3", "none")
+    odd = f"NodeName=n2 {field}={text} State=IDLE CPUTot=4\n"
+    found = {node.name: node for node in parse_nodes(first + odd + last)}
+    assert (found["n1"], found["n3"]) == (*parse_nodes(first), *parse_nodes(last))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.cluster import ClusterJob
+from jupyterhub_gpuspawner.cluster import ClusterJob, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.job import Phase
 from jupyterhub_gpuspawner.slurm.parse_jobs import OWN_WORDS, PLAIN, columns, parse_jobs
@@ -25,9 +25,10 @@ def test_columns_are_those_of_the_recorded_answers() -> None:
     """Slurm's own fields first, each whole; then, between marks, what owners write."""
     assert columns(MARK) == (
         "JobID:|,State:|,Reason:|,UserName:|,Partition:|,PriorityLong:|,NodeList:|,NumNodes:|,NumCPUs:|,NumTasks:|,"
-        "tres-alloc:|,tres-per-job:|,tres-per-node:|,tres-per-socket:|,tres-per-task:|,SubmitTime:|,StartTime:|,"
-        "EndTime:|,TimeLimit:|,Reservation:|0123456789abcdef|,Account:|0123456789abcdef|,Name:|0123456789abcdef|,"
-        "Comment:|0123456789abcdef"
+        "tres-alloc:|,SubmitTime:|,StartTime:|,EndTime:|,TimeLimit:|0123456789abcdef|,"
+        "tres-per-job:|0123456789abcdef|,tres-per-node:|0123456789abcdef|,tres-per-socket:|0123456789abcdef|,"
+        "tres-per-task:|0123456789abcdef|,Reservation:|0123456789abcdef|,Account:|0123456789abcdef|,"
+        "Name:|0123456789abcdef|,Comment:|0123456789abcdef"
     )
 
 
@@ -158,16 +159,74 @@ def test_forms_of_larger_clusters(told: dict[str, str], field: str, value: Any) 
 
 @pytest.mark.parametrize(
     "text",
-    ["7|RUNNING", f"7|RUNNING|{MARK}\n", record(JobID="x"), record(NumCPUs="many"), record(tres_per_node="gpu:a:b:c")],
+    ["7|RUNNING", f"7|RUNNING|{MARK}\n", record(JobID="x"), record(NumCPUs="many"), record(JobID="x") * 2],
 )
-def test_odd_answer_is_refused(text: str) -> None:
-    """Cut short, too few columns, no job id, no number, no gres."""
+def test_an_answer_of_which_nothing_is_understood_is_refused(text: str) -> None:
+    """Cut short, too few columns, no job id, no number: that is no answer, and not a cluster without jobs."""
     with pytest.raises(SlurmOutputError):
         parse_jobs(text, MARK)
 
 
+ODD_GRES = (
+    "gres:gpu:k80|x:1",
+    "gres:gpu:k 80:1",
+    'gres:gpu:k"80:1',
+    "gres:gpu:k(80):1",
+    "gres:gpu:k\n80:1",
+    "gres:gpu:k\\80:1",
+    "gres:gpu:a:b:c",
+    f"gres:gpu:x|\n8|RUNNING|None|{'|' * 30}\n:1",
+)
+
+
+@pytest.mark.parametrize("field", ["tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task"])
+@pytest.mark.parametrize("gres", ODD_GRES)
+def test_a_job_of_odd_resources_is_kept_without_them(field: str, gres: str) -> None:
+    """It still holds cores and memory; that its GPUs are unknown is said, and its neighbour is read as ever."""
+    unread: list[Unread] = []
+    odd, plain = parse_jobs(
+        record(tres_alloc="cpu=8,mem=7.50G,node=2", **{field: gres}) + record(JobID="8"), MARK, unread.append
+    )
+    assert (odd.job_id, odd.cpus, odd.memory_mib, odd.gpus, odd.gpus_unknown) == ("7", 8, 7680, (), True)
+    assert plain == parse_jobs(record(JobID="8"), MARK)[0]
+    assert unread == [Unread("job", "7", field.replace("_", "-"), kept=True)]
+
+
+@pytest.mark.parametrize(("field", "told"), [("NumCPUs", "many"), ("StartTime", "soon"), ("TimeLimit", "x")])
+def test_a_record_that_is_not_understood_is_left_out_and_named(field: str, told: str) -> None:
+    """Its id and its field, without the text; the others are there."""
+    unread: list[Unread] = []
+    found = parse_jobs(record(**{field: told}) + record(JobID="8"), MARK, unread.append)
+    assert [job.job_id for job in found] == ["8"]
+    assert unread == [Unread("job", "7", field)]
+
+
+owners_text = st.text(alphabet=st.characters(exclude_categories=["Cs"])).filter(lambda text: MARK not in text)
+
+
 @settings(deadline=None)
-@given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"])).filter(lambda c: MARK not in c), min_size=3))
+@given(st.sampled_from(OWN_WORDS), owners_text)
+def test_any_words_of_one_job_leave_the_others_as_they_were(field: str, text: str) -> None:
+    """In whichever of an owner's fields: the job itself is there, with its cores, and both neighbours are the same."""
+    first, last = record(JobID="6", tres_per_node="gres:gpu:k80:2"), record(JobID="8")
+    found = parse_jobs(first + record(**{field.replace("-", "_"): text}) + last, MARK)
+    assert [job.job_id for job in found] == ["6", "7", "8"]
+    assert (found[0], found[2]) == (*parse_jobs(first, MARK), *parse_jobs(last, MARK))
+    assert found[1].cpus == 8
+
+
+@settings(deadline=None)
+@given(st.sampled_from(PLAIN), owners_text.filter(lambda text: "|" not in text))
+def test_an_odd_field_of_slurms_own_leaves_the_others_as_they_were(field: str, text: str) -> None:
+    """Such a record is read or left out, never fatal."""
+    first, last = record(JobID="6", tres_per_node="gres:gpu:k80:2"), record(JobID="8")
+    found = parse_jobs(first + record(**{field.replace("-", "_"): text}) + last, MARK)
+    assert (found[0], found[-1]) == (*parse_jobs(first, MARK), *parse_jobs(last, MARK))
+    assert len(found) in (2, 3)
+
+
+@settings(deadline=None)
+@given(st.lists(owners_text, min_size=3))
 def test_any_words_come_back_as_they_are(own: list[str]) -> None:
     """Whatever owners write is read back whole, and as theirs."""
     account, name, comment = own[:3]

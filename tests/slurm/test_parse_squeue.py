@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyterhub_gpuspawner.cluster import Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.job import End, JobStatus, Phase
 from jupyterhub_gpuspawner.slurm.parse_squeue import COLUMNS, columns, parse_squeue
@@ -152,6 +153,15 @@ def test_odd_answer_is_refused_with_its_text(text: str, raw: str) -> None:
     with pytest.raises(SlurmOutputError) as caught:
         parse_squeue(text, MARK)
     assert caught.value.raw == raw
+
+
+def test_a_record_that_does_not_fit_is_left_out_and_named() -> None:
+    """One job with a time that is none, one without an id: the third is there."""
+    unread: list[Unread] = []
+    good = f"8|RUNNING|None|1|2|g1|g1|gpu|a|0:0||{MARK}\n"
+    odd = f"7|RUNNING|None|yesterday|N/A|g1|g1|gpu|a|0:0||{MARK}\nx|y|{MARK}\n"
+    assert parse_squeue(odd + good, MARK, unread.append) == parse_squeue(good, MARK)
+    assert unread == [Unread("job", "7", "StartTime"), Unread("job", "", "")]
 
 
 def test_no_jobs_is_a_good_answer() -> None:
