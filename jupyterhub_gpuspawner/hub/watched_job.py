@@ -17,8 +17,9 @@ from jupyterhub_gpuspawner.hub.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.job_end import JobEnd
 from jupyterhub_gpuspawner.hub.progress import StartFacts, event
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement, ReportTooEarly
+from jupyterhub_gpuspawner.hub.verdict import verdict
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of
-from jupyterhub_gpuspawner.job import JobDetail, JobStatus, Phase, never_clears
+from jupyterhub_gpuspawner.job import JobDetail, JobStatus, Phase
 from jupyterhub_gpuspawner.line import place_in_line
 from jupyterhub_gpuspawner.report_reader import ReportError
 from jupyterhub_gpuspawner.wire import PlacementDocument
@@ -31,14 +32,10 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.slurm.watcher import Watch
     from jupyterhub_gpuspawner.wire import NodeReport
 
-_LOOK_AGAIN = 4.0
-"""Seconds between two looks at a job that does not change; more than the watcher needs to ask again."""
 _LINE = 60.0
 """Seconds until the line of those who wait is looked at again."""
 _NOT_YET_SEEN = 15.0
 """The same for a job that was not in it."""
-_QUESTIONS = 3
-"""To Slurm until the next look: with the start ends the hurry."""
 _TAKEN = 0.5
 """Seconds between two looks whether the server has gone to another port."""
 
@@ -214,18 +211,8 @@ class WatchedJob(JobEnd, ReportedPlacement):
 
     async def _until_ended(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""
-        watch = self._watching()
-        hopeless = ""
-        while True:
-            status = watch.status
-            if status is not None and status.phase is Phase.ENDED:
-                raise await self._died(status)
-            if status is not None and _never_starts(status):
-                if status.reason == hopeless:  # Slurm says it still
-                    raise self._hopeless(status)
-                hopeless = status.reason
-            watch.hurry(_QUESTIONS)  # a job that dies before it spoke is noticed soon
-            await first_of(watch.changed(), asyncio.sleep(_LOOK_AGAIN))
+        status = await verdict(self._watching())
+        raise await self._died(status) if status.phase is Phase.ENDED else self._hopeless(status)
 
     async def _confirm(self) -> str:
         """The address of the job's first node, by Slurm's word; completes the placement with Slurm's facts."""
@@ -253,8 +240,3 @@ class WatchedJob(JobEnd, ReportedPlacement):
 
     def _has_several_nodes(self) -> bool:
         return self.request is not None and self.request.resources.nodes > 1
-
-
-def _never_starts(status: JobStatus) -> bool:
-    """Whether waiting is of no use; a job that is held, its owner or an admin may release."""
-    return status.phase is Phase.QUEUED and never_clears(status.reason) and not status.reason.startswith("JobHeld")

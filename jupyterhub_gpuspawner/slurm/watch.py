@@ -24,6 +24,8 @@ class Watched:
         self.status: JobStatus | None = None
         self.version = 0
         """Counts what was told."""
+        self.answers = 0
+        """Counts the answers that held this job, also those by which nothing changed."""
         self.watches = 0
         self.turns: set[asyncio.Future[None]] = set()
         """Of those who wait for a change."""
@@ -83,6 +85,11 @@ class Watch:
     def status(self) -> JobStatus | None:
         """The job as Slurm last told it; None until it has told. Never asks."""
         return self._watched.status
+
+    @property
+    def answers(self) -> int:
+        """How many answers of Slurm's have held the job; silence is none. Two are at least an interval apart."""
+        return self._watched.answers
 
     @property
     def stale(self) -> bool:

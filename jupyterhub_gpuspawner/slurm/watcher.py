@@ -159,6 +159,7 @@ class JobWatcher:
             watched.hurried = max(0, watched.hurried - 1)
             if job_id in found:
                 watched.absent = 0
+                watched.answers += 1
                 self._tell(watched, found[job_id])
             else:
                 absent.append(watched)
@@ -174,6 +175,7 @@ class JobWatcher:
             return
         if detail is not None:
             watched.absent = 0
+            watched.answers += 1
             self._tell(watched, detail)
             return
         watched.absent += 1

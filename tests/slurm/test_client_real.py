@@ -18,6 +18,7 @@ import pytest
 from jupyterhub_gpuspawner.cluster import free_gpus
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.cluster_view import ClusterView
+from jupyterhub_gpuspawner.hub.verdict import verdict
 from jupyterhub_gpuspawner.job import End, JobStatus, NodeAllocation, Phase, never_clears
 from jupyterhub_gpuspawner.line import place_in_line
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
@@ -451,6 +452,28 @@ async def test_watcher_survives_an_outage(client: SlurmClient, jobs: Jobs, slurm
             assert (await asyncio.wait_for(watch.changed(), timeout=30), watch.stale) == (before, True)
         await asyncio.wait_for(watch.changed(), timeout=60)
         assert (watch.stale, watch.status.phase if watch.status else None) == (False, Phase.QUEUED)
+    await watcher.aclose()
+
+
+async def test_one_answer_and_then_silence_give_up_no_start(
+    client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
+) -> None:
+    """A job that Slurm says can never start: slurmctld hangs after that one answer, and only its next one counts."""
+    job_id = await jobs.submit("--time=2-0")
+    await jobs.until(job_id, lambda status: status.reason == "PartitionTimeLimit")
+    hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
+    watcher = JobWatcher(hasty, active_interval=1.0)
+    with closing(watcher.watch(job_id)) as watch:
+        while watch.status is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        with hanging(slurm_cluster):
+            waiting = asyncio.create_task(verdict(watch, sleep=lambda _: asyncio.sleep(0.05)))
+            while not watch.stale:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(1.0)
+            assert (watch.answers, waiting.done()) == (1, False)
+        assert (await asyncio.wait_for(waiting, timeout=60)).reason == "PartitionTimeLimit"
+        assert watch.answers == 2
     await watcher.aclose()
 
 
