@@ -20,59 +20,97 @@ class _Row(NamedTuple):
     hint: str
 
 
+class _Silence(NamedTuple):
+    error: str
+    """Slurm's errors (slurm_strerror, and errno's behind it) that say so, each whole; a pattern."""
+    line: str
+    """Whole lines of a command that got as far as no answer at all, without the command's name; a pattern."""
+    ours: str
+    hint: str
+
+
+_NEVER = r"(?!)"
 _NO_ANSWER = (
-    _Row(
-        r"authentication error|Munge (en|de)code failed|Invalid authentication credential",
+    _Silence(
+        r"Protocol authentication error|Invalid authentication credential|Munge (?:en|de)code failed.*",
+        r"Munge (?:en|de)code failed: .*|\w+: auth_g_\w+: \w+ has authentication error",
         "munge does not answer or refuses",
         "Check munge on the hub's machine and on slurmctld's: the same key, and clocks that agree.",
     ),
-    _Row(
-        r"cannot stat file|Unable to process configuration file|establish a configuration source|ClusterName needs",
+    _Silence(
+        _NEVER,
+        r"(?:\w+: )?cannot stat file .*|Unable to process configuration file"
+        r"|Could not establish a configuration source|ClusterName needs to be specified",
         "Slurm's configuration was not found",
         "Put slurm.conf in its place, or set SLURM_CONF for the hub; sudo hands it on only where env_keep names it.",
     ),
-    _Row(r"Unable to contact slurm controller", "slurmctld cannot be reached", "Look at `scontrol ping`."),
-    _Row(r"talking to (the )?database", "slurmdbd cannot be reached", "Look at `sacctmgr ping`."),
-    _Row(
-        r"Zero Bytes were transmitted",  # all that 22.05's commands say where munge refuses
+    _Silence(
+        r"Unable to contact slurm controller(?: \(\w+ failure\))?",
+        _NEVER,
+        "slurmctld cannot be reached",
+        "Look at `scontrol ping`.",
+    ),
+    _Silence(
+        r"Unable to contact slurmdbd?.*|Problem talking to (?:the )?database",
+        r"There is a problem talking to the database: .*|Problem talking to (?:the )?database",
+        "slurmdbd cannot be reached",
+        "Look at `sacctmgr ping`.",
+    ),
+    _Silence(
+        r"Zero Bytes were transmitted or received",  # all that 22.05's commands say where munge refuses
+        _NEVER,
         "slurmctld does not answer",
         "Look at `scontrol ping`, and at slurmctld's log: munge refuses where keys or clocks differ.",
     ),
-    _Row(
-        r"Socket timed out|Connection (refused|timed out|reset)|Transport endpoint"
-        r"|[Cc]ommunication (connection|send|receive|shutdown)|in standby mode|Unable to query jobs state",
+    _Silence(
+        r"Socket timed out on send/recv operation|Connection (?:refused|timed out|reset by peer)"
+        r"|Transport endpoint is not connected|[Cc]ommunication (?:connection|send|receive|shutdown) failure"
+        r"|Controller is in standby mode, try a different controller|Slurm backup controller in standby mode"
+        r"|Unable to query jobs state",
+        _NEVER,
         "slurmctld does not answer",
         "Look at `scontrol ping`.",
     ),
-    _Row(
-        r"[Ii]ncompatible version|[Pp]rotocol version",
+    _Silence(
+        r"Incompatible versions? of client and server code|[^:]*[Pp]rotocol version[^:]*",
+        _NEVER,
         "the hub's Slurm commands and slurmctld are too far apart in version",
         "Install Slurm commands of slurmctld's version.",
     ),
-    _Row(
-        r"[Tt]emporarily un|I/O error writing script", "slurmctld takes no jobs at the moment", "See slurmctld's log."
+    _Silence(
+        r"Resource temporarily unavailable|Slurm temporarily unable to accept job.*|Slurm job queue full.*"
+        r"|Job creation temporarily disabled|I/O error writing script/environment to file",
+        _NEVER,
+        "slurmctld takes no jobs at the moment",
+        "See slurmctld's log.",
     ),
 )
+_OUTCOME = re.compile(
+    r"^sbatch: error: (?:Batch job submission failed|allocation failure): (?P<error>.*?)\s*$", re.MULTILINE
+)
+"""sbatch's last word. Whatever stands before it, a job_submit plugin may have written."""
+_OWN_LINE = re.compile(r"^sbatch: (?:error|fatal): (?P<line>.*?)\s*$", re.MULTILINE)
 
 _SUDO = (
     _Row(
-        r"sudo: .*(password|terminal is required|no tty present|authentication is required)|Sorry, try again",
+        r"^sudo: .*(password|terminal is required|no tty present|authentication is required)|^Sorry, try again",
         "sudo asks for a password",
         "Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers).",
     ),
     _Row(
-        r"sudo: unknown user|sudo: user '.*' not found|user .* does not exist",
+        r"^sudo: unknown user|^sudo: user '.*' not found|^(sudo|runuser|su): user .* does not exist",
         "there is no such account on the hub's machine",
         "Accounts of the hub must be accounts of the system.",
     ),
     _Row(
-        r"is not in the sudoers file|is not allowed to (execute|run)|not allowed to (preserve|set) the"
-        r"|afraid I can't do that|may not run sudo",
+        r"^(sudo: )?\S+ is not in the sudoers file"
+        r"|^(sudo: |Sorry, ).*(is not allowed to (execute|run)|may not run sudo)"
+        r"|^sudo: .*not allowed to (preserve|set) the|^(sudo(-rs)?: )?I'm sorry .*afraid I can't do that",
         "sudo does not allow it",
         "Compare the command with the sudoers file.",
     ),
     _Row(
-        r"sudo: .*: command not found|sudo: unable to execute",
+        r"^sudo: .*: command not found|^sudo: unable to execute",
         "sudo does not find the command",
         "Set slurm_bin_dir to the folder of Slurm's commands, wrapper_dir to that of the scripts.",
     ),
@@ -156,6 +194,8 @@ _PREFIX = re.compile(
 _OF_A_PROFILE = frozenset(
     ("partition", "account", "qos", "reservation", "time", "memory", "cpus", "gpus", "nodes", "constraint")
 )
+_PLUGINS_OUTCOME = "Unspecified error"
+"""SLURM_ERROR: Slurm has no word for it, since a job_submit plugin refused."""
 _NOISE = re.compile(r"Unspecified error|Try .*--help.*|")
 
 
@@ -169,7 +209,9 @@ def refusal(stderr: str) -> Refusal:
         told = meaning(limit[1]).sentence if limit else "A limit of the account or the QOS is reached."
         clause = told.removeprefix("Waiting: ").partition(", so it never starts")[0].rstrip(".")
         return Refusal("account, qos", clause[0].lower() + clause[1:])
-    for said, field, ours in _REFUSALS:
+    outcomes = _OUTCOME.findall(stderr)
+    of_a_plugin = bool(outcomes) and outcomes[-1] == _PLUGINS_OUTCOME
+    for said, field, ours in () if of_a_plugin else _REFUSALS:
         match = re.search(said, stderr)
         if match is not None:
             return Refusal(field, ours.format(**match.groupdict()))
@@ -195,10 +237,26 @@ def failure(command: str, stderr: str) -> GPUSpawnerError | None:
             if match is not None:
                 line = stderr[stderr.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].strip()
                 return ConfigError(f"{command} was not run: {row.ours} ({line}).", where="exec_prefix", hint=row.hint)
-    for row in _NO_ANSWER:
-        if re.search(row.said, stderr):
-            return SlurmUnavailable(f"{command} got no answer: {row.ours}.", hint=row.hint)
-    return None
+    silence = _silence_of_sbatch(stderr) if command == "sbatch" else _silence(stderr)
+    return SlurmUnavailable(f"{command} got no answer: {silence.ours}.", hint=silence.hint) if silence else None
+
+
+def _silence_of_sbatch(stderr: str) -> _Silence | None:
+    """Whether slurmctld gave no answer, by sbatch's own words alone.
+
+    A job_submit plugin's sentence is printed as if it were sbatch's, and then the outcome; a wrapper or cli_filter of
+    the site's may say anything. So the outcome counts where there is one, and else lines that are Slurm's as a whole.
+    """
+    outcomes = _OUTCOME.findall(stderr)
+    if outcomes:
+        return next((row for row in _NO_ANSWER if re.fullmatch(row.error, outcomes[-1])), None)
+    lines = _OWN_LINE.findall(stderr)
+    return next((row for row in _NO_ANSWER if any(re.fullmatch(row.line, line) for line in lines)), None)
+
+
+def _silence(stderr: str) -> _Silence | None:
+    """The same of a command that prints nobody else's words."""
+    return next((row for row in _NO_ANSWER if re.search(f"{row.error}|{row.line}", stderr)), None)
 
 
 def last_line(stderr: str) -> str:

@@ -119,8 +119,8 @@ async def test_every_recorded_refusal_is_a_rejection(slurm: StandIns, answer: Re
 @pytest.mark.parametrize("area", ["ctld_down", "ctld_stopped", "munge_down", "conf_missing"])
 async def test_silent_slurm_is_unavailable(slurm: StandIns, version: str, area: str) -> None:
     """Down, stopped, without munge or configuration: reading, submitting and cancelling all say so."""
-    name = "sbatch" if area != "conf_missing" else "squeue"
     for command in ("sbatch", "scancel", "squeue", "scontrol", "sinfo"):
+        name = "squeue" if area == "conf_missing" and command != "sbatch" else "sbatch"
         slurm.answering(command, "*", recorded(version, area, name))
     client = slurm.client()
     for question in (client.submit(SCRIPT), client.cancel("7"), client.jobs(["7"]), client.job("7"), client.snapshot()):

@@ -218,6 +218,83 @@ def test_silences_of_all_kinds_were_recorded() -> None:
     assert {(answer.version, answer.area) for answer in silent} == {(v, a) for v in VERSIONS for a in WHY}
 
 
+SITES_WORDS = (
+    "Connection refused by the licence server",
+    "Connection refused",
+    "The project database is temporarily unavailable: try again at noon",
+    "Resource temporarily unavailable",
+    "Socket timed out on send/recv operation",
+    "Unable to contact slurm controller (connect failure)",
+    "Communication with the quota service failed: communication connection failure",
+    "authentication error: your certificate has ended",
+    "There was a problem talking to the database of projects",
+    "Protocol version 2 of our form is needed",
+    "Zero Bytes were transmitted",
+    "Batch job submission failed: Unable to contact slurm controller (connect failure)",
+    "user alice does not exist in the project database",
+    "You are not allowed to run here",
+)
+
+
+@pytest.mark.parametrize("words", SITES_WORDS)
+@pytest.mark.parametrize("outcome", ["Unspecified error", "Invalid account or account/partition combination specified"])
+def test_a_plugins_words_are_the_sites_and_no_silence(words: str, outcome: str) -> None:
+    """A job_submit plugin refuses in a sentence with Slurm's own words in it: the job was refused."""
+    stderr = f"sbatch: error: {words}\nsbatch: error: Batch job submission failed: {outcome}\n"
+    assert failure("sbatch", stderr) is None
+    assert rejected(stderr, 1).stderr == stderr.strip()
+
+
+@pytest.mark.parametrize("words", [*SITES_WORDS[:-3], "Invalid account: ask your PI", "Invalid qos"])
+def test_a_plugins_sentence_is_told_as_it_is(words: str) -> None:
+    """Where it refuses without an error of Slurm's, no table puts other words in its place."""
+    stderr = f"sbatch: error: {words}\nsbatch: error: Batch job submission failed: Unspecified error\n"
+    assert refusal(stderr) == Refusal("", words)
+
+
+@pytest.mark.parametrize("words", SITES_WORDS[:-3])
+@pytest.mark.parametrize("before", ["", "sbatch: ", "sbatch: error: lua: ", "sbatch: error: cli_filter: site: "])
+def test_a_sites_own_sbatch_or_filter_is_no_silence(words: str, before: str) -> None:
+    """What stands in sbatch's place, or filters its options, says why in its own words and exits."""
+    assert failure("sbatch", f"{before}{words}\nsbatch: error: cli_filter plugin terminated with error\n") is None
+    assert failure("sbatch", f"{before}{words}\n") is None
+
+
+def test_a_plugin_speaks_before_slurmctld_falls_silent() -> None:
+    """What sbatch itself says in the end counts, whatever was said before it."""
+    stderr = (
+        "sbatch: error: Your project is nearly used up\n"
+        "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n"
+    )
+    error = failure("sbatch", stderr)
+    assert isinstance(error, SlurmUnavailable)
+    assert error.message == "sbatch got no answer: slurmctld does not answer."
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        ("Zero Bytes were transmitted or received", "slurmctld does not answer"),
+        ("Connection refused", "slurmctld does not answer"),
+        ("Controller is in standby mode, try a different controller", "slurmctld does not answer"),
+        ("Unable to contact slurm controller (send failure)", "slurmctld cannot be reached"),
+        ("Invalid authentication credential", "munge does not answer or refuses"),
+        (
+            "Incompatible versions of client and server code",
+            "the hub's Slurm commands and slurmctld are too far apart in version",
+        ),
+        ("Resource temporarily unavailable", "slurmctld takes no jobs at the moment"),
+        ("I/O error writing script/environment to file", "slurmctld takes no jobs at the moment"),
+    ],
+)
+def test_errors_of_slurm_errno_that_are_silences(error: str, why: str) -> None:
+    """As sbatch's last word, in a submission and in a trial."""
+    for kind in ("Batch job submission failed", "allocation failure"):
+        told = failure("sbatch", f"sbatch: error: {kind}: {error}\n")
+        assert isinstance(told, SlurmUnavailable)
+        assert told.message == f"sbatch got no answer: {why}."
+
+
 @pytest.mark.parametrize(
     ("stderr", "message"),
     [
