@@ -10,7 +10,7 @@ from traitlets import TraitError
 from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.account import Account
 from jupyterhub_gpuspawner.hub.batch import site_defaults
 from jupyterhub_gpuspawner.hub.child import configured_as
@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
 from jupyterhub_gpuspawner.request import permitted
 from jupyterhub_gpuspawner.resources import over_defaults
+from jupyterhub_gpuspawner.slurm.client import own_account
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -143,7 +144,8 @@ class Site:
         }
         if not profiles:
             asked[configured_as(child, "req_partition")] = defaults.partition
-        return found + await _of_slurm(child.connection().client, asked)
+        client = child.connection().client
+        return found + await _of_slurm(client, asked) + await _of_rights(client, child.exec_prefix)
 
     def _finding(self, profile: Profile) -> Finding:
         """Whether a job of the profile, as it is picked without any option, could be submitted today."""
@@ -175,6 +177,27 @@ async def _of_slurm(client: SlurmClient, asked: Mapping[str, str | None]) -> lis
         Finding(subject, f"there is no partition {names!r}; there are {listed}", ok=False)
         for subject, names in asked.items()
         if not set((names or "").split(",")) - {""} <= partitions
+    ]
+
+
+async def _of_rights(client: SlurmClient, exec_prefix: str) -> list[Finding]:
+    """Whether the account that runs this sees the jobs of others, where servers are jobs of others."""
+    if not exec_prefix.strip():
+        return []
+    try:
+        if await client.sees_jobs_of():
+            return []
+    except GPUSpawnerError as error:
+        return [Finding(SLURM, f"it is not known whether jobs are hidden (PrivateData): {error}", ok=False)]
+    name = own_account() or "this account"
+    return [
+        Finding(
+            SLURM,
+            f"PrivateData hides the users' jobs from {name}: if the hub runs as {name}, it cannot tell whether they "
+            f"wait, run or have ended. Make it an operator (sacctmgr modify user {name} set adminlevel=operator), or "
+            "take jobs out of PrivateData.",
+            ok=False,
+        )
     ]
 
 

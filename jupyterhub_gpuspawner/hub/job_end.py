@@ -59,11 +59,12 @@ class JobEnd(RemembersEnding):
             status_code=500 if status.end in (End.FAILED, End.FINISHED) else 503,
         )
 
-    def _too_late(self, known: str) -> Exception:
+    def _too_late(self, known: str, *, hint: str = "") -> Exception:
         what = f"The server did not start within {self.start_timeout} s and is given up. Last known: {known}"
         self.known.ending = Ending(
             what,
             advice="Start again, or choose something smaller that is free sooner.",
+            hint=hint,
             job_id=self.job_id,
             at=time.time(),
         )
@@ -84,6 +85,13 @@ class JobEnd(RemembersEnding):
             what = sentence(status) if status.phase is Phase.ENDED else _PUT_BACK
             told = Ending(what, advice=advice(status), job_id=self.job_id, at=at, served=True)
             await self._last_word(told, status)
+
+    async def _remember_closed(self) -> None:
+        """Note that a server whose job Slurm does not show answers no more."""
+        if self.known.ending is None and not self._stopping:
+            await self._last_word(
+                Ending(wait.CLOSED, advice=wait.CLOSED_ADVICE, job_id=self.job_id, at=time.time(), served=True)
+            )
 
     async def _last_word(self, told: Ending, status: JobStatus | None = None) -> Ending:
         """``told``, with what Slurm and the job's log add to it within some seconds; kept with the server."""

@@ -41,6 +41,8 @@ class StartFacts:
     place: Place | None = None
     """In the line of its partition, while it waits."""
     silent: bool = False
+    hidden: bool = False
+    """Slurm does not show the job to the hub's account."""
     """Slurm does not answer now."""
     answered_at: float | None = None
     """When Slurm last did."""
@@ -99,6 +101,8 @@ def _told(facts: StartFacts) -> tuple[int, str]:
     percent = _PERCENT.get(job.phase, 20) if job is not None else 10
     if facts.silent:
         return percent, wait.job(job_id, wait.SILENT)
+    if facts.hidden:
+        return percent, wait.job(job_id, wait.HIDDEN)
     return percent, wait.job(job_id, sentence(job)) if job is not None else wait.SUBMITTED_AS.format(job_id=job_id)
 
 
@@ -121,7 +125,7 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         ],
         "job_id": facts.job_id,
         "partition": partition,
-        "reason": sentence(job) if job is not None else "",
+        "reason": wait.HIDDEN if facts.hidden else sentence(job) if job is not None else "",
         "hint": advice(job) if job is not None and facts.placement is None else "",
         "position": place.position if place is not None else None,
         "of": place.of if place is not None else None,

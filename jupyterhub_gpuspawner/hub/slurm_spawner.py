@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from jupyterhub.spawner import Spawner
 from traitlets import default
@@ -25,6 +26,7 @@ from jupyterhub_gpuspawner.hub.adoption import interrupted, take_up
 from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request, site_profile
 from jupyterhub_gpuspawner.hub.certificates import contents
 from jupyterhub_gpuspawner.hub.child import configured_as
+from jupyterhub_gpuspawner.hub.closed_port import ClosedPort
 from jupyterhub_gpuspawner.hub.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.inherited_settings import IgnoredSetting, ignored_settings
@@ -59,6 +61,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
     _start_id = ""
+    _closed_port: ClosedPort | None = None
     _certificates: Mapping[str, str] = MappingProxyType({})
     """Contents of its certificates' files, for the job's environment; empty without ``internal_ssl``."""
 
@@ -122,6 +125,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
         """Submit the job, wait for report and server, return the node's address and the server's port."""
         self.forget_report()
         self.known.ending, self._stopping = None, False
+        self._closed_port = None
         self._reached = {"submitted": time.time()}
         self._start_id = f"{hub_mark(self.user.settings.get('cookie_secret', b''))}-{secrets.token_hex(4)}"
         self._start_by = round(time.time() + self.start_timeout)
@@ -166,10 +170,19 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
             metrics.adopted(self, "starting")
             return await take_up(self.known, self._finish_start())
         watch = self._watching()
-        if watch.status is None:  # just restored after a restart of the hub
+        if watch.status is None and not watch.hidden:  # just restored after a restart of the hub
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(watch.changed(), timeout=self.slurm_timeout)
         status = watch.status
+        if watch.hidden and self._was_ready() and await self._port_closed():
+            self.log.warning(
+                "Nothing listens any more where job %s of %s served, and Slurm does not show the job: cancelling it",
+                self.job_id,
+                self._log_name,
+            )
+            in_background(cancel_surely(self.job_id, self._cancel))
+            await self._remember_closed()
+            return 1
         if status is None or not self._over(watch):
             metrics.adopted(self, "running")
             there = status is not None and status.phase in _SERVES and self.known.pending != "spawn"
@@ -187,6 +200,17 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
         code = status.exit_code.partition(":")[0]
         self.log.info("Job %s of %s has ended: %s", self.job_id, self._log_name, sentence(status))
         return int(code) if code.isdigit() and int(code) else 1
+
+    def _was_ready(self) -> bool:
+        """The server has answered the hub, now or before a restart."""
+        return self.known.pending is None and bool(self.known.server)
+
+    async def _port_closed(self) -> bool:
+        """Whether nothing listens any more where the server did, at several looks in a row; this is one of them."""
+        url = urlsplit(await self.get_url())
+        if self._closed_port is None:
+            self._closed_port = ClosedPort()
+        return await self._closed_port.look(url.hostname or "", url.port or 0)
 
     async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
         """Cancel the job; unless ``now``, wait a while until Slurm says that it ends."""
@@ -221,7 +245,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
         watch = self._watching()
         watch.hurry()
         with suppress(RuntimeError):  # the hub has forgotten the server meanwhile: its start has failed, too
-            while watch.status is None or watch.status.phase not in (Phase.ENDING, Phase.ENDED):
+            while not watch.hidden and (watch.status is None or watch.status.phase not in (Phase.ENDING, Phase.ENDED)):
                 await watch.changed()
 
     async def get_url(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
@@ -17,11 +17,13 @@ from jupyterhub_gpuspawner.hub.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.job_end import JobEnd
 from jupyterhub_gpuspawner.hub.progress import StartFacts, event
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement, ReportTooEarly
+from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.hub.verdict import verdict
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of
 from jupyterhub_gpuspawner.job import JobDetail, JobStatus, Phase
 from jupyterhub_gpuspawner.line import place_in_line
 from jupyterhub_gpuspawner.report_reader import ReportError
+from jupyterhub_gpuspawner.slurm.watcher import HIDDEN
 from jupyterhub_gpuspawner.wire import PlacementDocument
 
 if TYPE_CHECKING:
@@ -101,6 +103,10 @@ class WatchedJob(JobEnd, ReportedPlacement):
             and answered > self._served_at + self.slurm_timeout
         )
 
+    def _hidden(self) -> bool:
+        """Slurm does not show the job to the hub's account."""
+        return self._watch is not None and self._watch.hidden
+
     def _stop_watching(self) -> None:
         if self._watch is not None:
             self._watch.close()
@@ -132,6 +138,7 @@ class WatchedJob(JobEnd, ReportedPlacement):
             placement=self.placement,
             place=self._place_in_line(),
             silent=self._watch is not None and self._watch.stale,
+            hidden=self._hidden(),
             answered_at=self.connection().watcher.last_answer,
         )
 
@@ -158,7 +165,9 @@ class WatchedJob(JobEnd, ReportedPlacement):
         left = self._start_by - time.time() - min(1.0, self.start_timeout / 10)
         await first_of(self._arrive(), self._until_ended(), asyncio.sleep(max(left, 0.0)))
         if not self.address:
-            raise self._too_late(event(self.start_facts(), now=time.time())["message"])
+            raise self._too_late(
+                event(self.start_facts(), now=time.time())["message"], hint=HIDDEN if self._hidden() else ""
+            )
 
     async def _finish_start(self) -> None:
         """What :meth:`start` would have done after the submission."""
@@ -229,7 +238,18 @@ class WatchedJob(JobEnd, ReportedPlacement):
                     if self._times is not None:
                         self._times.started(detail.starts_at)
                     return address
+                if detail is None and self._hidden() and self.claimed is not None and self.claimed.node:
+                    return await self._unconfirmed(self.claimed)
             await asyncio.sleep(1.0)
+
+    async def _unconfirmed(self, claimed: PlacementDocument) -> str:
+        """The address of the node that the report names, where Slurm does not show the job: a node of the cluster's.
+
+        Slurm knows the node's address, and nobody confirms that the job is there; the card says so.
+        """
+        address = await self.connection().client.address(claimed.node)
+        self.place(replace(claimed, job_id=self.job_id, problems=(*claimed.problems, wait.UNCONFIRMED)))
+        return address
 
     def _already_told(self) -> JobDetail | None:
         """The job as the watcher knows it, where Slurm has told that it runs on the node that the report names."""

@@ -7,9 +7,12 @@ that makes them the user's. Slurm's cost for each command stands in squeue(1) an
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 import re
 import secrets
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster import ClusterSnapshot
@@ -18,6 +21,7 @@ from jupyterhub_gpuspawner.slurm.faults import failure, last_line, rejected
 from jupyterhub_gpuspawner.slurm.installation import CommandMissing, good, unanswered
 from jupyterhub_gpuspawner.slurm.parse import ignored
 from jupyterhub_gpuspawner.slurm.parse_cluster import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.parse_config import SlurmConfig, parse_config
 from jupyterhub_gpuspawner.slurm.parse_job import parse_allocations, parse_job
 from jupyterhub_gpuspawner.slurm.parse_jobs import STATES, parse_jobs
 from jupyterhub_gpuspawner.slurm.parse_jobs import columns as job_columns
@@ -222,6 +226,38 @@ class SlurmClient:
             self._report(snapshot.unread)
         return snapshot
 
+    async def config(self) -> SlurmConfig:
+        """What of slurm.conf a hub has to know, as slurmctld has it (``scontrol show config``: one RPC)."""
+        return parse_config(good("scontrol", await self._slurm.run("scontrol", "show", "config")))
+
+    async def sees_jobs_of(self, user: str = "") -> bool:
+        """Whether Slurm shows this account the jobs of ``user``; of anybody where none is named.
+
+        Where it does not (PrivateData=jobs for an account that is neither root, SlurmUser nor an operator), that a job
+        is not told of does not mean that it is gone. An account whose rights cannot be told counts as one without. An
+        account coordinator's right to see some accounts' jobs is not looked at.
+        """
+        me = own_account()
+        if user and user == me:
+            return True
+        config = await self.config()
+        return not config.hides_jobs or await self._privileged(me, config)
+
+    async def _privileged(self, me: str, config: SlurmConfig) -> bool:
+        if self._slurm.prefix:
+            return False  # whoever the prefix makes of us
+        if os.geteuid() == 0 or os.geteuid() == config.slurm_uid:
+            return True
+        if not config.accounting or not me:
+            return False
+        try:
+            answer = await self._slurm.run(
+                "sacctmgr", "-n", "-P", "show", "user", "where", f"name={me}", "format=AdminLevel"
+            )
+        except SlurmUnavailable:
+            return False
+        return answer.code == 0 and answer.stdout.strip() in ("Operator", "Administrator")
+
     async def version(self) -> str:
         """The version of the commands, such as ``22.05.8``."""
         text = good("sinfo", await self._slurm.run("sinfo", "--version"))
@@ -258,6 +294,13 @@ class SlurmClient:
 
     async def _show(self, what: str, *options: str) -> str:
         return good("scontrol", await self._slurm.run("scontrol", "show", what, *options, "-o", limit=_SNAPSHOT_LIMIT))
+
+
+def own_account() -> str:
+    """The name of the account whose commands these are; empty for a number without a name."""
+    with suppress(KeyError):
+        return pwd.getpwuid(os.geteuid()).pw_name
+    return ""
 
 
 def _checked(job_id: str) -> str:

@@ -31,6 +31,8 @@ class Watched:
         """Of those who wait for a change."""
         self.absent = 0
         """Good answers in a row by which Slurm does not know the job."""
+        self.hidden = False
+        """Slurm does not show it to this account: that it is not told of means nothing."""
         self.hurried = 0
         """Questions for which it counts as waited for."""
         self.puzzling = False
@@ -44,6 +46,8 @@ class Watched:
     @property
     def waited_for(self) -> bool:
         """Someone waits for its next change."""
+        if self.hidden:
+            return False  # asking often would bring nothing
         return self.status is None or self.status.phase in WAITING or self.absent > 0 or self.hurried > 0
 
     def wake(self) -> None:
@@ -96,8 +100,13 @@ class Watch:
         """Slurm does not answer at the moment: :attr:`status` is the last that it told."""
         return self._silent()
 
+    @property
+    def hidden(self) -> bool:
+        """Slurm does not show the job to this account: :attr:`status` is the last that it told, or None."""
+        return self._watched.hidden
+
     async def changed(self) -> JobStatus | None:
-        """Wait until the status, or :attr:`stale`, is another than when this was last called; return the status.
+        """Wait until the status, :attr:`stale` or :attr:`hidden` is another than at the last call; return the status.
 
         Raises RuntimeError once the watch is closed.
         """

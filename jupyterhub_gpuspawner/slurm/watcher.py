@@ -2,7 +2,8 @@
 
 The interval is short while someone waits (a job that is not yet running, or is ending) and long at rest. A job that a
 good answer does not hold is looked up with ``scontrol show job``; that it is gone is believed when two answers in a row
-say so. No answer changes nothing but :attr:`JobWatcher.silent_since`.
+say so, and the hub's account is one that would see it (PrivateData). No answer changes nothing but
+:attr:`JobWatcher.silent_since`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ REST_INTERVAL = 30.0
 _LONGEST_PAUSE = 30.0
 """Seconds between two questions, at most, while Slurm is silent."""
 
+HIDDEN = (
+    "Slurm does not show the hub the jobs of its users (PrivateData=jobs): make the hub's account an operator "
+    "(sacctmgr modify user NAME set adminlevel=operator), or take jobs out of PrivateData in slurm.conf."
+)
+"""For an admin."""
+
 
 class JobSource(Protocol):
     """What the watcher needs of :class:`~jupyterhub_gpuspawner.slurm.client.SlurmClient`."""
@@ -40,6 +47,9 @@ class JobSource(Protocol):
 
     async def job(self, job_id: str) -> JobDetail | None:
         """One job in full, or None."""
+
+    async def sees_jobs_of(self, user: str) -> bool:
+        """Whether Slurm shows the hub's account the jobs of that user; of anybody where none is named."""
 
 
 class JobWatcher:
@@ -74,6 +84,7 @@ class JobWatcher:
         self._idle = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
+        self._said_hidden = False
 
     def watch(self, job_id: str) -> Watch:
         """Watch a job from now on; Slurm is asked at once unless it was asked just now. Needs the running loop.
@@ -158,12 +169,20 @@ class JobWatcher:
         for job_id, watched in by_id.items():
             watched.hurried = max(0, watched.hurried - 1)
             if job_id in found:
-                watched.absent = 0
-                watched.answers += 1
-                self._tell(watched, found[job_id])
+                self._present(watched, found[job_id])
             else:
                 absent.append(watched)
-        await asyncio.gather(*(self._look_up(watched) for watched in absent))
+        await asyncio.gather(*(self._look_up(watched) for watched in absent if not watched.hidden))
+        if missing := [watched for watched in absent if watched.hidden or watched.absent > 1]:
+            await self._missing(missing)
+
+    def _present(self, watched: Watched, status: JobStatus) -> None:
+        watched.absent = 0
+        watched.answers += 1
+        if watched.hidden:
+            watched.hidden = False
+            watched.notify()
+        self._tell(watched, status)
 
     async def _look_up(self, watched: Watched) -> None:
         try:
@@ -174,15 +193,38 @@ class JobWatcher:
                 self.log.warning("Job %s is missing in squeue's answer, and is kept: %s", watched.job_id, error)
             return
         if detail is not None:
-            watched.absent = 0
-            watched.answers += 1
-            self._tell(watched, detail)
+            self._present(watched, detail)
+        else:
+            watched.absent += 1
+
+    async def _missing(self, missing: Collection[Watched]) -> None:
+        """Jobs that Slurm did not tell of twice: gone, or hidden from this account."""
+        owners = {watched.status.user if watched.status is not None else "" for watched in missing}
+        try:
+            seen = {owner: await self.client.sees_jobs_of(owner) for owner in owners}
+        except Exception as error:  # noqa: BLE001  they are kept, and the next answer decides
+            self.log.debug("Whether Slurm shows all jobs is not known: %s", error)
             return
-        watched.absent += 1
-        if watched.absent > 1:
-            self.log.warning("Slurm no longer knows job %s", watched.job_id)
-            last = watched.status or JobStatus(watched.job_id, Phase.UNKNOWN)
-            self._tell(watched, _vanished(last))
+        for watched in missing:
+            if not seen[watched.status.user if watched.status is not None else ""]:
+                self._hide(watched)
+            elif watched.hidden:  # the account may see it by now: it is counted anew
+                watched.hidden, watched.absent = False, 0
+                watched.notify()
+            else:
+                self.log.warning("Slurm no longer knows job %s", watched.job_id)
+                last = watched.status or JobStatus(watched.job_id, Phase.UNKNOWN)
+                self._tell(watched, _vanished(last))
+        if all(seen.values()):
+            self._said_hidden = False
+
+    def _hide(self, watched: Watched) -> None:
+        if not watched.hidden:
+            watched.hidden = True
+            watched.notify()
+        if not self._said_hidden:
+            self._said_hidden = True
+            self.log.error("%s First noticed for job %s; servers are kept.", HIDDEN, watched.job_id)
 
     def _tell(self, watched: Watched, status: JobStatus) -> None:
         if status == watched.status:

@@ -61,6 +61,9 @@ class Questions:
         self.left -= 1
         return await self._client.jobs(job_ids)
 
+    async def sees_jobs_of(self, user: str) -> bool:
+        return await self._client.sees_jobs_of(user)
+
 
 async def cost(slurm: PrivateSlurm, client: SlurmClient, jobs: list[str], *, questions: int) -> Counter[str]:
     """RPCs for that many questions about these jobs."""

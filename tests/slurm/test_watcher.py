@@ -11,7 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase, end_of, phase_of
-from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
+from jupyterhub_gpuspawner.slurm.watcher import HIDDEN, JobWatcher, Watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -29,8 +29,11 @@ class Cluster:
         self.held: dict[str, JobStatus] = {}
         self.forgotten: dict[str, JobDetail] = {}
         """What scontrol still tells of jobs that squeue does not."""
+        self.hides: set[str] = set()
+        """Users whose jobs it does not show; the empty name among them: of whom it is not known."""
         self.fault: Exception | None = None
         self.lookup_fault: Exception | None = None
+        self.rights_fault: Exception | None = None
         self.asked: list[list[str]] = []
         self.looked_up: list[str] = []
 
@@ -49,6 +52,13 @@ class Cluster:
         if self.lookup_fault is not None:
             raise self.lookup_fault
         return self.forgotten.get(job_id)
+
+    async def sees_jobs_of(self, user: str) -> bool:
+        """scontrol show config, and who asks."""
+        await asyncio.sleep(0)
+        if self.rights_fault is not None:
+            raise self.rights_fault
+        return user not in self.hides
 
 
 class Clock:
@@ -317,6 +327,81 @@ async def test_unknown_state_keeps_the_job_and_is_said_once(
     await clock.pass_(300.0)
     assert watch.status == job("7", "HIBERNATING")
     assert caplog.messages == ["Job 7 has the state HIBERNATING, which is not known; it is kept"]
+
+
+# --- jobs that Slurm does not show ------------------------------------------------------------------
+
+
+async def test_a_job_that_slurm_never_showed_is_unknown_and_not_gone(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PrivateData: the watch says so, one line does, and it is asked for at rest without any look-up."""
+    cluster.hides = {""}
+    watches = [watcher.watch("7"), watcher.watch("8")]
+    await clock.pass_(10.0)
+    looked_up = len(cluster.looked_up)
+    asked = len(cluster.asked)
+    await clock.pass_(600.0)
+    assert [(watch.status, watch.hidden, watch.stale) for watch in watches] == [(None, True, False)] * 2
+    assert (len(cluster.looked_up), len(cluster.asked) - asked) == (looked_up, 20)
+    assert caplog.messages == [f"{HIDDEN} First noticed for job 7; servers are kept."]
+
+
+async def test_a_running_job_that_slurm_shows_no_more_is_kept(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock
+) -> None:
+    """PrivateData is set while servers run: each stays as it was last told."""
+    running = JobStatus("7", Phase.RUNNING, state="RUNNING", user="alice")
+    cluster.held["7"] = running
+    watch = watcher.watch("7")
+    await clock.pass_(1.0)
+    cluster.hides = {"alice"}
+    del cluster.held["7"]
+    await clock.pass_(600.0)
+    assert (watch.status, watch.hidden) == (running, True)
+
+
+async def test_a_job_of_ones_own_is_gone_all_the_same(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
+    """Slurm shows everybody their own."""
+    cluster.held["7"] = JobStatus("7", Phase.RUNNING, state="RUNNING", user="hub")
+    watch = watcher.watch("7")
+    await clock.pass_(1.0)
+    cluster.hides = {"", "alice"}
+    del cluster.held["7"]
+    await clock.pass_(60.0)
+    assert (watch.status and watch.status.end, watch.hidden) == (End.VANISHED, False)
+
+
+async def test_a_hidden_job_that_is_shown_again_is_as_slurm_tells_it(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock
+) -> None:
+    """The admin makes the hub's account an operator: what is there is there, what is not is gone by two answers."""
+    cluster.hides = {""}
+    there, gone = watcher.watch("7"), watcher.watch("8")
+    await clock.pass_(60.0)
+    cluster.hides = set()
+    cluster.held["7"] = job("7", "RUNNING")
+    await clock.pass_(60.0)
+    assert (there.status, there.hidden) == (job("7", "RUNNING"), False)
+    assert (gone.hidden, gone.status and gone.status.end) == (False, End.VANISHED)
+
+
+@pytest.mark.parametrize("fault", [SlurmUnavailable("down"), SlurmOutputError("odd"), ValueError("a fault of ours")])
+async def test_while_the_rights_are_not_known_nothing_is_gone(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock, fault: Exception
+) -> None:
+    """Unknown is not gone."""
+    cluster.held["7"] = job("7", "RUNNING")
+    watch = watcher.watch("7")
+    await clock.pass_(1.0)
+    del cluster.held["7"]
+    cluster.rights_fault = fault
+    await clock.pass_(300.0)
+    assert (watch.status, watch.hidden) == (job("7", "RUNNING"), False)
+    cluster.rights_fault = None
+    await clock.pass_(60.0)
+    assert watch.status is not None
+    assert watch.status.end is End.VANISHED
 
 
 # --- silence ------------------------------------------------------------------------------------

@@ -38,6 +38,10 @@ NO_SCRIPT = _("This page looks for news every 10 seconds. The hub's home page ca
 HUB_AWAY = _("The hub does not answer at the moment, your server goes on. This page tries again by itself.")
 
 SILENT = _("Slurm does not answer at the moment, your server goes on.")
+HIDDEN = _("Slurm does not tell the hub how far the job is; your server appears here once it runs.")
+UNCONFIRMED = _("Slurm does not show this job to the hub: what stands here is the node's own report.")
+CLOSED = _("Your server has ended: nothing answers at its address any more.")
+CLOSED_ADVICE = _("Start again. The last lines of its log may say why it ended.")
 LAST_ANSWER = _("Slurm's last answer was at {time}. {told}")
 NO_ANSWER_YET = _("Slurm has not answered this hub yet.")
 

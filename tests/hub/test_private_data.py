@@ -1,0 +1,193 @@
+"""A Slurm that hides users' jobs from the hub's account (PrivateData=jobs): nothing that runs is given up."""
+
+from __future__ import annotations
+
+import pwd
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo import hub as demo_hub
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.hub.conftest import STAND_IN
+from tests.hub.test_sudo import CONFIG, PYTHON, Site
+from tests.hub.visitor import Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
+
+CLUSTER = ClusterDescription(
+    nodes=(SimulatedNode("c1", machine="cpu", sockets=2, cores_per_socket=20, memory_mib=190000),),
+    partitions=(SimulatedPartition("batch", ("c1",), default=True),),
+    name="private",
+)
+
+
+class PrivateJobs(PrivateSlurm):
+    """A Slurm in which a user sees no job of another one."""
+
+    def _write_files(self) -> None:
+        super()._write_files()
+        self.conf.write_text(f"{self.conf.read_text()}PrivateData=jobs\n")
+
+
+@pytest.fixture(scope="module")
+def private(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
+    """One node, with PrivateData=jobs."""
+    with PrivateJobs(CLUSTER, public_folder / "private") as slurm:
+        yield slurm
+
+
+@pytest.fixture(scope="module")
+def site(two_users: tuple[str, str], private: PrivateSlurm, public_folder: Path) -> Site:
+    """The hub's account with sudo and the scripts, as an admin sets them up."""
+    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0 or shutil.which("sudo") is None or not Path(PYTHON).exists():
+        pytest.skip(f"needs sudo, {PYTHON} and a mount namespace: {tried.stderr.strip()}")
+    account, person = two_users
+    wrappers = public_folder / "private-libexec"
+    wrappers.mkdir()
+    for script in (CONFIG / "wrappers").iterdir():
+        text = script.read_text().replace("/usr/bin/s", f"{private.bin_dir}/s")
+        text = text.replace('"LANG": "C.UTF-8"}', f'"LANG": "C.UTF-8", "SLURM_CONF": "{private.conf}"}}')
+        (wrappers / script.name).write_text(text)
+        (wrappers / script.name).chmod(0o755)
+    sudoers = public_folder / "private-sudoers"
+    text = (CONFIG / "sudoers").read_text().replace("HUB = jupyterhub", f"HUB = {account}")
+    sudoers.write_text(
+        text.replace("%notebookusers", f"%{person}").replace("/usr/local/libexec/gpuspawner", str(wrappers))
+    )
+    sudoers.chmod(0o440)
+    return Site(account, person, wrappers, sudoers, private)
+
+
+@pytest.fixture
+def hub(site: Site, public_folder: Path) -> Iterator[HubProcess]:
+    """A hub of that account's; it looks at its servers every second."""
+    if shutil.which("configurable-http-proxy") is None:
+        pytest.skip("configurable-http-proxy is not on the PATH")
+    folder = public_folder / f"private-hub-{time.monotonic_ns()}"
+    (folder / "profiles").mkdir(parents=True)
+    server = public_folder / f"private-{STAND_IN.name}"
+    shutil.copy(STAND_IN, server)
+    server.chmod(0o644)
+    slurm = "{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}"
+    (folder / "profiles" / "own.yaml").write_text(
+        f"- {{display_name: One, slug: one, slurm: {slurm}, command: [{PYTHON}, {server}]}}\n"
+        f"- {{display_name: Mute, slug: mute, slurm: {slurm}, command: [{PYTHON}, {server}], start_timeout: 15,\n"
+        '    environment: {setup: "sleep 300"}}\n'
+    )
+    config = folder / "jupyterhub_config.py"
+    config.write_text(f"""
+load_subconfig({str(demo_hub.CONFIG)!r})
+c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {{username}}"
+c.GPUSlurmSpawner.wrapper_dir = {str(site.wrappers)!r}
+c.GPUSlurmSpawner.req_homedir = ""
+c.GPUSlurmSpawner.waiting_interval = 0.5
+c.GPUSlurmSpawner.resting_interval = 1.0
+c.Spawner.poll_interval = 1
+""")
+    for path in (folder, *folder.rglob("*")):
+        shutil.chown(path, site.hub)
+    own = HubProcess(
+        folder,
+        config=config,
+        prefix=site.entry,
+        environment={
+            **site.slurm.environment,
+            "GPUSPAWNER_DEMO_SLURM": site.slurm.bin_dir,
+            "GPUSPAWNER_DEMO_TOPOLOGY": site.slurm.topology_pattern,
+            "SUDOERS": str(site.sudoers),
+        },
+    )
+    with own:
+        yield own
+    for job in site.slurm.run("squeue", "-h", "-o", "%i").split():
+        site.slurm.run("scancel", job)
+    assert wait_for(lambda: not site.slurm.run("squeue", "-h"))
+
+
+def wait_for(true: Callable[[], object], seconds: float = 60) -> bool:
+    """Whether it came true in time."""
+    ends_at = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > ends_at:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def ready(hub: HubProcess, name: str) -> bool:
+    """The hub has a server of theirs that is ready."""
+    servers = hub.api("GET", f"/users/{name}").json()["servers"]
+    return bool(servers) and all(server["ready"] for server in servers.values())
+
+
+def test_a_server_starts_runs_on_and_its_end_is_noticed(hub: HubProcess, site: Site) -> None:
+    """Slurm shows the hub nothing: the report says that it runs, and a closed port that it has ended."""
+    assert site.run(f"{site.slurm.bin_dir}/squeue", "-h", environment=site.slurm.environment).stdout == b""
+
+    hub.spawn(site.person, {"profile": "one"})
+    seen = requests.get(f"{hub.url}/user/{site.person}/environ", timeout=10).json()
+    process = requests.get(f"{hub.url}/user/{site.person}/process", timeout=10).json()
+    job = seen["SLURM_JOB_ID"]
+
+    time.sleep(8)  # several answers of Slurm's, and several looks of the hub's
+    assert ready(hub, site.person)
+    assert process["uid"] == pwd.getpwnam(site.person).pw_uid
+    assert site.slurm.run("squeue", "-h", "-o", "%i %T %u") == f"{job} RUNNING {site.person}"
+
+    hub.restart()
+    time.sleep(5)
+    assert ready(hub, site.person)
+    assert site.slurm.run("squeue", "-h", "-o", "%i %T") == f"{job} RUNNING"
+
+    for one in [
+        each for each in psutil.process_iter(["environ"]) if (each.info["environ"] or {}).get("SLURM_JOB_ID") == job
+    ]:
+        one.kill()
+    assert wait_for(lambda: not hub.api("GET", f"/users/{site.person}").json()["servers"])
+    page = Visitor(hub, site.person).look(f"/hub/spawn-pending/{site.person}")
+    assert "nothing answers at its address any more" in page.text
+    log = hub.log.read_text()
+    assert 1 <= log.count("Slurm does not show the hub the jobs of its users (PrivateData=jobs)") <= 2  # two hubs
+
+
+def test_a_start_that_cannot_be_followed_says_why(hub: HubProcess, site: Site) -> None:
+    """A job that never reports: the page says that Slurm tells nothing, and the job is cancelled."""
+    hub.api("POST", f"/users/{site.person}")
+    answer = hub.api("POST", f"/users/{site.person}/server", {"profile": "mute"})
+    visitor = Visitor(hub, site.person)
+    if answer.status_code == 202:
+        assert wait_for(lambda: "did not start" in visitor.look(f"/hub/spawn-pending/{site.person}").text)
+        text = visitor.look(f"/hub/spawn-pending/{site.person}").text
+    else:
+        text = answer.json()["message"]
+    assert "Slurm does not tell the hub how far the job is" in text
+    assert wait_for(lambda: not site.slurm.run("squeue", "-h"))
+
+
+def test_check_says_so(site: Site, public_folder: Path) -> None:
+    """To the hub's own account; root sees all."""
+    config = public_folder / "private-check.py"
+    config.write_text(
+        'c.JupyterHub.spawner_class = "gpu-slurm"\n'
+        'c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {username}"\n'
+        f"c.GPUSlurmSpawner.slurm_bin_dir = {site.slurm.bin_dir!r}\n"
+    )
+    words = (str(Path(sys.executable).parent / "gpuspawner"), "check", "--config", str(config))
+    account = site.run(*words, environment=site.slurm.environment)
+    root = subprocess.run(
+        words, env={"PATH": "/usr/bin:/bin", **site.slurm.environment}, capture_output=True, check=False
+    )
+    said = f"PrivateData hides the users' jobs from {site.hub}".encode()
+    assert (said in account.stdout + account.stderr, account.returncode) == (True, 1), account
+    assert b"PrivateData" not in root.stdout + root.stderr
