@@ -12,12 +12,24 @@ from datetime import datetime
 from enum import Enum
 from itertools import islice
 from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.bounds import Fault, fault_in, fault_of, length_of, need_of, partitions_of, span
+from jupyterhub_gpuspawner.bounds import (
+    Fault,
+    fault_in,
+    fault_of,
+    in_allowed_group,
+    length_of,
+    need_of,
+    partitions_of,
+    span,
+)
 from jupyterhub_gpuspawner.room import ANY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from jupyterhub_gpuspawner.capacity import Rooms, Waiting
     from jupyterhub_gpuspawner.cluster import ClusterSnapshot, Partition, Reservation
     from jupyterhub_gpuspawner.request import ResolvedResources
@@ -53,15 +65,21 @@ class Availability:
 
 
 def availability(
-    resources: ResolvedResources, snapshot: ClusterSnapshot | None, *, now: float, user: str = ""
+    resources: ResolvedResources,
+    snapshot: ClusterSnapshot | None,
+    *,
+    now: float,
+    user: str = "",
+    groups: Mapping[str, bool] = MappingProxyType({}),
 ) -> Availability:
     """How a job of these resources would fare; ``now`` in seconds since the epoch.
 
-    ``user`` is compared with those whom a reservation names. Several partitions count as their best one.
+    ``user`` is compared with those whom a reservation names, ``groups`` with AllowGroups of partitions, see
+    :func:`in_allowed_group`. Several partitions count as their best one.
     """
     if snapshot is None or not snapshot.partitions:
         return Availability(Chance.UNKNOWN, "Slurm has not told yet what is free")
-    fault = fault_of(resources, snapshot, now=now, user=user)
+    fault = fault_of(resources, snapshot, now=now, user=user, groups=groups)
     if fault is not None:
         return _dated(_never(fault), snapshot)
     unread = _unread_option(resources)
@@ -69,7 +87,7 @@ def availability(
         text = f"it also asks Slurm for {unread}, which this page does not weigh"
         return _dated(Availability(Chance.UNKNOWN, text), snapshot)
     found = [
-        replace(_in_partition(resources, snapshot, name, now), partition=name)
+        replace(_in_partition(resources, snapshot, name, now, groups), partition=name)
         for name in partitions_of(resources, snapshot)
     ]
     best = _dated(min(found, key=_rank), snapshot)
@@ -112,14 +130,17 @@ def _unread_option(resources: ResolvedResources) -> str:
     return ""
 
 
-def _in_partition(resources: ResolvedResources, snapshot: ClusterSnapshot, name: str, now: float) -> Availability:
+def _in_partition(
+    resources: ResolvedResources, snapshot: ClusterSnapshot, name: str, now: float, groups: Mapping[str, bool]
+) -> Availability:
     partition = snapshot.partition_by_name[name]
     kept = snapshot.reservation_by_name.get(resources.reservation or "")
-    fault = fault_in(resources, snapshot, name, now=now)
+    fault = fault_in(resources, snapshot, name, now=now, groups=groups)
     if fault is not None:
         return _never(fault)
-    if partition.unread:
-        return Availability(Chance.UNKNOWN, f"not known: what Slurm tells of partition {name} is not understood")
+    unknown = _unknown(partition, groups)
+    if unknown:
+        return Availability(Chance.UNKNOWN, f"not known: {unknown}")
     if kept is not None and kept.start is not None and kept.start > now:
         return _not_before(kept, now)
     rooms = snapshot.capacity.rooms(
@@ -128,31 +149,40 @@ def _in_partition(resources: ResolvedResources, snapshot: ClusterSnapshot, name:
     return _in_rooms(resources, rooms, snapshot, partition, now)
 
 
+def _unknown(partition: Partition, groups: Mapping[str, bool]) -> str:
+    """What is not known of the partition; empty where all is."""
+    if partition.unread:
+        return f"what Slurm tells of partition {partition.name} is not understood"
+    if in_allowed_group(partition, groups) is None:
+        return f"partition {partition.name} is for {' or '.join(partition.allow_groups)}, and Slurm knows who that is"
+    return ""
+
+
 def _in_rooms(
     resources: ResolvedResources, rooms: Rooms, snapshot: ClusterSnapshot, partition: Partition, now: float
 ) -> Availability:
-    need, length = need_of(resources), length_of(resources, partition)
+    need, length = need_of(resources, partition, snapshot.memory), length_of(resources, partition)
     if rooms.offering(need) < resources.nodes:  # nodes that Slurm hides may have it: else it had been a fault
         return Availability(Chance.UNKNOWN, "not known: Slurm does not show the nodes that could run it")
     waiting = snapshot.capacity.waiting(partition.name, resources.reservation or "", need)
     open_now = (room for room in rooms.with_room(need) if room.open_at(now, length) == now)
     found = list(islice(open_now, resources.nodes))
     if len(found) < resources.nodes:
-        return _full(resources, rooms, waiting, now=now, length=length)
+        return _full(need, resources.nodes, rooms, waiting, now=now, length=length)
     if snapshot.partial:
         return Availability(Chance.UNKNOWN, "not known: a part of what Slurm tells of jobs is not understood")
     free = _free(rooms, need, now, length)
-    if waiting is None or _passes(waiting, rooms, resources, now=now, length=length):
+    if waiting is None or _passes(waiting, rooms, need, resources.nodes, now=now, length=length):
         asleep = "; a node is switched on for it first" if any(room.asleep for room in found) else ""
         return Availability(Chance.NOW, f"starts now, {free}{asleep}")
     return Availability(Chance.LATER, f"{free}, but {_jobs(waiting.jobs)} before you")
 
 
-def _passes(waiting: Waiting, rooms: Rooms, resources: ResolvedResources, *, now: float, length: float) -> bool:
+def _passes(waiting: Waiting, rooms: Rooms, need: Need, nodes: int, *, now: float, length: float) -> bool:
     """Nobody who waits is delayed: it ends before the first of them starts, or takes GPUs that none of them wants."""
     if waiting.first_start is not None and now + length <= waiting.first_start:
         return True
-    need, wanted = need_of(resources), waiting.gpu_types
+    wanted = waiting.gpu_types
     if not need.gpus or need.gpu_type or ANY in wanted:
         return False
     free = (
@@ -161,16 +191,13 @@ def _passes(waiting: Waiting, rooms: Rooms, resources: ResolvedResources, *, now
         if room.open_at(now, length) == now
         and room.free_gpus[ANY] - sum(room.free_gpus.get(kind, 0) for kind in wanted) >= need.gpus
     )
-    return len(list(islice(free, resources.nodes))) == resources.nodes
+    return len(list(islice(free, nodes))) == nodes
 
 
-def _full(
-    resources: ResolvedResources, rooms: Rooms, waiting: Waiting | None, *, now: float, length: float
-) -> Availability:
-    need = need_of(resources)
-    if rooms.offering(need, usable=True) < resources.nodes:
+def _full(need: Need, nodes: int, rooms: Rooms, waiting: Waiting | None, *, now: float, length: float) -> Availability:
+    if rooms.offering(need, usable=True) < nodes:
         return Availability(Chance.LATER, f"not now: {_out_of_service(rooms, need)}")
-    opening = rooms.opening(need, resources.nodes, now=now, length=length)
+    opening = rooms.opening(need, nodes, now=now, length=length)
     if waiting is not None:
         last = waiting.last_start
         when = f"; Slurm expects the last of them to start in about {span(last - now)}" if last and last > now else ""

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from jupyterhub_gpuspawner.cluster import DefaultMemory
 from jupyterhub_gpuspawner.room import ANY, Need
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from jupyterhub_gpuspawner.capacity import Rooms
     from jupyterhub_gpuspawner.cluster import ClusterSnapshot, Partition, Reservation
     from jupyterhub_gpuspawner.request import ResolvedResources
 
 _CLOSED = {"DOWN": "is closed", "DRAIN": "takes no new jobs", "INACTIVE": "is switched off"}
+_NOTHING_KNOWN: Mapping[str, bool] = MappingProxyType({})
 _COMES_AGAIN = frozenset({"DAILY", "HOURLY", "WEEKDAY", "WEEKEND", "WEEKLY"})
 
 
@@ -31,17 +34,41 @@ class Fault(NamedTuple):
     """For a participant; no capital, no full stop."""
 
 
-def need_of(resources: ResolvedResources) -> Need:
-    """What the job asks of each node."""
+def need_of(resources: ResolvedResources, partition: Partition, memory: DefaultMemory | None = None) -> Need:
+    """What the job asks of each node in that partition; ``memory`` is the cluster's for a job that asks for none.
+
+    Source: slurm.conf(5), DefMemPerCPU, DefMemPerNode and MaxMemPerCPU.
+    """
+    cpus, asked = resources.cpus or 1, resources.memory
+    if asked is None:
+        asked = _default_memory(cpus, partition, memory)
+    if asked and partition.max_memory_per_cpu_mib:
+        cpus = max(cpus, -(-asked // partition.max_memory_per_cpu_mib))
     return Need(
         gpus=resources.gpus or 0,
         gpu_type=resources.gpu_type or ANY,
         shards=resources.shards or 0,
-        cpus=resources.cpus or 1,
-        memory=resources.memory or 0,
-        all_memory=resources.memory == 0,
+        cpus=cpus,
+        memory=asked or 0,
+        all_memory=asked == 0,
         exclusive=resources.exclusive,
     )
+
+
+def _default_memory(cpus: int, partition: Partition, memory: DefaultMemory | None) -> int | None:
+    """MiB a node of a job that asks for no memory; 0 is all of the node's, None is none that is counted."""
+    of_cluster = memory or DefaultMemory(allocated=False)
+    if not of_cluster.allocated:
+        return None
+    for a_node, a_cpu in (
+        (partition.default_memory_per_node_mib, partition.default_memory_per_cpu_mib),
+        (of_cluster.per_node_mib, of_cluster.per_cpu_mib),
+    ):
+        if a_node is not None:
+            return a_node
+        if a_cpu is not None:
+            return a_cpu * cpus
+    return 0
 
 
 def length_of(resources: ResolvedResources, partition: Partition) -> float:
@@ -58,10 +85,28 @@ def partitions_of(resources: ResolvedResources, snapshot: ClusterSnapshot) -> li
     return [partition.name for partition in snapshot.partitions if partition.default]
 
 
-def fault_of(resources: ResolvedResources, snapshot: ClusterSnapshot, *, now: float, user: str = "") -> Fault | None:
+def in_allowed_group(partition: Partition, groups: Mapping[str, bool]) -> bool | None:
+    """Whether AllowGroups lets the user in; None where that is not known.
+
+    ``groups`` says of Unix groups whether the user is in them; one that is not there is not known.
+    """
+    if not partition.allow_groups or any(groups.get(name) for name in partition.allow_groups):
+        return True
+    return False if all(name in groups for name in partition.allow_groups) else None
+
+
+def fault_of(
+    resources: ResolvedResources,
+    snapshot: ClusterSnapshot,
+    *,
+    now: float,
+    user: str = "",
+    groups: Mapping[str, bool] = _NOTHING_KNOWN,
+) -> Fault | None:
     """Why the job can run in none of its partitions; None where it can in one of them.
 
-    A name that is not there counts at once: Slurm refuses the whole list. ``now`` in seconds since the epoch.
+    A name that is not there counts at once: Slurm refuses the whole list. ``now`` in seconds since the epoch; for
+    ``groups`` see :func:`in_allowed_group`.
     """
     names = partitions_of(resources, snapshot)
     if not names:
@@ -73,11 +118,18 @@ def fault_of(resources: ResolvedResources, snapshot: ClusterSnapshot, *, now: fl
     of_reservation = next(_of_reservation(resources, snapshot, now, user), None)
     if of_reservation is not None:
         return of_reservation
-    found = [fault_in(resources, snapshot, name, now=now) for name in names]
+    found = [fault_in(resources, snapshot, name, now=now, groups=groups) for name in names]
     return next(iter(found)) if all(found) else None
 
 
-def fault_in(resources: ResolvedResources, snapshot: ClusterSnapshot, name: str, *, now: float) -> Fault | None:
+def fault_in(
+    resources: ResolvedResources,
+    snapshot: ClusterSnapshot,
+    name: str,
+    *,
+    now: float,
+    groups: Mapping[str, bool] = _NOTHING_KNOWN,
+) -> Fault | None:
     """Why the job cannot run in one partition that is there; None as well where the partition was not understood."""
     partition = snapshot.partition_by_name[name]
     if partition.unread:
@@ -87,7 +139,7 @@ def fault_in(resources: ResolvedResources, snapshot: ClusterSnapshot, name: str,
         (
             fault
             for faults in (
-                _of_partition(resources, partition),
+                _of_partition(resources, partition, groups),
                 _of_time_kept(resources, partition, kept, now),
                 _of_nodes(resources, snapshot, partition, kept),
             )
@@ -114,12 +166,14 @@ def _of_reservation(resources: ResolvedResources, snapshot: ClusterSnapshot, now
         yield Fault("reservation", f"reservation {name} is for other users")
 
 
-def _of_partition(resources: ResolvedResources, partition: Partition) -> Iterator[Fault]:
+def _of_partition(resources: ResolvedResources, partition: Partition, groups: Mapping[str, bool]) -> Iterator[Fault]:
     where = f"partition {partition.name}"
     if partition.state in _CLOSED:
         yield Fault("partition", f"{where} {_CLOSED[partition.state]} at the moment")
     if partition.needs_reservation and not resources.reservation:
         yield Fault("reservation", f"{where} is only for jobs with a reservation")
+    if in_allowed_group(partition, groups) is False:
+        yield Fault("partition", f"{where} is only for members of {' or '.join(partition.allow_groups)}")
     for kind, said, allowed, denied in (
         ("account", resources.account, partition.allow_accounts, partition.deny_accounts),
         ("qos", resources.qos, partition.allow_qos, partition.deny_qos),
@@ -166,7 +220,7 @@ def _of_nodes(
 ) -> Iterator[Fault]:
     if len(snapshot.nodes_of(partition.name)) < len(partition.nodes):
         return  # Slurm hides nodes that are switched off; nobody knows what they have
-    reservation, need = kept.name if kept is not None else "", need_of(resources)
+    reservation, need = kept.name if kept is not None else "", need_of(resources, partition, snapshot.memory)
     where = f"partition {partition.name}" + (f" and reservation {reservation}" if reservation else "")
     rooms = snapshot.capacity.rooms(partition.name, reservation=reservation)
     if resources.constraint:

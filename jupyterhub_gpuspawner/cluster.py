@@ -129,6 +129,12 @@ class Partition:
     max_nodes: int | None = None
     max_cpus_per_node: int | None = None
     max_memory_per_node_mib: int | None = None
+    max_memory_per_cpu_mib: int | None = None
+    """MaxMemPerCPU; a job that asks for more memory gets as many CPUs as that takes."""
+    default_memory_per_cpu_mib: int | None = None
+    """DefMemPerCPU of the partition; None where the cluster's counts."""
+    default_memory_per_node_mib: int | None = None
+    """DefMemPerNode likewise."""
     allow_groups: tuple[str, ...] = ()
     allow_accounts: tuple[str, ...] = ()
     deny_accounts: tuple[str, ...] = ()
@@ -208,6 +214,16 @@ class ClusterJob:
 
 
 @dataclass(frozen=True)
+class DefaultMemory:
+    """The cluster's memory for a job that asks for none (slurm.conf); MiB, None where it is not set."""
+
+    per_cpu_mib: int | None = None
+    per_node_mib: int | None = None
+    allocated: bool = True
+    """Memory is a resource that jobs hold: without any default such a job gets all of a node's."""
+
+
+@dataclass(frozen=True)
 class Unread:
     """A record of Slurm's answer of which a field was not understood. It holds no text that somebody chose."""
 
@@ -230,6 +246,8 @@ class ClusterSnapshot:
     reservations: tuple[Reservation, ...] = ()
     jobs: tuple[ClusterJob, ...] = ()
     """Those that wait or hold nodes; ended ones are not among them."""
+    memory: DefaultMemory | None = None
+    """What a job gets that asks for no memory, where its partition says nothing; None where that is not known."""
     taken_at: float = 0.0
     """Seconds since the epoch."""
     unread: tuple[Unread, ...] = ()

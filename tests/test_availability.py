@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.availability import STALE, Availability, Chance, availability
-from jupyterhub_gpuspawner.cluster import ClusterJob, ClusterSnapshot, NodeState, Partition, Reservation, Unread
+from jupyterhub_gpuspawner.cluster import (
+    ClusterJob,
+    ClusterSnapshot,
+    DefaultMemory,
+    NodeState,
+    Partition,
+    Reservation,
+    Unread,
+)
 from jupyterhub_gpuspawner.job import Phase
 from jupyterhub_gpuspawner.request import ResolvedResources
 from jupyterhub_gpuspawner.units import Gres
@@ -404,9 +412,59 @@ def test_qos_may_lift_a_partitions_bounds() -> None:
     assert told(cluster(node("g1", G4), max_time=600), gpus=1, time=HOUR, qos="long")[0] == "now"
 
 
-def test_group_lists_of_a_partition_are_left_to_slurm() -> None:
-    """Who is in which Unix group on the cluster is not known here."""
-    assert told(cluster(node("g1", G4), allow_groups=("course",)), gpus=1)[0] == "now"
+IS_FOR = "partition gpu is for course or staff, and Slurm knows who that is"
+
+
+@pytest.mark.parametrize(
+    ("groups", "answer"),
+    [
+        ({"course": True}, ("now", "starts now, 4 of 4 K80 free", "")),
+        ({"course": False, "staff": True}, ("now", "starts now, 4 of 4 K80 free", "")),
+        (
+            {"course": False, "staff": False},
+            ("never", "cannot run: partition gpu is only for members of course or staff", "slurm.partition"),
+        ),
+        ({"course": False}, ("unknown", f"not known: {IS_FOR}", "")),
+        ({}, ("unknown", f"not known: {IS_FOR}", "")),
+    ],
+)
+def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str, str, str]) -> None:
+    """Who is in one of them may; who is in none may not; where the hub's machine does not know, Slurm does."""
+    found = cluster(node("g1", G4), allow_groups=("course", "staff"))
+    got = availability(ResolvedResources(gpus=1), found, now=NOW, groups=groups)
+    assert (got.chance.value, got.sentence, got.field) == answer
+
+
+@pytest.mark.parametrize(
+    ("memory", "partition", "asked", "answer"),
+    [
+        (None, {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(allocated=False), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(), {}, {"cpus": 4}, "full: about 10 min at the latest, if nobody comes before you"),
+        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 6}, "full: about 10 min at the latest, if nobody comes before"),
+        (DefaultMemory(per_node_mib=8000), {}, {}, "full: about 10 min at the latest, if nobody comes before you"),
+        (DefaultMemory(per_node_mib=8000), {"default_memory_per_cpu_mib": 100}, {}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(per_cpu_mib=1), {"default_memory_per_node_mib": 8000}, {}, "full: about 10 min at the latest"),
+        (DefaultMemory(), {"default_memory_per_node_mib": 100}, {}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(), {}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(), {"max_memory_per_cpu_mib": 1000}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(), {"max_memory_per_cpu_mib": 400}, {"memory": 5000}, "full: about 10 min at the latest"),
+        (
+            DefaultMemory(per_node_mib=99999),
+            {},
+            {},
+            "cannot run: it asks for 97.66 GiB of memory a node, and a node of partition gpu has at most 64 GiB",
+        ),
+    ],
+)
+def test_memory_of_a_job_that_asks_for_none(
+    memory: DefaultMemory | None, partition: dict[str, Any], asked: dict[str, Any], answer: str
+) -> None:
+    """The partition's default, else the cluster's, else all of a node's; a node has 5.5 of its 64 GiB free."""
+    holds = running("7", "g1", memory_mib=60000)
+    found = replace(cluster(node("g1"), jobs=(holds,), **partition), memory=memory)
+    assert told(found, **asked)[1][: len(answer)] == answer
 
 
 def test_nodes_out_of_service_are_named_with_their_reason() -> None:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import os
 import pwd
+import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.cluster import ClusterSnapshot
+
+_GROUPS_AGE = 60.0
+"""Seconds for which memberships are kept."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,32 @@ def job_owner(exec_prefix: str, username: str) -> str:
             return pwd.getpwuid(os.getuid()).pw_name
         return ""
     return username if "username" in exec_prefix else ""
+
+
+async def allowed_groups(snapshot: ClusterSnapshot | None, owner: str) -> Mapping[str, bool]:
+    """Of the groups for which partitions are kept (AllowGroups), whether the account is in each.
+
+    What the hub's machine does not know is left out: an account, or a group that is on the cluster alone. Slurm lets
+    root in everywhere. Asked in a thread, and kept for a minute.
+    """
+    names = tuple(sorted({name for each in snapshot.partitions for name in each.allow_groups})) if snapshot else ()
+    if not names or not owner:
+        return {}
+    return await asyncio.to_thread(_memberships, owner, names, int(time.monotonic() // _GROUPS_AGE))
+
+
+@lru_cache(maxsize=1024)
+def _memberships(owner: str, names: tuple[str, ...], _minute: int) -> Mapping[str, bool]:
+    try:
+        account = pwd.getpwnam(owner)
+        numbers = set(os.getgrouplist(owner, account.pw_gid))
+    except (KeyError, OSError):
+        return {}
+    found: dict[str, bool] = {}
+    for name in names:
+        with suppress(KeyError):
+            found[name] = account.pw_uid == 0 or grp.getgrnam(name).gr_gid in numbers
+    return found
 
 
 async def account_of(username: str, *, home: str = "") -> Account:

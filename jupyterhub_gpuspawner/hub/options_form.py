@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.account import job_owner
+from jupyterhub_gpuspawner.hub.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.batch import site_defaults
 from jupyterhub_gpuspawner.hub.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
 from jupyterhub_gpuspawner.hub.offer import offers
@@ -53,6 +53,7 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
             now=now,
             defaults=defaults,
             owner=owner,
+            unix_groups=await allowed_groups(snapshot, owner),
         ),
         visit.filled_in,
         base_url=_base_url(spawner),

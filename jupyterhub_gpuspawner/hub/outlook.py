@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.availability import Availability, Chance, availability
@@ -10,7 +11,7 @@ from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.request import permitted, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from jupyterhub_gpuspawner.cluster import ClusterSnapshot
@@ -41,11 +42,13 @@ def outlooks(
     now: datetime,
     defaults: Resources | None = None,
     owner: str = "",
+    unix_groups: Mapping[str, bool] = MappingProxyType({}),
 ) -> tuple[Outlook, ...]:
     """The outlook of every profile, in the order in which they are offered.
 
     Looked at is the job as it is picked without touching an option. ``now`` has its zone; ``defaults`` are the site's;
-    ``owner`` is the account that the job would have, empty where that is not known.
+    ``owner`` is the account that the job would have, empty where that is not known, and ``unix_groups`` says whether
+    that account is in a group, as far as the hub's machine knows.
     """
 
     def outlook(profile: Profile) -> Outlook:
@@ -60,7 +63,7 @@ def outlooks(
         except RequestError as error:  # no reservation today
             told = _clause(str(error))
             return Outlook(profile, None, Availability(Chance.NEVER, f"cannot run: {told}", field=error.field))
-        told_now = availability(request.resources, snapshot, now=now.timestamp(), user=owner)
+        told_now = availability(request.resources, snapshot, now=now.timestamp(), user=owner, groups=unix_groups)
         return Outlook(profile, None, told_now, request.resources)
 
     return tuple(map(outlook, offered))

@@ -12,7 +12,7 @@ from tornado import web
 
 from jupyterhub_gpuspawner.availability import Chance
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub.account import job_owner
+from jupyterhub_gpuspawner.hub.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.batch import site_defaults
 from jupyterhub_gpuspawner.hub.outlook import outlooks
 from jupyterhub_gpuspawner.hub.profiles_document import profiles_document, trial_document
@@ -63,6 +63,7 @@ class ProfilesHandler(OfUser):
         except ConfigError as error:
             raise web.HTTPError(500, "%s", error) from error
         snapshot = await cluster.recent() if any(profile.kind == "slurm" for profile in offered) else None
+        owner = job_owner(site.exec_prefix, user_name)
         found = outlooks(
             offered,
             username=user_name,
@@ -70,7 +71,8 @@ class ProfilesHandler(OfUser):
             snapshot=snapshot,
             now=datetime.now().astimezone(),
             defaults=defaults,
-            owner=job_owner(site.exec_prefix, user_name),
+            owner=owner,
+            unix_groups=await allowed_groups(snapshot, owner),
         )
         document = profiles_document(found, snapshot, username=user_name, silent=cluster.silent)
         self.write(json.dumps(document.to_json()))

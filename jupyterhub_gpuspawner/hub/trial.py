@@ -18,7 +18,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.availability import Availability, Chance, availability
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.account import job_owner
+from jupyterhub_gpuspawner.hub.account import allowed_groups, job_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -175,7 +175,7 @@ async def trial_of(child: GPUSlurmSpawner) -> Trial:
         connection = child.connection()
         snapshot = await connection.cluster.recent()
         if snapshot is not None and child.request is not None:
-            told = _of_snapshot(child, child.request, snapshot)
+            told = await _of_snapshot(child, child.request, snapshot)
             if told.chance is Chance.NEVER:
                 return of_availability(told)
             if told.partition:
@@ -189,6 +189,7 @@ async def trial_of(child: GPUSlurmSpawner) -> Trial:
         return of_error(error)
 
 
-def _of_snapshot(child: GPUSlurmSpawner, request: JobRequest, snapshot: ClusterSnapshot) -> Availability:
+async def _of_snapshot(child: GPUSlurmSpawner, request: JobRequest, snapshot: ClusterSnapshot) -> Availability:
     owner = job_owner(child.exec_prefix, child.user.name)
-    return availability(request.resources, snapshot, now=time.time(), user=owner)
+    groups = await allowed_groups(snapshot, owner)
+    return availability(request.resources, snapshot, now=time.time(), user=owner, groups=groups)

@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cluster import ClusterSnapshot
+from jupyterhub_gpuspawner.cluster import ClusterSnapshot, DefaultMemory
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.slurm.faults import failure, last_line, rejected
 from jupyterhub_gpuspawner.slurm.installation import CommandMissing, good, unanswered
@@ -42,6 +42,8 @@ _NODE = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _ADDRESS = re.compile(r"[A-Za-z0-9:][\w.:-]*", re.ASCII)
 _ADDRESS_AGE = 300.0
 """Seconds that a node's address is kept; a cloud node gets a new one at each start, before its job runs."""
+_CONFIG_AGE = 300.0
+"""Seconds that slurm.conf's default memory is kept."""
 _SNAPSHOT_LIMIT = 1 << 26
 _UNKNOWN_JOB = "Invalid job id specified"
 
@@ -57,6 +59,7 @@ class SlurmClient:
         """``report`` is told, after each answer, of the records in it that were not understood; never of none."""
         self._slurm = installation
         self._report = report
+        self._memory: tuple[float, DefaultMemory] | None = None
         self._addresses: dict[str, tuple[float, str]] = {}
         self._asking: dict[str, asyncio.Lock] = {}
 
@@ -195,12 +198,16 @@ class SlurmClient:
         return found[0].address
 
     async def snapshot(self) -> ClusterSnapshot:
-        """Nodes, partitions (hidden ones too), reservations and jobs that wait or hold nodes, with four commands."""
+        """Nodes, partitions (hidden ones too), reservations and jobs that wait or hold nodes, with four commands.
+
+        A fifth one every five minutes is for slurm.conf's default memory.
+        """
         taken_at, mark = time.time(), secrets.token_hex(8)
-        nodes, partitions, reservations, jobs = await asyncio.gather(
+        nodes, partitions, reservations, memory, jobs = await asyncio.gather(
             self._show("node", "-a", "-d"),
             self._show("partition", "-a"),
             self._show("reservation", "-a"),
+            self._default_memory(),
             self._slurm.run(
                 *("squeue", "--local", "-h", "-a", "-t", STATES, "-O", job_columns(mark)), limit=_SNAPSHOT_LIMIT
             ),
@@ -214,6 +221,7 @@ class SlurmClient:
                 partitions=parse_partitions(partitions, unread.append),
                 reservations=parse_reservations(reservations, unread.append),
                 jobs=parse_jobs(told, mark, unread.append),
+                memory=memory,
                 taken_at=taken_at,
                 unread=tuple(unread),
             )
@@ -225,6 +233,18 @@ class SlurmClient:
         if snapshot.unread:
             self._report(snapshot.unread)
         return snapshot
+
+    async def _default_memory(self) -> DefaultMemory | None:
+        if self._memory is None or time.monotonic() - self._memory[0] > _CONFIG_AGE:
+            try:
+                config = await self.config()
+            except SlurmOutputError:
+                return None
+            told = DefaultMemory(
+                config.default_memory_per_cpu_mib, config.default_memory_per_node_mib, config.memory_is_allocated
+            )
+            self._memory = time.monotonic(), told
+        return self._memory[1]
 
     async def config(self) -> SlurmConfig:
         """What of slurm.conf a hub has to know, as slurmctld has it (``scontrol show config``: one RPC)."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from jupyterhub_gpuspawner.cluster import Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres
+from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres, parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -108,6 +108,12 @@ def gres(key: str, text: str) -> tuple[Gres, ...]:
 def nodes(key: str, text: str) -> tuple[str, ...]:
     """:func:`expand_nodelist`, remembered likewise; none for an absent value."""
     return read(expand_nodelist, key, present(text))
+
+
+def memory(key: str, text: str | None) -> int | None:
+    """MiB of a bound or default of slurm.conf's; None for an absent one, UNLIMITED, and 0, which means the same."""
+    value = present(text)
+    return None if value in ("", "UNLIMITED") else read(parse_memory, key, value) or None
 
 
 def words(text: str | None, *, everyone: str = "") -> tuple[str, ...]:

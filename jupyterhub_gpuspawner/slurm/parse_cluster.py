@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 from jupyterhub_gpuspawner.cluster import NodeState, Partition, Reservation, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm import parse
-from jupyterhub_gpuspawner.slurm.parse import each_read, epoch, fields, ignored, present, read, words
-from jupyterhub_gpuspawner.units import expand_nodelist, parse_memory, parse_walltime
+from jupyterhub_gpuspawner.slurm.parse import each_read, epoch, fields, ignored, memory, present, read, words
+from jupyterhub_gpuspawner.units import expand_nodelist, parse_walltime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -145,6 +145,9 @@ def _partition(record: Mapping[str, str]) -> Partition:
         max_nodes=value("MaxNodes", _count, None),
         max_cpus_per_node=value("MaxCPUsPerNode", _count, None),
         max_memory_per_node_mib=value("MaxMemPerNode", _memory, None),
+        max_memory_per_cpu_mib=value("MaxMemPerCPU", _memory, None),
+        default_memory_per_cpu_mib=value("DefMemPerCPU", _memory, None),
+        default_memory_per_node_mib=value("DefMemPerNode", _memory, None),
         allow_groups=words(record.get("AllowGroups"), everyone="ALL"),
         allow_accounts=words(record.get("AllowAccounts"), everyone="ALL"),
         deny_accounts=words(record.get("DenyAccounts")),
@@ -166,8 +169,7 @@ def _walltime(record: Mapping[str, str], key: str) -> int | None:
 
 
 def _memory(record: Mapping[str, str], key: str) -> int | None:
-    value = present(record.get(key))
-    return None if not value or value == "UNLIMITED" else read(parse_memory, key, value)
+    return memory(key, record.get(key))
 
 
 def _reservation(record: Mapping[str, str]) -> Reservation:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.parse import present, words
+from jupyterhub_gpuspawner.slurm.parse import memory, present, words
 
 _LINE = re.compile(r"^(?P<key>[A-Za-z][\w/]*) *= ?(?P<value>.*)$", re.ASCII | re.MULTILINE)
 _ACCOUNT = re.compile(r"(?P<name>.*)\((?P<uid>[0-9]+)\)")
@@ -22,6 +22,13 @@ class SlurmConfig:
     """The number of SlurmUser, who sees and may do all; None where it is not told."""
     accounting: bool = False
     """slurmdbd is there (AccountingStorageType), and so may be operators and administrators."""
+
+    default_memory_per_cpu_mib: int | None = None
+    """DefMemPerCPU: of a job that asks for no memory; None where it is not set."""
+    default_memory_per_node_mib: int | None = None
+    """DefMemPerNode, the same for each node."""
+    memory_is_allocated: bool = True
+    """Jobs hold memory (SelectTypeParameters with Memory): a job that asks for none, without a default, gets all."""
 
     @property
     def hides_jobs(self) -> bool:
@@ -44,4 +51,7 @@ def parse_config(text: str) -> SlurmConfig:
         private_data=frozenset(private),
         slurm_uid=int(account["uid"]) if account is not None else None,
         accounting=storage not in ("", "accounting_storage/none"),
+        default_memory_per_cpu_mib=memory("DefMemPerCPU", told.get("DefMemPerCPU")),
+        default_memory_per_node_mib=memory("DefMemPerNode", told.get("DefMemPerNode")),
+        memory_is_allocated="MEMORY" in told.get("SelectTypeParameters", "CR_CORE_MEMORY").upper(),
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jupyterhub_gpuspawner.availability import Chance, availability
+from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import SubmitRejected
 from jupyterhub_gpuspawner.request import ResolvedResources
@@ -115,6 +117,78 @@ async def test_several_partitions_count_as_their_best_one(busy: SlurmClient, slu
         slurm_cluster.run("scancel", job_id)
     assert (found.chance, found.partition) == (Chance.NOW, "batch")
     assert (status.state, status.partition) == ("RUNNING", "batch")
+
+
+NODES = ClusterDescription(
+    nodes=tuple(
+        SimulatedNode(name, machine="cpu", sockets=2, cores_per_socket=20, memory_mib=190000) for name in ("c1", "c2")
+    ),
+    partitions=(SimulatedPartition("batch", ("c1", "c2"), default=True),),
+    name="memory",
+)
+DEFAULTS = ("", "DefMemPerCPU=1000", "DefMemPerNode=60000", "DefMemPerCPU=0")
+OWN = {
+    "bycpu": "DefMemPerCPU=9000",
+    "bynode": "DefMemPerNode=100000",
+    "most": "MaxMemPerCPU=2000",
+    "both": "DefMemPerCPU=1500 MaxMemPerCPU=2000",
+}
+"""Partitions with a default or a bound of their own."""
+SIZES: list[dict[str, Any]] = [
+    {},
+    {"cpus": 3},
+    {"cpus": 10},
+    {"cpus": 20, "nodes": 2},
+    {"memory": 20000},
+    {"memory": 0},
+    {"memory": 60000, "cpus": 2},
+]
+
+
+class WithMemory(PrivateSlurm):
+    """Two nodes; each partition of :data:`OWN` besides ``batch``, and ``default`` for the whole cluster."""
+
+    def __init__(self, folder: Path, default: str) -> None:
+        super().__init__(NODES, folder)
+        self._default = default
+
+    def _write_files(self) -> None:
+        super()._write_files()
+        conf = self.conf.read_text().replace("DefMemPerCPU=1000\n", f"{self._default}\n")
+        own = "".join(
+            f"PartitionName={name} Nodes=c1,c2 DefaultTime=60 State=UP {words}\n" for name, words in OWN.items()
+        )
+        self.conf.write_text(conf + own)
+
+
+@pytest.mark.parametrize("default", DEFAULTS)
+async def test_memory_of_jobs_that_ask_for_none(needs_slurm: None, public_folder: Path, default: str) -> None:
+    """By the partition's default, the cluster's, or all of the node's: what is free now is what Slurm calls so."""
+    folder = public_folder / f"memory{DEFAULTS.index(default)}"
+    with WithMemory(folder, default) as slurm:
+        client = SlurmClient(Installation(bin_dir=slurm.bin_dir, environment=slurm.environment))
+        jobs = [
+            slurm.run(
+                "sbatch", "--parsable", "-w", node, f"--mem={memory}", "-c1", "-t9", "-o/dev/null", "--wrap=sleep 900"
+            )
+            for node, memory in (("c1", 150000), ("c2", 110000))
+        ]
+        while {status.state for status in (await client.jobs(jobs)).values()} != {"RUNNING"}:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+        snapshot, now = await client.snapshot(), time.time()
+        told: dict[str, str] = {}
+        said: dict[str, str] = {}
+        for asked in ({"partition": name, **size} for name in ("batch", *OWN) for size in SIZES):
+            resources = ResolvedResources(**{"time": 600, **asked})
+            told[str(asked)] = availability(resources, snapshot, now=now).chance.value
+            lines = [f"#SBATCH {each}" for each in options(resources, "none")]
+            try:
+                start = (await client.test_only("\n".join(["#!/bin/sh", *lines, "true", ""]))).starts_at
+                said[str(asked)] = "now" if start - now < 60 else "later"
+            except SubmitRejected:
+                said[str(asked)] = "never"
+    assert {asked: (told[asked], said[asked]) for asked in said if told[asked] != said[asked]} == {}
+    assert {"now", "later"} <= set(said.values())
 
 
 def near(told: float | None, said: int | None) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster import free_gpus
+from jupyterhub_gpuspawner.cluster import DefaultMemory, free_gpus
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     SlurmOutputError,
@@ -364,7 +364,10 @@ async def test_name_that_is_none_is_not_asked_for(slurm: StandIns, node: str) ->
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_snapshot_is_four_questions(slurm: StandIns, version: str) -> None:
-    """Nodes with what is in use, partitions with the hidden ones, reservations, jobs that wait or hold nodes."""
+    """Nodes with what is in use, partitions with the hidden ones, reservations, jobs that wait or hold nodes.
+
+    The first one asks for slurm.conf's defaults as well.
+    """
     folder = FOLDER / version / "scontrol"
     slurm.add(
         "scontrol",
@@ -372,6 +375,8 @@ async def test_snapshot_is_four_questions(slurm: StandIns, version: str) -> None
         "show node -a -d -o") cat {folder}/node_a_o.out;;
         "show partition -a -o") cat {folder}/partition_a_o.out;;
         "show reservation -a -o") cat {folder}/reservation_o.out;;
+        "show config") echo "PrivateData = none"; echo "DefMemPerCPU = 1000";
+            [ ! -e {slurm.folder}/asked ] || exit 98; touch {slurm.folder}/asked;;
         *) echo "stand-in: unexpected $*" >&2; exit 97;; esac""",
     )
     head = "7|PENDING|Resources|alice|gpu|3||1|1|1|mem=1G|1|N/A|N/A|5:00"
@@ -385,7 +390,9 @@ async def test_snapshot_is_four_questions(slurm: StandIns, version: str) -> None
 " """,
     )
     before = time.time()
-    found = await slurm.client().snapshot()
+    client = slurm.client()
+    found = await client.snapshot()
+    assert (await client.snapshot()).memory == found.memory == DefaultMemory(per_cpu_mib=1000)
     assert [(job.job_id, job.account, job.partition) for job in found.jobs] == [("7", "proj", "gpu")]
     assert before <= found.taken_at <= time.time()
     assert (len(found.nodes), found.partition_by_name["hid"].hidden, len(found.reservations)) == (

@@ -318,7 +318,7 @@ async def test_no_words_of_any_user_hide_the_cluster(
 
 
 async def test_fifty_who_look_at_once_are_one_question(slurm_cluster: PrivateSlurm) -> None:
-    """Four commands for all of them."""
+    """Four commands for all of them, and one for slurm.conf."""
     asked: list[str] = []
     client = SlurmClient(
         Installation(
@@ -331,7 +331,9 @@ async def test_fifty_who_look_at_once_are_one_question(slurm_cluster: PrivateSlu
     found = await asyncio.gather(*(view.recent(patience=60) for _ in range(50)))
     assert [snapshot is found[0] for snapshot in found] == [True] * 50
     assert found[0] is not None
-    assert sorted(asked) == ["scontrol", "scontrol", "scontrol", "squeue"]
+    assert sorted(asked) == ["scontrol"] * 4 + ["squeue"]
+    await client.snapshot()
+    assert sorted(asked) == ["scontrol"] * 7 + ["squeue"] * 2
 
 
 async def test_snapshot_sees_what_jobs_hold(client: SlurmClient, jobs: Jobs) -> None:

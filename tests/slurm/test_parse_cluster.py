@@ -261,6 +261,26 @@ def test_a_partition_stays_with_what_is_understood_of_it() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("words", "partition"),
+    [
+        ("DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED", Partition("a")),
+        (
+            "DefMemPerCPU=1000 MaxMemPerCPU=2000",
+            Partition("a", default_memory_per_cpu_mib=1000, max_memory_per_cpu_mib=2000),
+        ),
+        (
+            "DefMemPerNode=500 MaxMemPerNode=900",
+            Partition("a", default_memory_per_node_mib=500, max_memory_per_node_mib=900),
+        ),
+        ("DefMemPerCPU=9223372036854775807", Partition("a", unread=("DefMemPerCPU",))),
+    ],
+)
+def test_memory_of_a_partition(words: str, partition: Partition) -> None:
+    """UNLIMITED is none; what 22.05 makes of an UNLIMITED that an admin wrote for one partition is in doubt."""
+    assert parse_partitions(f"PartitionName=a {words} State=UP\n") == (partition,)
+
+
 @pytest.mark.parametrize(("name", "nodes"), [("a b", "n1"), ("a|b", "n1"), ("x", "n[1"), ("x", "n1 n2")])
 def test_odd_reservations_hide_no_other(name: str, nodes: str) -> None:
     """A name with a blank is a name; a list of nodes that is none leaves that reservation out, be it the only one."""
