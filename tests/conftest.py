@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.fixtures.users", "tests.fixtures.slurm", "tests.fixtures.hubs"]
+pytest_plugins = ["tests.fixtures.users", "tests.fixtures.slurm", "tests.fixtures.postgres", "tests.fixtures.hubs"]
 
 # whoever runs the tests in the background may ignore these, and what the tests start would ignore them, too
 for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

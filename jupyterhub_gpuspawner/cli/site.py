@@ -210,6 +210,7 @@ def load_site(path: Path) -> Site:
     except Exception as error:
         raise ConfigError(f"{type(error).__name__}: {error}", where=str(path)) from error
     named = config.JupyterHub.get("spawner_class", "gpu-profiles")
+    spawner_class: Any
     try:
         spawner_class = ENTRY_POINTS.get(named) or (import_item(named) if isinstance(named, str) else named)
     except ImportError as error:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import inspect
 from tornado import web
 
 from jupyterhub_gpuspawner.errors import RequestError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub.database import roll_back
 from jupyterhub_gpuspawner.hub.ending import Ending
 from jupyterhub_gpuspawner.hub.text import wait
 
@@ -50,6 +52,17 @@ def start_failed(
     """
     return _failure(
         ending or Ending(message, lines=detail), message=message, reason=reason, status_code=status_code, detail=detail
+    )
+
+
+def database_away(orm_spawner: Any = None) -> web.HTTPError:
+    """A start that failed since the hub's database did; with a row of it, its session is rolled back first."""
+    if orm_spawner is not None:
+        roll_back(inspect(orm_spawner).session)
+    return start_failed(
+        "The hub's database did not answer while your server was being started. Please start it again.",
+        reason="database",
+        status_code=503,
     )
 
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.apihandlers import APIHandler
 from jupyterhub.scopes import needs_scope
+from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
 from tornado.web import stream_request_body
 
+from jupyterhub_gpuspawner.hub.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.pages import current_placement
 from jupyterhub_gpuspawner.hub.rate_limit import RateLimit
 from jupyterhub_gpuspawner.hub.reporting import ReportTooEarly
@@ -40,9 +42,16 @@ REPORTS = RateLimit(burst=10, per_minute=10)
 """Of one server. A launcher sends one report, and six where the hub has trouble taking it."""
 
 
+DATABASE_RETRY = 2.0
+"""Seconds after which a launcher asks again where the hub's database did not answer."""
+
+
 @stream_request_body
 class ReportHandler(APIHandler):
     """Takes the launcher's report, from the server's own token and from nobody else.
+
+    JupyterHub takes a token that could not be looked up for one that does not exist. Here that is 503, since the server
+    of a report that is refused is never reached.
 
     A body that is too large is refused before it is read. Every other one is read to its end first: a hub that hangs up
     in the middle of a body is no answer to a client, and a 503 to one behind a proxy.
@@ -55,7 +64,26 @@ class ReportHandler(APIHandler):
             raise web.HTTPError(413, f"A report is at most {REPORT_LIMIT} bytes.")
         # a body without an announced length: tornado closes the connection past this
         self.request.connection.set_max_body_size(REPORT_LIMIT)
-        await super().prepare()
+        try:
+            await super().prepare()
+        except SQLAlchemyError as error:  # of the token's scopes
+            self._not_looked_up(error)
+
+    _looked_up = True
+    """Whether it is known whose token this is, or that it is nobody's."""
+
+    async def get_current_user(self) -> Any:
+        """The token's user; None for no token of this hub's. Raises what JupyterHub then takes for None."""
+        try:
+            return await super().get_current_user()
+        except Exception:
+            self._looked_up = False
+            raise
+
+    def _not_looked_up(self, error: SQLAlchemyError) -> None:
+        self._looked_up = False
+        self.log.warning("A report has to wait for the hub's database: %s", fault(error))
+        roll_back(self.db)
 
     def data_received(self, chunk: bytes) -> None:
         """Keep a part of the body, of which there is at most a report's."""
@@ -63,6 +91,16 @@ class ReportHandler(APIHandler):
 
     async def post(self) -> None:
         """Store the report with the server that the token belongs to; 204, or 400 naming the field."""
+        try:
+            if self._looked_up:
+                self._take()
+        except SQLAlchemyError as error:
+            self._not_looked_up(error)
+        if not self._looked_up:
+            self._later(503, DATABASE_RETRY, "The hub cannot look up that token now.")
+        self.set_status(204)
+
+    def _take(self) -> None:
         spawner = self._reporting()
         accept = getattr(spawner, "accept_report", None)
         if accept is None:
@@ -77,7 +115,6 @@ class ReportHandler(APIHandler):
             self._later(503, 1.0, str(error))
         except ReportError as error:
             raise web.HTTPError(409, "%s", error) from error
-        self.set_status(204)
 
     def _reporting(self) -> Any:
         """The spawner whose server reports, None for one that is gone; 403 for anyone else, 429 for one too often."""

@@ -21,7 +21,8 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub import named
 from jupyterhub_gpuspawner.hub.account import account_of
 from jupyterhub_gpuspawner.hub.bounded import Folder, Seconds
-from jupyterhub_gpuspawner.hub.failure import spawn_failure, start_failed
+from jupyterhub_gpuspawner.hub.database import TO_START, TO_STOP, TO_TELL, LogName
+from jupyterhub_gpuspawner.hub.failure import database_away, spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
 from jupyterhub_gpuspawner.hub.slurm_settings import SHORTEST_LOOK
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of
@@ -100,7 +101,7 @@ LAUNCHER = LauncherFile()
 atexit.register(LAUNCHER.remove)
 
 
-class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
+class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
     """Starts servers as processes on the hub's own machine, bound and reported like a job's."""
 
     as_hub_account = Bool(
@@ -165,8 +166,10 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
             await self._launch()
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
-        self.store()
+        self.store_soon()
         await self._until_ready()
+        if not await self.noted(TO_START):
+            raise database_away()
         self.port = self.reported_port
         return self.address, self.port
 
@@ -205,13 +208,18 @@ class GPULocalSpawner(ReportedPlacement, LocalProcessSpawner):
         )
 
     async def poll(self) -> int | None:
-        """None while the process lives, else its exit code; keeps the state for the hub to clear."""
+        """None while the process lives or the hub cannot note its end, else its exit code; it keeps the state."""
+        status: int | None = 0
         if self.proc is not None:
-            status: int | None = self.proc.poll()
-            return status
-        if not self.pid:
-            return 0
-        return None if await self._signal(0) else 0
+            status = self.proc.poll()
+        elif self.pid and await self._signal(0):
+            status = None
+        return status if status is None or await self.noted(TO_TELL) else None
+
+    async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
+        """End the process, and wait until the hub can note it."""
+        await super().stop(now=now)
+        await self.noted(TO_STOP)
 
     async def progress(self) -> Any:
         """What happens, told once each."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
+from sqlalchemy.exc import SQLAlchemyError
 from traitlets import Callable, List, Type, Unicode, Union, default
 from wrapspawner import ProfilesSpawner
 
@@ -21,8 +22,9 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub import named
 from jupyterhub_gpuspawner.hub.batch import site_defaults
 from jupyterhub_gpuspawner.hub.child import TIMES, Inheritance, configured_as, new_child, other_class
+from jupyterhub_gpuspawner.hub.database import TO_START, TO_STOP, TO_TELL, LogName, takes_changes
 from jupyterhub_gpuspawner.hub.ending import RemembersEnding
-from jupyterhub_gpuspawner.hub.failure import spawn_failure
+from jupyterhub_gpuspawner.hub.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.options_form import render_form
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 
 
-class GPUProfilesSpawner(RemembersEnding, ProfilesSpawner):
+class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
     """Offers profiles of GPU and CPU jobs; the chosen one decides which child starts the server."""
 
     profiles: List[Any] = List(
@@ -177,26 +179,35 @@ class GPUProfilesSpawner(RemembersEnding, ProfilesSpawner):
     async def start(self) -> Any:
         """Start the child; raises what the hub can show."""
         self.ending = None
+        await takes_changes(self.orm_spawner, TO_START)
         try:
             if self.child_spawner is None:
                 self.prepare(self.resolve(self.user_options))
             child = self.child_spawner
             self._inheritance.hand_down(child, but=self._of_the_profile)
-            return await maybe_future(child.start())
+            where = await maybe_future(child.start())
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
+        except SQLAlchemyError as error:
+            raise database_away(self.orm_spawner) from error
+        finally:  # an error and a cancellation, too, are written down by the hub before anything else
+            noted = await takes_changes(self.orm_spawner, TO_START)
+        if not noted:
+            raise database_away()
+        return where
 
     async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
-        """Stop the child."""
+        """Stop the child, and wait until the hub can note it."""
         if self.child_spawner is not None:
             await maybe_future(self.child_spawner.stop(now=now))
+        await takes_changes(self.orm_spawner, TO_STOP)
 
     async def poll(self) -> int | None:
-        """The child's answer; 0 (not running) where there is none."""
-        if self.child_spawner is None:
-            return 0
-        status: int | None = await maybe_future(self.child_spawner.poll())
-        return status
+        """The child's answer; 0 (not running) where there is none. None while the hub cannot note that it has ended."""
+        status: int | None = 0
+        if self.child_spawner is not None:
+            status = await maybe_future(self.child_spawner.poll())
+        return status if status is None or await takes_changes(self.orm_spawner, TO_TELL) else None
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
         """The child's events; works before there is a child, too."""

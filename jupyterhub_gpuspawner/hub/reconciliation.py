@@ -24,6 +24,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub import metrics, submission
 from jupyterhub_gpuspawner.hub.account import job_owner
+from jupyterhub_gpuspawner.hub.database import AWAY, fault, roll_back
 from jupyterhub_gpuspawner.hub.failure import ending_of, start_failed
 from jupyterhub_gpuspawner.job import Phase
 from jupyterhub_gpuspawner.tag import PREFIX, parse_tag, tag
@@ -88,6 +89,9 @@ class Servers(Protocol):
     def tell(self, orphan: Orphan) -> None:
         """Tell the user that the job is cancelled, unless a server is there or has more recent news."""
 
+    def roll_back(self) -> None:
+        """Make the database's session usable again after an error."""
+
 
 class Reconciliation:
     """Compares the jobs of a hub with its servers, and cancels what no server belongs to."""
@@ -102,7 +106,12 @@ class Reconciliation:
     async def run(self) -> None:
         """Look now, and again after each interval; for ever."""
         while True:
-            answered = await self.look()
+            try:
+                answered = await self.look()
+            except AWAY as error:  # the hub's own database
+                get_logger().warning("Jobs without a server are looked for later: %s", fault(error))
+                self._servers.roll_back()
+                answered = False
             if answered and not self._site.reconcile_interval:
                 return
             await asyncio.sleep(self._site.reconcile_interval if answered else AGAIN)
@@ -194,6 +203,10 @@ class HubServers:
         spawner.ending = ending_of(start.exception())
         spawner.orm_spawner.state = spawner.get_state()
         self._app.db.commit()
+
+    def roll_back(self) -> None:
+        """See :class:`Servers`."""
+        roll_back(self._app.db)
 
 
 def _failed_start(message: str) -> asyncio.Future[None]:

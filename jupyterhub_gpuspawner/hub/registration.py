@@ -7,7 +7,8 @@ JupyterHub offers no other place that one line of configuration (``spawner_class
 * Our page templates are looked up after the admin's own and before the hub's.
 * A configuration that would fail at the first click is refused, in one sentence, before the hub starts; a setting that
   has no effect is named in the log.
-* Jobs that no server belongs to are looked for (:mod:`.reconciliation`).
+* Jobs that no server belongs to are looked for (:mod:`.reconciliation`), and servers that nobody watches
+  (:mod:`.unfinished`).
 
 A hub imports every spawner that is installed, whichever one it uses, while it is being made. So nothing is done at
 import: :func:`register` is called when a spawner is taken from the package, or from a module of it, by name, and does
@@ -30,6 +31,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.reconciliation import register_reconciliation
+from jupyterhub_gpuspawner.hub.unfinished import register_unfinished
 
 if TYPE_CHECKING:
     from collections.abc import MutableSequence
@@ -110,6 +112,7 @@ def register() -> None:
         register_templates(app)
         register_check(app)
         register_reconciliation(app)
+        register_unfinished(app)
 
 
 def require() -> None:

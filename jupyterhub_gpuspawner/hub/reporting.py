@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import inspect
 
+from jupyterhub_gpuspawner.hub.database import AWAY, TO_STOP, fault, roll_back, takes_changes, written
+from jupyterhub_gpuspawner.hub.waiting import in_background
 from jupyterhub_gpuspawner.report_reader import ReportError, parse_placement
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping
+
+    from sqlalchemy.orm import Session
 
     from jupyterhub_gpuspawner.wire import NodeReport, PlacementDocument
 
@@ -71,7 +75,7 @@ class ReportedPlacement:
         """Take the launcher's word: its port, and its placement as a claim; the address stays the hub's decision.
 
         A server that is ready has reported: the same report again changes nothing, another one is refused. Raises
-        ReportError, or ReportTooEarly where the report may be sent again.
+        ReportError, ReportTooEarly where the report may be sent again, or SQLAlchemyError where it was not stored.
         """
         self.check_report(report)
         if self.known.ready:
@@ -113,6 +117,27 @@ class ReportedPlacement:
         if session is not None:
             orm_spawner.state = self.known.get_state()
             session.commit()
+
+    def store_soon(self) -> None:
+        """As :meth:`store`; where the database takes no changes now, in the background as soon as it does."""
+        try:
+            self.store()
+        except AWAY as error:
+            session = inspect(self.known.orm_spawner).session
+            roll_back(session)
+            self.log.warning("The state of %s is not in the hub's database yet: %s", self._log_name, fault(error))
+            in_background(self._store_later(session))
+
+    async def _store_later(self, session: Session) -> None:
+        if not await written(session, self.store, TO_STOP):
+            self.log.error("The state of %s could not be stored in the hub's database", self._log_name)
+
+    async def noted(self, patience: float) -> bool:
+        """Whether the hub can note what happens to this server within ``patience`` seconds.
+
+        True for a child: its wrapper asks.
+        """
+        return self.wrapper is not None or await takes_changes(self.known.orm_spawner, patience)
 
     def report_state(self) -> dict[str, Any]:
         """The report's part of the spawner's state."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from jupyterhub.spawner import Spawner
+from sqlalchemy.exc import SQLAlchemyError
 from traitlets import default
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
@@ -28,7 +29,8 @@ from jupyterhub_gpuspawner.hub.certificates import contents
 from jupyterhub_gpuspawner.hub.child import configured_as
 from jupyterhub_gpuspawner.hub.closed_port import ClosedPort
 from jupyterhub_gpuspawner.hub.connection import Connection, ConnectionSettings, connection
-from jupyterhub_gpuspawner.hub.failure import spawn_failure
+from jupyterhub_gpuspawner.hub.database import TO_START, TO_STOP, TO_TELL, LogName
+from jupyterhub_gpuspawner.hub.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.progress import event
 from jupyterhub_gpuspawner.hub.reconciliation import hub_mark
@@ -57,11 +59,13 @@ _SERVES = (Phase.RUNNING, Phase.ENDING)
 """Phases in which a server that the hub has taken up may still be there."""
 
 
-class GPUSlurmSpawner(WatchedJob, SlurmSettings):
+class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
     _start_id = ""
     _closed_port: ClosedPort | None = None
+    _username = ""
+    """Whose job it is, for while the database is away; empty before the first start."""
     _certificates: Mapping[str, str] = MappingProxyType({})
     """Contents of its certificates' files, for the job's environment; empty without ``internal_ssl``."""
 
@@ -84,7 +88,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
 
     def as_user(self) -> tuple[str, ...]:
         """``exec_prefix`` as words: what runs a command as the server's user."""
-        return command_prefix(self.exec_prefix, self.user.name)
+        return command_prefix(self.exec_prefix, self._username or self.user.name)
 
     def check(self) -> None:
         """Raise ConfigError for a setting that would fail every start."""
@@ -123,6 +127,17 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
 
     async def start(self) -> tuple[str, int]:
         """Submit the job, wait for report and server, return the node's address and the server's port."""
+        await self.noted(TO_START)
+        try:
+            where = await self._start()
+        finally:  # an error and a cancellation, too, are written down by the hub before anything else
+            noted = await self.noted(TO_START)
+        if not noted:
+            raise database_away()
+        return where
+
+    async def _start(self) -> tuple[str, int]:
+        self._username = self.user.name
         self.forget_report()
         self.known.ending, self._stopping = None, False
         self._closed_port = None
@@ -145,11 +160,13 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
             )
             self._reached["queued"] = time.time()
             self._times = metrics.StartTimes(self.request.profile if self.request else "default")
-            self.store()
+            self.store_soon()
             self.log.info("Submitted %s as job %s", self._log_name, self.job_id)
             await self._until_ready()
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
+        except SQLAlchemyError as error:
+            raise database_away(self.known.orm_spawner) from error
         self._times.ready()
         self._serves()
         self.port = self.reported_port
@@ -159,10 +176,14 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
     # --- poll, stop, after a restart -----------------------------------------------------------
 
     async def poll(self) -> int | None:
-        """None unless Slurm says that the job has ended; then its exit code, or 1.
+        """None unless Slurm says that the job has ended, and the hub can note it; then its exit code, or 1.
 
         In the hub's first check after a restart, a start that was under way is waited for.
         """
+        status = await self._exit_status()
+        return status if status is None or await self.noted(TO_TELL) else None
+
+    async def _exit_status(self) -> int | None:
         if not self.job_id:
             return 0
         if self._start_by and interrupted(self.known, self.reported_port):
@@ -213,9 +234,12 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
         return await self._closed_port.look(url.hostname or "", url.port or 0)
 
     async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
-        """Cancel the job; unless ``now``, wait a while until Slurm says that it ends."""
-        if not self.job_id:
-            return
+        """Cancel the job; unless ``now``, wait a while until Slurm says that it ends, and until the hub can note it."""
+        if self.job_id:
+            await self._end_job(now=now)
+        await self.noted(TO_STOP)
+
+    async def _end_job(self, *, now: bool) -> None:
         self._stopping = True
         self.log.info("Stopping %s: cancelling job %s", self._log_name, self.job_id)
         try:
@@ -227,7 +251,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
             await first_of(self._until_ending(), asyncio.sleep(self.stop_wait))
 
     async def _cancel(self, job_id: str) -> None:
-        await self.cancel_as(self.user.name, job_id)
+        await self.cancel_as(self._username or self.user.name, job_id)
 
     async def cancel_as(self, username: str, job_id: str) -> None:
         """Cancel a job as this user; raises SlurmUnavailable, or ConfigError where that is not let through."""
@@ -295,6 +319,7 @@ class GPUSlurmSpawner(WatchedJob, SlurmSettings):
             self.log.error("The stored job id %r of %s is no number and is dropped", job_id, self._log_name)
             job_id = ""
         self.job_id = job_id
+        self._username = self.user.name if self.user else ""
         metrics.restored(self)
         start_by = state.get("start_by")  # batchspawner stores none: its servers are taken for started
         self._start_by = max(start_by, round(time.time() + _AFTER_RESTART)) if isinstance(start_by, int) else 0

@@ -88,7 +88,9 @@ class WatchedJob(JobEnd, ReportedPlacement):
         with suppress(RuntimeError):  # the hub has forgotten the server
             while not self._over(watch):
                 await watch.changed()
-            await self.known.poll_and_notify()
+            # None: the hub cannot note it yet
+            while self.job_id and not self._stopping and await self.known.poll_and_notify() is None:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_AGAIN)
 
     def _over(self, watch: Watch) -> bool:
         """Whether Slurm says that the server's process is no more: it has ended, or was taken from its node."""
@@ -176,7 +178,7 @@ class WatchedJob(JobEnd, ReportedPlacement):
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
         self._serves()
-        self.store()  # after start() the hub does that itself
+        self.store_soon()  # after start() the hub does that itself
 
     async def _arrive(self) -> None:
         await self.reported.wait()

@@ -40,8 +40,11 @@ class RefusedError(Exception):
 
     @property
     def passes(self) -> bool:
-        """Whether it may be another time: 429 and 5xx."""
-        return self.status >= 500 or self.status == 429
+        """Whether it may be another time: 429, 5xx, and 401 and 403.
+
+        A hub, or a proxy that asks it, says 401 or 403 also where it could not look the token up.
+        """
+        return self.status >= 500 or self.status in (401, 403, 429)
 
 
 class UntrustedError(ValueError):
@@ -57,8 +60,8 @@ def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None,
     """Tell the hub; returns a sentence where it could not be told, and whether it may be told later.
 
     A body that the hub finds wrong (400) is sent once more with nothing but the port and the reason, since without
-    the port there is no server. No answer, 429 and 5xx are tried again; other 4xx and a certificate that does not hold
-    are final.
+    the port there is no server. No answer, 401, 403, 429 and 5xx are tried again; other 4xx and a certificate that does
+    not hold are final.
     """
     try:
         _try(fit(report), environ)
@@ -67,8 +70,10 @@ def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None,
             return _sentence(refused), refused.passes
         try:
             _try(_least(report, refused), environ)
-        except (RefusedError, OSError, ValueError):
-            return _sentence(refused), False
+        except (RefusedError, OSError, ValueError) as second:
+            return _sentence(refused), second.passes if isinstance(second, RefusedError) else isinstance(
+                second, OSError
+            )
         return f"The hub refused the full report, and was told the port alone: {refused}", False
     except OSError as error:
         return _sentence(error), True

@@ -50,21 +50,23 @@ def test_a_report_is_one_request_with_the_servers_own_token() -> None:
         ((503,), 2, None),
         ((500, 502), 3, None),
         ((503, 503, 503), 3, "503 The hub says 503."),
-        ((403,), 1, "403 The hub says 403."),
+        ((401,), 2, None),
+        ((403, 403), 3, None),
+        ((403,) * 3, 3, "403 The hub says 403."),
         ((404,), 1, "404 The hub says 404."),
         ((409,), 1, "409 The hub says 409."),
-        ((500, 403), 2, "403 The hub says 403."),
+        ((500, 404), 2, "404 The hub says 404."),
         ((429,), 2, None),
         ((429, 503, 429), 3, "429 The hub says 429."),
         ((302,), 1, "302 The hub says 302."),
         ((b"",), 2, None),
         ((b"SSH-2.0-OpenSSH_9.2\r\n",) * 3, 3, "127.0.0.1 did not answer as an HTTP server"),
         ((b"HTTP/1.1 500 Internal Server Error\r\n\r\n<html>",) * 3, 3, "500 Internal Server Error"),
-        ((b"HTTP/1.1 403 No\r\n\r\n" + b"x" * 100_000,), 1, "403 No"),
+        ((b"HTTP/1.1 404 No\r\n\r\n" + b"x" * 100_000,), 1, "404 No"),
     ],
 )
 def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: int, failure: str | None) -> None:
-    """No answer, 429 and 5xx three times in all; all else is the hub's last word, told in the hub's words."""
+    """No answer, 401, 403, 429 and 5xx three times in all; all else is the hub's last word, told in the hub's words."""
     with ReportHub(*answers) as hub:
         told = delivery.deliver(REPORT, hub.environ)
 
@@ -89,6 +91,15 @@ def test_a_hub_that_takes_neither_is_given_up() -> None:
 
     assert told == "The hub could not be told where this server is: 400 The hub says 400."
     assert len(hub.requests) == 2
+
+
+@pytest.mark.parametrize(("second", "again"), [(503, True), (403, True), (404, False), (b"", True)])
+def test_the_port_alone_may_be_told_later(second: int | bytes, again: bool) -> None:
+    """A report that the hub finds wrong, and then a hub that has trouble."""
+    with ReportHub(400, *(second,) * 3) as hub:
+        _, later = delivery.attempt(REPORT, hub.environ)
+
+    assert later is again
 
 
 def test_a_hub_that_is_down_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,22 @@ def test_a_hub_that_comes_back_is_told_while_the_server_runs(launched: Callable[
     assert LATER in process.communicate()[1]  # and nothing else holds the job's output open
 
 
+@pytest.mark.parametrize("refusal", [401, 403])
+def test_a_hub_that_could_not_look_the_token_up_is_asked_again(
+    launched: Callable[..., subprocess.Popen[str]], refusal: int
+) -> None:
+    """A hub whose database is away knows no token; it takes the report when the database is back."""
+    with ReportHub(*[refusal] * 4) as hub:
+        process = launched(hub.environ, 60)
+
+        assert until(lambda: len(hub.requests) == 5)
+        assert until(lambda: not messengers(str(process.args[1])))  # type: ignore[index]
+
+    assert process.poll() is None
+    process.kill()
+    assert LATER in process.communicate()[1]
+
+
 def test_a_server_that_ends_takes_its_messenger_along(launched: Callable[..., subprocess.Popen[str]]) -> None:
     """Nothing of the job outlives it, though the hub never came back."""
     [port] = free_ports(1)
@@ -108,8 +124,8 @@ def test_a_server_that_ends_takes_its_messenger_along(launched: Callable[..., su
 
 
 def test_a_hub_that_refuses_is_not_asked_again(launched: Callable[..., subprocess.Popen[str]]) -> None:
-    """403 is the hub's last word."""
-    with ReportHub(403) as hub:
+    """404 is the hub's last word."""
+    with ReportHub(404) as hub:
         process = launched(hub.environ, 0)
         _, said = process.communicate(timeout=60)
 

@@ -1,0 +1,194 @@
+"""The hub's database goes away while servers start, run and stop: none is lost, no job is left, nothing hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.hub.reconciliation import state_job_ids
+from tests.fixtures.hubs import stop_servers
+from tests.fixtures.postgres import PrivatePostgres
+from tests.hub.commands import commands
+from tests.hub.conftest import COMMAND, StartHub
+from tests.hub.test_cancelled_starts import alive
+from tests.hub.test_life import start, wait_for
+from tests.hub.test_restart import job_of_server
+from tests.hub.visitor import events
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+CONFIG = """
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
+c.JupyterHub.concurrent_spawn_limit = 0
+c.JupyterHub.db_url = URL
+c.Spawner.poll_interval = 3
+c.GPUSlurmSpawner.waiting_interval = 0.5
+c.GPUSlurmSpawner.resting_interval = 1.0
+"""
+PROFILES = f"""
+- display_name: Light
+  slug: light
+  slurm: {{partition: batch, cpus: 1, memory: 50M, time: "0:10:00"}}
+  start_timeout: 90
+  command: {COMMAND}
+- display_name: Starts when the gate is open
+  slug: gated
+  slurm: {{partition: batch, cpus: 1, memory: 50M, time: "0:10:00"}}
+  start_timeout: 90
+  environment: {{setup: "until [ -e GATE ]; do sleep 0.2; done"}}
+  command: {COMMAND}
+"""
+SENTENCE = "The hub's database did not answer while your server was being started. Please start it again."
+OUTAGE = 5.0
+"""Seconds; a restart of Postgres takes as long."""
+
+
+@pytest.fixture(scope="module")
+def gate(public_folder: Path) -> Path:
+    """A file for which servers wait."""
+    return public_folder / "gate"
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub, postgres: PrivatePostgres, gate: Path) -> Iterator[HubProcess]:
+    """A hub on Postgres."""
+    hub = start_light_hub(lines=CONFIG.replace("URL", repr(postgres.url)), profiles=PROFILES.replace("GATE", str(gate)))
+    yield hub
+    hub.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_server_is_left(hub: HubProcess, gate: Path) -> Iterator[None]:
+    """Whatever a test leaves is stopped, and the gate is shut again."""
+    yield
+    stop_servers(hub)
+    gate.unlink(missing_ok=True)
+
+
+def running(slurm: PrivateSlurm) -> int:
+    """How many jobs run."""
+    return len(slurm.run("squeue", "-h", "-t", "R", "-o", "%i").split())
+
+
+def outcome(hub: HubProcess, user: str) -> str:
+    """The job behind a user's address; where there is none, what the hub says of the start."""
+
+    def over() -> bool:
+        model = hub.server(user)
+        return model is None or (model["ready"] and not model["pending"])
+
+    if not wait_for(over, seconds=100):
+        return f"pending for ever: {str(hub.server(user))[:300]}"
+    address = f"{hub.url}/user/{user}/environ"
+    if wait_for(
+        lambda: hub.server(user) is None or requests.get(address, timeout=10, allow_redirects=False).status_code == 200,
+        seconds=45,  # a server that the hub has lost sight of is found again within 20
+    ):
+        return f"job {job_of_server(hub, user)}" if hub.server(user) else str(list(events(hub, user))[-1]["message"])
+    return "ready, and not reached"
+
+
+def test_postgres_is_restarted_in_the_middle_of_twenty_starts(
+    hub: HubProcess, postgres: PrivatePostgres, slurm_cluster: PrivateSlurm, gate: Path
+) -> None:
+    """Twelve report while it is away, eight are at any step: each arrives or says why not, and no job is left over."""
+    users = [f"blip{number:02}" for number in range(20)]
+    for user in users[:12]:
+        start(hub, user, "gated")
+    assert wait_for(lambda: running(slurm_cluster) == 12, seconds=60), hub.log_end()
+    for user in users[12:]:
+        start(hub, user, "light")
+
+    with postgres.away():
+        gate.touch()
+        time.sleep(OUTAGE)
+
+    with ThreadPoolExecutor(20) as threads:
+        found = list(threads.map(lambda user: outcome(hub, user), users))
+    jobs = sorted(f"job {line.partition('|')[0]}" for line in alive(slurm_cluster))
+
+    assert [each for each in found[:12] if not each.startswith("job ")] == []
+    assert sorted(each for each in found if each.startswith("job ")) == jobs
+    assert {each for each in found[12:] if not each.startswith("job ")} <= {f"Spawn failed: {SENTENCE}"}
+
+
+def test_a_job_that_ends_while_postgres_is_away_ends_its_server(
+    hub: HubProcess, postgres: PrivatePostgres, slurm_cluster: PrivateSlurm
+) -> None:
+    """No server stays that the hub calls ready, and none that is being stopped for ever."""
+    users = ("ida", "jon", "kim")
+    jobs = [hub.spawn(user, {"profile": "light"})["job_id"] for user in users]
+    with postgres.away():
+        slurm_cluster.run("scancel", *jobs)
+        time.sleep(OUTAGE)
+
+    assert wait_for(lambda: [hub.server(user) for user in users] == [None] * 3, seconds=60), hub.log_end()
+
+    hub.spawn("ida", {"profile": "light"})
+
+
+def test_postgres_hangs_while_servers_start(
+    hub: HubProcess, postgres: PrivatePostgres, slurm_cluster: PrivateSlurm, gate: Path
+) -> None:
+    """The hub hangs with it, as JupyterHub asks its database in its loop; the reports come when it is back."""
+    users = [f"hung{number}" for number in range(4)]
+    for user in users:
+        start(hub, user, "gated")
+    assert wait_for(lambda: running(slurm_cluster) == 4, seconds=60), hub.log_end()
+
+    with postgres.hung():
+        gate.touch()
+        time.sleep(OUTAGE)
+
+    assert sorted(outcome(hub, user) for user in users) == sorted(
+        f"job {line.partition('|')[0]}" for line in alive(slurm_cluster)
+    )
+
+
+@pytest.fixture
+def small_disk(public_folder: Path) -> Iterator[Path]:
+    """A file system of its own with half a megabyte free."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a file system")
+    folder = public_folder / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_the_disk_is_full_when_sbatch_has_answered(
+    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, small_disk: Path, gate: Path, tmp_path: Path
+) -> None:
+    """The job's id cannot be stored: it is kept, stored as soon as there is room, and the server arrives."""
+    fill = f'"$real" "$@"; status=$?; cat /dev/zero >{small_disk}/fill 2>/dev/null; exit $status'
+    bin_dir = commands(tmp_path / "bin", slurm_cluster.bin_dir, {"sbatch": fill})
+    lines = CONFIG.replace("URL", repr(f"sqlite:///{small_disk}/hub.sqlite"))
+    lines += f"c.GPUSlurmSpawner.slurm_bin_dir = {str(bin_dir)!r}\n"
+    hub = start_light_hub(lines=lines, profiles=PROFILES.replace("GATE", str(gate)))
+    start(hub, "liz", "gated")
+    assert wait_for(lambda: "The state of liz is not in the hub's database yet" in hub.log.read_text()), hub.log_end()
+
+    gate.touch()
+    time.sleep(2.0)  # the report meets the full disk, too
+    (small_disk / "fill").unlink()
+
+    assert outcome(hub, "liz") == f"job {alive(slurm_cluster)[0].partition('|')[0]}"
+    with sqlite3.connect(f"file:{small_disk}/hub.sqlite?mode=ro", uri=True) as database:
+        state = json.loads(database.execute("select state from spawners where state like '%job_id%'").fetchone()[0])
+
+    assert state_job_ids(state) == {outcome(hub, "liz").removeprefix("job ")}
+    hub.stop()
