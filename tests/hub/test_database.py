@@ -17,7 +17,6 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.reconciliation import state_job_ids
-from tests.fixtures.hubs import stop_servers
 from tests.fixtures.postgres import PrivatePostgres
 from tests.hub.commands import commands
 from tests.hub.conftest import COMMAND, StartHub
@@ -72,7 +71,8 @@ def hub(start_light_hub: StartHub, postgres: PrivatePostgres, gate: Path) -> Ite
 def no_server_is_left(hub: HubProcess, gate: Path) -> Iterator[None]:
     """Whatever a test leaves is stopped, and the gate is shut again."""
     yield
-    stop_servers(hub)
+    with ThreadPoolExecutor(10) as threads:
+        list(threads.map(hub.end, [user["name"] for user in hub.api("GET", "/users?state=active").json()]))
     gate.unlink(missing_ok=True)
 
 

@@ -3,21 +3,25 @@
     scripts/soak [--minutes 60] [--users 50] [--seed N]
 
 A real hub and a real Slurm, stand-in servers. People start and stop servers all the time; faults come and go, one at a
-time. When the time is over all is well again, and within some minutes each job that Slurm has must be a server's that
-the hub shows, each server must have its job and answer through the proxy, and no server's process may be left.
+time: in hub, Slurm, nodes and database, and people who mean harm. When the time is over all is well again, and within
+some minutes each job that Slurm has must be a server's that the hub shows, each server must have its job and answer
+through the proxy, and no server's process may be left. At no time may a stranger's job be cancelled, a cookie reach a
+neighbour, a secret be told, or a profile file stop the hub.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import random
 import re
 import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +31,10 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
 from jupyterhub_gpuspawner.hub.reconciliation import state_job_ids
+from tests.fixtures import postgres
 from tests.hub.conftest import COMMAND, STAND_IN, new_hub
 from tests.soak.faults import UNHEARD, Fault, World
+from tests.soak.hostile import MARK
 
 CONFIG = """
 c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 0}}  # a start over REST is answered at once
@@ -40,6 +46,7 @@ c.GPUSlurmSpawner.waiting_interval = 1.5
 c.GPUSlurmSpawner.resting_interval = 10.0
 c.GPUSlurmSpawner.reconcile_interval = 30.0
 c.GPUSlurmSpawner.start_timeout = 60
+c.GPUSlurmSpawner.port_range = "{ports[0]}-{ports[1]}"
 """
 PROFILES = f"""
 - display_name: Light
@@ -55,7 +62,7 @@ PROFILES = f"""
   slurm: {{partition: batch, cpus: 1, memory: 50M, time: "2:00:00"}}
   command: [bash, -c, "sleep 0.5; exit 3"]
 """
-SETTLED_WITHIN = 300.0
+SETTLED_WITHIN = 60.0
 """Seconds from the last fault until all must be well."""
 
 
@@ -67,7 +74,7 @@ class Soak:
         self.world = world
         self.dice = dice
         self.users = [f"soak{number:02}" for number in range(users)]
-        self.count: Counter[str] = Counter()
+        self.count = world.count
         self.faults = world.faults(hub)
         self.running: tuple[Fault, float] | None = None
 
@@ -98,9 +105,13 @@ class Soak:
         assert self.running is not None
         self.running[0].end()
         self.running = None
+        self.world.look_after_strangers()
 
     def _person(self) -> None:
         user = self.dice.choice(self.users)
+        if self.dice.random() < 0.2:
+            with suppress(requests.RequestException):
+                requests.get(f"{self.hub.url}/user/{user}/environ", headers={"Cookie": MARK}, timeout=10)
         if self.dice.random() < 0.6:
             profile = self.dice.choices(["light", "k80", "fails"], [10, 3, 1])[0]
             status = self._ask("POST", server_path(user), {"profile": profile})
@@ -127,7 +138,8 @@ class Soak:
             except (*UNHEARD, requests.RequestException) as error:
                 wrong = [f"No account could be made: {error}"]
             if not wrong or time.monotonic() > ends_at:
-                return wrong
+                self.world.look_after_strangers()
+                return [*wrong, *dict.fromkeys(self.world.wrong), *self.world.author.told()]
             time.sleep(3.0)
 
     def _wrong(self) -> list[str]:
@@ -139,10 +151,12 @@ class Soak:
                 if model["pending"] == "stop" or not (model["ready"] or model["pending"]):
                     wrong.append(f"The server of {user['name']} is neither there nor on its way: {model['pending']}")
                 for job in state_job_ids(model["state"]):
+                    if job in named:
+                        wrong.append(f"Job {job} is the server's of {named[job]} and of {user['name']}")
                     named[job] = user["name"]
                 if model["ready"]:
                     answer = requests.get(f"{self.hub.url}/user/{user['name']}/environ", timeout=10)
-                    job = answer.json()["SLURM_JOB_ID"] if answer.ok else f"none ({answer.status_code})"
+                    job = _job_of(answer)
                     if job not in state_job_ids(model["state"]):
                         wrong.append(f"Behind the address of {user['name']} is job {job}, not {model['state']}")
         wrong += [f"Job {job} ({jobs[job]}) belongs to no server" for job in sorted(jobs.keys() - named.keys())]
@@ -178,14 +192,44 @@ class Soak:
             "log: jobs of unanswered sbatch, cancelled": "gave no answer, but made job",
             "log: orphans cancelled": "belongs to no server: cancelling",
             "log: outages of Slurm": "Slurm does not answer",
+            "database: reports asked to come again": r"503 POST /hub/api/gpuspawner/report",
+            "database: outages that a start or a stop waited for": "database takes no changes now",
+            "database: states stored later": "is not in the hub's database yet",
+            "database: starts that ended with a sentence": "database did not answer while your server",
+            "database: servers taken up again": "was not watched: taking it up",
+            "database: servers half ended, stopped": "was left half started or half stopped",
+            "author: files refused, by the log": r"(?i)profiles? (?:file|folder).*zz-\d|zz-\d+\.yaml",
             "log: tracebacks": "Traceback",
         }.items():
             self.count[name] = len(re.findall(words, log))
-        return "\n".join(f"{number:8}  {name}" for name, number in sorted(self.count.items()))
+        return "\n".join(_rows(self.count))
+
+
+def _rows(count: Counter[str]) -> Iterator[str]:
+    """A table with a part for each kind of thing that was counted."""
+    parts: dict[str, list[tuple[str, int]]] = {}
+    for name, number in sorted(count.items()):
+        part, _, what = name.rpartition(": ")
+        parts.setdefault(part or "people", []).append((what, number))
+    width = max(len(what) for rows in parts.values() for what, _ in rows)
+    line = f"+-{'-' * width}-+----------+"
+    for part, rows in parts.items():
+        yield line
+        yield f"| {part.upper():{width}} |          |"
+        yield from (f"| {what:{width}} | {number:8} |" for what, number in rows)
+    yield line
+
+
+def _job_of(answer: requests.Response) -> str:
+    """The job in which a stand-in server runs; what answers instead where that is none."""
+    try:
+        return str(answer.json()["SLURM_JOB_ID"])
+    except (ValueError, KeyError):
+        return f"none ({answer.status_code}: {answer.text[:40]!r})"
 
 
 def main() -> int:
-    """Exit status 1 where a job is not accounted for."""
+    """Exit status 1 where a job is not accounted for, or something happened that must never."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--users", type=int, default=50)
@@ -199,18 +243,27 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuspawner-soak-")))
         folder.chmod(0o755)
         slurm = stack.enter_context(PrivateSlurm(DEMO_CLUSTER, folder / "slurm"))
-        world = World(slurm, folder, dice)
-        hub = new_hub(slurm, folder / "hub", lines=CONFIG.format(bin_dir=str(world.bin_dir)), profiles=PROFILES)
+        absent = postgres.missing()
+        database = None if absent else stack.enter_context(postgres.PrivatePostgres(folder / "postgres"))
+        world = World(slurm, folder, dice, database)
+        lines = CONFIG.format(bin_dir=str(world.bin_dir), ports=world.ports)
+        if database is not None:
+            lines += f"c.JupyterHub.db_url = {database.url!r}\n"
+        hub = new_hub(slurm, folder / "hub", lines=lines, profiles=PROFILES)
         stack.callback(hub.stop)
         hub.start()
         soak = Soak(hub, world, asked.users, dice)
         soak.run(asked.minutes * 60.0)
         over = time.monotonic()
         wrong = soak.account()
-        print(f"{asked.minutes:g} minutes, {asked.users} users, seed {seed}")
+        on = "Postgres" if database is not None else f"sqlite ({absent})"
+        who = "another account's" if os.geteuid() == 0 else "the hub's own account's: not root"
+        print(
+            f"{asked.minutes:g} minutes, {asked.users} users, seed {seed}, hub on {on}, neighbour and strangers {who}"
+        )
         print(soak.table())
         print(f"Settled {time.monotonic() - over:.0f} s after the last fault.")
-        print("\n".join(wrong) or "Every job is accounted for.")
+        print("\n".join(wrong) or "Every job is accounted for, and nothing happened that must not.")
         if asked.keep_log is not None:
             asked.keep_log.write_bytes(hub.log.read_bytes())
     return 1 if wrong else 0

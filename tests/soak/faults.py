@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import pwd
 import random
 import signal
+import sqlite3
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +16,9 @@ from pathlib import Path
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from tests.fixtures.postgres import PrivatePostgres
 from tests.hub.commands import NAMES, commands
+from tests.soak.hostile import Author, Neighbour, free_range, removed
 
 UNHEARD = (SlurmFailed, subprocess.TimeoutExpired)
 MOOD = """
@@ -41,9 +46,20 @@ class Fault:
 class World:
     """Hub and Slurm, and what can be done to them."""
 
-    def __init__(self, slurm: PrivateSlurm, folder: Path, dice: random.Random) -> None:
+    def __init__(
+        self, slurm: PrivateSlurm, folder: Path, dice: random.Random, postgres: PrivatePostgres | None = None
+    ) -> None:
         self.slurm = slurm
         self.dice = dice
+        self.postgres = postgres
+        self.count: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        """What must never happen, and did while a fault lasted; in sentences."""
+        self.ports = free_range(dice)
+        self._neighbour = Neighbour(self.ports, self.count, self.wrong)
+        self._strangers: set[str] = set()
+        self._lock: sqlite3.Connection | None = None
+        self._hub_folder = folder / "hub"
         self._mood = folder / "mood"
         self.bin_dir = commands(
             folder / "bin", slurm.bin_dir, {name: MOOD.replace("FOLDER", str(folder)) for name in NAMES}
@@ -52,7 +68,20 @@ class World:
 
     def faults(self, hub: HubProcess) -> list[Fault]:
         """All kinds."""
+        author = self.author = Author(hub, self.count, self.wrong, self.dice)
+        database = (
+            [
+                Fault("Postgres restarted", 4, (0.5, 8.0), self.postgres.stop, self.postgres.start),
+                Fault("Postgres hangs", 2, (1.0, 6.0), self.postgres.hang, self.postgres.go_on),
+            ]
+            if self.postgres is not None
+            else [Fault("sqlite locked", 4, (1.0, 8.0), self._lock_database, self._unlock_database)]
+        )
         return [
+            *database,
+            Fault("state of slurmctld lost", 2, (1.0, 6.0), self._lose_state, self._begin_anew),
+            Fault("hostile neighbour on the ports", 4, (10.0, 25.0), self._neighbour.begin, self._neighbour.end),
+            Fault("hostile author in profiles_dir", 4, (2.0, 8.0), author.begin, author.end),
             Fault("hub killed (-9)", 4, (0.0, 6.0), hub.kill, hub.start),
             Fault("slurmctld hangs", 3, (2.0, 15.0), self._hang, self._go_on),
             Fault("slurmctld down", 2, (2.0, 15.0), self.slurm.stop_controller, self.slurm.start_controller),
@@ -70,6 +99,43 @@ class World:
         said = self.slurm.run("squeue", "-h", "-t", "PD,CF,R,S", "-O", "JobID:|,Comment:")
         found = (line.strip().partition("|") for line in said.splitlines())
         return {job: comment for job, _, comment in found if comment.startswith("jupyterhub-gpuspawner/")}
+
+    def _lock_database(self) -> None:
+        self._lock = sqlite3.connect(self._hub_folder / "hub.sqlite", isolation_level=None, timeout=20)
+        with suppress(sqlite3.OperationalError):  # it is being written
+            self._lock.execute("BEGIN EXCLUSIVE")
+
+    def _unlock_database(self) -> None:
+        assert self._lock is not None
+        self._lock.close()
+
+    def _lose_state(self) -> None:
+        self.look_after_strangers()
+        with suppress(*UNHEARD):
+            self.count["state lost: jobs of servers lost with it"] += len(self.jobs())
+        self.slurm.stop_controller()
+        removed(self.slurm.place.folder / "state")
+        self._strangers.clear()
+
+    def _begin_anew(self) -> None:
+        """Numbers start over, and the first ones go to somebody who has nothing to do with the hub."""
+        self.slurm.start_controller()
+        words = ["--parsable", "-p", "batch", "--mem=10M", "--output=/dev/null", "--wrap=sleep 100", "--chdir=/"]
+        if os.geteuid() == 0:
+            words += [f"--uid={pwd.getpwnam('nobody').pw_uid}"]
+        for _ in range(self.dice.randrange(5, 30)):
+            with suppress(*UNHEARD):
+                self._strangers.add(self.slurm.run("sbatch", *words))
+        self.count["state lost: jobs of strangers after it"] += len(self._strangers)
+
+    def look_after_strangers(self) -> None:
+        """Count the jobs of strangers that somebody has cancelled; nothing but the hub would."""
+        with suppress(*UNHEARD):
+            said = self.slurm.run("squeue", "-h", "-t", "CA", "-o", "%i").split()
+            cancelled = self._strangers & set(said)
+            self._strangers -= cancelled
+            self.count["state lost: jobs of strangers cancelled"] += len(cancelled)
+            self.wrong += [f"Job {job}, a stranger's, was cancelled." for job in sorted(cancelled)]
 
     def _feel(self, mood: str) -> None:
         part = self._mood.with_suffix(".part")

@@ -1,0 +1,84 @@
+"""Another user of the node: holds the ports of a range but a few, and takes these, too, as others are let go.
+
+``python3 neighbour.py FIRST LAST SPARE MARK``, of the standard library alone; until SIGTERM. Whoever connects is answered
+as by a server that is up. At the end a line of JSON tells how many ports were held at first, how many were taken later,
+how many requests came, and how many of them carried MARK, which stands for a person's cookie.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import selectors
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+
+BODY = b'{"neighbour": true}'
+ANSWER = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+TURN = 0.15
+"""Seconds between two ports that are taken."""
+
+
+def listening(port: int) -> socket.socket | None:
+    """A socket on this port; None where somebody else has it."""
+    door = socket.socket()
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind(("0.0.0.0", port))  # noqa: S104 - as a neighbour would
+        door.listen(16)
+    except OSError:
+        door.close()
+        return None
+    door.setblocking(False)
+    return door
+
+
+def main(first: int, last: int, spare: int, mark: bytes) -> dict[str, int]:
+    """Hold, take and answer until told to end; what was counted."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    ports = list(range(first, last + 1))
+    random.shuffle(ports)
+    held = {port: door for port in ports[spare:] if (door := listening(port)) is not None}
+    count = {"held": len(held), "taken": 0, "asked": 0, "marked": 0}
+    doors = selectors.DefaultSelector()
+    for door in held.values():
+        doors.register(door, selectors.EVENT_READ)
+    turn = time.monotonic()
+    try:
+        while True:
+            for key, _ in doors.select(0.02):
+                with suppress(OSError):
+                    answer(key.fileobj, count, mark)  # type: ignore[arg-type]
+            if time.monotonic() > turn:
+                turn = time.monotonic() + TURN
+                port = random.choice(ports)
+                door = held.get(port) or listening(port)
+                if port not in held and door is not None:
+                    held[port] = door
+                    doors.register(door, selectors.EVENT_READ)
+                    count["taken"] += 1
+                    let_go = random.choice([each for each in held if each != port])
+                    doors.unregister(held[let_go])
+                    held.pop(let_go).close()
+    except SystemExit:
+        return count
+
+
+def answer(door: socket.socket, count: dict[str, int], mark: bytes) -> None:
+    """One request, answered as by a server that is well."""
+    caller, _ = door.accept()
+    with caller:
+        caller.settimeout(0.5)
+        said = caller.recv(65536)
+        count["asked"] += bool(said)
+        count["marked"] += mark in said
+        caller.sendall(ANSWER)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(
+        json.dumps(main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].encode())) + "\n"
+    )
