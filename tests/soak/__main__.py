@@ -62,7 +62,7 @@ PROFILES = f"""
   slurm: {{partition: batch, cpus: 1, memory: 50M, time: "2:00:00"}}
   command: [bash, -c, "sleep 0.5; exit 3"]
 """
-SETTLED_WITHIN = 60.0
+SETTLED_WITHIN = 300.0
 """Seconds from the last fault until all must be well."""
 
 
@@ -76,6 +76,8 @@ class Soak:
         self.users = [f"soak{number:02}" for number in range(users)]
         self.count = world.count
         self.faults = world.faults(hub)
+        self.first = dice.sample(self.faults, len(self.faults))
+        """Each kind once before chance decides, so that a soak of some minutes has them all."""
         self.running: tuple[Fault, float] | None = None
 
     def run(self, seconds: float) -> None:
@@ -96,7 +98,8 @@ class Soak:
             self._end_fault()
 
     def _begin_fault(self) -> None:
-        fault = self.dice.choices(self.faults, [each.weight for each in self.faults])[0]
+        weights = [each.weight for each in self.faults]
+        fault = self.first.pop() if self.first else self.dice.choices(self.faults, weights)[0]
         self.count[f"fault: {fault.name}"] += 1
         fault.begin()
         self.running = fault, time.monotonic() + self.dice.uniform(*fault.seconds)
@@ -209,8 +212,8 @@ def _rows(count: Counter[str]) -> Iterator[str]:
     """A table with a part for each kind of thing that was counted."""
     parts: dict[str, list[tuple[str, int]]] = {}
     for name, number in sorted(count.items()):
-        part, _, what = name.rpartition(": ")
-        parts.setdefault(part or "people", []).append((what, number))
+        part, colon, what = name.partition(": ")
+        parts.setdefault(part if colon else "people", []).append((what if colon else name, number))
     width = max(len(what) for rows in parts.values() for what, _ in rows)
     line = f"+-{'-' * width}-+----------+"
     for part, rows in parts.items():

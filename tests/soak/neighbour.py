@@ -1,6 +1,6 @@
 """Another user of the node: holds the ports of a range but a few, and takes these, too, as others are let go.
 
-``python3 neighbour.py FIRST LAST SPARE MARK``, of the standard library alone; until SIGTERM. Whoever connects is answered
+``python3 neighbour.py FIRST LAST SPARE MARK``, standard library only; until SIGTERM. Whoever connects is answered
 as by a server that is up. At the end a line of JSON tells how many ports were held at first, how many were taken later,
 how many requests came, and how many of them carried MARK, which stands for a person's cookie.
 """
