@@ -54,9 +54,9 @@ def main(first: int, last: int, spare: int, mark: bytes) -> dict[str, int]:
                     answer(key.fileobj, count, mark)  # type: ignore[arg-type]
             if time.monotonic() > turn:
                 turn = time.monotonic() + TURN
-                port = random.choice(ports)
-                door = held.get(port) or listening(port)
-                if port not in held and door is not None:
+                port = random.choice([each for each in ports if each not in held])
+                door = listening(port)
+                if door is not None:
                     held[port] = door
                     doors.register(door, selectors.EVENT_READ)
                     count["taken"] += 1
