@@ -50,6 +50,7 @@ _ENDED: dict[End, str] = {
     End.NODE_FAILED: "It was not your doing. Start again: Slurm takes another node if there is one.",
     End.PREEMPTED: "Start again; the new server may have to wait.",
     End.VANISHED: "Start again. Your administrator may find out more.",
+    End.REPLACED: "It was not your doing. Start again. Your administrator may find out more.",
 }
 _KILLED = (
     "A process that is killed so has most often used more memory than it had been given. "

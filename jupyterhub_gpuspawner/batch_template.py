@@ -61,13 +61,14 @@ def render_template(
     command: Sequence[str],
     tag: str,
     environment: Environment | None = None,
+    job_name: str = "",
 ) -> Rendered:
     """The script of an admin's own template; raises ConfigError where it cannot be one.
 
     jinja2 (sandboxed, undefined names are faults) where ``{{`` or ``{%`` occurs, else ``str.format``, as
     batchspawner does. ``{cmd}`` calls the launcher, which is unpacked, and the profile's ``environment`` set up,
-    before the first line that is a command. The tag is put in, and ``--nodes=1`` and ``--export=ALL`` unless the
-    template has such options.
+    before the first line that is a command. The tag is put in, and ``--job-name``, ``--nodes=1`` and ``--export=ALL``
+    unless the template has such options.
     """
     if environment is not None:
         command = in_container(environment, command, gpu=bool(variables.get("gres") or plan.claim))
@@ -89,6 +90,8 @@ def render_template(
     first = next(at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
     head = [mended for line in lines[:first] for mended in _mended(line, tag, notes)]
     at = 1 if head and head[0].startswith("#!") else 0
+    if job_name and not _given(head) & {"job-name", "J"}:
+        head[at:at] = [f"#SBATCH --job-name={job_name}"]
     head[at:at] = [f"#SBATCH {option}" for option in _added(head, variables, plan.policy, tag, notes)]
     setup = setup_lines(environment) if environment is not None else []
     block = [unpack(launcher, plan), srun_cpus(), *setup, find_python(command, now=False)]
@@ -161,14 +164,20 @@ def _options(text: str) -> list[str]:
     return found
 
 
-def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
-    """Options that the template leaves out and a server needs."""
+def _given(head: Sequence[str]) -> set[str]:
+    """The names of the options that the template has."""
     there = set()
     for line in head:
         match = _DIRECTIVE.fullmatch(line.strip())
         for word in _options(match["options"] or "") if match else ():
             name = word.partition("=")[0]
             there.add(name.removeprefix("--") if name.startswith("--") else name[1:2])
+    return there
+
+
+def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
+    """Options that the template leaves out and a server needs."""
+    there = _given(head)
     yield f'--comment="{tag}"' if "#" in tag else f"--comment={tag}"
     if not there & {"nodes", "N"}:
         yield f"--nodes={variables.get('nnodes') or 1}"

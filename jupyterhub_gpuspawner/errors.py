@@ -4,6 +4,7 @@
 
     GPUSpawnerError            one sentence, and a hint: what would be right
     ├── ConfigError            the admin's: configuration or a profile; with its path
+    │   └── NotPermitted       Slurm refuses it to this account: not tried again
     ├── RequestError           the user's: names the field and what is allowed            -> 400
     ├── SubmitRejected         Slurm said no: its own words, and ours                     -> 400
     ├── SlurmUnavailable       no answer (time-out, down, missing command)                -> 503; a server is kept
@@ -38,6 +39,10 @@ class ConfigError(GPUSpawnerError):
     def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
         super().__init__(f"{where}: {message}" if where else message, hint=hint)
         self.where = where
+
+
+class NotPermitted(ConfigError):
+    """Slurm refuses the command to this account: trying again is of no use."""
 
 
 class RequestError(GPUSpawnerError):

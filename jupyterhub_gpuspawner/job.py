@@ -57,6 +57,8 @@ class End(str, Enum):
     NODE_FAILED = "node failed"
     PREEMPTED = "preempted"
     VANISHED = "vanished"
+    REPLACED = "replaced"
+    """Another job has the number: slurmctld lost its state, or its numbers started over."""
 
 
 PHASES: dict[str, Phase] = {
@@ -145,6 +147,10 @@ class JobStatus:
     end: End | None = None
     tag: str = ""
     """The job's comment, as Slurm stores it. Its owner may change it: never take it for proof of who owns the job."""
+    name: str = ""
+    """The job's name; its owner may change it, too."""
+    uid: int | None = None
+    """The owner's number; ``user`` is the name that Slurm finds for it on this machine, which may have none."""
 
 
 @dataclass(frozen=True)
@@ -202,11 +208,13 @@ _ENDS_IN_WORDS: dict[End | None, str] = {
     End.NODE_FAILED: "The node of the job failed.",
     End.PREEMPTED: "The job had to make room for a job with higher priority.",
     End.VANISHED: "Slurm no longer knows the job.",
+    End.REPLACED: "Slurm has lost the job: its number belongs to another job now.",
 }
 _END_HINTS: dict[End | None, str] = {
     End.TIME_LIMIT: "Give the profile more time.",
     End.OUT_OF_MEMORY: "Give the profile more memory.",
     End.VANISHED: "MinJobAge passed, or slurmctld lost its state: sacct may know more.",
+    End.REPLACED: "slurmctld lost its state, or job numbers started over: see StateSaveLocation and MaxJobId.",
 }
 _EXIT_REASONS = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal")
 """Reasons that say no more than the exit code does."""

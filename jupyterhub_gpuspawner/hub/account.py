@@ -1,4 +1,4 @@
-"""The operating system's account of a user: its home and shell."""
+"""The operating system's account of a user: its home, its shell, its number, and whose the user's jobs are."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ class Account:
     name: str
     home: str
     shell: str = "/bin/bash"
+    uid: int | None = None
+    """None where this machine does not know the account."""
 
 
 def job_owner(exec_prefix: str, username: str) -> str:
@@ -67,18 +69,27 @@ def _memberships(owner: str, names: tuple[str, ...], _minute: int) -> Mapping[st
     return found
 
 
+def owner_number(exec_prefix: str, account: Account) -> int | None:
+    """The number of the account that owns a user's jobs; None where that cannot be told."""
+    if not exec_prefix.strip():
+        return os.getuid()
+    return account.uid if "username" in exec_prefix else None
+
+
 async def account_of(username: str, *, home: str = "") -> Account:
-    """The account of ``username``; ``home``, if given, needs none. Raises ConfigError where there is no account.
+    """The account of ``username``. Raises ConfigError where there is none, unless ``home`` is given.
 
     Asked in a thread: a name service (LDAP, sss) may take its time.
     """
-    if home:
-        return Account(username, home)
     try:
         entry = await asyncio.to_thread(pwd.getpwnam, username)
     except KeyError as error:
+        if home:
+            return Account(username, home)
         raise ConfigError(
             f"There is no account {username!r} on the hub's machine.",
             hint="Create it, or set c.GPUSlurmSpawner.req_homedir if jobs run as another account.",
         ) from error
-    return Account(username, entry.pw_dir, entry.pw_shell or "/bin/bash")
+    if home:
+        return Account(username, home, uid=entry.pw_uid)
+    return Account(username, entry.pw_dir, entry.pw_shell or "/bin/bash", entry.pw_uid)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner import script
+from jupyterhub_gpuspawner.hub.account import job_owner, owner_number
 from jupyterhub_gpuspawner.hub.child import configured_as
+from jupyterhub_gpuspawner.job_identity import JobIdentity
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.profile import Profile, parse_profile
 from jupyterhub_gpuspawner.profile_tuple import TYPED
 from jupyterhub_gpuspawner.request import JobRequest, resolve
 from jupyterhub_gpuspawner.schema import as_time_text
+from jupyterhub_gpuspawner.tag import job_name
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire import LaunchPlan
 
@@ -39,6 +42,8 @@ class BatchJob:
     """What was mended in the admin's own template, one sentence each."""
     tag: str
     """The job's comment; it names hub, user and server, and this one start."""
+    identity: JobIdentity
+    """What tells it from every other job, beside the number that it will get."""
 
 
 def site_profile(spawner: GPUSlurmSpawner) -> Profile:
@@ -81,9 +86,15 @@ def batch_job(spawner: GPUSlurmSpawner, request: JobRequest, account: Account, *
     tag = script.tag(spawner.hub_name, request.username, request.server_name)
     if start_id:
         tag = f"{tag}#{start_id}"
+    identity = JobIdentity(
+        owner=job_owner(spawner.exec_prefix, account.name),
+        uid=owner_number(spawner.exec_prefix, account),
+        tag=tag,
+    )
     command = [*(request.command or spawner.cmd), *spawner.get_args()]
     log_dir = spawner.log_dir.replace("{homedir}", account.home).replace("{username}", account.name)
     log_path = f"{log_dir}/jupyterhub-%j.log"
+    name = job_name(spawner.job_name, start_id)
     if spawner.batch_script:
         rendered = script.render_template(
             spawner.batch_script,
@@ -93,8 +104,10 @@ def batch_job(spawner: GPUSlurmSpawner, request: JobRequest, account: Account, *
             command=command,
             tag=tag,
             environment=request.environment,
+            job_name=name if start_id else "",
         )
-        return BatchJob(rendered.script, rendered.notes, tag)
+        named = replace(identity, name=name) if f"#SBATCH --job-name={name}\n" in rendered.script else identity
+        return BatchJob(rendered.script, rendered.notes, tag, named if start_id in name else identity)
     text = script.render(
         request,
         launcher=launcher_archive(),
@@ -102,12 +115,14 @@ def batch_job(spawner: GPUSlurmSpawner, request: JobRequest, account: Account, *
         command=command,
         tag=tag,
         log_path=log_path,
-        job_name=spawner.job_name,
+        job_name=name,
         chdir=account.home,
         prologue=spawner.req_prologue,
         epilogue=spawner.req_epilogue,
     )
-    return BatchJob(text, (), tag)
+    if start_id and start_id in name:
+        identity = replace(identity, name=name)
+    return BatchJob(text, (), tag, identity)
 
 
 def launch_plan(spawner: GPUSlurmSpawner, request: JobRequest) -> LaunchPlan:

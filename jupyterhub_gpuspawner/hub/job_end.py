@@ -42,6 +42,8 @@ class JobEnd(RemembersEnding):
 
         def as_user(self) -> tuple[str, ...]: ...  # noqa: D102
 
+        def is_own(self, job: JobStatus) -> bool: ...  # noqa: D102
+
     _stopping = False
     """The hub was asked to stop this server."""
 
@@ -110,7 +112,7 @@ class JobEnd(RemembersEnding):
 
     async def _with_log(self, told: Ending, status: JobStatus | None) -> Ending:
         detail = await self.connection().client.job(self.job_id)
-        if detail is None:
+        if detail is None or not self.is_own(detail):
             return told
         if status is not None and status.end is End.TIME_LIMIT and detail.time_limit:
             told = replace(told, what=wait.TIME_LIMIT.format(time=wait.span(detail.time_limit)))

@@ -63,6 +63,11 @@ _LOST = Counter(
     ["how"],
 )
 
+_FOREIGN = Counter(
+    "gpuspawner_jobs_of_another_copy",
+    "Jobs with this hub's mark whose start its database does not know, left alone: a copy of this hub made them.",
+)
+
 for _kind in ("job", "node", "partition", "reservation"):
     _UNREAD.labels(_kind)
 for _state in ("running", "starting"):
@@ -152,6 +157,11 @@ def adopted(server: WatchedJob, state: str) -> None:
 def lost_job(how: str) -> None:
     """A job without a server was found and is being cancelled."""
     _LOST.labels(how).inc()
+
+
+def foreign_job() -> None:
+    """A job was found that a copy of this hub has made."""
+    _FOREIGN.inc()
 
 
 class _GPUsInUse(Collector):

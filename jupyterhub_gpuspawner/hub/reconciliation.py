@@ -1,13 +1,15 @@
 """Every job of this hub belongs to a server: looked at when the hub has started, and every ten minutes.
 
 A job can lose its server where nobody is left to notice: the hub is killed after sbatch has answered and before the
-job's id is stored, or while a cancellation waits for Slurm. Such a job carries this hub's tag, and no server's state
-names it. It is cancelled as its owner, counted and logged; its user is told on the page of the failed start.
+job's id is stored, or while a cancellation waits for Slurm. Such a job carries this hub's mark in comment or name, the
+hub's database has a record of its start, and no server's state names it. It is cancelled as its owner once two looks
+some seconds apart have found it so, counted and logged; its user is told on the page of the failed start.
 
 A job of a server needs nothing done: the server was taken up with the job's id from the database. Left alone is what
-another hub or a start under way may own: the tag has the hub's name and, after the ``#``, a mark made from the hub's
-own secret, so that a copy of this hub's configuration elsewhere touches nothing. And since a comment is its owner's to
-change, a job is left alone whose owner is not the account that the tag's user has here.
+another hub or a start under way may own: the comment has the hub's name and, after the ``#``, a mark made from the
+hub's own secret. A hub that was made from a backup has both, and would take for lost what the other one has started
+since: so a job is left alone, and told of, whose start this database has no record of. And since comment and name are
+the owner's to change, so is a job that is not owned by the account that the server's user has here.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from dataclasses import dataclass
+import os
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jupyterhub import orm
+from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
@@ -26,55 +31,31 @@ from jupyterhub_gpuspawner.hub import metrics, submission
 from jupyterhub_gpuspawner.hub.account import job_owner
 from jupyterhub_gpuspawner.hub.database import AWAY, fault, roll_back
 from jupyterhub_gpuspawner.hub.failure import ending_of, start_failed
-from jupyterhub_gpuspawner.job import Phase
-from jupyterhub_gpuspawner.tag import PREFIX, parse_tag, tag
+from jupyterhub_gpuspawner.hub.orphans import Orphan, marked, owned
+from jupyterhub_gpuspawner.hub.start_records import StartRecords
+from jupyterhub_gpuspawner.job_identity import JobIdentity
+from jupyterhub_gpuspawner.tag import PREFIX, parse_tag, start_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from jupyterhub.app import JupyterHub
 
     from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
+    from jupyterhub_gpuspawner.hub.start_records import Start
     from jupyterhub_gpuspawner.job import JobStatus
 
+CONFIRMED_AFTER = 5.0
+"""Seconds that a job must have had no server before it is cancelled."""
 AGAIN = 30.0
 """Seconds until the next look where Slurm gave no answer."""
 LOOK = 0.5
 """Seconds between two looks at whether the hub has started."""
-ALIVE = (Phase.QUEUED, Phase.STARTING, Phase.RUNNING)
 
 
 def hub_mark(secret: bytes) -> str:
     """Eight hexadecimal digits that tell this hub from another one of the same name; empty without a secret."""
     return hmac.new(secret, PREFIX.encode(), hashlib.sha256).hexdigest()[:8] if secret else ""
-
-
-@dataclass(frozen=True)
-class Orphan:
-    """A job that no server belongs to, and whom its tag names."""
-
-    job_id: str
-    user: str
-    server: str
-    tag: str
-
-
-def orphans(
-    jobs: Iterable[JobStatus], *, hub: str, mark: str, owner: Callable[[str], str | None], known: Collection[str]
-) -> Iterator[Orphan]:
-    """Those of ``jobs`` that are alive, this hub's by name and mark, and not ``known`` by their id or their tag.
-
-    ``owner`` is the account whose job a user's server is; None where that cannot be told.
-    """
-    for job in jobs:
-        names = parse_tag(job.tag)
-        if job.phase not in ALIVE or names is None or names[0] != hub:
-            continue
-        if not job.tag.partition("#")[2].startswith(f"{mark}-"):
-            continue
-        _, user, server = names
-        if job.user == (owner(user) or job.user) and job.job_id not in known and job.tag not in known:
-            yield Orphan(job.job_id, user, server, job.tag)
 
 
 class Servers(Protocol):
@@ -85,6 +66,9 @@ class Servers(Protocol):
 
     def stored_job_ids(self, user: str, server: str) -> set[str]:
         """Of one server, by the database."""
+
+    def starts(self, start_ids: Collection[str]) -> Mapping[str, Start]:
+        """Those of the starts that the database has a record of; raises SQLAlchemyError."""
 
     def tell(self, orphan: Orphan) -> None:
         """Tell the user that the job is cancelled, unless a server is there or has more recent news."""
@@ -102,6 +86,10 @@ class Reconciliation:
         self._servers = servers
         self._mark = mark
         self._failed: set[str] = set()
+        self._suspected: dict[str, float] = {}
+        """Jobs without a server, and when each was first found so, on the monotonic clock."""
+        self._foreign: set[str] = set()
+        """Jobs whose start the database does not know, as of the last look."""
 
     async def run(self) -> None:
         """Look now, and again after each interval; for ever."""
@@ -112,41 +100,80 @@ class Reconciliation:
                 get_logger().warning("Jobs without a server are looked for later: %s", fault(error))
                 self._servers.roll_back()
                 answered = False
+            if answered and self._suspected:
+                await asyncio.sleep(CONFIRMED_AFTER)
+                continue
             if answered and not self._site.reconcile_interval:
                 return
             await asyncio.sleep(self._site.reconcile_interval if answered else AGAIN)
 
     async def look(self) -> bool:
-        """One squeue, and a scancel for each orphan; whether Slurm answered."""
+        """One squeue, and a scancel for each orphan that an earlier look has found, too; whether Slurm answered."""
         client = self._site.connection().client
         known = self._known()
         try:
-            jobs = await client.tagged(tag(self._site.hub_name, "", "")[:-1])
-        except GPUSpawnerError as error:
-            get_logger().debug("Slurm was not asked for jobs that no server belongs to: %s", error)
+            jobs = await client.every_job()
+            # what a server had before the question or has after it is no orphan
+            known |= self._known()
+            mine = marked(jobs.values(), hub=self._site.hub_name, mark=self._mark, name_template=self._site.job_name)
+            found = [(job, start) for job, start in mine if job.job_id not in known and start not in known]
+            starts = self._servers.starts({start for _, start in found})
+            orphans = [
+                Orphan(job, starts[start])
+                for job, start in found
+                if start in starts and owned(job, starts[start], self._owner)
+            ]
+            orphans = [
+                each
+                for each in orphans
+                if each.job_id not in self._servers.stored_job_ids(each.start.user, each.start.server)
+            ]
+        except (GPUSpawnerError, SQLAlchemyError) as error:
+            get_logger().debug("It is not known which jobs belong to no server: %s", error)
             return False
-        # what a server had before the question or has after it is no orphan
-        known |= self._known()
-        found = orphans(jobs.values(), hub=self._site.hub_name, mark=self._mark, owner=self._owner, known=known)
-        for orphan in list(found):
-            if orphan.job_id not in self._servers.stored_job_ids(orphan.user, orphan.server):
+        self._leave_alone([job for job, start in found if start not in starts])
+        before, now = self._suspected, time.monotonic()
+        self._suspected = {each.job_id: before.get(each.job_id, now) for each in orphans}
+        for orphan in orphans:
+            if orphan.job_id in before and now - before[orphan.job_id] >= CONFIRMED_AFTER:
+                del self._suspected[orphan.job_id]
                 await self._end(orphan)
         return True
 
     def _known(self) -> set[str]:
-        return self._servers.job_ids() | submission.UNDER_WAY
+        under_way = submission.UNDER_WAY
+        return self._servers.job_ids() | under_way | {start for start in map(start_of, under_way) if start}
 
-    def _owner(self, user: str) -> str | None:
-        # None: Slurm says whether that account may cancel it
-        return job_owner(self._site.exec_prefix, user) or None
+    def _owner(self, user: str) -> JobIdentity:
+        prefix = self._site.exec_prefix
+        # where nothing can be told, Slurm says whether that account may cancel the job
+        return JobIdentity(owner=job_owner(prefix, user), uid=None if prefix.strip() else os.getuid())
+
+    def _leave_alone(self, jobs: Iterable[JobStatus]) -> None:
+        """Jobs that another copy of this hub has started: each is told of once."""
+        seen = set()
+        for job in jobs:
+            names = parse_tag(job.tag)
+            if names is not None and self._owner(names[1]).owns(job) is False:
+                continue  # somebody wrote this comment
+            seen.add(job.job_id)
+            if job.job_id not in self._foreign:
+                metrics.foreign_job()
+                get_logger().warning(
+                    "Job %s (%s) carries this hub's mark, and this hub's database has no record of its start: another "
+                    "copy of this hub has made it. It is left alone.",
+                    *(job.job_id, job.tag or job.name),
+                )
+        self._foreign = seen
 
     async def _end(self, orphan: Orphan) -> None:
-        log = get_logger()
+        log, job = get_logger(), orphan.job
         if orphan.job_id not in self._failed:
-            log.warning("Job %s (%s) belongs to no server: cancelling it", orphan.job_id, orphan.tag)
+            log.warning("Job %s (%s) belongs to no server: cancelling it", orphan.job_id, job.tag or job.name)
             metrics.lost_job("orphan")
+        identity = JobIdentity(owner=job.user, uid=job.uid, tag=job.tag, name=job.name)
         try:
-            await self._site.cancel_as(orphan.user, orphan.job_id)
+            await self._site.cancellation(orphan.start.user, identity)(orphan.job_id)
         except GPUSpawnerError as error:
             if orphan.job_id not in self._failed:
                 self._failed.add(orphan.job_id)
@@ -188,12 +215,17 @@ class HubServers:
         )
         return state_job_ids(row[0] if row is not None else None)
 
+    def starts(self, start_ids: Collection[str]) -> Mapping[str, Start]:
+        """See :class:`Servers`."""
+        return StartRecords(self._app.db).find(start_ids)
+
     def tell(self, orphan: Orphan) -> None:
         """See :class:`Servers`: a start that failed, as JupyterHub's pages know one."""
-        known = orm.User.find(self._app.db, orphan.user)
-        if known is None or orphan.server not in known.orm_spawners:
+        user, server = orphan.start.user, orphan.start.server
+        known = orm.User.find(self._app.db, user)
+        if known is None or server not in known.orm_spawners:
             return
-        spawner = self._app.users[known].spawners[orphan.server]
+        spawner = self._app.users[known].spawners[server]
         if spawner.active or spawner._spawn_future is not None:  # noqa: SLF001 - JupyterHub has no other place for it
             return
         start = spawner._spawn_future = _failed_start(  # noqa: SLF001
@@ -237,6 +269,8 @@ def register_reconciliation(app: JupyterHub) -> None:
 async def _when_started(app: JupyterHub) -> None:
     while app.http_server is None:  # noqa: ASYNC110 - JupyterHub tells nobody
         await asyncio.sleep(LOOK)
+    with suppress(SQLAlchemyError):
+        StartRecords(app.db).forget_old()
     site = app.spawner_class(config=app.config, hub=app.hub).slurm_site()
     await Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).run()
 

@@ -55,7 +55,13 @@ class SlurmSettings(SlurmSpawner):
         "", config=True, help="Node features, in Slurm's words, where a job's profile says nothing: `a100&nvlink`."
     )
     hub_name = Unicode(config=True, help="This hub's name in the tag of its jobs; the same after each restart.")
-    job_name = Unicode("jupyterhub", config=True, help="Slurm's job name.")
+    job_name = Unicode(
+        "jupyterhub-{start}",
+        config=True,
+        help="""Slurm's job name. `{start}` is replaced by the start's own id, by which the hub finds a job again where
+        a plugin of the site replaces comments; a name without it finds none there. An own `batch_script` names its
+        jobs itself.""",
+    )
     log_dir = Unicode(
         "{homedir}",
         config=True,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from jupyterhub.spawner import Spawner
+from sqlalchemy import inspect
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets import default
 
@@ -25,6 +26,7 @@ from jupyterhub_gpuspawner.hub import metrics, named
 from jupyterhub_gpuspawner.hub.account import Account, account_of
 from jupyterhub_gpuspawner.hub.adoption import interrupted, take_up
 from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request, site_profile
+from jupyterhub_gpuspawner.hub.cancellation import TRUSTED, Cancellation
 from jupyterhub_gpuspawner.hub.certificates import contents
 from jupyterhub_gpuspawner.hub.child import configured_as
 from jupyterhub_gpuspawner.hub.closed_port import ClosedPort
@@ -35,16 +37,19 @@ from jupyterhub_gpuspawner.hub.inherited_settings import IgnoredSetting, ignored
 from jupyterhub_gpuspawner.hub.progress import event
 from jupyterhub_gpuspawner.hub.reconciliation import hub_mark
 from jupyterhub_gpuspawner.hub.slurm_settings import SlurmSettings
+from jupyterhub_gpuspawner.hub.start_records import Start, StartRecords
 from jupyterhub_gpuspawner.hub.submission import cancel_surely, submit
 from jupyterhub_gpuspawner.hub.waiting import first_of, in_background
 from jupyterhub_gpuspawner.hub.watched_job import WatchedJob
 from jupyterhub_gpuspawner.job import Phase, sentence
+from jupyterhub_gpuspawner.job_identity import parse_identity
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.slurm.prefix import command_prefix
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from jupyterhub_gpuspawner.job_identity import JobIdentity
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 _AFTER_RESTART = 30.0
@@ -142,7 +147,7 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
         self.known.ending, self._stopping = None, False
         self._closed_port = None
         self._reached = {"submitted": time.time()}
-        self._start_id = f"{hub_mark(self.user.settings.get('cookie_secret', b''))}-{secrets.token_hex(4)}"
+        self._start_id = f"{hub_mark(self.user.settings.get('cookie_secret', b''))}-{secrets.token_hex(8)}"
         self._start_by = round(time.time() + self.start_timeout)
         try:
             named.require()
@@ -151,13 +156,15 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
             job = self.batch_job(account)
             for note in job.notes:
                 self.log.warning("Batch script of %s: %s", self._log_name, note)
+            self._record_start()
             self.job_id = await submit(
                 self.connection().client,
                 job,
                 prefix=self.as_user(),
                 environment=self.job_environment(account),
-                cancel=self._cancel,
+                cancel=self.cancellation(self.user.name, job.identity, trusted_until=None),
             )
+            self._identity, self._trusted_until = job.identity, time.monotonic() + TRUSTED
             self._reached["queued"] = time.time()
             self._times = metrics.StartTimes(self.request.profile if self.request else "default")
             self.store_soon()
@@ -216,7 +223,7 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
             self.log.warning(
                 "Slurm put job %s of %s back; its server is gone: cancelling it", self.job_id, self._log_name
             )
-            in_background(cancel_surely(self.job_id, self._cancel))
+            in_background(cancel_surely(self.job_id, self.cancellation(self.user.name, self.identity)))
         await self._remember_end(status)
         code = status.exit_code.partition(":")[0]
         self.log.info("Job %s of %s has ended: %s", self.job_id, self._log_name, sentence(status))
@@ -242,24 +249,32 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
     async def _end_job(self, *, now: bool) -> None:
         self._stopping = True
         self.log.info("Stopping %s: cancelling job %s", self._log_name, self.job_id)
+        trusted_until = self._trusted_until if self.job is None else 0.0
+        cancel = self.cancellation(self.user.name, self.identity, trusted_until=trusted_until)
         try:
-            await self._cancel(self.job_id)
+            await cancel(self.job_id)
         except GPUSpawnerError:  # the hub forgets the server all the same
-            in_background(cancel_surely(self.job_id, self._cancel))
+            in_background(cancel_surely(self.job_id, cancel))
             return
         if not now:
             await first_of(self._until_ending(), asyncio.sleep(self.stop_wait))
 
-    async def _cancel(self, job_id: str) -> None:
-        await self.cancel_as(self._username or self.user.name, job_id)
-
-    async def cancel_as(self, username: str, job_id: str) -> None:
-        """Cancel a job as this user; raises SlurmUnavailable, or ConfigError where that is not let through."""
-        await self.connection().client.cancel(
-            job_id,
+    def cancellation(self, username: str, identity: JobIdentity, *, trusted_until: float | None = 0.0) -> Cancellation:
+        """What cancels a job as this user, if it is the one of ``identity``."""
+        return Cancellation(
+            self.connection().client,
+            identity,
             prefix=command_prefix(self.exec_prefix, username),
             environment={"USER": username, "LOGNAME": username},
+            trusted_until=trusted_until,
         )
+
+    def _record_start(self) -> None:
+        """Before sbatch, so that a job that loses its server is known for this hub's; raises RecordFailed."""
+        orm_spawner = self.known.orm_spawner
+        session = inspect(orm_spawner).session if orm_spawner is not None else None
+        if session is not None:
+            StartRecords(session).add(self._start_id, Start(self.user.name, self.name))
 
     def slurm_site(self) -> GPUSlurmSpawner:
         """A spawner with the settings of all Slurm servers."""
@@ -304,8 +319,11 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
     # --- state: the job's facts -----------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Job id, when its start is given up, and report."""
+        """Job id, what tells the job from another one under this id, when its start is given up, and report."""
         state: dict[str, Any] = {"job_id": self.job_id} if self.job_id else {}
+        identity = self._watch.identity if self._watch is not None else self._identity
+        if self.job_id and identity is not None:
+            state["identity"] = identity.to_json()
         if self.job_id and self._start_by:
             state["start_by"] = self._start_by
         if self.job_id and self._reached:
@@ -320,6 +338,7 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
             job_id = ""
         self.job_id = job_id
         self._username = self.user.name if self.user else ""
+        self._identity = parse_identity(state.get("identity"))
         metrics.restored(self)
         start_by = state.get("start_by")  # batchspawner stores none: its servers are taken for started
         self._start_by = max(start_by, round(time.time() + _AFTER_RESTART)) if isinstance(start_by, int) else 0
@@ -338,6 +357,7 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
         self._stop_watching()
         self._served_at = None
         self.job_id = ""
+        self._identity, self._trusted_until = None, 0.0
         self._reached = None
         self.forget_report()
 

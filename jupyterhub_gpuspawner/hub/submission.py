@@ -1,7 +1,8 @@
 """One ``sbatch``, of whose job nothing is lost: its id comes back, or the job is cancelled.
 
 Three things can go between a job and its hub: the start is cancelled while sbatch runs, sbatch fails although slurmctld
-has taken the job, and Slurm does not answer when the job should be cancelled.
+has taken the job (a time-out, a signal, a site's wrapper that says more than an id or fails after sbatch), and Slurm
+does not answer when the job should be cancelled.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, NotPermitted, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import metrics
 from jupyterhub_gpuspawner.hub.waiting import in_background
 
@@ -40,23 +41,30 @@ async def submit(
 ) -> str:
     """The id of the job that sbatch made. Raises what :meth:`SlurmClient.submit` raises.
 
-    Where this is cancelled, or no answer tells whether there is a job, one that was made all the same is cancelled.
+    However sbatch fails, the job may be there: a job of this start that Slurm shows at once is taken for made. Where
+    this is cancelled, or a job shows up later, that one is cancelled.
     """
     UNDER_WAY.add(job.tag)
     made = asyncio.ensure_future(_made(client, job, prefix, environment))
     try:
         job_id = await asyncio.shield(made)
     except asyncio.CancelledError:
-        in_background(_looking_after(job.tag, _cancel_when_made(made, client, job.tag, cancel)))
+        in_background(_looking_after(job.tag, _cancel_when_made(made, client, job, cancel)))
         raise
-    except SlurmUnavailable:
-        in_background(_looking_after(job.tag, _look_for(client, job.tag, cancel)))
-        raise
-    except BaseException:
-        UNDER_WAY.discard(job.tag)
-        raise
+    except _Failed as failed:
+        in_background(_looking_after(job.tag, _look_for(client, job, cancel, failed.looks)))
+        raise failed.error from failed.error.__cause__
     UNDER_WAY.discard(job.tag)  # the caller stores the id before anything else happens in the loop
     return job_id
+
+
+class _Failed(Exception):
+    """sbatch failed with ``error``, and Slurm shows no job yet: how many good ``looks`` are needed to believe it."""
+
+    def __init__(self, error: Exception, looks: int) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.looks = looks
 
 
 async def _looking_after(what: str, work: Awaitable[None]) -> None:
@@ -70,39 +78,52 @@ async def _looking_after(what: str, work: Awaitable[None]) -> None:
 async def _made(client: SlurmClient, job: BatchJob, prefix: Sequence[str], environment: Mapping[str, str]) -> str:
     try:
         return await client.submit(job.script, prefix=prefix, environment=environment)
-    except SlurmUnavailable:
+    except Exception as error:
+        # slurmctld may have taken the job; an sbatch that came to its end has made it by now, or never will
+        looks = LOOKS if isinstance(error, SlurmUnavailable) else 1
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
-            for job_id in await asyncio.wait_for(client.tagged(job.tag), AT_ONCE):
-                return job_id
-        raise
+            found = await asyncio.wait_for(client.made(job.identity), AT_ONCE)
+            looks -= 1
+            for job_id, status in found.items():
+                if job.identity.proves(status):  # a comment is anybody's to write
+                    get_logger().warning("sbatch failed, but made job %s, which is taken up: %s", job_id, error)
+                    return job_id
+                looks = max(looks, 1)
+        raise _Failed(error, looks) from error
 
 
-async def _cancel_when_made(made: asyncio.Future[str], client: SlurmClient, tag: str, cancel: Cancel) -> None:
+async def _cancel_when_made(made: asyncio.Future[str], client: SlurmClient, job: BatchJob, cancel: Cancel) -> None:
     try:
         job_id = await made
-    except SlurmUnavailable:
-        await _look_for(client, tag, cancel)
-    except GPUSpawnerError:
-        return  # there is no job
+    except _Failed as failed:
+        await _look_for(client, job, cancel, failed.looks)
     else:
-        get_logger().info("The start of %s was given up: cancelling job %s", tag, job_id)
+        get_logger().info("The start of %s was given up: cancelling job %s", job.tag, job_id)
         metrics.lost_job("start given up")
         await cancel_surely(job_id, cancel)
 
 
-async def _look_for(client: SlurmClient, tag: str, cancel: Cancel) -> None:
+async def _look_for(client: SlurmClient, job: BatchJob, cancel: Cancel, looks: int) -> None:
     for look in range(LOOKS):
+        if not looks:
+            return
         await asyncio.sleep(PAUSES[min(look, len(PAUSES) - 1)])
         with suppress(GPUSpawnerError):
-            for job_id in await client.tagged(tag):
-                get_logger().warning("sbatch gave no answer, but made job %s (%s): cancelling it", job_id, tag)
+            found = await client.made(job.identity)
+            looks -= 1
+            for job_id in found:
+                get_logger().warning("sbatch failed, but made job %s (%s): cancelling it", job_id, job.tag)
                 metrics.lost_job("sbatch unanswered")
                 await cancel_surely(job_id, cancel)
+            if found:
                 return
 
 
 async def cancel_surely(job_id: str, cancel: Cancel) -> None:
-    """Cancel the job, and try again for as long as that fails; a hub that ends first finds it when it starts anew."""
+    """Cancel the job, and try again for as long as that fails; a hub that ends first finds it when it starts anew.
+
+    Where Slurm refuses it to this account, that is the end.
+    """
     await _looking_after(job_id, _cancel_until_done(job_id, cancel))
 
 
@@ -110,6 +131,9 @@ async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
     for failures in count():
         try:
             await cancel(job_id)
+        except NotPermitted as error:
+            get_logger().error("Job %s is not cancelled, and not tried again: %s", job_id, error)
+            return
         except GPUSpawnerError as error:
             if failures == 0:
                 get_logger().error("Job %s is not cancelled yet; the hub tries on: %s", job_id, error)

@@ -20,16 +20,25 @@ _QUESTIONS = 3
 """To Slurm until the next look: with the start ends the hurry."""
 
 
-async def verdict(watch: Watch, *, sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep) -> JobStatus:
+async def verdict(
+    watch: Watch,
+    *,
+    first_answer: Callable[[JobStatus], None] = lambda _: None,
+    sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
+) -> JobStatus:
     """Wait until the job has ended or can never start, and return the status that says so.
 
     That it can never start counts when two answers in a row say so: Slurm may say BadConstraints once while nodes
-    register. Silence is no answer, and says nothing still.
+    register. Silence is no answer, and says nothing still. ``first_answer`` is called once, with the first status.
     """
+    answered = False
     first: tuple[str, int] | None = None
     """A reason that never clears, and the number of the answer that gave it first."""
     while True:
         status = watch.status
+        if status is not None and not answered:
+            answered = True
+            first_answer(status)
         if status is not None and status.phase is Phase.ENDED:
             return status
         if status is None or not _never_starts(status):

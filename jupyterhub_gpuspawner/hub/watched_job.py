@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub import metrics
+from jupyterhub_gpuspawner.hub import comments, metrics
+from jupyterhub_gpuspawner.hub.account import job_owner
 from jupyterhub_gpuspawner.hub.confirmation import confirmed, names_a_node_of
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.job_end import JobEnd
@@ -21,9 +22,11 @@ from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.hub.verdict import verdict
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of
 from jupyterhub_gpuspawner.job import JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.job_identity import JobIdentity
 from jupyterhub_gpuspawner.line import place_in_line
 from jupyterhub_gpuspawner.report_reader import ReportError
 from jupyterhub_gpuspawner.slurm.watcher import HIDDEN
+from jupyterhub_gpuspawner.tag import tag
 from jupyterhub_gpuspawner.wire import PlacementDocument
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.slurm.watcher import Watch
     from jupyterhub_gpuspawner.wire import NodeReport
 
+_NOTED_AGAIN = 4.0
+"""Seconds until the hub tries again to note that a server has ended, while its database is away."""
 _LINE = 60.0
 """Seconds until the line of those who wait is looked at again."""
 _NOT_YET_SEEN = 15.0
@@ -46,7 +51,10 @@ class WatchedJob(JobEnd, ReportedPlacement):
     """A mixin for the spawner of Slurm jobs: what happens to the job, and its way to a server that answers."""
 
     if TYPE_CHECKING:  # what the spawner has
+        exec_prefix: str
+        hub_name: str
         http_timeout: int
+        name: str
         slurm_timeout: float
         user: Any
 
@@ -55,6 +63,10 @@ class WatchedJob(JobEnd, ReportedPlacement):
     request: JobRequest | None = None
     _start_by = 0
     """When the start is given up; seconds since the epoch."""
+    _identity: JobIdentity | None = None
+    """As it was submitted or stored; None where an earlier version has stored the server."""
+    _trusted_until = 0.0
+    """Until when the number is sbatch's own word, on the monotonic clock."""
     _watch: Watch | None = None
     _lookout: asyncio.Future[None] | None = None
     _served_at: float | None = None
@@ -70,9 +82,26 @@ class WatchedJob(JobEnd, ReportedPlacement):
 
     def _watching(self) -> Watch:
         if self._watch is None:
-            self._watch = self.connection().watcher.watch(self.job_id)
+            new = time.monotonic() < self._trusted_until
+            self._watch = self.connection().watcher.watch(self.job_id, self.identity, new=new)
             metrics.SERVERS.add(self)
         return self._watch
+
+    @property
+    def identity(self) -> JobIdentity:
+        """What tells the server's job from another one under its number."""
+        if self._watch is not None:
+            return self._watch.identity
+        if self._identity is not None:
+            return self._identity
+        # stored by an earlier version, or by batchspawner: the first answer completes it
+        return JobIdentity(
+            owner=job_owner(self.exec_prefix, self.user.name), tag=tag(self.hub_name, self.user.name, self.name)
+        )
+
+    def is_own(self, job: JobStatus) -> bool:
+        """Whether what Slurm says under the job's number is said of the server's job."""
+        return self._watch.is_own(job) if self._watch is not None else self.identity.matches(job)
 
     def _serves(self) -> None:
         self._served_at = time.time()
@@ -90,7 +119,7 @@ class WatchedJob(JobEnd, ReportedPlacement):
                 await watch.changed()
             # None: the hub cannot note it yet
             while self.job_id and not self._stopping and await self.known.poll_and_notify() is None:  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_AGAIN)
+                await asyncio.sleep(_NOTED_AGAIN)
 
     def _over(self, watch: Watch) -> bool:
         """Whether Slurm says that the server's process is no more: it has ended, or was taken from its node."""
@@ -222,8 +251,12 @@ class WatchedJob(JobEnd, ReportedPlacement):
 
     async def _until_ended(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""
-        status = await verdict(self._watching())
+        status = await verdict(self._watching(), first_answer=self._look_at_comment)
         raise await self._died(status) if status.phase is Phase.ENDED else self._hopeless(status)
+
+    def _look_at_comment(self, status: JobStatus) -> None:
+        if self._identity is not None:
+            comments.look_at(status, self._identity, self.log)
 
     async def _confirm(self) -> str:
         """The address of the job's first node, by Slurm's word; completes the placement with Slurm's facts."""
@@ -231,7 +264,7 @@ class WatchedJob(JobEnd, ReportedPlacement):
         while True:
             with suppress(SlurmUnavailable):
                 detail = self._already_told() or await client.job(self.job_id, allocations=self._has_several_nodes())
-                if detail is not None and detail.batch_host:
+                if detail is not None and detail.batch_host and self.is_own(detail):
                     address = await client.address(detail.batch_host)
                     claimed = self.claimed or self.placement or PlacementDocument()
                     if not names_a_node_of(detail, claimed):

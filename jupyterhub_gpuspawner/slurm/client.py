@@ -16,8 +16,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster import ClusterSnapshot, DefaultMemory
-from jupyterhub_gpuspawner.errors import ConfigError, SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.faults import failure, last_line, rejected
+from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.job import Phase
+from jupyterhub_gpuspawner.slurm.faults import failure, is_over, not_cancelled, rejected
 from jupyterhub_gpuspawner.slurm.installation import CommandMissing, good, unanswered
 from jupyterhub_gpuspawner.slurm.parse import ignored
 from jupyterhub_gpuspawner.slurm.parse_cluster import parse_nodes, parse_partitions, parse_reservations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.cluster import Unread
     from jupyterhub_gpuspawner.job import JobDetail, JobStatus, NodeAllocation
+    from jupyterhub_gpuspawner.job_identity import JobIdentity
     from jupyterhub_gpuspawner.slurm.installation import Installation
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
@@ -71,14 +73,16 @@ class SlurmClient:
         """Submit a batch script (``prefix sbatch --parsable``, the script on stdin) and return the job id.
 
         ``environment`` is added to sbatch's own, which the job gets. Raises SubmitRejected with sbatch's words,
-        ConfigError where the prefix does not let sbatch run. After SlurmUnavailable, and after a cancellation of the
-        caller, the job may have been made all the same: look for its tag.
+        ConfigError where the prefix does not let sbatch run, SlurmUnavailable where sbatch was ended by a signal. After
+        any of them, and after a cancellation of the caller, the job may have been made all the same: see :meth:`made`.
         """
         if self._slurm.wraps(prefix):
             text = submission(script, environment or {})
             answer = await self._slurm.run("sbatch", wrapper=SUBMIT, prefix=prefix, stdin=text)
         else:
             answer = await self._slurm.run("sbatch", "--parsable", prefix=prefix, environment=environment, stdin=script)
+        if (signal := _signal(answer.code)) is not None:
+            raise SlurmUnavailable(f"sbatch was ended by signal {signal} and gave no answer.")
         if answer.code != 0:
             raise failure("sbatch", answer.stderr) or rejected(answer.stderr, answer.code)
         lines = answer.stdout.strip().splitlines()
@@ -109,21 +113,19 @@ class SlurmClient:
     ) -> None:
         """Cancel a job; one that has ended or that Slurm does not know is a success.
 
-        Raises ConfigError where it is somebody else's.
+        Raises NotPermitted where it is somebody else's.
         """
         if self._slurm.wraps(prefix):
             answer = await self._slurm.run("scancel", wrapper=CANCEL, prefix=prefix, stdin=_checked(job_id))
         else:
             answer = await self._slurm.run("scancel", _checked(job_id), prefix=prefix, environment=environment)
-        if answer.code == 0 or _UNKNOWN_JOB in answer.stderr or "already complet" in answer.stderr:
+        if answer.code == 0:
             return
-        if "Access/permission denied" in answer.stderr:
-            raise ConfigError(
-                f"scancel may not cancel job {job_id}: {last_line(answer.stderr)}.",
-                where="exec_prefix",
-                hint="It must run the command as the job's owner.",
-            )
-        raise unanswered("scancel", answer)
+        refused = not_cancelled(job_id, answer.stderr)
+        if refused is not None:
+            raise refused
+        if not is_over(answer.stderr):
+            raise unanswered("scancel", answer)
 
     async def log_end(self, job_id: str, *, prefix: Sequence[str]) -> str:
         """The last 4 KiB of the job's log, read as its owner; empty where no wrapper can do that.
@@ -148,13 +150,29 @@ class SlurmClient:
         found = await self._squeue("-j", ",".join(sorted(wanted, key=int)))
         return {job_id: status for job_id, status in found.items() if job_id in wanted}
 
-    async def tagged(self, tag: str) -> dict[str, JobStatus]:
-        """Every job, ended ones too, whose comment starts with ``tag``; 22.05 keeps refused ones as failed.
+    async def every_job(self) -> dict[str, JobStatus]:
+        """All jobs that Slurm knows and this account may see, ended ones too; 22.05 keeps refused ones as failed.
 
-        A comment is its owner's to change: who adopts a job compares :attr:`JobStatus.user` with whom the tag names.
+        Comments and names are their owners' to change: whoever takes a job by them compares the owner.
         """
-        found = await self._squeue()
-        return {job_id: status for job_id, status in found.items() if status.tag.startswith(tag)}
+        return await self._squeue()
+
+    async def tagged(self, tag: str) -> dict[str, JobStatus]:
+        """Those of them whose comment starts with ``tag``."""
+        return {job_id: status for job_id, status in (await self.every_job()).items() if status.tag.startswith(tag)}
+
+    async def made(self, identity: JobIdentity) -> dict[str, JobStatus]:
+        """The jobs of one start that have not ended, whether or not sbatch has told of them.
+
+        slurmctld sends the jobs of the owner alone, where the owner's number is known.
+        """
+        which = ("-u", str(identity.uid)) if identity.uid is not None else ()
+        found = await self._squeue(*which)
+        return {
+            job_id: status
+            for job_id, status in found.items()
+            if status.phase not in (Phase.ENDING, Phase.ENDED) and identity.matches(status)
+        }
 
     async def job(self, job_id: str, *, allocations: bool = False) -> JobDetail | None:
         """All about one job (``scontrol show job``); None where Slurm does not know it (any more).
@@ -306,6 +324,8 @@ class SlurmClient:
         answer = await self._slurm.run(*command, limit=_SNAPSHOT_LIMIT)
         if answer.code != 0 and _UNKNOWN_JOB in answer.stderr:
             return {}
+        if answer.code != 0 and "Invalid user" in answer.stderr and which:  # the number has no name on this machine
+            return await self._squeue()
         unread: list[Unread] = []
         found = parse_squeue(good("squeue", answer), mark, unread.append)
         if unread:
@@ -321,6 +341,13 @@ def own_account() -> str:
     with suppress(KeyError):
         return pwd.getpwuid(os.geteuid()).pw_name
     return ""
+
+
+def _signal(code: int) -> int | None:
+    """The signal that ended a command, by its exit status (a shell's or sudo's: 128 and the signal's number)."""
+    if code < 0:
+        return -code
+    return code - 128 if 128 < code <= 128 + 64 else None
 
 
 def _checked(job_id: str) -> str:

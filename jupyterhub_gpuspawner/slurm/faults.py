@@ -9,7 +9,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.errors import (
+    ConfigError,
+    GPUSpawnerError,
+    NotPermitted,
+    SlurmUnavailable,
+    SubmitRejected,
+)
 from jupyterhub_gpuspawner.reason import meaning
 
 
@@ -257,6 +263,26 @@ def _silence_of_sbatch(stderr: str) -> _Silence | None:
 def _silence(stderr: str) -> _Silence | None:
     """The same of a command that prints nobody else's words."""
     return next((row for row in _NO_ANSWER if re.search(f"{row.error}|{row.line}", stderr)), None)
+
+
+_UNKNOWN_JOB = re.compile("Invalid job id specified|already complet")
+_FORBIDDEN = re.compile("Access/permission denied|Invalid user id|User not found on host")
+
+
+def not_cancelled(job_id: str, stderr: str) -> NotPermitted | None:
+    """The error for a job that Slurm does not let this account cancel; None where it said something else."""
+    if _FORBIDDEN.search(stderr) is None:
+        return None
+    return NotPermitted(
+        f"scancel may not cancel job {job_id}: {last_line(stderr)}.",
+        where="exec_prefix",
+        hint="It must run the command as the job's owner.",
+    )
+
+
+def is_over(stderr: str) -> bool:
+    """Whether scancel says that there is no such job, or that it has ended."""
+    return _UNKNOWN_JOB.search(stderr) is not None
 
 
 def last_line(stderr: str) -> str:

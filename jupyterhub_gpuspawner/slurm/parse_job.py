@@ -33,6 +33,8 @@ _FIRST = re.compile(r"JobId=(\d+) ", re.ASCII)
 _ALLOCATED = re.compile(r"(?<=\s)(?:CoreSpec|MinCPUsNode)=", re.ASCII)
 _KEY = re.compile(r"(?<=\s)(" + "|".join(_NEEDED + _OPTIONAL) + r")=", re.ASCII)
 _VALUE_ENDS = re.compile(r"\s+[A-Za-z][\w/:]*=|\s*\Z", re.ASCII)
+_SLUID = re.compile(r" SLUID=\S+ $", re.ASCII)
+"""Stands between a job's name and its owner, from 26.05 on."""
 _NODE = re.compile(r"Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)")
 
 
@@ -88,6 +90,9 @@ def _detail(record: str, job_id: str) -> JobDetail:
         end = _VALUE_ENDS.search(record, starts[key])
         return present(record[starts[key] : end.start() if end else None])
 
+    # the name follows the number, and UserId follows the name
+    name = record[record.index("JobName=") + 8 : starts["UserId"] - len("UserId=")] if "JobName=" in record else ""
+    user, _, number = value("UserId").partition("(")
     state = value("JobState")
     phase = phase_of(state)
     return JobDetail(
@@ -97,13 +102,15 @@ def _detail(record: str, job_id: str) -> JobDetail:
         reason=value("Reason").replace("_", " "),
         nodes=value("NodeList"),
         batch_host=value("BatchHost"),
-        user=value("UserId").partition("(")[0],
+        user=user,
         partition=value("Partition"),
         starts_at=epoch(value("StartTime")),
         ends_at=epoch(value("EndTime")),
         exit_code=value("ExitCode") if phase in (Phase.ENDING, Phase.ENDED) else "",
         end=end_of(state),
         tag=_comment(record, starts),
+        name=_SLUID.sub("", name).strip(),
+        uid=int(number[:-1]) if number[:-1].isdecimal() and number[:-1].isascii() else None,
         time_limit=read(_time_limit, "TimeLimit", value("TimeLimit")),
         stdout_path=value("StdOut"),
         restarts=read(int, "Restarts", value("Restarts")),

@@ -1,8 +1,8 @@
 """The one question that the hub asks ``squeue`` all the time, and how its answer is read. Pure.
 
-A job's comment is its owner's: it may hold newlines, ``|`` and whole lines that look like another job's. So it stands
-last, and each record ends in a mark drawn anew for each question, which no owner can foresee. The job's name is never
-asked for. ``-O Field:suffix`` prints fields whole; ``-O Field`` cuts them at 20 characters (squeue(1), ``--Format``).
+A job's comment and its name are its owner's: they may hold newlines, ``|`` and whole lines that look like another
+job's. So each of the two is followed by a mark drawn anew for each question, which no owner can foresee.
+``-O Field:suffix`` prints fields whole; ``-O Field`` cuts them at 20 characters (squeue(1), ``--Format``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from jupyterhub_gpuspawner.job import JobStatus, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.parse import each_read, epoch, ignored, present
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jupyterhub_gpuspawner.slurm.parse import Notice
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
@@ -36,7 +38,7 @@ COLUMNS = (
 
 def columns(mark: str) -> str:
     """The value for ``squeue -O``; ``mark`` is a word of letters and digits that no job's owner can know."""
-    return ",".join(f"{name}:|" for name in COLUMNS) + mark
+    return ",".join(f"{name}:|" for name in COLUMNS) + f"{mark}|,UserID:|,Name:|{mark}"
 
 
 def parse_squeue(text: str, mark: str, notice: Notice = ignored) -> dict[str, JobStatus]:
@@ -48,7 +50,11 @@ def parse_squeue(text: str, mark: str, notice: Notice = ignored) -> dict[str, Jo
     *records, rest = text.split(f"|{mark}\n")
     if rest.strip():
         raise SlurmOutputError("squeue's answer breaks off in the middle.", raw=rest)
-    return {status.job_id: status for status in each_read(records, _status, "job", job_id_of, notice)}
+    return {status.job_id: status for status in each_read(records, _reader(mark), "job", job_id_of, notice)}
+
+
+def _reader(mark: str) -> Callable[[str], JobStatus]:
+    return lambda record: _status(*_parts(record, mark))
 
 
 def job_id_of(record: str) -> str:
@@ -57,7 +63,16 @@ def job_id_of(record: str) -> str:
     return first if _JOB_ID.fullmatch(first) else ""
 
 
-def _status(record: str) -> JobStatus:
+def _parts(record: str, mark: str) -> tuple[str, str, str]:
+    """What stands up to the comment, the owner's number, and the job's name."""
+    head, _, tail = record.partition(f"|{mark}|")
+    uid, bar, name = tail.partition("|")
+    if not (bar and uid.isascii() and uid.isdigit()):
+        raise SlurmOutputError("squeue gave a line that does not fit the columns asked for.", raw=record)
+    return head, uid, name
+
+
+def _status(record: str, uid: str, name: str) -> JobStatus:
     values = record.split("|", len(COLUMNS) - 1)
     if len(values) != len(COLUMNS) or not job_id_of(record):
         raise SlurmOutputError("squeue gave a line that does not fit the columns asked for.", raw=record)
@@ -77,6 +92,8 @@ def _status(record: str) -> JobStatus:
         exit_code=_exit_code(code) if phase in (Phase.ENDING, Phase.ENDED) else "",
         end=end_of(state),
         tag="" if comment == "(null)" else comment,
+        name=name,
+        uid=int(uid),
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.job import Phase
+from jupyterhub_gpuspawner.job_identity import JobIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +20,12 @@ WAITING = (Phase.QUEUED, Phase.STARTING, Phase.ENDING)
 class Watched:
     """One job, for all who watch it."""
 
-    def __init__(self, job_id: str) -> None:
+    def __init__(self, job_id: str, identity: JobIdentity, *, new: bool = False) -> None:
         self.job_id = job_id
+        self.identity = identity
+        """Grows by what the first answer adds to it."""
+        self._new = new
+        self._learns = identity != JobIdentity()
         self.status: JobStatus | None = None
         self.version = 0
         """Counts what was told."""
@@ -37,6 +42,15 @@ class Watched:
         """Questions for which it counts as waited for."""
         self.puzzling = False
         """It was said that its look-up failed."""
+
+    def is_own(self, status: JobStatus) -> bool:
+        """Whether what Slurm says under this number is said of this job."""
+        own = self.identity.may_be(status) if self._new else self.identity.matches(status)
+        if own:
+            self._new = False
+            if self._learns and not (self.identity.complete and self.identity.matches(status)):
+                self.identity = self.identity.learnt(status)
+        return own
 
     @property
     def ended(self) -> bool:
@@ -84,6 +98,15 @@ class Watch:
     def job_id(self) -> str:
         """The job's id."""
         return self._watched.job_id
+
+    @property
+    def identity(self) -> JobIdentity:
+        """What tells the job from another one under its number, as far as is known now."""
+        return self._watched.identity
+
+    def is_own(self, job: JobStatus) -> bool:
+        """Whether what Slurm says under the job's number is said of this job."""
+        return self._watched.is_own(job)
 
     @property
     def status(self) -> JobStatus | None:

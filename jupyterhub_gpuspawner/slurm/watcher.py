@@ -2,7 +2,8 @@
 
 The interval is short while someone waits (a job that is not yet running, or is ending) and long at rest. A job that a
 good answer does not hold is looked up with ``scontrol show job``; that it is gone is believed when two answers in a row
-say so, and the hub's account is one that would see it (PrivateData). No answer changes nothing but
+say so, and the hub's account is one that would see it (PrivateData), and likewise that its number belongs to another
+job now. No answer changes nothing but
 :attr:`JobWatcher.silent_since`.
 """
 
@@ -17,6 +18,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.job_identity import JobIdentity
 from jupyterhub_gpuspawner.slurm.watch import Watch, Watched
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ ACTIVE_INTERVAL = 2.25
 """Seconds: a squeue is two RPCs, so slurmctld gets less than one in a second; news are told within three."""
 REST_INTERVAL = 30.0
 """Seconds: 240 RPCs in an hour."""
+ANY = JobIdentity()
+"""Of a job that only its number tells from others."""
 _LONGEST_PAUSE = 30.0
 """Seconds between two questions, at most, while Slurm is silent."""
 
@@ -78,7 +82,7 @@ class JobWatcher:
         self.log = log or get_logger()
         self._clock = clock
         self._sleep = sleep
-        self._jobs: dict[str, Watched] = {}
+        self._jobs: dict[tuple[str, JobIdentity], Watched] = {}
         self._open_watches: WeakSet[Watch] = WeakSet()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -86,28 +90,34 @@ class JobWatcher:
         self._failures = 0
         self._said_hidden = False
 
-    def watch(self, job_id: str) -> Watch:
+    def watch(self, job_id: str, identity: JobIdentity = ANY, *, new: bool = False) -> Watch:
         """Watch a job from now on; Slurm is asked at once unless it was asked just now. Needs the running loop.
+
+        ``identity`` tells the job from another one under the same number. ``new``: sbatch has given the number just
+        now, so the first answer is the job's own even where a plugin has replaced comment and name.
 
         Raises ValueError for an id that is no number: one such would spoil the question for all.
         """
         if not (job_id.isascii() and job_id.isdigit()):
             raise ValueError(f"{job_id!r} is no job id")
-        watched = self._jobs.setdefault(job_id, Watched(job_id))
+        watched = self._jobs.setdefault((job_id, identity), Watched(job_id, identity, new=new))
         watched.watches += 1
         self._idle.clear()
         self._wake.set()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
         watch = Watch(
-            watched, silent=lambda: self.silent_since is not None, ask_soon=self._wake.set, unwatch=self._unwatch
+            watched,
+            silent=lambda: self.silent_since is not None,
+            ask_soon=self._wake.set,
+            unwatch=lambda watched: self._unwatch(watched, (job_id, identity)),
         )
         self._open_watches.add(watch)
         return watch
 
-    def status(self, job_id: str) -> JobStatus | None:
+    def status(self, job_id: str, identity: JobIdentity = ANY) -> JobStatus | None:
         """A watched job as Slurm last told it; None where it is not watched or nothing is told yet. Never asks."""
-        watched = self._jobs.get(job_id)
+        watched = self._jobs.get((job_id, identity))
         return watched.status if watched is not None else None
 
     async def aclose(self) -> None:
@@ -118,10 +128,10 @@ class JobWatcher:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    def _unwatch(self, watched: Watched) -> None:
+    def _unwatch(self, watched: Watched, key: tuple[str, JobIdentity]) -> None:
         watched.watches -= 1
         if watched.watches == 0:
-            del self._jobs[watched.job_id]
+            del self._jobs[key]
             if not self._jobs:
                 self._idle.set()
                 self._wake.set()
@@ -158,31 +168,23 @@ class JobWatcher:
             slept.cancel()
 
     async def _ask(self, asked: Iterable[Watched]) -> None:
-        by_id = {watched.job_id: watched for watched in asked}
+        asked = list(asked)
         try:
-            found = await self.client.jobs(by_id)
+            found = await self.client.jobs({watched.job_id for watched in asked})
         except Exception as error:  # noqa: BLE001  whatever it is, the watcher goes on
             self._silent(error)
             return
         self._answered()
         absent = []
-        for job_id, watched in by_id.items():
+        for watched in asked:
             watched.hurried = max(0, watched.hurried - 1)
-            if job_id in found:
-                self._present(watched, found[job_id])
+            if watched.job_id in found:
+                self._found(watched, found[watched.job_id])
             else:
                 absent.append(watched)
         await asyncio.gather(*(self._look_up(watched) for watched in absent if not watched.hidden))
-        if missing := [watched for watched in absent if watched.hidden or watched.absent > 1]:
+        if missing := [watched for watched in absent if watched.hidden or (watched.absent > 1 and not watched.ended)]:
             await self._missing(missing)
-
-    def _present(self, watched: Watched, status: JobStatus) -> None:
-        watched.absent = 0
-        watched.answers += 1
-        if watched.hidden:
-            watched.hidden = False
-            watched.notify()
-        self._tell(watched, status)
 
     async def _look_up(self, watched: Watched) -> None:
         try:
@@ -193,9 +195,29 @@ class JobWatcher:
                 self.log.warning("Job %s is missing in squeue's answer, and is kept: %s", watched.job_id, error)
             return
         if detail is not None:
-            self._present(watched, detail)
+            self._found(watched, detail)
         else:
             watched.absent += 1
+
+    def _found(self, watched: Watched, status: JobStatus) -> None:
+        if not watched.is_own(status):
+            self._another(watched, status)
+            return
+        watched.absent = 0
+        watched.answers += 1
+        if watched.hidden:
+            watched.hidden = False
+            watched.notify()
+        self._tell(watched, status)
+
+    def _another(self, watched: Watched, status: JobStatus) -> None:
+        watched.absent += 1
+        if watched.absent > 1:
+            self.log.warning(
+                "Job %s (%s) is another job now, of %s: slurmctld lost its state, or its numbers started over",
+                *(watched.job_id, watched.identity.tag, status.user or "somebody"),
+            )
+            self._tell(watched, _gone(watched, End.REPLACED))
 
     async def _missing(self, missing: Collection[Watched]) -> None:
         """Jobs that Slurm did not tell of twice: gone, or hidden from this account."""
@@ -213,8 +235,7 @@ class JobWatcher:
                 watched.notify()
             else:
                 self.log.warning("Slurm no longer knows job %s", watched.job_id)
-                last = watched.status or JobStatus(watched.job_id, Phase.UNKNOWN)
-                self._tell(watched, _vanished(last))
+                self._tell(watched, _gone(watched, End.VANISHED))
         if all(seen.values()):
             self._said_hidden = False
 
@@ -258,7 +279,8 @@ class JobWatcher:
             watched.notify()
 
 
-def _vanished(last: JobStatus) -> JobStatus:
+def _gone(watched: Watched, end: End) -> JobStatus:
+    last = watched.status or JobStatus(watched.job_id, Phase.UNKNOWN)
     return JobStatus(
         job_id=last.job_id,
         phase=Phase.ENDED,
@@ -267,6 +289,8 @@ def _vanished(last: JobStatus) -> JobStatus:
         user=last.user,
         partition=last.partition,
         starts_at=last.starts_at,
-        end=End.VANISHED,
+        end=end,
         tag=last.tag,
+        name=last.name,
+        uid=last.uid,
     )

@@ -299,7 +299,7 @@ def test_a_job_that_was_made_although_sbatch_got_no_answer(hub: HubProcess, slur
     assert "sbatch gave no answer within 10 s." in page.text
 
     for _ in range(150):
-        made = re.search(r"gave no answer, but made job (\d+) \(jupyterhub-gpuspawner/demo/tom/", hub.log.read_text())
+        made = re.search(r"sbatch failed, but made job (\d+) \(jupyterhub-gpuspawner/demo/tom/", hub.log.read_text())
         if made:
             break
         time.sleep(0.2)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import pwd
+import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import submission
-from jupyterhub_gpuspawner.hub.reconciliation import Orphan, Reconciliation, hub_mark, orphans, state_job_ids
+from jupyterhub_gpuspawner.hub.orphans import Orphan
+from jupyterhub_gpuspawner.hub.reconciliation import Reconciliation, hub_mark, state_job_ids
+from jupyterhub_gpuspawner.hub.start_records import Start
 from jupyterhub_gpuspawner.job import JobStatus, Phase
+from jupyterhub_gpuspawner.job_identity import JobIdentity
 from jupyterhub_gpuspawner.tag import parse_tag, tag
 from tests.hub.commands import commands
 from tests.hub.conftest import StartHub
@@ -25,7 +30,10 @@ from tests.hub.test_metrics import scrape
 from tests.hub.visitor import Visitor
 
 MARK = "0a1b2c3d"
-TAG = f"jupyterhub-gpuspawner/demo/ann/#{MARK}-11111111"
+START = f"{MARK}-11111111"
+TAG = f"jupyterhub-gpuspawner/demo/ann/#{START}"
+ELSEWHERE = "jupyterhub-gpuspawner/demo/bob/#"
+NAME = f"jupyterhub-{START}"
 CASES: dict[str, tuple[dict[str, Any], bool]] = {
     "it waits": ({}, True),
     "it is being started": ({"phase": Phase.STARTING}, True),
@@ -33,32 +41,47 @@ CASES: dict[str, tuple[dict[str, Any], bool]] = {
     "it ends already": ({"phase": Phase.ENDING}, False),
     "it has ended": ({"phase": Phase.ENDED}, False),
     "its state is not known": ({"phase": Phase.UNKNOWN}, False),
-    "it is another hub's by name": ({"tag": f"jupyterhub-gpuspawner/demo2/ann/#{MARK}-11111111"}, False),
+    "it is another hub's by name": ({"tag": f"jupyterhub-gpuspawner/demo2/ann/#{START}"}, False),
     "it is another hub's of the same name": ({"tag": "jupyterhub-gpuspawner/demo/ann/#99999999-11111111"}, False),
     "its script was submitted by hand": ({"tag": "jupyterhub-gpuspawner/demo/ann/"}, False),
     "its comment is something else": ({"tag": "my job"}, False),
+    "its comment was replaced, and its name was not": ({"tag": "project 7", "name": NAME}, True),
+    "it has the name of another hub's": ({"tag": "", "name": "jupyterhub-99999999-11111111"}, False),
+    "it has the site's name alone": ({"tag": "", "name": "jupyterhub-"}, False),
     "it is somebody else's, who wrote this comment": ({"user": "bob"}, False),
+    "it is somebody else's, who gave it this name": ({"tag": "", "name": NAME, "user": "bob"}, False),
+    "its comment names another's server": ({"tag": f"{ELSEWHERE}{START}"}, False),
     "it is a server's": ({"job_id": "7"}, False),
     "its start is under way": ({"tag": f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222"}, False),
+    "its start is not recorded here": ({"tag": f"jupyterhub-gpuspawner/demo/ann/#{MARK}-33333333"}, False),
 }
 
 
 @pytest.mark.parametrize(("changed", "found"), CASES.values(), ids=CASES.keys())
-def test_which_jobs_belong_to_no_server(changed: dict[str, Any], found: bool) -> None:
-    """Alive, this hub's by name and mark, its user's by Slurm's word, and of no server and no start."""
+async def test_which_jobs_belong_to_no_server(
+    changed: dict[str, Any], found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alive, by mark and record this hub's, its user's by Slurm's word, and of no server and no start."""
+    monkeypatch.setattr(submission, "UNDER_WAY", {f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222"})
     job = JobStatus(**{"job_id": "12", "phase": Phase.QUEUED, "user": "ann", "tag": TAG, **changed})
-    known = {"7", f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222"}
+    site = Site(job, starts=(START, f"{MARK}-22222222"))
+    site.in_memory.add("7")
+    looks = reconciliation(site)
+    await looks.look()
+    await looks.look()
 
-    assert list(orphans([job], hub="demo", mark=MARK, owner=lambda user: user, known=known)) == (
-        [Orphan("12", "ann", "", TAG)] if found else []
-    )
+    assert site.cancelled == ([("ann", "12")] if found else [])
 
 
-def test_an_account_that_acts_for_all_may_be_any() -> None:
+async def test_an_account_that_acts_for_all_may_be_any() -> None:
     """Where exec_prefix names one account, nobody here knows whose jobs those are: Slurm says what it may cancel."""
-    job = JobStatus("12", Phase.QUEUED, user="service", tag=TAG)
+    site = Site(JobStatus("12", Phase.QUEUED, user="service", tag=TAG))
+    site.exec_prefix = "sudo -u service"
+    looks = reconciliation(site)
+    await looks.look()
+    await looks.look()
 
-    assert [each.job_id for each in orphans([job], hub="demo", mark=MARK, owner=lambda _: None, known=())] == ["12"]
+    assert site.cancelled == [("ann", "12")]
 
 
 def test_a_mark_is_the_hubs_own_and_tells_nothing_of_its_secret() -> None:
@@ -89,10 +112,12 @@ class Site:
 
     hub_name = "demo"
     exec_prefix = "sudo -n -E -u {username}"
+    job_name = "jupyterhub-{start}"
     reconcile_interval = 600.0
 
-    def __init__(self, *jobs: JobStatus, fault: Exception | None = None) -> None:
+    def __init__(self, *jobs: JobStatus, starts: Collection[str] = (START,), fault: Exception | None = None) -> None:
         self.jobs = {job.job_id: job for job in jobs}
+        self.recorded = {start: Start("ann", "") for start in starts}
         self.faults = [fault] if fault else []
         self.in_memory: set[str] = set()
         self.in_database: set[str] = set()
@@ -103,15 +128,18 @@ class Site:
     def connection(self) -> Any:
         return SimpleNamespace(client=self)
 
-    async def tagged(self, tag: str) -> dict[str, JobStatus]:
-        assert tag == "jupyterhub-gpuspawner/demo/"
+    async def every_job(self) -> dict[str, JobStatus]:
         self.at_the_question()
         return self.jobs
 
-    async def cancel_as(self, user: str, job_id: str) -> None:
-        if self.faults:
-            raise self.faults.pop()
-        self.cancelled.append((user, job_id))
+    def cancellation(self, user: str, identity: JobIdentity) -> Callable[[str], Awaitable[None]]:
+        async def cancel(job_id: str) -> None:
+            assert identity.matches(self.jobs[job_id])
+            if self.faults:
+                raise self.faults.pop()
+            self.cancelled.append((user, job_id))
+
+        return cancel
 
     def job_ids(self) -> set[str]:
         return set(self.in_memory)
@@ -119,6 +147,9 @@ class Site:
     def stored_job_ids(self, user: str, server: str) -> set[str]:
         assert (user, server) == ("ann", "")
         return self.in_database
+
+    def starts(self, start_ids: Collection[str]) -> dict[str, Start]:
+        return {start: self.recorded[start] for start in start_ids if start in self.recorded}
 
     def tell(self, orphan: Orphan) -> None:
         self.told.append(orphan.job_id)
@@ -128,14 +159,24 @@ def reconciliation(site: Site) -> Reconciliation:
     return Reconciliation(site, site, MARK)  # type: ignore[arg-type]
 
 
+@pytest.fixture(autouse=True)
+def two_looks_are_enough(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the seconds between them."""
+    monkeypatch.setattr("jupyterhub_gpuspawner.hub.reconciliation.CONFIRMED_AFTER", 0.0)
+
+
 JOB = JobStatus("12", Phase.RUNNING, user="ann", tag=TAG)
 
 
 async def test_an_orphan_is_cancelled_as_its_user_who_is_told() -> None:
-    """One squeue, one scancel."""
+    """One squeue and one scancel, at the second look."""
     site = Site(JOB)
+    looks = reconciliation(site)
 
-    assert await reconciliation(site).look() is True
+    assert await looks.look() is True
+    assert (site.cancelled, site.told) == ([], [])
+
+    assert await looks.look() is True
     assert (site.cancelled, site.told) == ([("ann", "12")], ["12"])
 
 
@@ -148,15 +189,34 @@ async def test_what_a_server_had_before_the_question_or_has_after_it_is_no_orpha
     cold.in_database.add("12")
 
     for site in (came, went, cold):
-        assert await reconciliation(site).look() is True
+        looks = reconciliation(site)
+        assert await looks.look() is True
         assert site.cancelled == []
+    looks = reconciliation(cold)
+    assert [await looks.look(), await looks.look(), cold.cancelled] == [True, True, []]
+
+
+async def test_a_job_that_has_a_server_at_the_second_look_is_no_orphan() -> None:
+    """What was suspected at the first look is forgotten."""
+    site = Site(JOB)
+    looks = reconciliation(site)
+    await looks.look()
+    site.in_memory.add("12")
+    await looks.look()
+    site.in_memory.clear()
+    await looks.look()
+
+    assert site.cancelled == []
 
 
 async def test_a_submission_under_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its job is there before its id is stored; and one that is being cancelled needs no second one to do it."""
     monkeypatch.setattr(submission, "UNDER_WAY", {TAG, "13"})
-    site = Site(JOB, JobStatus("13", Phase.RUNNING, user="ann", tag=f"{TAG}9"))
-    await reconciliation(site).look()
+    named = JobStatus("14", Phase.RUNNING, user="ann", tag="project 7", name=NAME)
+    site = Site(JOB, JobStatus("13", Phase.RUNNING, user="ann", tag=f"{TAG}9"), named, starts=(START, f"{START}9"))
+    looks = reconciliation(site)
+    await looks.look()
+    await looks.look()
 
     assert site.cancelled == []
 
@@ -174,13 +234,45 @@ async def test_slurm_says_nothing() -> None:
     assert site.cancelled == []
 
 
+async def test_the_database_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is done."""
+    site = Site(JOB)
+
+    def fail(_start_ids: Collection[str]) -> dict[str, Start]:
+        raise OperationalError("select", {}, Exception("the database is locked"))
+
+    monkeypatch.setattr(site, "starts", fail)
+
+    assert await reconciliation(site).look() is False
+    assert site.cancelled == []
+
+
+async def test_a_job_of_another_copy_of_this_hub_is_left_alone_and_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its mark and name are this hub's, its start is not in this hub's database."""
+    site = Site(JOB, starts=())
+    looks = reconciliation(site)
+    with caplog.at_level("INFO"):
+        for _ in range(3):
+            assert await looks.look() is True
+
+    assert (site.cancelled, site.told) == ([], [])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Job 12 ({TAG}) carries this hub's mark, and this hub's database has no record of its start: another copy of "
+        "this hub has made it. It is left alone."
+    ]
+
+
 async def test_what_cannot_be_cancelled_is_tried_again_at_the_next_look(caplog: pytest.LogCaptureFixture) -> None:
     """The log is told once of the job, once of the trouble, and that it is done."""
     site = Site(JOB, fault=ConfigError("sudo asks for a password."))
     looks = reconciliation(site)
     with caplog.at_level("INFO"):
         await looks.look()
+        await looks.look()
         assert (site.cancelled, site.told) == ([], [])
+        await looks.look()
         await looks.look()
 
     assert (site.cancelled, site.told) == ([("ann", "12")], ["12"])
@@ -265,7 +357,7 @@ def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
 def test_a_twin_that_turns_up_is_cancelled_while_servers_start_and_run(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, cancelled_after: list[str]
 ) -> None:
-    """A hub that looks five times in a second: its own servers come to be and go on; the stranger goes."""
+    """A hub that looks five times in a second: its own servers come to be and go on; a second job of one start goes."""
     hub = start_light_hub(lines=f"{CONFIG}\nc.GPUSlurmSpawner.reconcile_interval = 0.2")
     names = [f"vic{number}" for number in range(6)]
     for name in names:
@@ -273,7 +365,7 @@ def test_a_twin_that_turns_up_is_cancelled_while_servers_start_and_run(
     for name in names:
         hub.wait(name, ready=True)
     job = str(stored(hub, "vic0")["child"]["job_id"])
-    twin = sleeper(slurm_cluster, f"{comment(slurm_cluster, job)[:-8]}00000000")
+    twin = sleeper(slurm_cluster, comment(slurm_cluster, job))
     cancelled_after.append(twin)
 
     assert in_the_end(slurm_cluster, twin) == "CANCELLED"
@@ -298,8 +390,11 @@ def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_anothe
     job = hub.spawn("root", {"profile": "light"})["job_id"] if pwd.getpwuid(os.getuid()).pw_name == "root" else ""
     hub_name, _, server = parse_tag(comment(slurm_cluster, job)) or ("", "", "")
     tag_of_ann = f"{tag(hub_name, ann, server)}#{comment(slurm_cluster, job).partition('#')[2]}"
+    start_id = comment(slurm_cluster, job).partition("#")[2]
+    with sqlite3.connect(hub.folder / "hub.sqlite") as database:
+        database.execute("update gpuspawner_starts set user_name = ? where start_id = ?", (ann, start_id))
     bobs = sleeper(slurm_cluster, tag_of_ann, f"--uid={bob}")
-    anns = sleeper(slurm_cluster, f"{tag_of_ann[:-8]}00000000", f"--uid={ann}")
+    anns = sleeper(slurm_cluster, tag_of_ann, f"--uid={ann}")
     cancelled_after += [bobs, anns]
 
     assert in_the_end(slurm_cluster, anns) == "CANCELLED"

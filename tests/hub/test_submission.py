@@ -6,21 +6,32 @@ import asyncio
 
 import pytest
 
-from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.errors import (
+    ConfigError,
+    NotPermitted,
+    SlurmOutputError,
+    SlurmUnavailable,
+    SubmitRejected,
+)
 from jupyterhub_gpuspawner.hub import submission
 from jupyterhub_gpuspawner.hub.batch import BatchJob
 from jupyterhub_gpuspawner.hub.submission import cancel_surely, submit
 from jupyterhub_gpuspawner.job import JobStatus, Phase
+from jupyterhub_gpuspawner.job_identity import JobIdentity
 
-JOB = BatchJob("#!/bin/bash\n", (), "jupyterhub-gpuspawner/demo/ann/#1")
+TAG = "jupyterhub-gpuspawner/demo/ann/#1"
+IDENTITY = JobIdentity(owner="ann", uid=1001, tag=TAG)
+JOB = BatchJob("#!/bin/bash\n", (), TAG, IDENTITY)
 
 
 class Slurm:
     """A stand-in for the client: sbatch answers when told to; what it was asked is kept."""
 
-    def __init__(self, answer: str | Exception, *, tagged: str = "", silent: int = 0) -> None:
+    def __init__(self, answer: str | Exception, *, tagged: str = "", silent: int = 0, uid: int | None = 1001) -> None:
         self.answer = answer
-        self.found = {tagged: JobStatus(tagged, Phase.QUEUED)} if tagged else {}
+        job = JobStatus(tagged, Phase.QUEUED, user="ann" if uid == 1001 else "nobody", uid=uid, tag=TAG)
+        self.found = {tagged: job} if tagged else {}
+        self.looks = 0
         self.silent = silent
         """Looks that get no answer."""
         self.may_answer = asyncio.Event()
@@ -32,8 +43,9 @@ class Slurm:
             raise self.answer
         return self.answer
 
-    async def tagged(self, tag: str) -> dict[str, JobStatus]:
-        assert tag == JOB.tag
+    async def made(self, identity: JobIdentity) -> dict[str, JobStatus]:
+        assert identity == IDENTITY
+        self.looks += 1
         if self.silent:
             self.silent -= 1
             raise SlurmUnavailable("squeue gave no answer.")
@@ -68,13 +80,47 @@ async def test_the_id_comes_back() -> None:
     assert slurm.cancelled == []
 
 
-async def test_a_job_whose_sbatch_failed_late_is_taken_for_made() -> None:
-    """'Socket timed out' and a job with the tag: that is the start's job."""
-    slurm = Slurm(SlurmUnavailable("sbatch got no answer."), tagged="13")
+FAILURES: dict[str, Exception] = {
+    "no answer": SlurmUnavailable("sbatch got no answer."),
+    "more than an id": SlurmOutputError("sbatch took the job and gave no job id.", raw="12\nHave a nice day"),
+    "a wrapper that fails after sbatch": SubmitRejected("Slurm refused the job: the quota mail was not sent."),
+    "sudo that fails after sbatch": ConfigError("sbatch was not run: what stands in front of it failed."),
+    "what nobody has foreseen": UnicodeError("odd bytes"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES.keys())
+async def test_a_job_that_is_there_although_sbatch_failed_is_taken_for_made(failure: Exception) -> None:
+    """However sbatch failed: a job with the start's tag, of the start's owner, is the start's job."""
+    slurm = Slurm(failure, tagged="13")
     slurm.may_answer.set()
 
     assert await asked(slurm) == "13"
     assert slurm.cancelled == []
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES.keys())
+async def test_a_job_that_cannot_be_seen_at_once_is_looked_for_however_sbatch_failed(failure: Exception) -> None:
+    """Slurm is silent when sbatch has failed; the job that it shows later is cancelled."""
+    slurm = Slurm(failure, tagged="13", silent=3)
+    slurm.may_answer.set()
+    with pytest.raises(type(failure)):
+        await asked(slurm)
+    await settle()
+
+    assert slurm.cancelled == ["13"]
+    assert set() == submission.UNDER_WAY
+
+
+async def test_a_job_whose_owner_is_not_certain_is_not_taken_up() -> None:
+    """A comment is anybody's to write: the start fails, and what carries its tag is cancelled, as far as Slurm lets."""
+    slurm = Slurm(SlurmUnavailable("sbatch got no answer."), tagged="13", uid=None)
+    slurm.may_answer.set()
+    with pytest.raises(SlurmUnavailable):
+        await asked(slurm)
+    await settle()
+
+    assert slurm.cancelled == ["13"]
 
 
 async def test_a_start_that_is_given_up_while_sbatch_runs_gets_its_job_cancelled() -> None:
@@ -97,19 +143,19 @@ async def test_a_start_that_is_given_up_while_sbatch_runs_gets_its_job_cancelled
 class Stepping(Slurm):
     """sbatch makes the job in the middle of a number of steps."""
 
-    made = False
+    there = False
 
     async def submit(self, _script: str, **_settings: object) -> str:
         for step in range(6):
-            self.made = self.made or step == 3
+            self.there = self.there or step == 3
             await asyncio.sleep(0)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
-    async def tagged(self, tag: str) -> dict[str, JobStatus]:
+    async def made(self, identity: JobIdentity) -> dict[str, JobStatus]:
         await asyncio.sleep(0)
-        return await super().tagged(tag) if self.made else {}
+        return await super().made(identity) if self.there else {}
 
 
 @pytest.mark.parametrize("answer", ["18", SlurmUnavailable("Socket timed out.")], ids=["answers", "times out"])
@@ -123,7 +169,7 @@ async def test_a_start_that_is_given_up_at_any_step_has_its_job_or_none(steps: i
     start.cancel()
     await settle()
 
-    assert (slurm.made, start.cancelled(), slurm.cancelled) in [(True, True, ["18"]), (True, False, [])]
+    assert (slurm.there, start.cancelled(), slurm.cancelled) in [(True, True, ["18"]), (True, False, [])]
     assert start.cancelled() or start.result() == "18"
     assert set() == submission.UNDER_WAY
 
@@ -150,15 +196,16 @@ async def test_a_job_that_shows_up_later_is_cancelled(cancelled: bool) -> None:
     assert slurm.cancelled == ["15"]
 
 
-async def test_a_refusal_makes_no_job_and_nothing_is_looked_for() -> None:
-    """Slurm's no is the end of it."""
-    slurm = Slurm(SubmitRejected("Slurm refused the job."), tagged="16")
+async def test_a_refusal_that_made_no_job_costs_one_look() -> None:
+    """Slurm's no, and no job of this start: that is the end of it."""
+    slurm = Slurm(SubmitRejected("Slurm refused the job."))
     slurm.may_answer.set()
     with pytest.raises(SubmitRejected):
         await asked(slurm)
     await settle()
 
-    assert slurm.cancelled == []
+    assert (slurm.looks, slurm.cancelled) == (1, [])
+    assert set() == submission.UNDER_WAY
 
 
 async def test_a_job_is_cancelled_again_until_it_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -176,3 +223,16 @@ async def test_a_job_is_cancelled_again_until_it_is(caplog: pytest.LogCaptureFix
         "Job 17 is not cancelled yet; the hub tries on: No answer.",
         "Job 17 is cancelled",
     ]
+
+
+async def test_a_job_that_slurm_does_not_let_the_account_cancel_is_not_tried_again() -> None:
+    """It is somebody else's, or will be refused each time."""
+    tries = []
+
+    async def cancel(job_id: str) -> None:
+        tries.append(job_id)
+        raise NotPermitted("Access/permission denied.")
+
+    await cancel_surely("17", cancel)
+
+    assert tries == ["17"]

@@ -217,10 +217,10 @@ async def test_job_id_that_is_none_reaches_no_command(slurm: StandIns, job_id: s
 
 MARKED = """
 for last; do :; done
-mark=${last##*Comment:|}
+mark=${last##*|}
 case "$*" in "%s"*) ;; *) echo "stand-in: unexpected $*" >&2; exit 97;; esac
 [ "$SLURM_TIME_FORMAT" = %%s ] || exit 98
-sed "s/0123456789abcdef$/$mark/" %s
+sed "s/|0123456789abcdef$/|$mark|1000|a job|$mark/" %s
 """
 
 

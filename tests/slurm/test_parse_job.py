@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, NodeAllocation,
 from jupyterhub_gpuspawner.slurm.parse_job import parse_allocations, parse_job
 from jupyterhub_gpuspawner.slurm.parse_squeue import parse_squeue
 from jupyterhub_gpuspawner.units import Gres
-from tests.slurm.recorded import MARK, VERSIONS, recorded
+from tests.slurm.recorded import MARK, VERSIONS, recorded, with_owner
 
 STARTS = {"22.05": 1795262301.0, "24.11": 1795262305.0, "26.05": 1795262309.0}
 
@@ -31,6 +31,8 @@ def test_running_job_with_two_gpus(version: str) -> None:
         starts_at=STARTS[version],
         ends_at=STARTS[version] + 86400,
         tag="gpuspawner:hub:alice:",
+        name="wrap",
+        uid=2001,
         time_limit=86400,
         stdout_path="/cl/jobs/1.log",
         allocations=(NodeAllocation("g1", (0, 1, 2, 3), 100, (Gres("gpu", "k80", 2, (0, 1)),)),),
@@ -234,7 +236,7 @@ def test_every_recorded_job_is_read(version: str, name: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_both_commands_tell_the_same(version: str) -> None:
     """What squeue and scontrol say of one job is one status."""
-    squeue = parse_squeue(recorded(version, "hub", "squeue_all").stdout, MARK)
+    squeue = parse_squeue(with_owner(recorded(version, "hub", "squeue_all").stdout, "2001", "wrap"), MARK)
     for job_id, name in (("1", "job_running"), ("2", "job_failed"), ("6", "job_two_nodes"), ("7", "job_cancelled")):
         detail = parse_job(recorded(version, "hub", name).stdout, job_id)
         assert detail is not None

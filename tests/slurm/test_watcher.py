@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase, end_of, phase_of
+from jupyterhub_gpuspawner.job_identity import JobIdentity
 from jupyterhub_gpuspawner.slurm.watcher import HIDDEN, JobWatcher, Watch
 
 if TYPE_CHECKING:
@@ -572,3 +574,46 @@ async def test_aclose_leaves_nothing(clock: Clock) -> None:
     with pytest.raises(RuntimeError):
         await watch.changed()
     await made.aclose()
+
+
+ANNS = JobIdentity(owner="ann", uid=1001, tag="jupyterhub-gpuspawner/demo/ann/#0a-1")
+ANNS_JOB = JobStatus("7", Phase.RUNNING, state="RUNNING", user="ann", uid=1001, tag=ANNS.tag)
+BOBS_JOB = JobStatus("7", Phase.RUNNING, state="RUNNING", user="bob", uid=1002)
+
+
+async def test_another_job_under_the_number_ends_it_only_when_two_answers_say_so(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock
+) -> None:
+    """What is said of the other job is never told of this one; one odd answer in between begins anew."""
+    cluster.held["7"] = ANNS_JOB
+    watch = watcher.watch("7", ANNS)
+    await settle()
+    told = []
+    for held in (BOBS_JOB, ANNS_JOB, BOBS_JOB, BOBS_JOB):
+        cluster.held["7"] = held
+        watch.hurry()
+        await clock.pass_(1.5)
+        told.append(watch.status)
+    ended = JobStatus("7", Phase.ENDED, user="ann", uid=1001, tag=ANNS.tag, end=End.REPLACED)
+    assert told == [ANNS_JOB, ANNS_JOB, ANNS_JOB, ended]
+
+
+async def test_two_servers_with_one_number_are_told_apart(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
+    """Numbers have started over: the older server has ended, the newer one's job is its own."""
+    bobs = JobIdentity(owner="bob", uid=1002, tag="jupyterhub-gpuspawner/demo/bob/#0a-2")
+    cluster.held["7"] = job = replace(BOBS_JOB, tag=bobs.tag)
+    with closing(watcher.watch("7", ANNS)) as older, closing(watcher.watch("7", bobs)) as newer:
+        await clock.pass_(1.5)
+        assert older.status is not None
+        assert (older.status.end, newer.status) == (End.REPLACED, job)
+    assert cluster.asked[:2] == [["7"], ["7"]]
+
+
+async def test_what_a_plugin_makes_of_a_new_job_is_learnt_from_the_first_answer(
+    watcher: JobWatcher, cluster: Cluster
+) -> None:
+    """sbatch has given the number just now; comment and name that Slurm shows are the job's from then on."""
+    cluster.held["7"] = job = replace(ANNS_JOB, tag="project 7", name="batch")
+    watch = watcher.watch("7", ANNS, new=True)
+    await settle()
+    assert (watch.status, watch.identity) == (job, replace(ANNS, tag="project 7", name="batch"))

@@ -192,7 +192,7 @@ class Soak:
             "log: starts taken up by the next hub": "taking it up",
             "log: servers still running after a restart": "still running",
             "log: jobs of starts given up, cancelled": "was given up: cancelling",
-            "log: jobs of unanswered sbatch, cancelled": "gave no answer, but made job",
+            "log: jobs of unanswered sbatch, cancelled": "sbatch failed, but made job",
             "log: orphans cancelled": "belongs to no server: cancelling",
             "log: outages of Slurm": "Slurm does not answer",
             "database: reports asked to come again": r"503 POST /hub/api/gpuspawner/report",

@@ -1,0 +1,62 @@
+"""A hub that was made from a backup of another one leaves that one's jobs alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.hub.conftest import StartHub, new_hub
+from tests.hub.test_life import state, wait_for
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+CONFIG = """
+c.GPUSlurmSpawner.waiting_interval = 0.5
+c.GPUSlurmSpawner.reconcile_interval = 0.5
+"""
+
+
+def test_a_hub_made_from_a_backup_cancels_none_of_productions_servers(
+    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
+) -> None:
+    """The same secret, name and database: older servers, newer ones and those that were started again live on."""
+    production = start_light_hub(lines=CONFIG)
+    for user in ("old", "again"):
+        production.spawn(user, {"profile": "light"})
+    copy = new_hub(slurm_cluster, tmp_path / "copy", lines=CONFIG)
+    with (
+        sqlite3.connect(production.folder / "hub.sqlite") as database,
+        sqlite3.connect(copy.folder / "hub.sqlite") as backup,
+    ):
+        database.backup(backup)
+    shutil.copy(production.folder / "cookie_secret", copy.folder / "cookie_secret")
+    production.end("again")
+    jobs = {user: production.spawn(user, {"profile": "light"})["job_id"] for user in ("new", "again")}
+
+    copy.start()
+    try:
+        left_alone = [f"Job {job} (jupyterhub-gpuspawner/demo/{user}/#" for user, job in jobs.items()]
+        assert wait_for(lambda: all(words in copy.log.read_text() for words in left_alone)), copy.log_end()
+        time.sleep(8)  # long enough for an orphan to be confirmed
+        text = copy.log.read_text()
+    finally:
+        assert copy.process is not None
+        os.killpg(copy.process.pid, signal.SIGKILL)  # at a proper end a hub stops the servers that it has
+        copy.process.wait()
+        copy.process = None
+
+    assert text.count("It is left alone.") == len(jobs)
+    assert "cancelling" not in text
+    assert [state(slurm_cluster, job) for job in jobs.values()] == ["RUNNING", "RUNNING"]
+    production.wait("old", ready=True)
+
+    for user in ("old", *jobs):
+        production.end(user)
+    production.stop()

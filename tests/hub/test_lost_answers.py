@@ -1,0 +1,158 @@
+"""sbatch's answer is lost, odd or forged, or a plugin has replaced what a job is known by: no job is lost or taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
+from tests.hub.commands import commands
+from tests.hub.conftest import StartHub, start_hub
+from tests.hub.test_cancelled_starts import alive
+from tests.hub.test_life import in_the_end, start, state, stored, wait_for
+from tests.hub.visitor import Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+CONFIG = """
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
+c.GPUSlurmSpawner.waiting_interval = 0.5
+c.GPUSlurmSpawner.slurm_bin_dir = BIN
+"""
+ODD: dict[str, str] = {
+    "says more than the id": '"$real" "$@"; echo "Have a nice day."',
+    "says a number after the id": '"$real" "$@"; echo "Credits left:"; echo "12 of 300"',
+    "fails after it has submitted": '"$real" "$@"; echo "submit: the mail was not sent" >&2; exit 3',
+    "is killed after it has submitted": '"$real" "$@" >/dev/null; kill -9 $$',
+}
+"""What a site's own sbatch does: shell lines."""
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
+def test_a_job_whose_sbatch_answered_oddly_becomes_the_persons_server(
+    odd: str, start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
+) -> None:
+    """It is found by its comment at once: one job, and a server that runs in it."""
+    folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, {"sbatch": odd})
+    hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))))
+
+    job = hub.spawn("una", {"profile": "light"})["job_id"]
+
+    assert [line.partition("|")[0] for line in alive(slurm_cluster)] == [job]
+    assert f"sbatch failed, but made job {job}, which is taken up" in hub.log.read_text()
+
+    hub.end("una")
+    hub.stop()
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
+def test_a_job_whose_sbatch_answered_oddly_and_that_is_seen_late_is_cancelled(
+    odd: str, start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
+) -> None:
+    """squeue takes a second, so the person is told that the start has failed; the job does not run on."""
+    changed = {"sbatch": odd, "squeue": 'sleep 1; exec "$real" "$@"'}
+    folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, changed)
+    hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))))
+    start(hub, "una", "light")
+    hub.wait("una", ready=False)
+
+    assert wait_for(lambda: ": cancelling it" in hub.log.read_text()), hub.log_end()
+    assert wait_for(lambda: not alive(slurm_cluster)), (alive(slurm_cluster), hub.log_end())
+
+    hub.stop()
+
+
+@pytest.mark.users
+def test_a_neighbours_job_with_the_starts_comment_is_not_taken_for_the_persons(
+    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, two_users: tuple[str, str], tmp_path: Path
+) -> None:
+    """sbatch times out without a job; a neighbour, who has seen the comment, has one that carries it."""
+    forge = f"""
+script=$(cat)
+comment=$(sed -n 's/^#SBATCH --comment="\\(.*\\)"$/\\1/p' <<<"$script")
+"$real" --parsable --uid={two_users[1]} -p batch -c 1 --mem=50M --output=/dev/null --chdir=/ \
+    --comment="$comment" --wrap="sleep 600" >{tmp_path}/forged.part
+mv {tmp_path}/forged.part {tmp_path}/forged
+echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
+exit 1
+"""
+    folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, {"sbatch": forge})
+    hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))))
+    visitor = Visitor(hub, "una")
+    start(hub, "una", "light")
+    hub.wait("una", ready=False)
+    forged = (tmp_path / "forged").read_text().strip()
+
+    page = visitor.pending()
+    assert (page.status, "sbatch got no answer: slurmctld does not answer." in page.text) == (503, True)
+    assert "job_id" not in stored(hub, "una").get("child", {})
+    assert not wait_for(lambda: state(slurm_cluster, forged) not in ("PENDING", "RUNNING"), seconds=8)
+    assert f"job {forged}" not in hub.log.read_text()
+
+    slurm_cluster.run("scancel", forged)
+    hub.stop()
+
+
+PLUGIN = """
+function slurm_job_submit(job, partitions, uid)
+    job.comment = "project 7"
+    return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, uid)
+    return slurm.SUCCESS
+end
+"""
+
+
+@pytest.fixture
+def slurm_with_a_plugin(needs_slurm: None, public_folder: Path, tmp_path: Path) -> Iterator[PrivateSlurm]:
+    """A Slurm whose job_submit plugin (in Lua) writes the site's own words into every comment."""
+    with PrivateSlurm(DEMO_CLUSTER, public_folder / f"plugin-{tmp_path.name[-20:]}") as slurm:
+        (slurm.conf.parent / "job_submit.lua").write_text(PLUGIN)
+        slurm.conf.write_text(f"{slurm.conf.read_text()}JobSubmitPlugins=lua\n")
+        try:
+            slurm.restart_controller()
+        except Exception as error:  # noqa: BLE001 - a Slurm without Lua does not start with it
+            pytest.skip(f"no job_submit/lua: {error}")
+        yield slurm
+
+
+def test_where_a_plugin_replaces_comments_jobs_are_found_by_their_names(
+    slurm_with_a_plugin: PrivateSlurm, tmp_path: Path
+) -> None:
+    """A server runs, outlives the hub and stops; a job that lost its hub is cancelled; the log says it once."""
+    slurm, answered = slurm_with_a_plugin, tmp_path / "answered"
+    slow_answer = f'"$real" "$@" >{answered}.part; mv {answered}.part {answered}; sleep 20; cat {answered}'
+    slow = commands(tmp_path / "slow", slurm.bin_dir, {"sbatch": slow_answer})
+    odd = commands(tmp_path / "odd", slurm.bin_dir, {"sbatch": ODD["is killed after it has submitted"]})
+    with ExitStack() as stack:
+        hub = start_hub(stack, slurm, tmp_path / "hub", lines=CONFIG.replace("BIN", repr(slurm.bin_dir)))
+        job = hub.spawn("kept", {"profile": "light"})["job_id"]
+        hub.spawn("second", {"profile": "light"})
+        hub.end("second")
+
+        assert slurm.run("squeue", "-h", "-j", job, "-o", "%k") == "project 7"
+        assert hub.log.read_text().count("something here replaces comments") == 1
+
+        config = hub.config.read_text()
+        hub.config.write_text(f"{config}c.GPUSlurmSpawner.slurm_bin_dir = {str(odd)!r}\n")
+        hub.restart()
+        found = hub.spawn("odd", {"profile": "light"})["job_id"]
+        hub.config.write_text(f"{config}c.GPUSlurmSpawner.slurm_bin_dir = {str(slow)!r}\n")
+        hub.restart()
+        start(hub, "una", "light")
+        assert wait_for(answered.exists), hub.log_end()
+        lost = answered.read_text().strip()
+        hub.restart()
+
+        assert in_the_end(slurm, lost) == "CANCELLED"
+        assert [state(slurm, each) for each in (job, found)] == ["RUNNING", "RUNNING"]
+        hub.wait("kept", ready=True)
+        hub.wait("odd", ready=True)
+
+        hub.end("kept")
+
+        assert in_the_end(slurm, job) == "CANCELLED"

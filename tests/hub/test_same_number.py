@@ -1,0 +1,134 @@
+"""Another job with a server's number is never taken for the server's: slurmctld has lost its state."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
+from tests.hub.conftest import start_hub
+from tests.hub.test_life import state, stored, wait_for
+from tests.hub.visitor import Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+CONFIG = """
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
+c.GPUSlurmSpawner.waiting_interval = 0.5
+c.GPUSlurmSpawner.resting_interval = REST
+"""
+LOST = "Slurm has lost the job: its number belongs to another job now."
+
+
+@pytest.fixture
+def own_slurm(needs_slurm: None, public_folder: Path, tmp_path: Path) -> Iterator[PrivateSlurm]:
+    """A Slurm for this test alone: its state is going to be lost."""
+    with PrivateSlurm(DEMO_CLUSTER, public_folder / f"slurm-{tmp_path.name[-20:]}") as slurm:
+        yield slurm
+
+
+def hub_of(stack: ExitStack, slurm: PrivateSlurm, folder: Path, *, rest: float) -> HubProcess:
+    return start_hub(stack, slurm, folder, lines=CONFIG.replace("REST", str(rest)))
+
+
+def lose_state(slurm: PrivateSlurm) -> None:
+    """slurmctld is started anew with an empty StateSaveLocation: job numbers start over."""
+    slurm.stop_controller()
+    shutil.rmtree(slurm.place.folder / "state")
+    (slurm.place.folder / "state").mkdir()
+    slurm.start_controller()
+
+
+def sleeper(slurm: PrivateSlurm, log: Path, *options: str) -> str:
+    """An ordinary batch job that runs for ten minutes."""
+    return slurm.run(
+        *("sbatch", "--parsable", "-p", "batch", "-c", "1", "--mem=50M", f"--output={log}", "--chdir=/", *options),
+        "--wrap=echo the log of another job; sleep 600",
+    )
+
+
+def alive(slurm: PrivateSlurm, job: str) -> bool:
+    return state(slurm, job) in ("PENDING", "CONFIGURING", "RUNNING")
+
+
+@pytest.mark.users
+def test_servers_whose_numbers_belong_to_other_jobs_have_ended(
+    own_slurm: PrivateSlurm, two_users: tuple[str, str], tmp_path: Path, public_folder: Path
+) -> None:
+    """A stranger's job, and the person's own batch job: both go on, and the pages say how the servers ended."""
+    log = public_folder / "another.log"
+    log.touch(mode=0o666)
+    log.chmod(0o666)
+    with ExitStack() as stack:
+        hub = hub_of(stack, own_slurm, tmp_path / "hub", rest=1.0)
+        jobs = {user: hub.spawn(user, {"profile": "light"})["job_id"] for user in ("una", "vera")}
+        assert list(jobs.values()) == ["1", "2"]
+
+        lose_state(own_slurm)
+        strangers = sleeper(own_slurm, log, f"--uid={two_users[1]}")
+        own = sleeper(own_slurm, log)
+
+        assert [strangers, own] == ["1", "2"]
+        for user in jobs:
+            hub.wait(user, ready=False, timeout=60)
+            page = Visitor(hub, user).look(f"/hub/spawn/{user}")
+            text = page.text + Visitor(hub, user).look("/hub/home").text
+            assert LOST in text, (text, hub.log_end())
+        assert [alive(own_slurm, job) for job in (strangers, own)] == [True, True]
+        assert "the log of another job" not in hub.log.read_text()
+        hub.restart()
+        assert [alive(own_slurm, job) for job in (strangers, own)] == [True, True]
+
+
+def test_a_stop_and_a_look_at_the_log_touch_no_other_job(
+    own_slurm: PrivateSlurm, tmp_path: Path, public_folder: Path
+) -> None:
+    """The person's own batch job has the number, and the hub has not noticed yet: it is neither cancelled nor shown."""
+    log = public_folder / "own.log"
+    with ExitStack() as stack:
+        hub = hub_of(stack, own_slurm, tmp_path / "hub", rest=600.0)
+        visitor = Visitor(hub, "una")
+        job = hub.spawn("una", {"profile": "light"})["job_id"]
+        time.sleep(4)  # the start's last questions to Slurm are over: the next one is ten minutes away
+        lose_state(own_slurm)
+        own = sleeper(own_slurm, log)
+
+        assert own == job
+        assert wait_for(lambda: log.exists() and "another job" in log.read_text())
+
+        page = visitor.look("/hub/gpuspawner/log/una")
+
+        assert ("the log of another job" in page.text, str(log) in page.text) == (False, False)
+
+        hub.end("una")
+
+        assert wait_for(lambda: f"Job {job} is left alone: it is another job now" in hub.log.read_text()), hub.log_end()
+        assert alive(own_slurm, own)
+        assert stored(hub, "una").get("child", {}).get("job_id") is None
+
+
+def test_a_hub_that_comes_back_takes_up_no_job_but_its_own(own_slurm: PrivateSlurm, tmp_path: Path) -> None:
+    """Numbers started over while the hub was down; a second server has its number truly, and goes on."""
+    with ExitStack() as stack:
+        hub = hub_of(stack, own_slurm, tmp_path / "hub", rest=1.0)
+        gone = hub.spawn("una", {"profile": "light"})["job_id"]
+        hub.kill()
+        lose_state(own_slurm)
+        other = sleeper(own_slurm, Path(os.devnull))
+
+        assert other == gone
+
+        hub.start()
+        hub.wait("una", ready=False, timeout=60)
+        kept = hub.spawn("vera", {"profile": "light"})["job_id"]
+        hub.restart()
+        hub.wait("vera", ready=True)
+
+        assert [alive(own_slurm, job) for job in (other, kept)] == [True, True]
