@@ -62,10 +62,12 @@ def _memberships(owner: str, names: tuple[str, ...], _minute: int) -> Mapping[st
         numbers = set(os.getgrouplist(owner, account.pw_gid))
     except (KeyError, OSError):
         return {}
+    if account.pw_uid == 0:
+        return dict.fromkeys(names, True)
     found: dict[str, bool] = {}
     for name in names:
         with suppress(KeyError):
-            found[name] = account.pw_uid == 0 or grp.getgrnam(name).gr_gid in numbers
+            found[name] = grp.getgrnam(name).gr_gid in numbers
     return found
 
 

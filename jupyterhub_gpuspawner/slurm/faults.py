@@ -18,6 +18,9 @@ from jupyterhub_gpuspawner.errors import (
 )
 from jupyterhub_gpuspawner.reason import meaning
 
+_NEVER = r"(?!)"
+"""A pattern that nothing matches."""
+
 
 class _Row(NamedTuple):
     said: str
@@ -34,8 +37,12 @@ class _Silence(NamedTuple):
     ours: str
     hint: str
 
+    @property
+    def said(self) -> str:
+        """Both."""
+        return "|".join(pattern for pattern in (self.error, self.line) if pattern != _NEVER)
 
-_NEVER = r"(?!)"
+
 _NO_ANSWER = (
     _Silence(
         r"Protocol authentication error|Invalid authentication credential|Munge (?:en|de)code failed.*",
@@ -92,9 +99,10 @@ _NO_ANSWER = (
     ),
 )
 _OUTCOME = re.compile(
-    r"^sbatch: error: (?:Batch job submission failed|allocation failure): (?P<error>.*?)\s*$", re.MULTILINE
+    r"^(?:sbatch: error: Batch job submission failed|(?:sbatch: error: )?allocation failure): (?P<error>.*?)\s*$",
+    re.MULTILINE,
 )
-"""sbatch's last word. Whatever stands before it, a job_submit plugin may have written."""
+"""sbatch's last word; with --test-only it stands without sbatch's name. Whatever stands before it, a job_submit plugin may have written."""
 _OWN_LINE = re.compile(r"^sbatch: (?:error|fatal): (?P<line>.*?)\s*$", re.MULTILINE)
 
 _SUDO = (
@@ -262,7 +270,7 @@ def _silence_of_sbatch(stderr: str) -> _Silence | None:
 
 def _silence(stderr: str) -> _Silence | None:
     """The same of a command that prints nobody else's words."""
-    return next((row for row in _NO_ANSWER if re.search(f"{row.error}|{row.line}", stderr)), None)
+    return next((row for row in _NO_ANSWER if re.search(row.said, stderr)), None)
 
 
 _UNKNOWN_JOB = re.compile("Invalid job id specified|already complet")

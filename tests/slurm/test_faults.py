@@ -248,8 +248,8 @@ def test_a_plugins_words_are_the_sites_and_no_silence(words: str, outcome: str) 
 @pytest.mark.parametrize("words", [*SITES_WORDS[:-3], "Invalid account: ask your PI", "Invalid qos"])
 def test_a_plugins_sentence_is_told_as_it_is(words: str) -> None:
     """Where it refuses without an error of Slurm's, no table puts other words in its place."""
-    stderr = f"sbatch: error: {words}\nsbatch: error: Batch job submission failed: Unspecified error\n"
-    assert refusal(stderr) == Refusal("", words)
+    for kind in ("sbatch: error: Batch job submission failed", "allocation failure"):
+        assert refusal(f"sbatch: error: {words}\n{kind}: Unspecified error\n") == Refusal("", words)
 
 
 @pytest.mark.parametrize("words", SITES_WORDS[:-3])
@@ -289,8 +289,8 @@ def test_a_plugin_speaks_before_slurmctld_falls_silent() -> None:
 )
 def test_errors_of_slurm_errno_that_are_silences(error: str, why: str) -> None:
     """As sbatch's last word, in a submission and in a trial."""
-    for kind in ("Batch job submission failed", "allocation failure"):
-        told = failure("sbatch", f"sbatch: error: {kind}: {error}\n")
+    for kind in ("sbatch: error: Batch job submission failed", "allocation failure"):
+        told = failure("sbatch", f"{kind}: {error}\n")
         assert isinstance(told, SlurmUnavailable)
         assert told.message == f"sbatch got no answer: {why}."
 
