@@ -102,7 +102,10 @@ _OUTCOME = re.compile(
     r"^(?:sbatch: error: Batch job submission failed|(?:sbatch: error: )?allocation failure): (?P<error>.*?)\s*$",
     re.MULTILINE,
 )
-"""sbatch's last word; with --test-only it stands without sbatch's name. Whatever stands before it, a job_submit plugin may have written."""
+"""sbatch's last word; with --test-only it stands without sbatch's name.
+
+Whatever stands before it, a job_submit plugin may have written.
+"""
 _OWN_LINE = re.compile(r"^sbatch: (?:error|fatal): (?P<line>.*?)\s*$", re.MULTILINE)
 
 _SUDO = (
