@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from jupyterhub_gpuspawner.schema import (
+    BadValue,
     Bind,
     Folder,
     Frozen,
@@ -69,9 +70,10 @@ class Environment(Frozen):
     def _allowed(cls, value: dict[str, str]) -> dict[str, str]:
         for name in value:
             if _VARIABLE.fullmatch(name) is None:
-                raise ValueError(f"{name!r} is no name of a variable: letters, digits and _, not a digit first")
+                raise BadValue("is no name of a variable: letters, digits and _, not a digit first", name)
             if name in _OWNED:
-                raise ValueError(f"{name} is not a profile's to set: {_OWNED[name]}")
+                raise BadValue(f"{name} is not a profile's to set: {_OWNED[name]}")
             if name.startswith("JUPYTERHUB_"):
-                raise ValueError(f"{name} is not a profile's to set: the hub sets what begins with JUPYTERHUB_")
+                rule = "is not a profile's to set: the hub sets what begins with JUPYTERHUB_"
+                raise BadValue(rule, told=f"{name} {rule}")
         return value

@@ -22,8 +22,8 @@ CONTROL = r"[\u0000-\u001f\u007f]"
 """What no text may hold; a pattern that ends in $ would let Python's validators take a newline."""
 VALUES_AT_MOST = 1000
 """Values of a range that are listed one by one where ``multipleOf`` cannot say which are allowed."""
-_PYTHONS_OWN = re.compile(r"\(\?[^:=!]|\\[AZNUuapP]|\(\?<|\$.|[*+?}]\+|\[\[|\[[^\]]*(?:--|&&|\|\||~~)", re.DOTALL)
-"""What ECMA-262's expressions write otherwise or not at all (``(?<`` is caught whatever follows)."""
+_RE2S_OWN = re.compile(r"\(\?[^:]|\\[ACEQaxzpP0-9]|\$.|\[\[|\[[^\]]*(?:--|&&|\|\||~~)", re.DOTALL)
+"""What ECMA-262's expressions write otherwise or not at all."""
 
 
 def options_schema(profile: Profile) -> dict[str, Any]:
@@ -86,6 +86,6 @@ def _text(choice: UnlistedChoice) -> dict[str, Any]:
     found["not"] = {"pattern": CONTROL}
     if choice.validation_message:
         found["description"] = choice.validation_message
-    if choice.validation_regex.isascii() and not _PYTHONS_OWN.search(choice.validation_regex):
+    if choice.validation_regex.isascii() and not _RE2S_OWN.search(choice.validation_regex):
         found["pattern"] = f"^(?:{choice.validation_regex})$"
     return found

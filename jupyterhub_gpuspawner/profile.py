@@ -18,10 +18,11 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from jupyterhub_gpuspawner.environment import Environment
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.placement_rules import PlacementRules
-from jupyterhub_gpuspawner.profile_option import UNLISTED, Override, ProfileOption
+from jupyterhub_gpuspawner.profile_option import OPTION_LIMIT, UNLISTED, Override, ProfileOption, put_over
 from jupyterhub_gpuspawner.profile_tuple import as_document, typed_fields
 from jupyterhub_gpuspawner.resources import Resources
 from jupyterhub_gpuspawner.schema import (
+    BadValue,
     Checked,
     Frozen,
     OneOrMany,
@@ -31,6 +32,7 @@ from jupyterhub_gpuspawner.schema import (
     UrlPath,
     dotted,
     matching,
+    printable,
     validated,
 )
 
@@ -44,7 +46,7 @@ def _moment(value: object) -> date:
         text = str(value)
         return date.fromisoformat(text) if len(text) == len("2024-05-31") else datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{value!r} is no moment: write 2024-05-31, or 2024-05-31 09:00") from None
+        raise BadValue("is no moment: write 2024-05-31, or 2024-05-31 09:00", value) from None
 
 
 Moment = Annotated[date, Checked(_moment, {"type": "string", "examples": ["2024-05-31", "2024-05-31 09:00"]})]
@@ -64,7 +66,12 @@ class Allow(Frozen):
 
 
 def _command(value: Any) -> Any:
-    return shlex.split(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    try:
+        return shlex.split(printable(value))
+    except ValueError as error:
+        raise error if isinstance(error, BadValue) else BadValue("has a quote that is not closed", value) from None
 
 
 def _port_range(value: Any) -> Any:
@@ -73,7 +80,7 @@ def _port_range(value: Any) -> Any:
     match value:
         case [int(first), int(last)] if 1024 <= first <= last <= 65535:
             return first, last
-    raise ValueError(f"{value!r} must be two ports within 1024 to 65535, such as 20000-20999")
+    raise BadValue("must be two ports within 1024 to 65535, such as 20000-20999", value)
 
 
 class Profile(Frozen):
@@ -87,7 +94,7 @@ class Profile(Frozen):
     """Picked where the user picks none; of several, the first one that the user may use."""
     kind: Literal["slurm", "local", "other"] = "slurm"
     """A Slurm job, a process on the hub's machine, or a spawner class of the admin's."""
-    spawner_class: str | None = None
+    spawner_class: Text | None = None
     """Dotted name of that class, for kind ``other``."""
     traits: Mapping[str, Any] = Field(default_factory=dict)
     """Settings of the spawner that starts the server, such as ``ip``. batchspawner's ``req_*`` that have a field in
@@ -132,16 +139,39 @@ class Profile(Frozen):
     @field_validator("profile_options")
     @classmethod
     def _names(cls, value: dict[str, ProfileOption]) -> dict[str, ProfileOption]:
+        if len(value) > OPTION_LIMIT:
+            raise BadValue(f"has more than {OPTION_LIMIT} options: no choice of a user may have more")
         for name in value:
-            good = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name, re.ASCII)
+            good = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", name, re.ASCII)
             if not good or "--" in name or name in ("profile", UNLISTED):
-                raise ValueError(f"{name!r} is no name of an option: letters, digits, . _ -, no --, and not 'profile'")
+                raise BadValue("is no name of an option: letters, digits, . _ -, no --, and not 'profile'", name)
         return value
 
     @model_validator(mode="after")
     def _class_of_other(self) -> Profile:
         if (self.kind == "other") != bool(self.spawner_class):
-            raise ValueError("kind: other needs a spawner_class (a dotted name), and other kinds have none")
+            raise BadValue("kind: other needs a spawner_class (a dotted name), and other kinds have none")
+        return self
+
+    @model_validator(mode="after")
+    def _starts_untouched(self) -> Profile:
+        """What holds if the user touches nothing is allowed: else each start without a change would be refused."""
+        said = self.as_override()
+        for name, option in self.profile_options.items():
+            said_here = option.said(said)
+            if option.range is not None and option.range.default is None and said_here is not None:
+                try:
+                    option.choose(said_here)
+                except ValueError:
+                    raise BadValue(
+                        f"profile_options.{name}.range has no default, and what the profile says of "
+                        f"{option.range.sets} is not among its numbers: give the range a default, or change the field"
+                    ) from None
+            initial = option.initial(said)
+            if initial is not None:
+                said = put_over(said, option.choose(initial)[1])
+        if said.slurm.gpus and said.slurm.shards:
+            raise BadValue("GPUs and shards cannot be asked for together, as they are before the user changes anything")
         return self
 
     def as_override(self) -> Override:
@@ -161,13 +191,15 @@ def slug_of(display_name: str) -> str:
     return re.sub("[^a-z0-9]+", "-", plain).strip("-")[:63].rstrip("-")
 
 
+NO_TUPLE = "is no profile: write a table with display_name, slurm, ... (or wrapspawner's list, as its documents say)"
 Where = Callable[[Sequence[str | int]], str]
 
 
-def parse_profile(value: object, where: Where) -> Profile:
+def parse_profile(value: object, where: Where, *, quoting: bool = True) -> Profile:
     """One profile from a dict of this schema, a wrapspawner tuple or a pair; raises ConfigError.
 
-    ``where`` turns the path of a field in ``value`` into a place for people.
+    ``where`` turns the path of a field in ``value`` into a place for people. Without ``quoting`` the error has nothing
+    of ``value`` in it but what ``where`` says.
     """
     if isinstance(value, Profile):
         return value
@@ -175,8 +207,8 @@ def parse_profile(value: object, where: Where) -> Profile:
         try:
             value = as_document(value, slug_of)
         except ValueError as error:
-            raise ConfigError(str(error), where=where(())) from None
-    return validated(Profile, value, where)
+            raise ConfigError(str(error) if quoting else NO_TUPLE, where=where(())) from None
+    return validated(Profile, value, where, quoting=quoting)
 
 
 def parse_profiles(value: Sequence[object], *, name: str = "profiles") -> tuple[Profile, ...]:

@@ -12,11 +12,16 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from jupyterhub_gpuspawner.environment import Environment
+from jupyterhub_gpuspawner.expression import matcher
 from jupyterhub_gpuspawner.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.resources import Resources
-from jupyterhub_gpuspawner.schema import Frozen, Prose, Text, UrlPath, fault_text, merged
+from jupyterhub_gpuspawner.schema import BadValue, Checked, Frozen, Prose, Text, UrlPath, fault_text, merged
 from jupyterhub_gpuspawner.units import format_walltime
 
+OPTION_LIMIT = 64
+"""User options at most, and so options of a profile."""
+EXPRESSION_LIMIT = 255
+"""Characters of a regular expression."""
 VALUE_LIMIT = 255
 """Characters of one value of a user."""
 UNLISTED = "unlisted-choice"
@@ -75,7 +80,7 @@ class UnlistedChoice(Frozen):
     display_name: Prose = "Other"
     display_name_in_choices: Prose = "Other..."
     validation_regex: str
-    """A Python expression that the whole text must match."""
+    """A regular expression of [RE2](https://github.com/google/re2/wiki/Syntax) that the whole text must match."""
     validation_message: Prose = ""
     """What is right, for people."""
     sets: str
@@ -84,37 +89,49 @@ class UnlistedChoice(Frozen):
     @field_validator("validation_regex")
     @classmethod
     def _compiles(cls, value: str) -> str:
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise ValueError(f"{value!r} is no regular expression: {error}") from None
+        if len(value) > EXPRESSION_LIMIT or not value.isprintable():
+            raise BadValue(f"must be printable, at most {EXPRESSION_LIMIT} characters", value)
+        matcher(value)
         return value
 
     @field_validator("sets")
     @classmethod
     def _settable(cls, value: str) -> str:
         if value not in SETTABLE and not re.fullmatch(r"environment\.variables\.[A-Za-z_]\w*", value, re.ASCII):
-            raise ValueError(f"{value!r} cannot be set by a text; fields are {', '.join(SETTABLE)}")
+            raise BadValue(f"cannot be set by a text; fields are {', '.join(SETTABLE)}", value)
         return value
 
     def override(self, text: str) -> Override:
         """What the text sets; raises ValueError with what is right."""
-        if re.fullmatch(self.validation_regex, text) is None:
+        if len(text) > VALUE_LIMIT or not text.isprintable() or not matcher(self.validation_regex).fullmatch(text):
             raise ValueError(self.validation_message or f"it must match {self.validation_regex}")
         return _set(self.sets, text)
 
 
-class Range(Frozen):
-    """A number between two bounds."""
+def _bound(value: object) -> int | float:
+    """A number of the form's own size: what lies beyond no user could give."""
+    if not isinstance(value, bool) and isinstance(value, (int, float, str)):
+        try:
+            return number(value)
+        except (ValueError, ArithmeticError):
+            pass
+    raise BadValue("must be a number of at most 12 digits, and 6 after the point", value)
 
-    min: int | float
-    max: int | float
-    step: int | float = 1
-    default: int | float | None = None
+
+Bound = Annotated[int | float, Checked(_bound, {"type": "number", "exclusiveMinimum": -1e12, "exclusiveMaximum": 1e12})]
+
+
+class Range(Frozen):
+    """A number between two bounds, each of at most 12 digits, and 6 after the point."""
+
+    min: Bound
+    max: Bound
+    step: Bound = 1
+    default: Bound | None = None
     """Left out: what the profile says, else the minimum."""
     sets: str
     """The field that gets the number, such as ``slurm.cpus``."""
-    unit: str | None = None
+    unit: Prose | None = None
     """For memory K, M, G or T (left out: M); for time seconds, minutes, hours or days (left out: minutes); else a
     word for people."""
 
@@ -122,20 +139,35 @@ class Range(Frozen):
     @classmethod
     def _settable(cls, value: str) -> str:
         if value not in NUMBERS:
-            raise ValueError(f"{value!r} cannot be set by a range; fields are {', '.join(NUMBERS)}")
+            raise BadValue(f"cannot be set by a range; fields are {', '.join(NUMBERS)}", value)
         return value
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Range:
-        if self.min > self.max or self.step <= 0:
-            raise ValueError(f"min {self.min} must not exceed max {self.max}, and step {self.step} must be above 0")
+        if self.min > self.max:
+            raise BadValue("min must not exceed max", told=f"min {self.min} must not exceed max {self.max}")
+        if self.step <= 0:
+            raise BadValue("step must be above 0", told=f"step {self.step} must be above 0")
         if self.sets == "slurm.memory" and self._memory_letter() not in _MEMORY_UNITS:
-            raise ValueError(f"unit {self.unit!r} of memory must be K, M, G or T")
+            rule = "of memory must be K, M, G or T"
+            raise BadValue(f"the unit {rule}", told=f"unit {self.unit!r} {rule}")
         if self.sets == "slurm.time" and (self.unit or "minutes") not in _TIME_UNITS:
-            raise ValueError(f"unit {self.unit!r} of time must be seconds, minutes, hours or days")
-        for value in (self.min, self.max, *(() if self.default is None else (self.default,))):
-            self.override(value)
+            rule = "of time must be seconds, minutes, hours or days"
+            raise BadValue(f"the unit {rule}", told=f"unit {self.unit!r} {rule}")
+        for name in ("min", "max", "default"):
+            value = getattr(self, name)
+            if value is not None:
+                self._try(name, value)
         return self
+
+    def _try(self, name: str, value: float) -> None:
+        if not self._has(value):
+            rule = f"{name} is none of its own numbers, which go from min to max in steps"
+            raise BadValue(rule, told=f"{name} {value}: it must be {self.bounds()}")
+        try:
+            self.override(value)
+        except ValueError as error:
+            raise BadValue(f"{name} is no number for {self.sets}", told=str(error)) from None
 
     def _memory_letter(self) -> str:
         return re.sub("I?B$", "", (self.unit or "M").upper())
@@ -145,10 +177,20 @@ class Range(Frozen):
         step = "" if self.step == 1 else f" in steps of {self.step}"
         return f"a number from {self.min} to {self.max}{step}{f' ({self.unit})' if self.unit else ''}"
 
+    def _has(self, value: float) -> bool:
+        exact, low, step = Decimal(str(value)), Decimal(str(self.min)), Decimal(str(self.step))
+        return low <= exact <= Decimal(str(self.max)) and (exact - low) % step == 0
+
+    def nearest(self, value: float) -> int | float:
+        """The number of this range at ``value``, or the next one below it; its minimum or maximum beyond them."""
+        exact, low, step = Decimal(str(value)), Decimal(str(self.min)), Decimal(str(self.step))
+        exact = max(low, min(exact, Decimal(str(self.max))))
+        return _plain(exact - (exact - low) % step)
+
     def override(self, value: float) -> Override:
         """What the number sets; raises ValueError with the bounds."""
-        exact, low, step = Decimal(str(value)), Decimal(str(self.min)), Decimal(str(self.step))
-        if not (low <= exact <= Decimal(str(self.max)) and (exact - low) % step == 0):
+        exact = Decimal(str(value))
+        if not self._has(value):
             raise ValueError(f"it must be {self.bounds()}")
         if self.sets == "slurm.memory":
             return _set(self.sets, f"{exact:f}{self._memory_letter()}")
@@ -214,12 +256,13 @@ class ProfileOption(Frozen):
     @model_validator(mode="after")
     def _one_kind(self) -> ProfileOption:
         if (self.range is not None) == bool(self.choices or self.unlisted_choice):
-            raise ValueError("must have either a range, or choices and perhaps an unlisted_choice")
+            raise BadValue("must have either a range, or choices and perhaps an unlisted_choice")
         defaults = [key for key, choice in self.choices.items() if choice.default]
         if len(defaults) > 1:
-            raise ValueError(f"choices {' and '.join(defaults)} are both marked default; mark one")
+            rule = "are both marked default; mark one"
+            raise BadValue(f"choices {rule}", told=f"choices {' and '.join(defaults)} {rule}")
         if UNLISTED in self.choices:
-            raise ValueError(f"a choice cannot be called {UNLISTED}: forms use that word for a text of the user's own")
+            raise BadValue(f"a choice cannot be called {UNLISTED}: forms use that word for a text of the user's own")
         return self
 
     @property
@@ -227,11 +270,22 @@ class ProfileOption(Frozen):
         """The text of the user's own, where it is enabled."""
         return self.unlisted_choice if self.unlisted_choice and self.unlisted_choice.enabled else None
 
+    def said(self, profile: Override) -> int | float | None:
+        """What a profile says of the field that a range sets, in the range's unit; None where it says nothing."""
+        if self.range is None:
+            return None
+        return self.range.shown(getattr(profile.slurm, self.range.sets.partition(".")[2]))
+
     def initial(self, profile: Override) -> str | int | float | None:
-        """What holds if the user says nothing: the default choice's key, or a number in the range's unit."""
+        """What holds if the user says nothing: the default choice's key, or a number in the range's unit.
+
+        It is always allowed: what the site or another option says beyond the range becomes its nearest number.
+        """
         if self.range is not None:
-            said = self.range.shown(getattr(profile.slurm, self.range.sets.partition(".")[2]))
-            return next(value for value in (self.range.default, said, self.range.min) if value is not None)
+            if self.range.default is not None:
+                return self.range.default
+            said = self.said(profile)
+            return self.range.min if said is None else self.range.nearest(said)
         return next((key for key, choice in self.choices.items() if choice.default), next(iter(self.choices), None))
 
     def choose(self, value: str | float) -> tuple[str | int | float, Override]:

@@ -135,7 +135,11 @@ def _start(moment: date, now: datetime) -> datetime:
 
 
 def _end(moment: date, now: datetime) -> datetime:
-    return _start(moment if isinstance(moment, datetime) else moment + timedelta(days=1), now)
+    if isinstance(moment, datetime):
+        return _start(moment, now)
+    if moment == date.max:  # the last day that there is has no day after it: it means no end
+        return datetime.max.replace(tzinfo=now.tzinfo)
+    return _start(moment + timedelta(days=1), now)
 
 
 def _said(moment: date) -> str:

@@ -7,10 +7,14 @@ from datetime import date
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from jupyterhub_gpuspawner.schema import WORD, Frozen
+from jupyterhub_gpuspawner.schema import WORD, BadValue, Frozen
 
 STRFTIME_CODES = "aAbBdGjmuUVwWyY"
 """What may follow % in a reservation's pattern: strftime(3) codes whose value has no blank."""
+
+
+PATTERN_LIMIT = 255
+"""Characters of a pattern."""
 
 
 class Reservation(Frozen):
@@ -40,7 +44,7 @@ class Reservation(Frozen):
     @model_validator(mode="after")
     def _names_one(self) -> Reservation:
         if self.pattern is None and self.default is None and not self.dates:
-            raise ValueError("must be a name, a pattern such as ml-hpc-%u, or a table such as {2024-05-31: ml-hpc-1}")
+            raise BadValue("must be a name, a pattern such as ml-hpc-%u, or a table such as {2024-05-31: ml-hpc-1}")
         return self
 
     def on(self, day: date) -> str | None:
@@ -59,15 +63,20 @@ class Reservation(Frozen):
 
 
 def _rendered(pattern: str, day: date) -> str:
+    if len(pattern) > PATTERN_LIMIT:
+        raise BadValue(f"is longer than {PATTERN_LIMIT} characters", pattern)
     codes = re.findall("%(.?)", pattern)
     wrong = [code for code in codes if not code or code not in STRFTIME_CODES]
     if wrong:
-        raise ValueError(
-            f"%{wrong[0]} in {pattern!r} is no code for a reservation: codes are %{', %'.join(STRFTIME_CODES)}"
+        codes_told = f"%{', %'.join(STRFTIME_CODES)}"
+        raise BadValue(
+            f"has a code that is none for a reservation: codes are {codes_told}",
+            told=f"%{wrong[0]} in {pattern!r} is no code for a reservation: codes are {codes_told}",
         )
     name = day.strftime(pattern)
     if re.fullmatch(rf"{WORD}(?:,{WORD})*", name, re.ASCII) is None:
-        raise ValueError(f"{pattern!r} gives {name!r}: a reservation is letters, digits and . _ + -, no blank")
+        rule = "a reservation is letters, digits and . _ + -, no blank"
+        raise BadValue(rule, told=f"{pattern!r} gives {name!r}: {rule}")
     return name
 
 
@@ -92,4 +101,4 @@ def _iso_day(key: object) -> date:
     try:
         return date.fromisoformat(str(key))
     except ValueError:
-        raise ValueError(f"{key!r} is no day: write it as 2024-05-31, or default") from None
+        raise BadValue("is no day: write it as 2024-05-31, or default", key) from None

@@ -7,7 +7,19 @@ from typing import Annotated
 from pydantic import BeforeValidator, model_validator
 
 from jupyterhub_gpuspawner.reservation import Reservation, as_rule
-from jupyterhub_gpuspawner.schema import Constraint, ExtraLine, Frozen, Lines, Memory, Name, Names, Time, merged, whole
+from jupyterhub_gpuspawner.schema import (
+    BadValue,
+    Constraint,
+    ExtraLine,
+    Frozen,
+    Lines,
+    Memory,
+    Name,
+    Names,
+    Time,
+    merged,
+    whole,
+)
 from jupyterhub_gpuspawner.units import GPU_GRES, parse_gres
 
 
@@ -51,7 +63,7 @@ class Resources(Frozen):
     @model_validator(mode="after")
     def _gpus_or_shards(self) -> Resources:
         if self.gpus and self.shards:
-            raise ValueError("gpus and shards exclude each other: a shard is a share of a GPU")
+            raise BadValue("gpus and shards exclude each other: a shard is a share of a GPU")
         return self
 
 

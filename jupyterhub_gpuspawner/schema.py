@@ -27,11 +27,29 @@ from jupyterhub_gpuspawner.units import format_walltime, parse_memory, parse_wal
 
 TEXT_LIMIT = 4096
 """Characters that one text of a profile may have."""
+_NOT_ALLOWED = "is not what may stand here; the reference of profile fields says what may"
+_SAFE_TYPES = re.compile(
+    "literal_error|(bool|int|float|string|list|tuple|dict|set|date|datetime)_(type|parsing)|int_from_float|too_(long|short)"
+)
+"""pydantic's own faults whose sentence is made without the value."""
 
 _KUBERNETES = (
     "is KubeSpawner's and means nothing to Slurm; write the typed blocks instead: "
     "slurm: {gpus: 1, cpus: 4, memory: 16G}, environment: {...}, placement: {...}"
 )
+
+
+class BadValue(ValueError):
+    """A fault of one value: ``str()`` quotes the value, ``rule`` never does.
+
+    ``rule`` is all that may be told of a file: what is in it may be a secret that was put there by mistake, or on
+    purpose. It is made of constant texts and names of fields alone. ``told`` is ``str()`` where it is not the value and
+    the rule.
+    """
+
+    def __init__(self, rule: str, *values: object, told: str = "") -> None:
+        self.rule = rule
+        super().__init__(told or " ".join([*map(_short, values), rule]))
 
 
 class Frozen(BaseModel):
@@ -60,6 +78,7 @@ class Frozen(BaseModel):
 
 
 Part = TypeVar("Part", bound=Frozen)
+Parsed = TypeVar("Parsed")
 
 
 def merged(base: Part, over: Part) -> Part:
@@ -98,8 +117,8 @@ def matching(pattern: str, says: str) -> Checked:
 
     def read(value: object) -> str:
         text = _as_text(value)
-        if grammar.fullmatch(text) is None or len(text) > TEXT_LIMIT:
-            raise ValueError(f"{_short(value)} must be {says}")
+        if len(text) > TEXT_LIMIT or grammar.fullmatch(text) is None:
+            raise BadValue(f"must be {says}", value)
         return text
 
     return Checked(read, {"type": "string", "pattern": f"^(?:{pattern})$"})
@@ -107,8 +126,8 @@ def matching(pattern: str, says: str) -> Checked:
 
 def printable(value: str) -> str:
     """The text itself if it is one printable line; raises ValueError."""
-    if not value.isprintable() or len(value) > TEXT_LIMIT:
-        raise ValueError(f"{_short(value)} must be one line of printable text, at most {TEXT_LIMIT} characters")
+    if len(value) > TEXT_LIMIT or not value.isprintable():
+        raise BadValue(f"must be one line of printable text, at most {TEXT_LIMIT} characters", value)
     return value
 
 
@@ -119,7 +138,7 @@ def whole(low: int, high: int = 10**6) -> Checked:
         if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value):
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"{_short(value)} must be a whole number from {low} to {high}")
+            raise BadValue(f"must be a whole number from {low} to {high}", value)
         return int(value)
 
     return Checked(read, {"type": "integer", "minimum": low, "maximum": high})
@@ -128,18 +147,31 @@ def whole(low: int, high: int = 10**6) -> Checked:
 def _as_text(value: object) -> str:
     """An account may be a number in YAML; a truth value is a slip."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise ValueError(f"{_short(value)} must be text: put it in quotes")  # noqa: TRY004 - pydantic wants ValueError
+        raise BadValue("must be text: put it in quotes", value)
+    if isinstance(value, int) and abs(value) >= 10**18:
+        raise BadValue("must be text: put so long a number in quotes", value)
     return str(value)
 
 
+def _parsed(parse: Callable[[str], Parsed], value: object) -> Parsed:
+    """What a function of :mod:`.units` makes of a text or a number; its errors begin with what it was given."""
+    text = _as_text(value) if isinstance(value, int) else str(value)
+    try:
+        return parse(text)
+    except ValueError as error:
+        quoted, says = f"{text!r} ", str(error)
+        rule = says.removeprefix(quoted) if says.startswith(quoted) else _NOT_ALLOWED
+        raise BadValue(rule, text) from None
+
+
 def _memory(value: object) -> int:
-    return parse_memory(value if isinstance(value, int) else str(value))
+    return _parsed(parse_memory, value)
 
 
 def _time(value: object) -> int | str:
-    seconds = parse_walltime(value if isinstance(value, int) else str(value))
+    seconds = _parsed(parse_walltime, value)
     if seconds == 0:
-        raise ValueError("a time limit of zero is none: write UNLIMITED if that is meant")
+        raise BadValue("a time limit of zero is none: write UNLIMITED if that is meant")
     return "UNLIMITED" if seconds is None else seconds
 
 
@@ -154,7 +186,7 @@ def _one_or_many(value: object) -> object:
 
 def _shell_line(value: str) -> str:
     if not value.replace("\t", " ").isprintable():
-        raise ValueError(f"{_short(value)} must be a line of shell, without control characters")
+        raise BadValue("must be a line of shell, without control characters", value)
     return value
 
 
@@ -171,7 +203,10 @@ Constraint = Annotated[
 ]
 ExtraLine = Annotated[str, matching(r"-[!-~][ -~]*", "one printable line of sbatch options that begins with '-'")]
 ModuleName = Annotated[
-    str, matching(r"[A-Za-z0-9_][A-Za-z0-9_.+/:@=-]*", "a module's name such as CUDA/12.4, no blank")
+    str,
+    matching(
+        r"(?!.*/\.\.(?:/|$))[A-Za-z0-9_][A-Za-z0-9_.+/:@=-]*", "a module's name such as CUDA/12.4, no blank, no .."
+    ),
 ]
 Folder = Annotated[
     str, matching(r"/[^\x00-\x1f\x7f\"'\\$`]*", "an absolute path without quotes, $ and control characters")
@@ -201,26 +236,41 @@ Time = Annotated[int | str, Checked(_time, {"type": ["string", "integer"], "exam
 Seconds = Annotated[int, whole(1, 10**7)]
 
 
-def validated(model: type[Part], value: object, where: Callable[[Sequence[str | int]], str]) -> Part:
-    """``value`` as a ``model``; raises ConfigError for its first fault, at the place that ``where`` names."""
+def validated(
+    model: type[Part], value: object, where: Callable[[Sequence[str | int]], str], *, quoting: bool = True
+) -> Part:
+    """``value`` as a ``model``; raises ConfigError for its first fault, at the place that ``where`` names.
+
+    Without ``quoting`` the error has no part of ``value`` in it, other than what ``where`` says.
+    """
     try:
         return model.model_validate(value)
     except ValidationError as error:
         faults = error.errors(include_url=False)
         more = [dotted(_path(fault)) for fault in faults[1:]]
-        hint = f"Also wrong: {', '.join(more[:5])}." if more else ""
-        text = fault_text(faults[0]) + ("." if hint else "")
+        if more and not quoting:
+            hint = f"There {'is one fault' if len(more) == 1 else f'are {len(more)} faults'} more."
+        else:
+            hint = f"Also wrong: {', '.join(more[:5])}." if more else ""
+        text = fault_text(faults[0], quoting=quoting) + ("." if hint else "")
         raise ConfigError(text, where=where(_path(faults[0])), hint=hint) from None
 
 
-def fault_text(fault: Any) -> str:
+def fault_text(fault: Any, *, quoting: bool = True) -> str:
     """What is wrong, in our words."""
     text: str = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "missing":
         return "is missing"
     if fault["type"] in ("model_type", "dict_type", "model_attributes_type"):
-        return f"{_short(fault['input'])} must be a table of fields"
-    return text.replace("Input should be", f"{_short(fault['input'])} must be")
+        return f"{_short(fault['input'])} must be a table of fields" if quoting else "must be a table of fields"
+    if quoting:
+        return text.replace("Input should be", f"{_short(fault['input'])} must be")
+    cause = fault.get("ctx", {}).get("error")
+    if isinstance(cause, BadValue):
+        return cause.rule
+    if fault["type"] in ("no_field", "elsewhere"):  # made here, of names of fields alone
+        return text
+    return text.replace("Input should be", "must be") if _SAFE_TYPES.fullmatch(fault["type"]) else _NOT_ALLOWED
 
 
 def _path(fault: Any) -> list[str | int]:
@@ -235,7 +285,10 @@ def dotted(path: Sequence[str | int]) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        text = f"a very large {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.profile_option import UNLISTED, VALUE_LIMIT
+from jupyterhub_gpuspawner.profile_option import OPTION_LIMIT, UNLISTED, VALUE_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-OPTION_LIMIT = 64
-"""User options at most."""
 NUMBER_LIMIT = 10**12
 _SUFFIX = f"--{UNLISTED}"
 _PREFIX = "profile-option-"

@@ -158,14 +158,14 @@ def test_what_the_schema_takes_is_never_of_a_wrong_kind(asked: dict[str, Any]) -
         (r"\d+", r"^(?:\d+)$"),
         ("a|b", "^(?:a|b)$"),
         ("(?i)abc", None),
-        (r"\Aabc\Z", None),
+        (r"\Aabc\z", None),
         ("(?P<x>a)", None),
-        ("(?<=a)b", None),
-        ("a++", None),
+        (r"\pL+", None),
+        ("[[:alpha:]]+", None),
     ],
 )
 def test_pattern_is_given_where_other_languages_read_it_alike(expression: str, pattern: str | None) -> None:
-    """JSON Schema's expressions are ECMA-262's; where Python's mean something else the hub alone checks."""
+    """JSON Schema's expressions are ECMA-262's; where RE2's mean something else the hub alone checks."""
     profile = parse_profiles(
         [
             {

@@ -138,6 +138,23 @@ def _with(**fields: object) -> dict[str, object]:
         (_with(slug="good"), "profiles[1].slug: 'good' is the slug of an earlier profile, too."),
         ({"slug": "p"}, "profiles[1].display_name: is missing"),
         (7, "profiles[1]: 7 must be a table of fields"),
+        (
+            {
+                "display_name": "x",
+                "slurm": {"time": "8:30:00"},
+                "profile_options": {"h": {"range": {"min": 1, "max": 24, "sets": "slurm.time", "unit": "hours"}}},
+            },
+            "profiles[1]: profile_options.h.range has no default, and what the profile says of slurm.time is not among "
+            "its numbers: give the range a default, or change the field",
+        ),
+        (
+            {
+                "display_name": "x",
+                "slurm": {"gpus": 1},
+                "profile_options": {"h": {"choices": {"a": {"slurm": {"shards": 2}}}}},
+            },
+            "profiles[1]: GPUs and shards cannot be asked for together, as they are before the user changes anything",
+        ),
         (("a", "b", "c"), "profiles[1]: a tuple of 3 is no profile: write (display name, key, class, traits)"),
         (_with(profile_options={"profile": {}}), "profiles[1].profile_options.profile: must have either a range"),
         (

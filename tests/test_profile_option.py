@@ -104,6 +104,18 @@ def test_what_holds_if_the_user_says_nothing(
 
 
 @pytest.mark.parametrize(
+    ("said", "initial"), [("1:00:00", 2), ("2:59:00", 2), ("3:00:00", 3), ("3:45:00", 3), ("90:00:00", 8)]
+)
+def test_what_the_site_says_beyond_a_range_becomes_its_nearest_number(said: str, initial: int) -> None:
+    """So a click on a form that nobody touched is never refused."""
+    option = _option({"range": {"min": 2, "max": 8, "sets": "slurm.time", "unit": "hours"}})
+    found = option.initial(Override(slurm=Resources(time=said)))
+
+    assert found == initial
+    assert option.choose(initial)[0] == initial
+
+
+@pytest.mark.parametrize(
     ("document", "says"),
     [
         ({}, "must have either a range, or choices"),
@@ -127,6 +139,14 @@ def test_what_holds_if_the_user_says_nothing(
         ({"range": {"min": 1, "max": 4, "sets": "slurm.memory", "unit": "cores"}}, "must be K, M, G or T"),
         ({"range": {"min": 1, "max": 4, "sets": "slurm.time", "unit": "h"}}, "must be seconds, minutes, hours or days"),
         ({"range": {"min": 0.5, "max": 4.5, "sets": "slurm.gpus"}}, "'0.5' must be a whole number"),
+        ({"range": {"min": 1, "max": 1e30, "sets": "slurm.memory"}}, "1e\\+30 must be a number of at most 12 digits"),
+        ({"range": {"min": 1, "max": 4, "step": 1e-300, "sets": "slurm.cpus"}}, "1e-300 must be a number of at most"),
+        ({"range": {"min": float("nan"), "max": 4, "sets": "slurm.cpus"}}, "nan must be a number of at most 12"),
+        ({"range": {"min": 1, "max": float("inf"), "sets": "slurm.cpus"}}, "inf must be a number of at most 12"),
+        ({"range": {"min": 1, "max": 10**5000, "sets": "slurm.cpus"}}, "a very large int must be a number of at most"),
+        ({"range": {"min": 1, "max": True, "sets": "slurm.cpus"}}, "True must be a number of at most 12 digits"),
+        ({"unlisted_choice": {"validation_regex": "(?=a)", "sets": "slurm.qos"}}, "is no regular expression of RE2"),
+        ({"unlisted_choice": {"validation_regex": "a" * 256, "sets": "slurm.qos"}}, "at most 255 characters"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused_when_it_is_read(document: dict[str, Any], says: str) -> None:
