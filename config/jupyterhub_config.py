@@ -12,6 +12,10 @@ c.JupyterHub.spawner_class = "gpu-profiles"
 # What people may pick. The files of this folder are read anew when they change: no restart for a new profile.
 c.GPUProfilesSpawner.profiles_dir = "/etc/jupyterhub/profiles"  # SITE
 
+# What those files may say beside plain requests of Slurm; docs/howto/add-a-profile.md has the list. With "software" and
+# "variables" a file's author decides what runs as whoever picks the profile. Empty, if just anybody writes files there.
+c.GPUProfilesSpawner.profiles_dir_allows = ["software", "variables", "local"]  # SITE
+
 # --- Network ---------------------------------------------------------------------------------------
 
 # Nodes call the hub: its address in the cluster's network, never 127.0.0.1. Port 8081, unless hub_port says another.

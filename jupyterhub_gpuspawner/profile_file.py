@@ -1,133 +1,126 @@
 """Profiles in YAML files: a folder of them, read anew when a file changes; faults by file and line.
 
-The YAML is 1.2's core schema: ``8:00:00`` and ``no`` are text, where YAML 1.1 makes them 28800 and false.
+Whoever may write there need not be the admin, so nothing in the folder is more than data: regular files alone are read,
+their size, depth and number are bounded, what they may say is (:mod:`.profile_rights`), whatever goes wrong with
+one is that file's fault alone, and no fault quotes a value. Reading blocks, so a hub does it in a thread.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import yaml
-
-from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profile import Profile, parse_profile
+from jupyterhub_gpuspawner.environment import Container, Environment
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.options_schema import options_schema
+from jupyterhub_gpuspawner.placement_rules import PlacementRules
+from jupyterhub_gpuspawner.profile import Allow, Profile, parse_profile
+from jupyterhub_gpuspawner.profile_option import Choice, ProfileOption, Range, UnlistedChoice
+from jupyterhub_gpuspawner.profile_rights import NOTHING, Rights, require
+from jupyterhub_gpuspawner.profile_yaml import Document, YamlFault, read_document
+from jupyterhub_gpuspawner.regular_file import FOLDER_FLAGS, Signature, UnfitFile, look_at, read_regular, signature
+from jupyterhub_gpuspawner.request import permitted, resolve
+from jupyterhub_gpuspawner.reservation import Reservation
+from jupyterhub_gpuspawner.resources import Resources
 from jupyterhub_gpuspawner.schema import dotted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 SIZE_LIMIT = 1024 * 1024
 """Bytes of a profile file."""
-NODE_LIMIT = 50_000
-"""Values in a file, each alias counted as often as it is used."""
+PROFILES_LIMIT = 500
+"""Profiles of one folder: each form looks at all of them."""
+FILES_LIMIT = 200
+"""Files of profiles of one folder."""
+VALUES_LIMIT = 50_000
+"""Values in all files of a folder."""
+ENTRIES_LIMIT = 200_000
+"""Entries of a folder that one look goes through."""
 ENDINGS = (".yaml", ".yml")
 
-_CORE = (
-    ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("int", "[-+]?[0-9]{1,18}", "-+0123456789"),
-    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
-    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+_MODELS = (
+    *(Profile, Resources, Reservation, Environment, Container, PlacementRules, Allow),
+    *(ProfileOption, Choice, UnlistedChoice, Range),
 )
-
-if TYPE_CHECKING:
-    from yaml import SafeLoader as _AnyLoader
-else:
-    _AnyLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_AnyLoader):
-    """PyYAML's loader with YAML 1.2's core schema."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own way; not added to its base class's
+_FIELDS = frozenset(info.alias or name for model in _MODELS for name, info in model.model_fields.items())
+_TABLES = ("profile_options", "choices", "variables", "traits", "dates")
+"""Fields whose keys are names of the author's own."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
-for _name, _pattern, _first in _CORE:
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_pattern})$"), list(_first))
+@dataclass(frozen=True)
+class FileContent:
+    """What one file holds."""
+
+    profiles: tuple[Profile, ...]
+    values: int = 0
+    """Values of its YAML."""
 
 
-class _Document:
-    """A file's value, and the line on which each part of it begins."""
-
-    def __init__(self, text: str) -> None:
-        self.lines: dict[tuple[str | int, ...], int] = {}
-        self._left = NODE_LIMIT
-        loader = _Loader(text)
-        try:
-            node = loader.get_single_node()
-        finally:
-            loader.dispose()
-        self.value = self._read(node, ()) if node is not None else None
-
-    def _read(self, node: yaml.Node, path: tuple[str | int, ...]) -> Any:
-        self._left -= 1
-        if self._left < 0 or len(path) > 50:
-            raise yaml.MarkedYAMLError(problem="the file holds too many values", problem_mark=node.start_mark)
-        self.lines.setdefault(path, node.start_mark.line + 1)
-        if isinstance(node, yaml.SequenceNode):
-            return [self._read(item, (*path, position)) for position, item in enumerate(node.value)]
-        if not isinstance(node, yaml.MappingNode):
-            return _scalar(node)
-        table: dict[Any, Any] = {}
-        for key_node, value_node in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(problem="a key must be text", problem_mark=key_node.start_mark)
-            key = _scalar(key_node)
-            if key in table:
-                raise yaml.MarkedYAMLError(problem=f"{key!r} stands here twice", problem_mark=key_node.start_mark)
-            self.lines[(*path, str(key))] = key_node.start_mark.line + 1
-            table[key] = self._read(value_node, (*path, str(key)))
-        return table
-
-    def line(self, path: Sequence[str | int]) -> int:
-        """The line of the part at ``path``, or of the nearest part around it."""
-        steps = tuple(path)
-        while steps and steps not in self.lines:
-            steps = steps[:-1]
-        return self.lines.get(steps, 1)
-
-
-def _scalar(node: Any) -> Any:
-    name = node.tag.removeprefix("tag:yaml.org,2002:")
-    if name == "str":
-        return node.value
-    if name == "int":
-        return int(node.value)
-    if name == "float":
-        return float(node.value)
-    if name == "bool":
-        return node.value.lower() == "true"
-    if name == "null":
-        return None
-    raise yaml.MarkedYAMLError(problem=f"the tag {node.tag} is not known here", problem_mark=node.start_mark)
-
-
-def read_profiles(path: Path) -> tuple[Profile, ...]:
+def read_profiles(path: Path, rights: Rights = NOTHING) -> tuple[Profile, ...]:
     """The profiles of one file: a profile, a list of them, or ``profiles:`` with a list.
 
-    Raises ConfigError with file, line and field: ``course.yaml:12: slurm.memory: …``.
+    Raises ConfigError with file, line and field, and none of the file's values: ``course.yaml:12: slurm.memory: …``.
+    ``rights`` are what the admin lets such files say beside plain requests.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(SIZE_LIMIT + 1)
-        if len(content) > SIZE_LIMIT:
-            raise ConfigError(f"the file is larger than {SIZE_LIMIT} bytes", where=path.name)
-        document = _Document(content.decode("utf-8"))
+        folder = os.open(path.parent, FOLDER_FLAGS)
     except OSError as error:
-        raise ConfigError(f"the file cannot be read: {error.strerror}", where=path.name) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"the file is not UTF-8: {error.reason}", where=path.name) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{path.name}:{mark.line + 1}" if mark is not None else path.name
-        says = ", ".join(part for part in (getattr(error, "context", ""), getattr(error, "problem", "")) if part)
-        raise ConfigError(says or str(error), where=place) from None
-    return _profiles(path.name, document)
+        raise ConfigError(f"the file cannot be read: {error.strerror}", where=shown_name(path.name)) from None
+    try:
+        return _content(folder, path.name, rights).profiles
+    except OSError as error:
+        raise ConfigError(f"the file cannot be read: {error.strerror}", where=shown_name(path.name)) from None
+    finally:
+        os.close(folder)
 
 
-def _profiles(name: str, document: _Document) -> tuple[Profile, ...]:
+def shown_name(name: str) -> str:
+    """A file's name as it may stand in a sentence: who gives a file its name may be anybody."""
+    text = name if name.isprintable() else ascii(name)[1:-1]
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _content(folder: int, name: str, rights: Rights) -> FileContent:
+    """Raises ConfigError, and OSError where the file cannot be read now."""
+    shown = shown_name(name)
+    try:
+        document = read_document(read_regular(folder, name, limit=SIZE_LIMIT).decode("utf-8"))
+        profiles = _profiles(shown, document, rights)
+        for profile in profiles:
+            _try(profile)
+    except (ConfigError, OSError):
+        raise
+    except UnfitFile as error:
+        raise ConfigError(f"the file {error}", where=shown) from None
+    except UnicodeDecodeError:
+        raise ConfigError("the file is not UTF-8", where=shown) from None
+    except YamlFault as error:
+        raise ConfigError(str(error), where=shown if error.line is None else f"{shown}:{error.line}") from None
+    except Exception as error:  # noqa: BLE001 - it belongs to this one file
+        # of any other the name alone: its text may quote the file
+        raise ConfigError(f"the file cannot be understood ({type(error).__name__})", where=shown) from None
+    return FileContent(profiles, document.count)
+
+
+def _try(profile: Profile) -> None:
+    """Do once, where it harms nobody, what each form does with the profile; lets any error through but a refusal."""
+    now = datetime.now().astimezone()
+    permitted(profile, "", (), now)
+    options_schema(profile)
+    open_one = profile.model_copy(update={"allow": Allow()})
+    with suppress(RequestError):  # such as a table of reservations without today's
+        resolve((open_one,), {"profile": profile.slug}, username="", groups=(), server_name="", now=now)
+
+
+def _profiles(name: str, document: Document, rights: Rights) -> tuple[Profile, ...]:
     value = document.value
     base: tuple[str | int, ...] = ()
     if isinstance(value, dict) and "profiles" in value:
@@ -142,91 +135,185 @@ def _profiles(name: str, document: _Document) -> tuple[Profile, ...]:
         if isinstance(value, list)
         else [(base, value)]
     )
+    if len(items) > PROFILES_LIMIT:
+        raise ConfigError(f"the file holds more than {PROFILES_LIMIT} profiles", where=name)
     found: dict[str, Profile] = {}
     for path, item in items:
 
         def where(inner: Sequence[str | int], path: tuple[str | int, ...] = path) -> str:
-            place = f"{name}:{document.line((*path, *inner))}"
-            return f"{place}: {dotted(inner)}" if inner else place
+            place = f"{name}:{document.line((*path, *map(_step, inner)))}"
+            shown = dotted(_shown(inner))
+            return f"{place}: {shown}" if shown else place
 
-        profile = parse_profile(item, where)
+        profile = parse_profile(item, where, quoting=False)
+        require(profile, rights, where)
         if profile.slug in found:
             raise ConfigError(f"{profile.slug!r} is the slug of an earlier profile, too", where=where(("slug",)))
         found[profile.slug] = profile
     return tuple(found.values())
 
 
-_Signature = tuple[int, int, int]
+def _step(step: str | int) -> str | int:
+    return step if isinstance(step, int) else str(step)
+
+
+def _shown(path: Sequence[str | int]) -> list[str | int]:
+    """As much of a path as the schema knows: what else stands for a key is the file's, and may be anything."""
+    around = ("", *path)
+
+    def known(step: tuple[str | int, str | int]) -> bool:
+        before, name = step
+        return isinstance(name, int) or name in _FIELDS or (before in _TABLES and _NAME.fullmatch(name) is not None)
+
+    return [name for _, name in takewhile(known, zip(around, path, strict=False))]
+
+
+# --- the folder ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class _File:
+    """One file of the folder, as far as it is known."""
+
+    since: tuple[int, int, str]
+    """When it came: the look that first saw it, then the time of its last change, then its name."""
+    signature: Signature | None = None
+    """None: it is to be read at the next look, come what may."""
+    good: FileContent | None = None
+    fault: ConfigError | None = None
 
 
 class ProfileFolder:
-    """All profiles of a folder's ``*.yaml`` files, by file name; hidden files are left out."""
+    """All profiles of a folder's ``*.yaml`` files, by file name; hidden files are left out.
 
-    def __init__(self, path: str | Path) -> None:
+    A slug belongs to the file that had it first; of files that were all there at the first look, to the one whose
+    status (st_ctime) changed longest ago.
+    """
+
+    def __init__(self, path: str | Path, rights: Rights = NOTHING) -> None:
         self.path = Path(path)
-        self._signatures: dict[str, _Signature] | None = None
-        self._good: dict[str, tuple[Profile, ...]] = {}
-        self._faults: dict[str, ConfigError] = {}
+        self.rights = rights
+        self.crowded = False
+        """The folder holds so many files that a look takes its time."""
+        self.missing = False
+        """At the last look there was no such folder."""
+        self._looks = 0
+        self._files: dict[str, _File] = {}
+        self._owners: dict[str, str] = {}
         self._profiles: tuple[Profile, ...] = ()
-        self._unreadable: tuple[ConfigError, ...] = ()
+        self._of_the_folder: tuple[ConfigError, ...] = ()
         self._in_files: tuple[ConfigError, ...] = ()
 
     @property
     def errors(self) -> tuple[ConfigError, ...]:
         """What was wrong at the last look; a file with a fault goes on with its last good version."""
-        return self._unreadable or self._in_files
+        return (*self._of_the_folder, *self._in_files)
 
     def profiles(self) -> tuple[Profile, ...]:
-        """The profiles as they are now. Costs one stat a file when nothing has changed; never raises."""
+        """The profiles as they are now. Costs a scan and one stat a file when nothing has changed; never raises."""
+        self._looks += 1
+        self.missing = False
         try:
-            signatures = self._look()
+            folder = os.open(self.path, FOLDER_FLAGS)
+            try:
+                if self._look(folder):
+                    self._join()
+            finally:
+                os.close(folder)
         except OSError as error:
-            self._unreadable = (ConfigError(f"the folder cannot be read: {error.strerror}", where=str(self.path)),)
-            return self._profiles
-        self._unreadable = ()
-        if signatures != self._signatures:
-            self._read(signatures)
+            self.missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+            self._fault(f"the folder cannot be read: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 - such as MemoryError: the last profiles are still good
+            self._fault(f"the folder cannot be read ({type(error).__name__})")
         return self._profiles
 
-    def _look(self) -> dict[str, _Signature]:
-        found: dict[str, _Signature] = {}
-        with os.scandir(self.path) as entries:
-            for entry in entries:
-                if entry.name.endswith(ENDINGS) and not entry.name.startswith("."):
-                    try:
-                        status = entry.stat()
-                    except FileNotFoundError:  # removed just now, or a dangling link
-                        continue
-                    found[entry.name] = (status.st_mtime_ns, status.st_size, status.st_ino)
-        return found
+    def _fault(self, sentence: str) -> None:
+        self._of_the_folder = (ConfigError(sentence, where=str(self.path)),)
 
-    def _read(self, signatures: dict[str, _Signature]) -> None:
-        before = self._signatures or {}
-        for name in before.keys() - signatures.keys():
-            self._good.pop(name, None)
-            self._faults.pop(name, None)
-        for name, signature in signatures.items():
-            if before.get(name) != signature:
-                try:
-                    self._good[name] = read_profiles(self.path / name)
-                    self._faults.pop(name, None)
-                except ConfigError as error:
-                    self._faults[name] = error
-        self._signatures = signatures
-        self._join()
+    def _look(self, folder: int) -> bool:
+        """Read what has changed; whether anything has."""
+        self._of_the_folder = ()
+        statuses: dict[str, os.stat_result] = {}
+        for name in self._names(folder):
+            try:
+                statuses[name] = look_at(folder, name)
+            except FileNotFoundError:  # removed just now
+                continue
+        gone = self._files.keys() - statuses.keys()
+        for name in gone:
+            del self._files[name]
+        changed = bool(gone)
+        new = [(status.st_ctime_ns, name) for name, status in statuses.items() if name not in self._files]
+        for changed_at, name in sorted(new)[: max(0, FILES_LIMIT - len(self._files))]:
+            self._files[name] = _File(since=(self._looks, changed_at, name))
+        for name, file in self._files.items():
+            if file.signature != signature(statuses[name]):
+                self._read(folder, name, file, signature(statuses[name]))
+                changed = True
+        return changed
+
+    def _names(self, folder: int) -> Iterable[str]:
+        """Files of profiles, those known already among them: a look that does not come to the end removes none."""
+        names: set[str] = set()
+        entries_seen = 0
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                entries_seen += 1
+                if entries_seen > ENTRIES_LIMIT:
+                    break
+                if entry.name.endswith(ENDINGS) and not entry.name.startswith("."):
+                    names.add(entry.name)
+        self.crowded = entries_seen > ENTRIES_LIMIT or len(names) > FILES_LIMIT
+        if self.crowded:
+            self._fault(
+                f"the folder holds more than {FILES_LIMIT} files of profiles, or {ENTRIES_LIMIT} of any kind; "
+                f"those that came last are left out"
+            )
+        return names | self._files.keys()
+
+    def _read(self, folder: int, name: str, file: _File, seen: Signature) -> None:
+        try:
+            file.good, file.fault, file.signature = _content(folder, name, self.rights), None, seen
+        except ConfigError as error:
+            file.fault, file.signature = error, seen
+        except OSError as error:  # may end without any change of the file
+            file.fault = ConfigError(f"the file cannot be read: {error.strerror}", where=shown_name(name))
+            file.signature = None
 
     def _join(self) -> None:
-        owners: dict[str, str] = {}
-        found: list[Profile] = []
-        faults = dict(self._faults)
-        for name in sorted(self._good):
-            for profile in self._good[name]:
+        """What is offered of all files: those that came first have the first say."""
+        slugs = {
+            name: {profile.slug for profile in file.good.profiles}
+            for name, file in self._files.items()
+            if file.good is not None
+        }
+        owners = {slug: name for slug, name in self._owners.items() if slug in slugs.get(name, ())}
+        faults = {(name, ""): file.fault for name, file in self._files.items() if file.fault is not None}
+        found: dict[str, list[Profile]] = {}
+        profiles = values = 0
+        for name, file in sorted(self._files.items(), key=lambda item: item[1].since):
+            if file.good is None:
+                continue
+            profiles += len(file.good.profiles)
+            values += file.good.values
+            if profiles > PROFILES_LIMIT or values > VALUES_LIMIT:
+                profiles -= len(file.good.profiles)
+                values -= file.good.values
+                faults[name, "*"] = ConfigError(
+                    f"with this file the folder would hold more than {PROFILES_LIMIT} profiles, or {VALUES_LIMIT} "
+                    "values in its YAML; it is left out",
+                    where=shown_name(name),
+                )
+                continue
+            for profile in file.good.profiles:
                 owner = owners.setdefault(profile.slug, name)
                 if owner == name:
-                    found.append(profile)
+                    found.setdefault(name, []).append(profile)
                 else:
-                    faults[f"{name} {profile.slug}"] = ConfigError(
-                        f"{profile.slug!r} is the slug of a profile in {owner}, too; this one is left out", where=name
+                    faults[name, profile.slug] = ConfigError(
+                        f"{profile.slug!r} is the slug of a profile in {shown_name(owner)}, too; this one is left out",
+                        where=shown_name(name),
                     )
-        self._profiles = tuple(found)
-        self._in_files = tuple(faults[name] for name in sorted(faults))
+        self._owners = owners
+        self._profiles = tuple(profile for name in sorted(found) for profile in found[name])
+        self._in_files = tuple(faults[key] for key in sorted(faults))

@@ -35,6 +35,7 @@ from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profile import parse_profiles
 from jupyterhub_gpuspawner.profile_file import ProfileFolder, read_profiles
+from jupyterhub_gpuspawner.profile_rights import EVERYTHING, Rights
 from jupyterhub_gpuspawner.report_reader import parse_placement
 
 ROOT = Path(__file__).parent.parent
@@ -121,7 +122,7 @@ def test_every_yaml_example_is_a_file_of_profiles(text: str, tmp_path: Path) -> 
     """Whoever copies one into the folder of profiles gets what it says."""
     path = tmp_path / "example.yaml"
     path.write_text(text, "utf-8")
-    assert read_profiles(path)
+    assert read_profiles(path, EVERYTHING)
 
 
 @pytest.mark.parametrize("text", _blocks("python"))
@@ -198,8 +199,9 @@ def test_the_example_configuration_loads_with_its_profiles(tmp_path: Path) -> No
 
 
 def test_the_example_profiles_have_no_fault() -> None:
-    """Each file of config/profiles is read whole."""
-    folder = ProfileFolder(ROOT / "config" / "profiles")
+    """Each file of config/profiles is read whole, under what config/jupyterhub_config.py lets files say."""
+    settings = load_site(ROOT / "config" / "jupyterhub_config.py").config.GPUProfilesSpawner
+    folder = ProfileFolder(ROOT / "config" / "profiles", Rights(frozenset(settings.profiles_dir_allows)))
     folder.profiles()
     assert folder.errors == ()
 

@@ -10,6 +10,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profile_file import ProfileFolder, read_profiles
+from jupyterhub_gpuspawner.profile_rights import EVERYTHING
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "data" / "profiles"
@@ -35,7 +36,7 @@ def _faults(folder: ProfileFolder) -> list[str]:
 
 def test_the_example_of_a_site_is_a_site() -> None:
     """One GPU, two GPUs with NVLink, a MIG slice, CPUs, and a test server on the hub."""
-    profiles = read_profiles(ROOT / "config" / "profiles" / "site.yaml")
+    profiles = read_profiles(ROOT / "config" / "profiles" / "site.yaml", EVERYTHING)
     assert [(p.slug, p.kind, p.slurm.gpus, p.slurm.gpu_type, p.slurm.time) for p in profiles] == [
         ("gpu", "slurm", 1, "a100", 28800),
         ("gpu2", "slurm", 2, "a100", 14400),
@@ -47,7 +48,7 @@ def test_the_example_of_a_site_is_a_site() -> None:
 
 def test_the_example_of_a_course_changes_its_reservation_daily() -> None:
     """A reservation for each day, modules, a container, a start page, for the course's group alone."""
-    (course,) = read_profiles(ROOT / "config" / "profiles" / "course.yaml")
+    (course,) = read_profiles(ROOT / "config" / "profiles" / "course.yaml", EVERYTHING)
     assert course.slurm.reservation is not None
     assert course.slurm.reservation.on(date(2026, 3, 3)) == "ml-hpc-2"
     assert (course.default_url, course.allow.groups) == ("/lab/tree/start.ipynb", ("course",))
@@ -84,28 +85,28 @@ def test_a_file_holds_a_profile_or_a_list(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("display_name: P\nslurm:\n  gpus: 1\n  memory: 32X\n", "p.yaml:4: slurm.memory: '32X' is no memory size"),
-        ("- display_name: P\n- display_name: Q\n  slrum: {}\n", "p.yaml:3: slrum: no such field; did you mean slurm?"),
+        ("display_name: P\nslurm:\n  gpus: 1\n  memory: 32X\n", "p.yaml:4: slurm.memory: is no memory size: write MiB"),
+        ("- display_name: P\n- display_name: Q\n  slrum: {}\n", "p.yaml:3: no such field; did you mean slurm?"),
         ("- display_name: P\n- display_name: p\n", "p.yaml:2: slug: 'p' is the slug of an earlier profile, too"),
         ("- display_name: P\n- slurm: {}\n", "p.yaml:2: display_name: is missing"),
         (
             "display_name: P\nslurm:\n  extra:\n  - --a\n  - b\n",
-            "p.yaml:5: slurm.extra[1]: 'b' must be one printable line",
+            "p.yaml:5: slurm.extra[1]: must be one printable line",
         ),
-        ("slurm: {}\nslurm: {}\n", "p.yaml:2: 'slurm' stands here twice"),
+        ("slurm: {}\nslurm: {}\n", "p.yaml:2: a key stands here for the second time"),
         ("profiles: []\nmore: 1\n", "p.yaml:1: must hold one profile, a list of profiles, or 'profiles:'"),
         ("display_name: [\n", "p.yaml:2: while parsing a flow node, did not find expected node content"),
         ("display_name: P\n\tslurm: {}\n", "p.yaml:2: while scanning"),
         (
             "display_name: !!python/object:os.system x\n",
-            "p.yaml:1: the tag tag:yaml.org,2002:python/object:os.system is not",
+            "p.yaml:1: there is a tag that is not known here",
         ),
         ("? [a]\n: b\n", "p.yaml:1: a key must be text"),
-        ("just text\n", "p.yaml:1: 'just text' must be a table of fields"),
-        ("", "p.yaml:1: None must be a table of fields"),
+        ("just text\n", "p.yaml:1: must be a table of fields"),
+        ("", "p.yaml:1: must be a table of fields"),
         ("display_name: \x00\n", "p.yaml"),
-        ("time: " + "9" * 5000 + "\n", "p.yaml:1: time: no such field"),
-        (BOMB, "p.yaml:1: the file holds too many values"),
+        ("time: " + "9" * 5000 + "\n", "p.yaml:1: there is a number that is too large"),
+        (BOMB, "p.yaml:4: the file holds too many values"),
         ("a: &a [*a]\n", "p.yaml"),
     ],
 )
@@ -127,14 +128,14 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         messages.append(str(caught.value))
     assert messages == [
         "none.yaml: the file cannot be read: No such file or directory",
-        "latin.yaml: the file is not UTF-8: invalid continuation byte",
+        "latin.yaml: the file is not UTF-8",
         "large.yaml: the file is larger than 1048576 bytes",
     ]
 
 
 def test_the_data_file_names_the_broken_profile_by_its_line() -> None:
     """The line of the value in a list under profiles."""
-    with pytest.raises(ConfigError, match=r"^course.yaml:8: slurm.memory: '32X' is no memory size"):
+    with pytest.raises(ConfigError, match=r"^course.yaml:8: slurm.memory: is no memory size"):
         read_profiles(DATA / "course.yaml")
 
 
@@ -180,7 +181,7 @@ def test_a_broken_file_goes_on_with_its_last_good_version(tmp_path: Path) -> Non
     assert (_slugs(folder), _faults(folder)) == (["a", "b"], [])
     _write(tmp_path, "b.yaml", "display_name: B\nslurm: {gpu: 1}\n")
     assert _slugs(folder) == ["a", "b"]
-    assert _faults(folder) == ["b.yaml:2: slurm.gpu: no such field; did you mean gpus?"]
+    assert _faults(folder) == ["b.yaml:2: slurm: no such field; did you mean gpus?"]
     _write(tmp_path, "b.yaml", "display_name: Bee\n")
     assert (_slugs(folder), _faults(folder)) == (["a", "bee"], [])
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profile import parse_profiles
 from jupyterhub_gpuspawner.profile_file import read_profiles
+from jupyterhub_gpuspawner.profile_rights import EVERYTHING
 from jupyterhub_gpuspawner.request import JobRequest, resolve
 from jupyterhub_gpuspawner.script import render, tag
 from jupyterhub_gpuspawner.wire import LaunchPlan, parse_plan
@@ -52,7 +53,7 @@ def _directives(script: str) -> list[str]:
 
 
 def _course() -> str:
-    (course,) = read_profiles(HERE.parent / "config" / "profiles" / "course.yaml")
+    (course,) = read_profiles(HERE.parent / "config" / "profiles" / "course.yaml", EVERYTHING)
     request = resolve((course,), {}, username="ada", groups=("course",), server_name="", now=datetime(2026, 3, 3, 10))
     return _render(request)
 

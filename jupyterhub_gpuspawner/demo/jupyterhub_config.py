@@ -11,6 +11,7 @@ c = get_config()  # noqa: F821 - JupyterHub provides it
 # The one line that switches the plugin on, and the folder of profiles.
 c.JupyterHub.spawner_class = "gpu-profiles"
 c.GPUProfilesSpawner.profiles_dir = str(folder / "profiles")
+c.GPUProfilesSpawner.profiles_dir_allows = ["local"]  # one of them is a server on this machine
 
 # Everything below is the demo's own: one machine, one account, no real sign-in.
 c.JupyterHub.bind_url = f"http://127.0.0.1:{public_port}"

@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profile_file import ProfileFolder
+from jupyterhub_gpuspawner.profile_rights import Rights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ def run_demo(*, once: bool, port: int, folder: Path | None) -> None:
         say("Starting the hub ...")
         stack.enter_context(hub)
         if once:
-            for placement in spawn_each(hub, ProfileFolder(folder / "profiles")):
+            for placement in spawn_each(hub, ProfileFolder(folder / "profiles", Rights(frozenset({"local"})))):
                 print(json.dumps(placement), flush=True)
             return
         say(_how_to_use(hub))

@@ -36,6 +36,7 @@ PATIENCE = 0.5
 
 async def render_form(spawner: GPUProfilesSpawner) -> str:
     """The form's HTML for this user, every text in it escaped."""
+    await spawner.look_at_profiles()
     offered = _offered(spawner)
     cluster, defaults, owner = _site(spawner, offered)
     snapshot = None
@@ -75,6 +76,7 @@ async def render_question(spawner: GPUProfilesSpawner) -> str:
     visit = VISIT.get() or Visit()
     choice: Mapping[str, object] = {}
     if visit.linked and hasattr(spawner, "resolve"):
+        await spawner.look_at_profiles()
         visit.filled_in = _filled_in(spawner, visit)
         choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
     return _environment().get_template("question.html").render(choice=choice)

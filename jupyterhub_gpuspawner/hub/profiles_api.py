@@ -56,6 +56,7 @@ class ProfilesHandler(OfUser):
     @needs_scope("servers")
     async def _answer(self, user_name: str) -> None:
         spawner = self.spawner_of(user_name)
+        await spawner.look_at_profiles()
         try:
             offered = spawner.offered()
             site = spawner.slurm_site()
@@ -89,6 +90,7 @@ class TrialHandler(OfUser):
     async def _answer(self, user_name: str) -> None:
         spawner = self.spawner_of(user_name)
         options = self._options()
+        await spawner.look_at_profiles()
         try:
             request = spawner.resolve(options)
             trial = NOT_SLURM.get(request.kind) or await trial_of(spawner.rehearsal(request))

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
 from sqlalchemy.exc import SQLAlchemyError
-from traitlets import Callable, List, Type, Unicode, Union, default
+from traitlets import Callable, Enum, List, Type, Unicode, Union, default
 from wrapspawner import ProfilesSpawner
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
@@ -28,9 +27,10 @@ from jupyterhub_gpuspawner.hub.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.options_form import render_form
-from jupyterhub_gpuspawner.hub.profile_source import offered_profiles, profile_folder
+from jupyterhub_gpuspawner.hub.profile_source import SharedFolder, offered_profiles, profile_folder
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profile import parse_profiles
+from jupyterhub_gpuspawner.profile_rights import ALLOWANCES, TRAITS, Rights
 from jupyterhub_gpuspawner.report_reader import ReportError
 from jupyterhub_gpuspawner.request import JobRequest, choice_from_form, resolve
 
@@ -55,7 +55,24 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
     profiles_dir = Unicode(
         "",
         config=True,
-        help="A folder of YAML files with further profiles; read anew when a file changes.",
+        help="""A folder of YAML files with further profiles; read anew when a file changes. Read are regular files of
+        at most 1 MiB; links in it are not followed, while the folder itself may be one.""",
+    )
+    profiles_dir_allows: List[str] = List(
+        Enum(tuple(ALLOWANCES)),
+        config=True,
+        help=f"""What files in `profiles_dir` may say beside plain requests of Slurm, modules of the site, texts and
+        options. {"; ".join(f"`{word}`: {says}" for word, says in ALLOWANCES.items())}. Each but `local` and `traits`
+        lets whoever writes a file decide what runs as the person who picks its profile. Of `traits` a file may give
+        {", ".join(f"`{name}`" for name in TRAITS)}, and no other whatever is allowed. Profiles of the configuration may
+        say everything.""",
+    )
+    profiles_dir_classes: List[str] = List(
+        Unicode(),
+        config=True,
+        help="""Dotted names of spawner classes that files in `profiles_dir` may name for `kind: other`. A class that
+        runs servers as the hub's account, as JupyterHub's `SimpleLocalProcessSpawner` does, gives that account to
+        whoever picks the profile.""",
     )
     slurm_spawner_class = Type(GPUSlurmSpawner, GPUSlurmSpawner, config=True, help="Child for Slurm profiles.")
     local_spawner_class = Type(
@@ -85,12 +102,26 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
         return _apply_user_options
 
     def offered(self) -> tuple[Profile, ...]:
-        """All profiles of this hub; raises ConfigError."""
-        return offered_profiles(self.profiles, self.profiles_dir, name=configured_as(self, "profiles"))
+        """All profiles of this hub, those of its folder as they were at the last look; raises ConfigError."""
+        return offered_profiles(self.profiles, self.folder, name=configured_as(self, "profiles"))
+
+    @property
+    def folder(self) -> SharedFolder | None:
+        """The folder of profiles, shared by all servers; None where the admin named none."""
+        if not self.profiles_dir:
+            return None
+        return profile_folder(
+            self.profiles_dir, Rights(frozenset(self.profiles_dir_allows), frozenset(self.profiles_dir_classes))
+        )
+
+    async def look_at_profiles(self) -> None:
+        """Take a new look at the folder of profiles, for what is offered from now on."""
+        if self.folder is not None:
+            await self.folder.refresh()
 
     def profile_errors(self) -> tuple[ConfigError, ...]:
         """What is wrong with files of the profiles' folder now; their last good versions are offered."""
-        return profile_folder(self.profiles_dir).errors if self.profiles_dir else ()
+        return self.folder.errors if self.folder is not None else ()
 
     def groups_of_user(self) -> frozenset[str]:
         """The names of the JupyterHub groups of this server's user."""
@@ -156,7 +187,9 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
         where = configured_as(self, "profiles")
         for position, profile in enumerate(parse_profiles(self.profiles, name=where)):
             self._child(profile.kind, profile.spawner_class, profile.traits, where=f"{where}[{position}].traits")
-        if self.profiles_dir and not Path(self.profiles_dir).is_dir():
+        if self.folder is not None:
+            self.folder.first_look()
+        if self.folder is not None and self.folder.missing:
             raise ConfigError(
                 f"there is no folder {self.profiles_dir!r}.",
                 where=configured_as(self, "profiles_dir"),
@@ -182,6 +215,7 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
         await takes_changes(self.orm_spawner, TO_START)
         try:
             if self.child_spawner is None:
+                await self.look_at_profiles()
                 self.prepare(self.resolve(self.user_options))
             child = self.child_spawner
             self._inheritance.hand_down(child, but=self._of_the_profile)
@@ -299,8 +333,9 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
         return getattr(self.child_spawner, "topology", None)
 
 
-def _apply_user_options(spawner: GPUProfilesSpawner, user_options: Mapping[str, object]) -> None:
+async def _apply_user_options(spawner: GPUProfilesSpawner, user_options: Mapping[str, object]) -> None:
     """The one gate for form, link and REST: check, normalise, store, and build the child."""
+    await spawner.look_at_profiles()
     try:
         request = spawner.resolve(user_options)
         spawner.prepare(request)

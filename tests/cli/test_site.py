@@ -108,6 +108,28 @@ def test_check_tells_of_profiles_even_where_slurm_does_not_answer(tmp_path: Path
     assert "WRONG Slurm: " in checked.stdout
 
 
+def test_check_tells_of_each_file_that_may_not_be_read_or_say_what_it_says(tmp_path: Path) -> None:
+    """By name, line and field, with the setting that would allow it; a link's target is not told."""
+    folder = tmp_path / "profiles"
+    folder.mkdir()
+    (tmp_path / "secret").write_text("the-secret-of-the-hub\n")
+    (folder / "a.yaml").symlink_to(tmp_path / "secret")
+    (folder / "b.yaml").write_text("display_name: B\nenvironment: {setup: id}\n")
+    (folder / "c.yaml").write_text("[" * 300_000)
+    lines = f"{SITE}\nc.GPUProfilesSpawner.profiles_dir = {str(folder)!r}"
+    checked = run(tmp_path, f"{lines}\nc.GPUSlurmSpawner.slurm_bin_dir = '/nowhere'", "check")
+
+    assert checked.exit_code == 1
+    assert [line for line in checked.stdout.splitlines() if "profile file" in line] == [
+        "WRONG profile file: a.yaml: the file is a symbolic link, and links are not followed: "
+        "put a copy of the file there",
+        "WRONG profile file: b.yaml:2: environment.setup: a file of profiles may not say this. "
+        '"setup" in c.GPUProfilesSpawner.profiles_dir_allows would allow it.',
+        "WRONG profile file: c.yaml:1: more than 50 tables and lists stand one in another",
+    ]
+    assert "the-secret-of-the-hub" not in checked.output
+
+
 def test_a_silent_slurm_alone_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
     """3: the configuration is well."""
     checked = run(tmp_path, f"{SITE}\nc.GPUSlurmSpawner.slurm_bin_dir = '/nowhere'", "check")

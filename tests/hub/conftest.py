@@ -13,6 +13,7 @@ import pytest
 from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.hubs import FILES_MAY_SAY_ALL
 
 STAND_IN = Path(__file__).parents[1] / "standins" / "single_user.py"
 COMMAND = f"[{sys.executable}, {STAND_IN}]"
@@ -57,7 +58,7 @@ def new_hub(
     (folder / "profiles").mkdir(parents=True)
     (folder / "profiles" / "own.yaml").write_text(profiles)
     config = folder / "jupyterhub_config.py"
-    config.write_text(f"load_subconfig({str(demo_hub.CONFIG)!r})\n{lines}\n")
+    config.write_text(f"load_subconfig({str(demo_hub.CONFIG)!r})\n{FILES_MAY_SAY_ALL}\n{lines}\n")
     known = {
         **slurm.environment,
         "GPUSPAWNER_DEMO_SLURM": slurm.bin_dir,

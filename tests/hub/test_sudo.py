@@ -136,6 +136,7 @@ def hub(site: Site, public_folder: Path) -> Iterator[HubProcess]:
     config = folder / "jupyterhub_config.py"
     config.write_text(f"""
 load_subconfig({str(demo_hub.CONFIG)!r})
+c.GPUProfilesSpawner.profiles_dir_allows = ["command", "setup"]
 c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {{username}}"
 c.GPUSlurmSpawner.wrapper_dir = {str(site.wrappers)!r}
 c.GPUSlurmSpawner.req_homedir = ""
