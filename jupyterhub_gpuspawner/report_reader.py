@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.topology import from_document, is_link
@@ -13,7 +14,9 @@ from jupyterhub_gpuspawner.wire import (
     POLICIES,
     REPORT_LIMIT,
     REPORT_VERSION,
+    SEEN,
     TEXT_LIMIT,
+    Door,
     NodeGrant,
     NodeReport,
     PlacedGpu,
@@ -167,22 +170,41 @@ def _strict_json(body: bytes) -> Any:
 def parse_report(body: bytes) -> NodeReport:
     """Read a node's report; raises :class:`ReportError` naming the first field at fault.
 
-    The port is from 1024 to 65535. Nothing in a report chooses an address, a path, a class or an attribute.
+    The port is from 1024 to 65535, or null while nothing listens there; version 1 always has one. Nothing in a report
+    chooses an address, a path, a class or an attribute.
     """
     if len(body) > REPORT_LIMIT:
         raise ReportError(f"report: {len(body)} bytes are more than {REPORT_LIMIT}")
     document = _strict_json(body)
-    got = _fields("report", document, {"version": None, "port": None, "placement": None, "topology": None})
-    if type(got.get("version")) is not int or got["version"] != REPORT_VERSION:
-        raise ReportError(f"version: must be {REPORT_VERSION}")
-    port = _whole("port", got.get("port"), 1024, 65535)
+    got = _fields("report", document, dict.fromkeys(("version", "port", "placement", "topology", "door")))
+    if type(got.get("version")) is not int or not 1 <= got["version"] <= REPORT_VERSION:
+        raise ReportError(f"version: must be from 1 to {REPORT_VERSION}")
+    port = _whole("port", got.get("port"), 1024, 65535, none=got["version"] > 1)
+    door = _door(got.get("door"))
+    if port and door is not None and door.seen == "taken":
+        raise ReportError("port: must be null where another process has it")
     topology = got.get("topology")
     if topology is not None:
         try:
             from_document(topology)
         except ValueError as error:
             raise ReportError(f"topology: {error}") from error
-    return NodeReport(port=port or 0, placement=_placement(got.get("placement", {})), topology=topology)
+    return NodeReport(port or 0, _placement(got.get("placement", {})), topology, door)
+
+
+def _door(value: object) -> Door | None:
+    if value is None:
+        return None
+    got = _fields("door", value, Door.__dataclass_fields__)
+    if got.get("seen") not in SEEN:
+        raise ReportError(f"door.seen: must be one of {', '.join(SEEN)}")
+    addresses = _items("door.addresses", got.get("addresses", []))
+    for n, address in enumerate(addresses):
+        try:
+            ip_address(_text(f"door.addresses[{n}]", address) or "")
+        except ValueError as error:
+            raise ReportError(f"door.addresses[{n}]: must be an IP address") from error
+    return Door(got["seen"], tuple(addresses))
 
 
 def parse_placement(value: object) -> PlacementDocument:

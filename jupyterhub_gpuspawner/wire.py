@@ -13,7 +13,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 PLAN_VERSION = 1
-REPORT_VERSION = 1
+REPORT_VERSION = 2
+"""Version 1, of launchers that were submitted by an older hub, names the port before anything listens there."""
+PLACEMENT_VERSION = 1
 REPORT_LIMIT = 65536
 """Bytes of a report at most."""
 TEXT_LIMIT = 500
@@ -28,6 +30,8 @@ DEADLINE_LIMIT = 600.0
 """Seconds that looking at the hardware may take at most."""
 UNKNOWN_CLAIM = ""
 """In the place of a folder of claims: a node could not read whether this server is to claim its GPUs."""
+SEEN = ("process", "user", "unseen", "taken")
+"""What the launcher saw at a server's port: see :class:`Door`."""
 
 
 @dataclass(frozen=True)
@@ -197,21 +201,41 @@ class PlacementDocument:
 
     def to_json(self) -> dict[str, Any]:
         """The document as pages, REST and the spawner's state carry it."""
-        return {"version": REPORT_VERSION, **asdict(self)}
+        return {"version": PLACEMENT_VERSION, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Door:
+    """What was seen at the server's port, in the kernel's table of sockets."""
+
+    seen: str
+    """``process``: one of the server's processes listens; ``user``: a process of the server's user does, which one
+    cannot be seen; ``unseen``: the table cannot be read; ``taken``: another process listens there."""
+    addresses: tuple[str, ...] = ()
+    """On which the server listens; several, or ``0.0.0.0`` and ``::`` for all."""
 
 
 @dataclass(frozen=True)
 class NodeReport:
-    """What the launcher tells the hub just before it becomes the server."""
+    """What the launcher tells the hub: where the server is placed, and its port once the server listens there."""
 
     port: int
+    """0 (null in JSON) while the server does not listen."""
     placement: PlacementDocument = field(default_factory=PlacementDocument)
     topology: Mapping[str, Any] | None = None
     """The node's topology document, for the picture; None where it is not known or too large."""
+    door: Door | None = None
+    """None before anybody listens at the port, and in reports of version 1."""
 
     def dumps(self) -> str:
         """The body of the report."""
-        document = {"version": REPORT_VERSION, "port": self.port, "placement": self.placement.to_json()}
+        document: dict[str, Any] = {
+            "version": REPORT_VERSION,
+            "port": self.port or None,
+            "placement": self.placement.to_json(),
+        }
+        if self.door is not None:
+            document["door"] = asdict(self.door)
         if self.topology is not None:
             document["topology"] = self.topology
         return json.dumps(document)

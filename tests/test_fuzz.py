@@ -283,8 +283,8 @@ def body_to_report(body: bytes) -> bool:
         report = parse_report(body)
     except ReportError:
         return False
-    assert 1024 <= report.port <= 65535
-    text = json.dumps([report.placement.to_json(), report.topology])
+    assert report.port == 0 or 1024 <= report.port <= 65535
+    text = json.dumps([report.placement.to_json(), report.topology, report.door.addresses if report.door else ()])
     assert all(part.isprintable() for part in _strings(json.loads(text)))
     return True
 
@@ -315,7 +315,7 @@ reports = (
     )
     | st.builds(
         lambda field, value: json.dumps({**GOOD, field: value}).encode(),
-        st.sampled_from(["version", "port", "placement", "topology", "cmd", "ip", "__dict__"]),
+        st.sampled_from(["version", "port", "placement", "topology", "door", "cmd", "ip", "__dict__"]),
         jsons,
     )
     | st.builds(

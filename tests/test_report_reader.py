@@ -14,6 +14,7 @@ from jupyterhub_gpuspawner.report_reader import ReportError, parse_placement, pa
 from jupyterhub_gpuspawner.topology import Gpu, NodeTopology, to_document
 from jupyterhub_gpuspawner.wire import (
     REPORT_LIMIT,
+    Door,
     NodeReport,
     PlacedGpu,
     PlacementDocument,
@@ -36,7 +37,9 @@ PLACEMENT = PlacementDocument(
     started_at="2026-05-04T12:30:00Z",
     ends_at="2026-05-04T20:30:00+00:00",
 )
-REPORT = NodeReport(41234, PLACEMENT, to_document(NodeTopology(hostname="k1", gpus=(Gpu(0),))))
+REPORT = NodeReport(
+    41234, PLACEMENT, to_document(NodeTopology(hostname="k1", gpus=(Gpu(0),))), Door("process", ("10.0.0.7", "::"))
+)
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -64,21 +67,37 @@ def test_a_placement_comes_back_from_the_state_it_was_stored_in() -> None:
     assert parse_placement(json.loads(json.dumps(PLACEMENT.to_json()))) == PLACEMENT
 
 
-def test_the_least_report_is_a_port() -> None:
+def test_the_least_report_is_a_version() -> None:
     """All else may be unknown."""
-    assert parse_report(b'{"version": 1, "port": 41234}') == NodeReport(41234)
+    assert parse_report(b'{"version": 2}') == parse_report(b'{"version": 2, "port": null}') == NodeReport(0)
+
+
+def test_a_launcher_that_was_submitted_by_an_older_hub_is_understood() -> None:
+    """Version 1 always names the port, and knows nothing of who listens there."""
+    old = {"version": 1, "port": 41234, "placement": PLACEMENT.to_json()}
+
+    assert parse_report(json.dumps(old).encode()) == NodeReport(41234, PLACEMENT)
+    with pytest.raises(ReportError, match="port: must be a whole number"):
+        parse_report(json.dumps({**old, "port": None}).encode())
+
+
+def test_a_port_that_another_process_has_is_not_the_servers() -> None:
+    """So it is not named."""
+    with pytest.raises(ReportError, match="port: must be null"):
+        parse_report(NodeReport(41234, door=Door("taken")).dumps().encode())
+
+    assert parse_report(NodeReport(0, door=Door("taken")).dumps().encode()) == NodeReport(0, door=Door("taken"))
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("version", 2),
+        ("version", 0),
+        ("version", 3),
         ("version", True),
         ("version", "1"),
         ("version", 1.0),
         ("version", ...),
-        ("port", ...),
-        ("port", None),
         ("port", 80),
         ("port", 65536),
         ("port", "41234"),
@@ -120,6 +139,15 @@ def test_the_least_report_is_a_port() -> None:
         ("placement.numa_nodes", [4096]),
         ("placement.problems", "none"),
         ("placement.problems", [1]),
+        ("door", []),
+        ("door.seen", ...),
+        ("door.seen", "open"),
+        ("door.seen", []),
+        ("door.addresses", "10.0.0.7"),
+        ("door.addresses.0", "g1"),
+        ("door.addresses.0", 1),
+        ("door.addresses", ["::"] * 65),
+        ("door.url", "http://evil/"),
         ("topology", []),
         ("topology", {"version": 2}),
         ("topology.gpus", [{}]),

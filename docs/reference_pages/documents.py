@@ -44,7 +44,7 @@ def page() -> str:
         table(("Address, below `/hub`", "What it does"), [row for each in routes.API for row in _addresses(*each)]),
         f"A report is at most {wire.REPORT_LIMIT} bytes, a text in it at most {wire.TEXT_LIMIT} printable characters, "
         f"a list in its placement at most {wire.LIST_LIMIT} long. What breaks a bound is refused by name.\n",
-        f"## Placement document, version {wire.REPORT_VERSION}\n",
+        f"## Placement document, version {wire.PLACEMENT_VERSION}\n",
         *_records(wire.PlacementDocument),
         f"```json\n{json.dumps(EXAMPLE.to_json(), indent=2)}\n```\n",
         f"## Profiles document, version {profiles_document.VERSION}\n",
@@ -66,7 +66,7 @@ def page() -> str:
         "`totals`:\n",
         _record(cluster_map.Totals),
         f"## Node report, version {wire.REPORT_VERSION}\n",
-        _record(wire.NodeReport),
+        *_records(wire.NodeReport),
         f"## Launch plan, version {wire.PLAN_VERSION}\n",
         "It stands in the batch script, so nothing in it is secret.\n",
         _record(wire.LaunchPlan),

@@ -168,6 +168,7 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
             raise spawn_failure(error) from error
         self.store_soon()
         await self._until_ready()
+        self.hand_over()
         if not await self.noted(TO_START):
             raise database_away()
         self.port = self.reported_port
@@ -197,7 +198,26 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
     async def _arrive(self) -> None:
         await self.reported.wait()
         self.address = self.ip or "127.0.0.1"
-        await first_of(connected(self.address, self.reported_port), asyncio.sleep(self.http_timeout))
+        await first_of(self._listens(), asyncio.sleep(self.http_timeout))
+        if not self.reported_port:
+            problems = self.placement.problems[-1:] if self._taken and self.placement is not None else ()
+            told = f"The server on the hub's machine did not listen at its port within {self.http_timeout} s."
+            raise start_failed(" ".join((told, *problems)), reason="timeout", status_code=503)
+
+    async def _listens(self) -> None:
+        """Return when the server accepts connections at the port that was reported last."""
+        while True:
+            port = self.reported_port
+            if port:
+                await first_of(connected(self.address, port), self._another_port(port))
+                if port == self.reported_port:
+                    return
+            else:
+                await self._another_port(port)
+
+    async def _another_port(self, port: int) -> None:
+        while port == self.reported_port:  # noqa: ASYNC110 - one task, and a report comes once or twice
+            await asyncio.sleep(0.05)
 
     async def _until_ended(self) -> None:
         while (status := await self.poll()) is None:  # noqa: ASYNC110 - nothing tells of a process's end

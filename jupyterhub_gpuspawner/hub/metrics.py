@@ -68,12 +68,21 @@ _FOREIGN = Counter(
     "Jobs with this hub's mark whose start its database does not know, left alone: a copy of this hub made them.",
 )
 
+_PORTS = Counter(
+    "gpuspawner_ports_lost",
+    "Servers whose port another process had: taken before the server listened there, or moved after the hub had it.",
+    ["when"],
+)
+
 for _kind in ("job", "node", "partition", "reservation"):
     _UNREAD.labels(_kind)
 for _state in ("running", "starting"):
     _ADOPTED.labels(_state)
 for _how in ("start given up", "sbatch unanswered", "orphan"):
     _LOST.labels(_how)
+
+for _when in ("taken", "moved"):
+    _PORTS.labels(_when)
 
 SERVERS: WeakSet[WatchedJob] = WeakSet()
 """Every spawner that has watched a job."""
@@ -162,6 +171,11 @@ def lost_job(how: str) -> None:
 def foreign_job() -> None:
     """A job was found that a copy of this hub has made."""
     _FOREIGN.inc()
+
+
+def port_lost(when: str) -> None:
+    """Another process had a server's port: it was ``taken`` in a start, or the server ``moved`` after the hub knew."""
+    _PORTS.labels(when).inc()
 
 
 class _GPUsInUse(Collector):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import inspect
 
+from jupyterhub_gpuspawner.hub import metrics
 from jupyterhub_gpuspawner.hub.database import AWAY, TO_STOP, fault, roll_back, takes_changes, written
 from jupyterhub_gpuspawner.hub.waiting import in_background
 from jupyterhub_gpuspawner.report_reader import ReportError, parse_placement
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from jupyterhub_gpuspawner.wire import NodeReport, PlacementDocument
+
+
+_PENDING = 0.1
+"""Seconds between two looks whether the hub is done with a server's start."""
 
 
 class ReportTooEarly(ReportError):
@@ -46,11 +52,16 @@ class ReportedPlacement:
     """What is shown."""
     topology: Mapping[str, Any] | None = None
     reported_port: int = 0
+    """Where the server listens; 0 while it does not, or another process has its port."""
     address: str = ""
     """The server's host as the hub reaches it; empty until it is known."""
     _reported: asyncio.Event | None = None
     _placed: asyncio.Event | None = None
     _accepted: NodeReport | None = None
+    _handed_over = False
+    """The hub has been told address and port, and goes there by itself."""
+    _taken = False
+    """Another process had the port in this start."""
 
     @property
     def known(self) -> Any:
@@ -74,21 +85,67 @@ class ReportedPlacement:
     def accept_report(self, report: NodeReport) -> None:
         """Take the launcher's word: its port, and its placement as a claim; the address stays the hub's decision.
 
-        A server that is ready has reported: the same report again changes nothing, another one is refused. Raises
-        ReportError, ReportTooEarly where the report may be sent again, or SQLAlchemyError where it was not stored.
+        The last report has the port that counts, at any time: only the job has the token, and whoever listens at
+        another port may be anyone. The placement of a server that is ready stays; a report of another one is refused.
+        Raises ReportError, ReportTooEarly where the report may be sent again, or SQLAlchemyError where it was not
+        stored.
         """
         self.check_report(report)
-        if self.known.ready:
-            if report != self._accepted:
+        moved = report.port != self.reported_port
+        if self.known.ready and not moved:
+            if self._accepted is None or replace(report, door=None) != replace(self._accepted, door=None):
                 raise ReportError("server: it is ready, and has reported")
             return
         self._accepted = report
+        self._notice(report)
+        if not self.known.ready:
+            self.claimed = report.placement
+            self.topology = report.topology
+            self.take_claim()
+        if moved and (self._handed_over or self.known.ready):
+            self._lead_to(report)
         self.reported_port = report.port
-        self.claimed = report.placement
-        self.topology = report.topology
-        self.take_claim()
         self.store()
         self.reported.set()
+
+    def _notice(self, report: NodeReport) -> None:
+        """Log what was seen at the port, where that is not the server, and count it once a start."""
+        if report.door is None or report.door.seen in ("process", "user"):
+            return
+        for problem in report.placement.problems:
+            self.log.warning("The node of %s reports: %s", self._log_name, problem)
+        if report.door.seen == "taken" and not self._taken:
+            self._taken = True
+            metrics.port_lost("taken")
+
+    def _lead_to(self, report: NodeReport) -> None:
+        """Lead the hub, and the proxy where it leads to the server already, to the port of this report; 0: nowhere."""
+        known = self.known
+        self.log.warning(
+            "%s was expected at port %d and reports %s: whoever listens at the first port may be somebody else",
+            self._log_name,
+            self.reported_port,
+            f"port {report.port}" if report.port else "that another process has it",
+        )
+        metrics.port_lost("moved")
+        if known.server is not None and known.server.port == self.reported_port:
+            known.server.port = report.port
+        in_background(self._reroute(report.port))
+
+    async def _reroute(self, port: int) -> None:
+        """Change the proxy's route once there is one; the hub's own check of routes may be minutes away."""
+        known = self.known
+        while known.pending:  # noqa: ASYNC110 - JupyterHub does not tell of its end
+            await asyncio.sleep(_PENDING)
+        if known.ready and self.reported_port == port:  # still
+            known.server.port = port
+            self.store()
+            proxy = known.user.settings["proxy"]
+            await (proxy.add_user if port else proxy.delete_user)(known.user, known.name)
+
+    def hand_over(self) -> None:
+        """Have later reports followed: the hub is being given the server's address and port."""
+        self._handed_over = True
 
     def check_report(self, report: NodeReport) -> None:
         """Raise ReportError where ``report`` is of another start."""
@@ -109,6 +166,7 @@ class ReportedPlacement:
         self.address = ""
         self.claimed = self.placement = self.topology = None
         self._reported = self._placed = self._accepted = None
+        self._handed_over = self._taken = False
 
     def store(self) -> None:
         """Write this server's state to the hub's database now, not only after ``start()``."""
@@ -162,7 +220,7 @@ class ReportedPlacement:
         placement = self._stored(state, "placement")
         if placement is not None:
             self.place(placement)
-        if self.reported_port:
+        if self.reported_port or self.claimed is not None or placement is not None:
             self.reported.set()
 
     def _stored(self, state: Mapping[str, Any], name: str) -> PlacementDocument | None:

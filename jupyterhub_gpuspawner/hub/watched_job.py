@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.hub.confirmation import confirmed, names_a_node_of
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.job_end import JobEnd
 from jupyterhub_gpuspawner.hub.progress import StartFacts, event
+from jupyterhub_gpuspawner.hub.reach import resolved, way
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement, ReportTooEarly
 from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.hub.verdict import verdict
@@ -43,8 +44,8 @@ _LINE = 60.0
 """Seconds until the line of those who wait is looked at again."""
 _NOT_YET_SEEN = 15.0
 """The same for a job that was not in it."""
-_TAKEN = 0.5
-"""Seconds between two looks whether the server has gone to another port."""
+_TAKEN = 0.05
+"""Seconds between two looks whether the node has reported again."""
 
 
 class WatchedJob(JobEnd, ReportedPlacement):
@@ -54,6 +55,7 @@ class WatchedJob(JobEnd, ReportedPlacement):
         exec_prefix: str
         hub_name: str
         http_timeout: int
+        internal_ssl: bool
         name: str
         slurm_timeout: float
         user: Any
@@ -105,6 +107,7 @@ class WatchedJob(JobEnd, ReportedPlacement):
 
     def _serves(self) -> None:
         self._served_at = time.time()
+        self.hand_over()
         self._look_out()
 
     def _look_out(self) -> None:
@@ -219,23 +222,59 @@ class WatchedJob(JobEnd, ReportedPlacement):
             await asyncio.wait_for(self._answers(), self.http_timeout)
         except asyncio.TimeoutError:
             raise await self._failure(
-                f"Job {self.job_id} runs, but its server at {self.address}, port {self.reported_port}, "
-                f"did not answer the hub within {self.http_timeout} s.",
+                self._unanswered(),
                 hint="Start again. If it happens again, tell your administrator: the server is slow to start, or the "
                 "hub cannot reach that port.",
                 reason="timeout",
                 status_code=503,
             ) from None
 
+    def _unanswered(self) -> str:
+        where = f"at {self.address}"
+        if self.reported_port:
+            return (
+                f"Job {self.job_id} runs, but its server {where}, port {self.reported_port}, "
+                f"did not answer the hub within {self.http_timeout} s."
+            )
+        known = self.claimed.problems[-1:] if self._taken and self.claimed is not None else ()
+        told = (
+            f"Job {self.job_id} runs, but its server {where} did not listen at its port within {self.http_timeout} s."
+        )
+        return " ".join((told, *known))
+
     async def _answers(self) -> None:
         """Return when the server answers at the port that was reported last."""
-        port = 0
-        while port != self.reported_port:
+        report = self._accepted
+        while True:
+            last, report = report, self._accepted
+            if last is not None and report is not None and last.placement != report.placement:
+                self.address = await self._confirm()
             port = self.reported_port
-            await first_of(self._serves_at(port), self._another_port(port))
+            if port:
+                await self._choose_way()
+                await first_of(self._serves_at(port), self._another_report(report))
+            else:
+                await self._another_report(report)
+            if port and port == self.reported_port:
+                return
 
-    async def _another_port(self, port: int) -> None:
-        while port == self.reported_port:  # noqa: ASYNC110 - a port that was taken is rare
+    async def _choose_way(self) -> None:
+        """Go by an address of the node on which the server listens; raises what is to be told where there is none."""
+        listens = self._accepted.door.addresses if self._accepted is not None and self._accepted.door else ()
+        chosen = way(self.address, await resolved(self.address) if listens else (), listens)
+        if chosen is None:
+            raise await self._failure(
+                f"Job {self.job_id} runs, but its server listens on {' and '.join(listens)} alone, and the hub reaches "
+                f"its node at {self.address}.",
+                hint="Tell your administrator: the profile's command makes the server listen there, or c.Spawner.ip.",
+                reason="unreachable",
+                status_code=503,
+            )
+        if not self.internal_ssl:  # there the certificate is the name's
+            self.address = chosen
+
+    async def _another_report(self, report: NodeReport | None) -> None:
+        while report is self._accepted:  # noqa: ASYNC110 - one task, and a report comes once or twice
             await asyncio.sleep(_TAKEN)
 
     async def _serves_at(self, port: int) -> None:

@@ -87,6 +87,29 @@ def _work(work: Callable[[int], object], writing: int, parent: int) -> NoReturn:
         os._exit(0)
 
 
+def leave(work: Callable[[], object]) -> None:
+    """Run ``work`` in a process that nobody waits for; what it raises ends that in silence.
+
+    It is no child of this process, nor of what this process becomes: init, or slurmstepd, has it. It holds neither the
+    job's log nor anything else that is open here. Raises OSError where the system gives no process.
+    """
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            null = os.open(os.devnull, os.O_RDWR)
+            for standard in (0, 1, 2):
+                os.dup2(null, standard)
+            os.closerange(3, 1024)
+            os.chdir("/")
+            work()
+    finally:
+        os._exit(0)
+
+
 def _die_with(parent: int) -> None:
     """Ask the kernel to kill this process when its parent ends (prctl(2)); without it the deadline still holds."""
     try:

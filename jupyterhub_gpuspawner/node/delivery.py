@@ -124,7 +124,9 @@ def _in_print(record: Record) -> Record:
 def _least(report: NodeReport, refused: RefusedError) -> NodeReport:
     placement = report.placement
     problem = printable(f"The hub refused the full report: {refused}")
-    return NodeReport(report.port, PlacementDocument(simulated=placement.simulated, problems=(problem,)))
+    return NodeReport(
+        report.port, PlacementDocument(simulated=placement.simulated, problems=(problem,)), door=report.door
+    )
 
 
 def post(body: bytes, environ: Mapping[str, str]) -> None:

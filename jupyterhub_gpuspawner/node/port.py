@@ -1,8 +1,9 @@
-"""The server's port: free now, and unlikely to be taken before the server listens.
+"""The server's port: free now, on every address of this machine.
 
-Between this choice and the server's own ``bind`` another process can take the port; a random start in the range
-makes that rare. Held open it cannot be: the server would not get it either. So the choice is written down, and where
-the server fails at once and another listens there, the job's script launches it once more.
+Between this choice and the server's own ``bind`` another process can take the port, by chance or on purpose. Held open
+it cannot be: the server would not get it either. So the hub is told of it once the server listens there
+(:mod:`~jupyterhub_gpuspawner.node.messenger`). The choice is written down, and where the server fails at once and
+another has its port, the job's script launches it once more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import NamedTuple
 
 AT_ONCE = 120.0
 """Seconds since its launch within which a server that fails may have failed for its port."""
+_TRIES = 10
+"""To get a port at which nobody listens on another address."""
 
 
 class Url(NamedTuple):
@@ -83,7 +86,11 @@ def pick(host: str, *, port_range: tuple[int, int] | None, wish: int = 0) -> int
     if port_range is None:
         if wish and _free(host, wish):
             return wish
-        return _bound(host, 0)
+        for _ in range(_TRIES):
+            port = _bound(host, 0)
+            if not _heard(port):
+                break
+        return port
     first, last = port_range
     count = last - first + 1
     start = wish - first if first <= wish <= last else int.from_bytes(urandom(4), "big")
@@ -96,13 +103,23 @@ def pick(host: str, *, port_range: tuple[int, int] | None, wish: int = 0) -> int
 
 def _free(host: str, port: int) -> bool:
     try:
-        return _bound(host, port) == port
+        return _bound(host, port) == port and not _heard(port)
     except PermissionError:
         return False
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return False
         raise
+
+
+def _heard(port: int) -> bool:
+    """Whether anybody listens there, on whatever address; false where the kernel does not tell."""
+    from jupyterhub_gpuspawner.node import listener
+
+    try:
+        return bool(listener.listening(port))
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def _bound(host: str, port: int) -> int:
@@ -129,18 +146,47 @@ def _private(path: str, flags: int) -> int:
 
 
 def was_taken(folder: str) -> bool:
-    """Whether another process listens at the port of a server that was launched just now, and has ended."""
+    """Whether another process has the port of a server that was launched just now, and has ended."""
     path = os.path.join(folder, "port")
     try:
-        with open(path, encoding="ascii") as file:
-            number = int(file.read())
         if time.time() - os.stat(path).st_mtime > AT_ONCE:
             return False
-    except (OSError, ValueError):
+    except OSError:
         return False
-    for host in ("127.0.0.1", "::1", os.uname().nodename):
+    number = remembered(folder)
+    return number > 0 and (_heard(number) or _held(number) or answers(number))
+
+
+def remembered(folder: str) -> int:
+    """The port that was written down in the job's folder; 0 where there is none."""
+    try:
+        with open(os.path.join(folder, "port"), encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
+
+
+def _held(port: int) -> bool:
+    """Whether somebody has bound the port, and perhaps does not listen."""
+    for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - nothing listens
         try:
-            socket.create_connection((host, number), timeout=1.0).close()
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection that has ended is nobody's
+                probe.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return True
+    return False
+
+
+def answers(port: int, service_url: str = "") -> bool:
+    """Whether anybody accepts a connection at this port of this machine."""
+    hosts = ["127.0.0.1", "::1", os.uname().nodename]
+    if "://" in service_url:
+        hosts.append(service_url.partition("://")[2].partition("/")[0].rpartition(":")[0].strip("[]"))
+    for host in hosts:
+        try:
+            socket.create_connection((host, port), timeout=1.0).close()
         except OSError:
             continue
         return True

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ssl
 import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
 import pytest
 import requests
 
-from jupyterhub_gpuspawner.demo.hub import HubFailed
+from jupyterhub_gpuspawner.demo.hub import HubFailed, HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.hub.conftest import new_hub
+from tests.hub.conftest import LIGHT, new_hub
 from tests.hub.test_life import environment, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -56,6 +62,88 @@ def test_a_server_over_tls(slurm_cluster: PrivateSlurm, tmp_path: Path, monkeypa
     assert key not in script + said
     assert not any(key in " ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"]))
     assert wait_for(lambda: not any(file.exists() for file in files))
+
+
+SILENT = """
+- display_name: Says nothing
+  slug: silent
+  slurm: {partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}
+  environment: {setup: 'env > "$HOME/environ"; sleep 600'}
+  command: [/bin/true]
+"""
+
+
+def test_a_neighbour_with_a_server_of_their_own_passes_for_any_server(
+    slurm_cluster: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A certificate of the hub's is wanted, and each server has one for the same names: TLS does not tell them apart.
+
+    The report names the port before a server listens there, as those of version 1 do.
+    """
+    lines = CONFIG.replace("str(folder /", f"str(__import__('pathlib').Path({str(tmp_path / 'hub')!r}) /")
+    hub = new_hub(slurm_cluster, tmp_path / "hub", lines=lines, profiles=LIGHT + SILENT)
+    monkeypatch.setattr(type(hub), "answers", lambda each: _answers(each.url))
+    hub.start()
+    try:
+        hub.spawn("eve", {"profile": "light"})
+        env = environment(hub, "eve")
+        client = tuple(env[f"JUPYTERHUB_SSL_{name}"] for name in ("CERTFILE", "KEYFILE", "CLIENT_CA"))
+        believed = {
+            "of nobody's authority": _believed(hub, "ada", self_signed(tmp_path), client),
+            "of eve's server": _believed(hub, "bob", client[:2], client),
+        }
+        hub.end("eve")
+    finally:
+        hub.stop()
+
+    assert believed == {"of nobody's authority": False, "of eve's server": True}
+
+
+def _believed(hub: HubProcess, user: str, certificate: tuple[str, ...], client: tuple[str, ...]) -> bool:
+    """Whether the hub takes a neighbour with this certificate for the user's server."""
+    hub.api("POST", f"/users/{user}")
+    hub.api("POST", f"/users/{user}/server", {"profile": "silent"})
+    environ = hub.folder / "homes" / user / "environ"
+    assert wait_for(lambda: environ.exists() and "JUPYTERHUB_API_TOKEN=" in environ.read_text())
+    given = dict(line.split("=", 1) for line in environ.read_text().splitlines() if "=" in line)
+    with neighbour(*certificate) as port:
+        answer = requests.post(
+            f"{given['JUPYTERHUB_API_URL']}/gpuspawner/report",
+            json={"version": 1, "port": port, "placement": {"job_id": given["SLURM_JOB_ID"]}},
+            headers={"Authorization": f"token {given['JUPYTERHUB_API_TOKEN']}"},
+            cert=(client[0], client[1]),
+            verify=client[2],
+            timeout=30,
+        )
+        believed = wait_for(lambda: bool((hub.server(user) or {}).get("ready")), seconds=15)
+    hub.end(user)
+
+    assert answer.status_code == 204
+    return believed
+
+
+def self_signed(folder: Path) -> tuple[str, str]:
+    """Certificate and key that no authority of the hub's has signed."""
+    files = str(folder / "own.crt"), str(folder / "own.key")
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run(
+        [*words, "-addext", "subjectAltName=IP:127.0.0.1", "-out", files[0], "-keyout", files[1]],
+        check=True,
+        capture_output=True,
+    )
+    return files
+
+
+@contextmanager
+def neighbour(certificate: str, key: str) -> Iterator[int]:
+    """A server over TLS that answers anybody; its port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
 
 
 def _answers(url: str) -> bool:

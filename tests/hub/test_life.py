@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -64,6 +65,15 @@ PROFILES = f"""{LIGHT}
   slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}
   http_timeout: 3
   command: [bash, -c, sleep 300]
+- display_name: Listens and never answers
+  slug: mute
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}}
+  http_timeout: 3
+  command:
+  - {sys.executable}
+  - -c
+  - "import socket, sys, time; server = socket.create_server(('', int(sys.argv[1]))); time.sleep(300)"
+  - "{{port}}"
 """
 
 
@@ -219,20 +229,25 @@ def test_a_job_that_is_cancelled_from_outside_while_it_waits(hub: HubProcess, sl
     assert f"Job {job} ended before your server was ready: The job was cancelled." in page.text
 
 
-def test_a_server_that_never_answers(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """After the profile's http_timeout: where it was expected, and where its log is."""
-    visitor = Visitor(hub, "mia")
-    start(hub, "mia", "deaf")
-    hub.wait("mia", ready=False)
+@pytest.mark.parametrize(
+    ("profile", "sentence"),
+    [
+        ("deaf", r"its server at \S+ did not listen at its port within 3 s"),
+        ("mute", r"its server at \S+, port \d+, did not answer the hub within 3 s"),
+    ],
+)
+def test_a_server_that_never_answers(hub: HubProcess, slurm_cluster: PrivateSlurm, profile: str, sentence: str) -> None:
+    """After the profile's http_timeout: whether it listens, where it was expected, and where its log is."""
+    user = f"mia-{profile}"
+    visitor = Visitor(hub, user)
+    start(hub, user, profile)
+    hub.wait(user, ready=False)
     page = visitor.pending()
-    said = re.search(
-        r"Job (\d+) runs, but its server at \S+, port \d+, did not answer the hub within 3 s\. Its log: (\S+)",
-        page.text,
-    )
+    said = re.search(rf"Job (\d+) runs, but {sentence}\. Its log: (\S+)", page.text)
 
     assert page.status == 503
     assert said is not None, page.text
-    assert said[2] == f"{hub.folder}/homes/mia/jupyterhub-{said[1]}.log"
+    assert said[2] == f"{hub.folder}/homes/{user}/jupyterhub-{said[1]}.log"
     assert state(slurm_cluster, said[1]) == "CANCELLED"
 
 

@@ -70,6 +70,31 @@ def test_a_node_is_reached_by_the_address_that_slurm_has_for_it(
     hub.stop()
 
 
+def test_a_server_that_listens_where_the_hub_does_not_come_is_told_at_once(
+    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
+) -> None:
+    """On 127.0.0.1, of a node that has another address: there anybody else of the node could listen."""
+    with socket.socket(type=socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this host has no address but its own")
+        address = probe.getsockname()[0]
+    changed = {"scontrol": f'"$real" "$@" | sed "s/NodeAddr=[^ ]*/NodeAddr={address}/"; exit ${{PIPESTATUS[0]}}'}
+    folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, changed)
+    quick = 'c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}'
+    hub = start_light_hub(
+        lines=f"c.GPUSlurmSpawner.slurm_bin_dir = {str(folder)!r}\nc.Spawner.ip = '127.0.0.1'\n{quick}",
+        profiles=NEIGHBOUR,
+    )
+    start(hub, "ida", "light")
+    hub.wait("ida", ready=False)
+    told = stored(hub, "ida")["ending"]["what"]
+    hub.stop()
+
+    assert told.endswith(f"listens on 127.0.0.1 alone, and the hub reaches its node at {address}.")
+
+
 @pytest.fixture
 def full_folder(public_folder: Path) -> Iterator[Path]:
     """A folder on a file system of its own without a free block."""

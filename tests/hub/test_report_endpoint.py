@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -163,37 +164,119 @@ def test_a_report_of_another_node_is_told_and_not_shown(hub: HubProcess, started
     assert shown["problems"] == [f"The report names node h100-secret; Slurm says {node}. The rest of it is not shown."]
 
 
-def test_the_last_report_before_the_server_answers_counts_and_none_after(hub: HubProcess, started: Started) -> None:
-    """A launcher may choose another port; a server that is ready has reported, and the same again does no harm."""
+def test_the_last_report_before_the_server_answers_counts_and_no_placement_after(
+    hub: HubProcess, started: Started
+) -> None:
+    """A launcher may choose another port; of a server that is ready the same again does no harm."""
     assert started.report(good(started)).status_code == 204
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=_serve, args=(listener,), daemon=True)
-        thread.start()
-        second = {**good(started), "port": listener.getsockname()[1]}
+    with serving("server") as port:
+        second = {**good(started), "port": port}
 
         assert started.report(second).status_code == 204
 
         hub.wait(started.user, ready=True)
-        url = hub.server(started.user)
+        other = {**second, "placement": {**second["placement"], "why": "Another."}}
+        seen = {**second, "version": 2, "door": {"seen": "process", "addresses": ["127.0.0.1"]}}
 
-        assert message(started.report(good(started))) == (409, "server: it is ready, and has reported")
+        assert message(started.report(other)) == (409, "server: it is ready, and has reported")
         assert started.report(second).status_code == 204
-        assert hub.server(started.user) == url
-        listener.close()
+        assert started.report(seen).status_code == 204
+        assert answer_at(hub, started.user) == "server"
 
 
-def _serve(listener: socket.socket) -> None:
-    """As much of a server as the hub asks for."""
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_later_report_of_another_port_is_an_alarm_and_leads_there(
+    hub: HubProcess, started: Started, version: int
+) -> None:
+    """Whoever listens at the first port may be a neighbour: the hub follows the job, and the proxy leads there."""
+    with serving("neighbour") as first, serving("server") as second:
+        started.report({**good(started), "port": first})
+        hub.wait(started.user, ready=True)
+        before, counted = answer_at(hub, started.user), moved(hub)
+
+        assert started.report({**good(started), "port": second, "version": version}).status_code == 204
+
+        _until(lambda: answer_at(hub, started.user), "server")
+
+        assert moved(hub) == counted + 1
+
+        hub.restart()
+        hub.wait(started.user, ready=True)
+
+        assert before == "neighbour"
+        assert answer_at(hub, started.user) == "server"
+        warning = f"{started.user} was expected at port {first} and reports port {second}: whoever listens at the first"
+        assert warning in hub.log.read_text()
+
+
+def test_a_server_that_has_lost_its_port_is_led_to_again_when_it_has_another(hub: HubProcess, started: Started) -> None:
+    """In between the address leads to nobody."""
+    with serving("neighbour") as first, serving("server") as second:
+        started.report({**good(started), "port": first})
+        hub.wait(started.user, ready=True)
+        before = moved(hub)
+        lost = {**good(started), "version": 2, "port": None, "door": {"seen": "taken"}}
+
+        assert started.report(lost).status_code == 204
+
+        _until(lambda: answer_at(hub, started.user) != "neighbour", "True")
+        nobody = answer_at(hub, started.user)
+        started.report({**good(started), "port": second, "version": 2})
+        _until(lambda: answer_at(hub, started.user), "server")
+
+        assert nobody == ""
+        assert moved(hub) == before + 2
+
+
+def test_a_start_without_a_port_shows_its_placement_and_waits(hub: HubProcess, started: Started) -> None:
+    """The page has the placement while the server starts; a port that was taken is nobody's to be asked at."""
+    with serving("neighbour") as first, serving("server") as second:
+        started.report({**good(started), "version": 2, "port": None})
+        _until(lambda: hub.api("GET", f"/gpuspawner/placement/{started.user}").status_code, "200")
+        waiting = hub.server(started.user)
+        started.report({**good(started), "version": 2, "port": None, "door": {"seen": "taken"}})
+        started.report({**good(started), "version": 2, "port": second})
+        hub.wait(started.user, ready=True)
+
+        assert waiting is not None
+        assert not waiting["ready"]
+        assert answer_at(hub, started.user) == "server"
+        assert first not in (0, second)
+
+
+@contextmanager
+def serving(name: str) -> Iterator[int]:
+    """A listener that answers every request with its name, as much of a server as the hub asks for; its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_serve, args=(listener, name), daemon=True).start()
+        yield int(listener.getsockname()[1])
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def _serve(listener: socket.socket, name: str) -> None:
     while True:
         try:
             connection, _ = listener.accept()
         except OSError:
             return
-        with connection:
+        with connection, suppress(OSError):
             connection.settimeout(5)
             if connection.recv(4096):
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+                head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(name)}\r\nConnection: close\r\n\r\n"
+                connection.sendall(f"{head}{name}".encode())
+
+
+def answer_at(hub: HubProcess, user: str) -> str:
+    """Who answers at a user's address; empty where the hub itself does, or the proxy."""
+    text = requests.get(f"{hub.url}/user/{user}/api", timeout=10).text
+    return text if text in ("server", "neighbour") else ""
+
+
+def moved(hub: HubProcess) -> float:
+    """How often a server that the hub knew reported another port."""
+    text = Visitor(hub, "admin").session.get(f"{hub.url}/hub/metrics", timeout=30).text
+    return float(next(line.split()[1] for line in text.splitlines() if 'ports_lost_total{when="moved"}' in line))
 
 
 HOSTILE: dict[str, bytes] = {

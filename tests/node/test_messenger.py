@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,10 +15,16 @@ import pytest
 from jupyterhub_gpuspawner.demo.ports import free_ports
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.report_reader import parse_report
-from jupyterhub_gpuspawner.wire import LaunchPlan
+from jupyterhub_gpuspawner.wire import Door, LaunchPlan
 from tests.standins.report_hub import ReportHub
 
-SERVER = "import os, time; print(os.environ['JUPYTERHUB_SERVICE_URL'], flush=True); time.sleep(SECONDS)"
+SERVER = """
+import os, socket, time
+url = os.environ["JUPYTERHUB_SERVICE_URL"]
+server = socket.create_server(("127.0.0.1", int(url.split(":")[2].split("/")[0])))
+print(url, flush=True)
+time.sleep(SECONDS)
+"""
 LATER = "The hub is told as soon as it can be, in the next ten minutes."
 
 
@@ -74,23 +79,23 @@ def until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
 
 
 def test_a_hub_that_comes_back_is_told_while_the_server_runs(launched: Callable[..., subprocess.Popen[str]]) -> None:
-    """The server is there before the hub; the report names its port, and nobody stays behind."""
+    """The server is there before the hub; the report names its port."""
     [port] = free_ports(1)
     environ = away(port)
     process = launched(environ, 60)
     assert process.stdout is not None
     url = process.stdout.readline().strip()
     with ReportHub(503, 503, port=port) as hub:
-        assert until(lambda: len(hub.requests) == 3)
+        assert until(lambda: len(hub.requests) > 2 and parse_report(hub.requests[-1].body).port > 0)
         report = parse_report(hub.requests[-1].body)
 
     assert url == f"http://127.0.0.1:{report.port}/user/ada/"
-    assert until(lambda: not messengers(str(process.args[1])))  # type: ignore[index]
     assert process.poll() is None
 
     process.kill()
 
     assert LATER in process.communicate()[1]  # and nothing else holds the job's output open
+    assert until(lambda: not messengers(str(process.args[1])))  # type: ignore[index]
 
 
 @pytest.mark.parametrize("refusal", [401, 403])
@@ -124,11 +129,15 @@ def test_a_server_that_ends_takes_its_messenger_along(launched: Callable[..., su
 
 
 def test_a_hub_that_refuses_is_not_asked_again(launched: Callable[..., subprocess.Popen[str]]) -> None:
-    """404 is the hub's last word."""
-    with ReportHub(404) as hub:
-        process = launched(hub.environ, 0)
+    """404 is the hub's last word, on the placement and on the port."""
+    with ReportHub(404, 404) as hub:
+        process = launched(hub.environ, 60)
+
+        assert until(lambda: len(hub.requests) == 2)
+        assert until(lambda: not messengers(str(process.args[1])))  # type: ignore[index]
+        process.kill()
         _, said = process.communicate(timeout=60)
 
-    assert len(hub.requests) == 1
-    assert json.loads(hub.requests[0].body)["port"]
+    placement, port = (parse_report(request.body) for request in hub.requests)
+    assert (placement.port, port.door) == (0, Door("process", ("127.0.0.1",)))
     assert LATER not in said

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,9 +16,10 @@ import pytest
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.node.port import AT_ONCE, remember, was_taken
 from jupyterhub_gpuspawner.profile import parse_profiles
+from jupyterhub_gpuspawner.report_reader import parse_report
 from jupyterhub_gpuspawner.request import resolve
 from jupyterhub_gpuspawner.script import render
-from jupyterhub_gpuspawner.wire import LaunchPlan
+from jupyterhub_gpuspawner.wire import Door, LaunchPlan
 from tests.standins.report_hub import ReportHub
 
 SERVER = """
@@ -28,8 +29,9 @@ port = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"]).port
 try:
     open(sys.argv[1], "x").close()
 except FileExistsError:
-    socket.create_server(("127.0.0.1", port)).close()
-    print("serves at", port)
+    server = socket.create_server(("127.0.0.1", port))
+    print("serves at", port, flush=True)
+    time.sleep(3)
     sys.exit(0)
 thief = "import socket, time; s = socket.create_server(('127.0.0.1', %d)); print(flush=True); time.sleep(30)" % port
 taken = subprocess.Popen([sys.executable, "-c", thief], stdout=subprocess.PIPE, start_new_session=True)
@@ -72,16 +74,19 @@ def run(script: str, environ: dict[str, str], folder: Path) -> subprocess.Comple
 
 
 def test_a_server_that_lost_its_port_is_launched_once_more_with_another(tmp_path: Path) -> None:
-    """The hub is told of the second port; the job ends as the second server does."""
+    """The hub is told of the second port alone, and that there is one; the job ends as the second server does."""
     server, thief = tmp_path / "server.py", tmp_path / "thief"
     server.write_text(SERVER)
     with ReportHub() as hub:
         done = run(script_of([sys.executable, str(server), str(thief)]), hub.environ, tmp_path)
     os.kill(int(thief.read_text()), 9)
-    ports = [json.loads(request.body)["port"] for request in hub.requests]
+    reports = [parse_report(request.body) for request in hub.requests]
+    [lost] = {int(found) for found in re.findall(r"Another process took port (\d+) before", done.stderr)}
 
-    assert (done.returncode, done.stdout) == (0, f"serves at {ports[1]}\n"), done.stderr
-    assert len(set(ports)) == 2
+    assert (done.returncode, done.stdout) == (0, f"serves at {reports[-1].port}\n"), done.stderr
+    assert {report.port for report in reports[:-1]} == {0}
+    assert reports[-1].port != lost
+    assert (reports[-2].door, reports[-1].door) == (Door("taken"), Door("process", ("127.0.0.1",)))
     assert "Address already in use" in done.stderr
 
 

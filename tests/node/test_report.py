@@ -11,20 +11,27 @@ import pytest
 from jupyterhub_gpuspawner.node import delivery, port
 from jupyterhub_gpuspawner.node.report import Announcement, announce
 from jupyterhub_gpuspawner.report_reader import parse_report
-from jupyterhub_gpuspawner.wire import NodeReport, PlacementDocument
+from jupyterhub_gpuspawner.wire import Door, NodeReport, PlacementDocument
 from tests.standins.report_hub import ReportHub
 
 REPORT = NodeReport(0, PlacementDocument(node="g1", problems=("One.",)))
 
 
-def test_the_hub_is_told_the_port_that_the_server_gets() -> None:
-    """The same one that stands in the server's URL."""
+def test_the_hub_is_told_the_placement_at_once_and_the_port_when_it_is_listened_on() -> None:
+    """By this process, in the place of the server, at the port that stands in the server's URL."""
     with ReportHub() as hub:
         told = announce(REPORT, port_range=None, environ=hub.environ)
+        at_once = [parse_report(request.body) for request in hub.requests]
+        with socket.create_server(("127.0.0.1", told.port)):
+            ends_at = time.monotonic() + 60
+            while len(hub.requests) < 2 and time.monotonic() < ends_at:
+                time.sleep(0.02)
 
-    [request] = hub.requests
     assert told == Announcement(told.port, f"http://127.0.0.1:{told.port}/user/ada/")
-    assert parse_report(request.body) == NodeReport(told.port, REPORT.placement)
+    assert at_once == [NodeReport(0, REPORT.placement)]
+    assert [parse_report(request.body) for request in hub.requests[1:]] == [
+        NodeReport(told.port, REPORT.placement, door=Door("process", ("127.0.0.1",)))
+    ]
 
 
 def test_what_was_wrong_with_the_port_is_in_the_report() -> None:
@@ -59,7 +66,8 @@ def test_a_name_that_is_looked_up_for_ever_is_given_up(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(delivery, "attempt", hang)
     start = time.monotonic()
-    told = announce(REPORT, port_range=None, environ={}, deadline=0.5)
+    nobody = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"}
+    told = announce(REPORT, port_range=None, environ=nobody, deadline=0.5)
 
     assert time.monotonic() - start < 10
     assert told.port >= 1024

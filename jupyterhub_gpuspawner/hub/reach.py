@@ -1,0 +1,55 @@
+"""By which of a node's addresses the hub goes to a server: one on which the server listens.
+
+At an address on which it does not, such as an IPv6 one of a server on IPv4 alone, any user of the node may listen at
+the same port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Address = IPv4Address | IPv6Address
+
+
+async def resolved(host: str) -> tuple[str, ...]:
+    """The addresses of a host, in the resolver's order; none where it has no answer."""
+    try:
+        return (str(ip_address(host)),)
+    except ValueError:
+        pass
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return ()
+    return tuple(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+def way(host: str, addresses: Sequence[str], listens: Iterable[str]) -> str | None:
+    """What the hub is to call: ``host`` where the server listens on all its ``addresses``, else the first that fits.
+
+    None where it listens on none of them. Nothing is decided where either side is not known.
+    """
+    doors = [_plain(ip_address(each)) for each in listens]
+    if not doors or not addresses:
+        return host
+    fitting = [each for each in addresses if any(_opens(door, _plain(ip_address(each))) for door in doors)]
+    if not fitting and any(door == IPv6Address("::") for door in doors):  # which may be open to IPv4, too
+        return host
+    if len(fitting) == len(addresses):
+        return host
+    return fitting[0] if fitting else None
+
+
+def _plain(address: Address) -> Address:
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _opens(door: Address, address: Address) -> bool:
+    """Whether who listens on ``door`` is at ``address``, as far as can be said from another machine."""
+    return door.version == address.version and (door.is_unspecified or not door.is_loopback or address.is_loopback)
