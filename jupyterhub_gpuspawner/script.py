@@ -33,7 +33,7 @@ trap : TERM INT HUP
 status=0
 gpuspawner_serve || status=$?
 # Another program took the port before the server had it: once more, with another port
-if [ "$status" != 0 ] && "$GPUSPAWNER_PYTHON" "$GPUSPAWNER_LAUNCHER" --port-taken; then
+if [ "$status" != 0 ] && "$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --port-taken; then
     status=0
     gpuspawner_serve || status=$?
 fi"""

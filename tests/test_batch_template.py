@@ -35,7 +35,7 @@ VARIABLES = {
     "keepvars": "HOME,JUPYTERHUB_API_TOKEN",
     "srun": "srun",
 }
-CALL = '"$GPUSPAWNER_PYTHON" "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser'
+CALL = '"$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser'
 
 
 def _render(template: str, **changed: Any) -> Rendered:

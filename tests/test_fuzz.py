@@ -37,7 +37,7 @@ PIECES = [
     *("{{ 7 * 7 }}", "{% raw %}", "{{cmd}}", "{cmd}", "{0.__class__}", "{", "}", "%j", "%(x)s", "${HOME}", "$(id)"),
     *("`id`", "; id", "& id", "| id", "> /x", "' ; id ; '", '" ; id ; "', "\\", "\\\n", "#", " # ", "--wrap=id", "-"),
     *("../../etc/passwd", "/etc/passwd", "~root/", "file:///x", "<script>alert(1)</script>", "'\"><b>", "&lt;", "="),
-    *("END_OF_PLAN", "\nEND_OF_LAUNCHER\nid\n", "unlisted-choice", "__class__", "NaN", "Infinity", "1e400", "-1", ","),
+    *("'\n}\nid\n", "\n' )\nid\n", "unlisted-choice", "__class__", "NaN", "Infinity", "1e400", "-1", ","),
     *("gpu", "a100", "1", "2", "0", "4G", "8:00:00", "UNLIMITED", "train_1", "docker://x/y:1", "v1.2", "9" * 40, " "),
 ]
 texts = st.lists(st.sampled_from(PIECES), max_size=5).map("".join) | st.text(max_size=30)

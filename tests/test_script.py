@@ -267,7 +267,7 @@ def test_the_launcher_in_the_script_is_the_launcher() -> None:
     """Byte for byte, in lines that a person can page over."""
     launcher = bytes(range(256)) * 40
     script = _render(_request({}), launcher=launcher)
-    block = script.split("<<'END_OF_LAUNCHER'\n")[1].split("\nEND_OF_LAUNCHER\n")[0]
+    block = script.split("gpuspawner_launcher() (")[1].split("'\n")[1].split("\n'")[0]
     assert base64.b64decode(block) == launcher
     assert max(map(len, block.splitlines())) == 120
 

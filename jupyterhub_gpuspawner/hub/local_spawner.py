@@ -181,7 +181,7 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
         command = self.request.command if self.request is not None else None
         plan = self.plan().dumps()
         try:
-            self.cmd = [sys.executable, str(LAUNCHER.path()), "--plan", plan, "--", *(command or given)]
+            self.cmd = [sys.executable, "-I", str(LAUNCHER.path()), "--plan", plan, "--", *(command or given)]
             await super().start()
         except (OSError, subprocess.SubprocessError) as error:
             raise ConfigError(

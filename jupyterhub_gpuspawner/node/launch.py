@@ -153,6 +153,31 @@ def read_plan(text: str) -> tuple[LaunchPlan, str]:
         return recover_plan(file.read())
 
 
+def _open_standard() -> None:
+    """Give what is closed of standard input, output and error to the null device.
+
+    Else the next file, or the connection to the hub, gets that number, and what is written to the log goes there.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.set_inheritable(number, True)  # noqa: FBT003 - its one argument
+
+
+def _find_the_users_modules() -> None:
+    """Let pynvml be found where the user has it, behind Python's own modules: nothing of theirs stands for these.
+
+    The job's script starts the launcher isolated (``-I``), so that no variable of the user's keeps it from starting.
+    """
+    if sys.flags.isolated:
+        import site
+
+        places = (*os.environ.get("PYTHONPATH", "").split(os.pathsep), site.getusersitepackages())
+        sys.path += [place for place in places if os.path.isabs(place)]
+
+
 def _unpack_certificates() -> None:
     if any(name.startswith("JUPYTERHUB_SSL_") for name in os.environ):
         from jupyterhub_gpuspawner.node import certificates
@@ -162,6 +187,7 @@ def _unpack_certificates() -> None:
 
 def main(arguments: Sequence[str]) -> NoReturn:
     """The zipapp's entry: ``--plan FILE|JSON -- COMMAND ARGUMENT…``; exits 2 where that is not what it got."""
+    _open_standard()
     if list(arguments) == [TAKEN]:
         from jupyterhub_gpuspawner.node import port
 
@@ -172,6 +198,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         complain(f"{error}; {USAGE}")
         raise SystemExit(2) from None
     problems = []
+    _find_the_users_modules()
     try:
         plan, fault = read_plan(text)
     except Exception as error:  # noqa: BLE001 - the notebook always starts

@@ -57,7 +57,7 @@ def test_the_script_is_shown_whole(tmp_path: Path) -> None:
         "course",
         *("--user", "ada", "--group", "course", "--server", "second", "-o", "gpus=2", "--option", "image=new"),
     )
-    launcher = re.compile("(?<='END_OF_LAUNCHER'\n)[A-Za-z0-9+/=\n]+(?=\nEND_OF_LAUNCHER\n)")
+    launcher = re.compile(r"(?<=printf '%s\\n' '\n)[A-Za-z0-9+/=\n]+(?=\n' \)\n)")
     script, launchers = launcher.subn("(the launcher)", shown.stdout)
 
     assert (shown.exit_code, shown.stderr) == (0, "")

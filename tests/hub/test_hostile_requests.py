@@ -188,7 +188,7 @@ def test_no_script_has_a_line_of_theirs(hub: HubProcess, commands: SeenCommands)
             tuple(
                 line
                 for line in after.split("\n")
-                if not line.lstrip().startswith(('{"', '"$GPUSPAWNER_PYTHON"', "gpuspawner_server="))
+                if not line.lstrip().startswith(("'{", '"$GPUSPAWNER_PYTHON"', "gpuspawner_server="))
             )
         )
 

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -30,7 +31,9 @@ SERVER = [sys.executable, "-c", "import time; print('serving', flush=True); time
 class Job:
     """A server's job, whose TMPDIR is a folder of the test's."""
 
-    def __init__(self, slurm: PrivateSlurm, folder: Path, name: str, *, limit: str = "0:10:00") -> None:
+    def __init__(
+        self, slurm: PrivateSlurm, folder: Path, name: str, *, limit: str = "0:10:00", tmpdir: str = ""
+    ) -> None:
         self.slurm, self.files, self.log = slurm, folder / "tmp", folder / f"{name}.log"
         self.files.mkdir(exist_ok=True)
         profile = {"display_name": "X", "slurm": {"partition": "batch", "cpus": 1, "memory": "100M", "time": limit}}
@@ -46,7 +49,7 @@ class Job:
             log_path=str(self.log),
             job_name="jupyterhub",
             chdir=str(folder),
-            prologue=f"export TMPDIR={self.files}",
+            prologue=f"export TMPDIR={tmpdir or self.files}",
         )
         self.id = subprocess.run(
             [f"{slurm.bin_dir}/sbatch", "--parsable"],
@@ -138,3 +141,35 @@ def test_what_a_job_killed_outright_leaves_goes_with_the_next_start(slurm_cluste
 
     slurm_cluster.run("scancel", runs.id, third.id)
     killed.until(lambda: not killed.left())
+
+
+@pytest.fixture
+def full(folder: Path) -> Iterator[Path]:
+    """A file system that takes some bytes, and not the launcher."""
+    made = folder / "full"
+    made.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k,mode=1777", "none", str(made)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"needs to mount a file system: {mounted.stderr.strip()}")
+    yield made
+    subprocess.run(["umount", str(made)], check=True)
+
+
+@pytest.mark.parametrize("tmpdir", ["/no/such/folder", "a/relative/one", "/sys", "full"])
+def test_a_tmpdir_that_cannot_be_used_is_told_in_the_log_and_the_server_starts(
+    slurm_cluster: PrivateSlurm, folder: Path, full: Path, tmpdir: str
+) -> None:
+    """In a real job; nothing is left where it was tried."""
+    tmpdir = str(full) if tmpdir == "full" else tmpdir
+    job = Job(slurm_cluster, folder, "one", tmpdir=tmpdir)
+    said = job.log.read_text()
+    slurm_cluster.run("scancel", job.id)
+    job.until(job.gone)
+
+    assert said.startswith(f"gpuspawner: {tmpdir} cannot be used for the launcher: "), said
+    assert list(full.iterdir()) == []

@@ -11,32 +11,91 @@
 #SBATCH --mem=32000M
 
 # --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder that goes with the job
-gpuspawner_umask=$(umask)
-umask 077
-GPUSPAWNER_FOLDER=$(mktemp -d "${TMPDIR:-/tmp}/gpuspawner.XXXXXXXXXX") || exit 1
-trap 'rm -rf -- "$GPUSPAWNER_FOLDER"' EXIT
+gpuspawner_plan() { command printf '%s\n' \
+'{"claim": null, "cpus": null, "deadline": 3.0, "gpus": null, "memory_policy": "preferred", "policy": "best-effort", "port_range": null, "report": true, "set_threads": true, "topology_file": null, "version": 1}'
+}
+gpuspawner_launcher() ( { set +x; } 2>/dev/null; command printf '%s\n' '
+dGhlIGxhdW5jaGVyJ3MgemlwYXBw
+' )
+# The first folder that takes both. No here-documents: the shell would write these to TMPDIR
+gpuspawner_unpack() (
+    { set +eux; } 2>/dev/null
+    set +C
+    umask 077
+    PATH=/usr/bin:/bin:${PATH:-}
+    gpuspawner_last=
+    for gpuspawner_try in "${TMPDIR:-/tmp}/gpuspawner.XXXXXXXXXX" /tmp/gpuspawner.XXXXXXXXXX \
+            /dev/shm/gpuspawner.XXXXXXXXXX "${HOME:-/nonexistent}/gpuspawner.XXXXXXXXXXXX"; do
+        [ "$gpuspawner_try" != "$gpuspawner_last" ] || continue
+        gpuspawner_last=$gpuspawner_try
+        case $gpuspawner_try in
+            /*) gpuspawner_why=$(command mktemp -d "$gpuspawner_try" 2>&1) ;;
+            *) gpuspawner_why="not a full path"; false ;;
+        esac && gpuspawner_folder=$gpuspawner_why && gpuspawner_why=$(
+            { gpuspawner_plan > "$gpuspawner_folder/plan.json" &&
+                gpuspawner_launcher | command base64 -d > "$gpuspawner_folder/launch.pyz"; } 2>&1
+        ) && command printf '%s\n' "$gpuspawner_folder" && exit 0
+        command printf 'gpuspawner: %s cannot be used for the launcher: %s\n' \
+            "${gpuspawner_try%/*}" "${gpuspawner_why:-it cannot be written}" >&2
+        [ -z "${gpuspawner_folder:-}" ] || command rm -rf -- "$gpuspawner_folder"
+        gpuspawner_folder=
+    done
+    exit 1
+)
+GPUSPAWNER_FOLDER=$(gpuspawner_unpack) || GPUSPAWNER_FOLDER=
+trap 'PATH=/usr/bin:/bin:${PATH:-}; [ -z "$GPUSPAWNER_FOLDER" ] || command rm -rf -- "$GPUSPAWNER_FOLDER"' EXIT
 GPUSPAWNER_LAUNCHER=$GPUSPAWNER_FOLDER/launch.pyz
 GPUSPAWNER_PLAN=$GPUSPAWNER_FOLDER/plan.json
-cat > "$GPUSPAWNER_PLAN" <<'END_OF_PLAN'
-{"claim": null, "cpus": null, "deadline": 3.0, "gpus": null, "memory_policy": "preferred", "policy": "best-effort", "port_range": null, "report": true, "set_threads": true, "topology_file": null, "version": 1}
-END_OF_PLAN
-base64 -d > "$GPUSPAWNER_LAUNCHER" <<'END_OF_LAUNCHER'
-dGhlIGxhdW5jaGVyJ3MgemlwYXBw
-END_OF_LAUNCHER
-umask "$gpuspawner_umask"
 # --- gpuspawner: end of the launcher
 # srun does not take --cpus-per-task from its job (since Slurm 22.05)
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
-# A Python for the launcher: 3.9 or newer; GPUSPAWNER_PYTHON may name one
-gpuspawner_server=$(command -v -- jupyterhub-singleuser || true)
+# A Python for the launcher: 3.9 or newer; GPUSPAWNER_PYTHON may name one. PYTHONHOME and the like are not read (-I),
+# and a function or an alias called python3 is not meant
+gpuspawner_server=$(command -v -- jupyterhub-singleuser || :)
+gpuspawner_found=none
 for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 \
-        "${gpuspawner_server%/*}/python3" /usr/bin/python3 /usr/libexec/platform-python none; do
-    [ -n "$gpuspawner_try" ] || continue
-    "$gpuspawner_try" -S -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null && break
+        "${gpuspawner_server%/*}/python3" /usr/bin/python3 /usr/libexec/platform-python; do
+    gpuspawner_try=$(unset -f python3 || :; unalias python3 2>/dev/null || :; command -v -- "$gpuspawner_try") || continue
+    [ "$("$gpuspawner_try" -I -S -c 'import sys, zlib; print(sys.version_info >= (3, 9))' \
+        2>/dev/null </dev/null)" = True ] || continue
+    gpuspawner_found=$gpuspawner_try
+    break
 done
-GPUSPAWNER_PYTHON=$gpuspawner_try
+GPUSPAWNER_PYTHON=$gpuspawner_found
+if [ -n "${PYTHONHOME:-}" ]; then
+    gpuspawner_try=${gpuspawner_server%/*}/python3
+    [ -x "$gpuspawner_try" ] || gpuspawner_try=$GPUSPAWNER_PYTHON
+    if ! "$gpuspawner_try" -S -c '' 2>/dev/null && "$gpuspawner_try" -I -S -c '' 2>/dev/null; then
+        echo "gpuspawner: with PYTHONHOME=$PYTHONHOME $gpuspawner_try does not start; it is unset for the server" >&2
+        unset PYTHONHOME
+    fi
+fi
 # none yet: one that the lines below bring
 [ "$GPUSPAWNER_PYTHON" != none ] || GPUSPAWNER_PYTHON=python3
+# No folder takes the launcher: a process holds it in memory while this script runs
+if [ -z "$GPUSPAWNER_FOLDER" ]; then
+    GPUSPAWNER_PLAN=$(gpuspawner_plan)
+    GPUSPAWNER_LAUNCHER=$(gpuspawner_launcher | "$GPUSPAWNER_PYTHON" -I -c '
+import base64, os, sys, time
+archive = base64.b64decode(sys.stdin.buffer.read())
+with os.fdopen(os.memfd_create("launch.pyz"), "wb") as file:
+    file.write(archive)
+    file.flush()
+    holder = os.fork()
+    if holder:
+        print(f"/proc/{holder}/fd/{file.fileno()}")
+        os._exit(sys.stdout.flush() or 0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in 0, 1, 2:
+        os.dup2(nothing, standard)
+    while os.path.exists(f"/proc/{sys.argv[1]}"):
+        time.sleep(1)
+' "$$") || {
+        echo "gpuspawner: no folder of $(hostname) takes the launcher, nor does its memory: the server cannot start" >&2
+        exit 1
+    }
+    echo "gpuspawner: no folder takes the launcher; it is kept in memory" >&2
+fi
 
 source /sw/apps/mpi/env.sh
 source /sw/modules/init/bash
@@ -44,4 +103,4 @@ module load courses/env
 module load cuda/8.0.61
 module load hdf5/1.8.16
 which jupyterhub-singleuser
-"$GPUSPAWNER_PYTHON" "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser
+"$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser
