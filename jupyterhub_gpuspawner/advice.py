@@ -57,6 +57,11 @@ _KILLED = (
     "Start again with more memory if there is such a choice, or work on less data at a time."
 )
 _SET_UP = "A program is missing where the server runs: tell your administrator, with the last lines of the log."
+SILENT = (
+    "If the job's log is empty, your login profile has ended the job before the server's own lines: look for exec or "
+    "exit in ~/.bash_profile, ~/.bash_login or ~/.profile, and run these in interactive shells only."
+)
+"""For a job that ended by itself before its server reported, without a line in its log."""
 
 
 def advice(status: JobStatus) -> str:

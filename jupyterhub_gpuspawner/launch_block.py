@@ -60,7 +60,8 @@ gpuspawner_server=$(command -v -- @SERVER@ || :)
 gpuspawner_found=none
 for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" @PYTHONS@ \\
         "${gpuspawner_server%/*}/python3" /usr/bin/python3 /usr/libexec/platform-python; do
-    gpuspawner_try=$(unset -f python3 || :; unalias python3 2>/dev/null || :; command -v -- "$gpuspawner_try") || continue
+    gpuspawner_try=$(unset -f python3 || :; unalias python3 2>/dev/null || :; command -v -- "$gpuspawner_try") ||
+        continue
     [ "$("$gpuspawner_try" -I -S -c 'import sys, zlib; print(sys.version_info >= (3, 9))' \\
         2>/dev/null </dev/null)" = True ] || continue
     gpuspawner_found=$gpuspawner_try

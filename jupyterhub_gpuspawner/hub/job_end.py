@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.advice import advice
+from jupyterhub_gpuspawner.advice import SILENT, advice
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub.ending import Ending, RemembersEnding
 from jupyterhub_gpuspawner.hub.failure import start_failed
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LAST_WORD = 5.0
 """Seconds that may be spent on finding out how a job ended, and on its log."""
+_BY_ITSELF = (End.FAILED, End.FINISHED)
 _PUT_BACK = "Slurm took the job from its node and put it back to wait; the server that ran in it is gone."
 
 
@@ -44,6 +45,9 @@ class JobEnd(RemembersEnding):
 
         def is_own(self, job: JobStatus) -> bool: ...  # noqa: D102
 
+        @property
+        def reported(self) -> asyncio.Event: ...  # noqa: D102
+
     _stopping = False
     """The hub was asked to stop this server."""
 
@@ -58,7 +62,8 @@ class JobEnd(RemembersEnding):
         return await self._failure(
             f"Job {self.job_id} ended before your server was ready: {sentence(status)}",
             hint=advice(status),
-            status_code=500 if status.end in (End.FAILED, End.FINISHED) else 503,
+            status_code=500 if status.end in _BY_ITSELF else 503,
+            silent=SILENT if status.end in _BY_ITSELF and not self.reported.is_set() else "",
         )
 
     def _too_late(self, known: str, *, hint: str = "") -> Exception:
@@ -72,9 +77,13 @@ class JobEnd(RemembersEnding):
         )
         return start_failed(what, reason="timeout", status_code=503, ending=self.known.ending)
 
-    async def _failure(self, what: str, *, hint: str, reason: str = "job_ended", status_code: int) -> Exception:
-        """A start that failed, with the end of its job's log."""
+    async def _failure(
+        self, what: str, *, hint: str, reason: str = "job_ended", status_code: int, silent: str = ""
+    ) -> Exception:
+        """A start that failed, with the end of its job's log; ``silent`` is the advice where no line of it is known."""
         ending = await self._last_word(Ending(what, advice=hint, job_id=self.job_id, at=time.time()))
+        if silent and not ending.lines.strip():
+            ending = self.known.ending = replace(ending, advice=silent)
         place = f" Its log: {ending.log}" if ending.log else ""
         return start_failed(
             f"{what}{place}", detail=ending.lines, reason=reason, status_code=status_code, ending=ending

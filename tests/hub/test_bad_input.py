@@ -281,6 +281,23 @@ def test_a_server_that_ends_before_it_is_ready(hub: HubProcess, profile: str, se
     assert detail in text
 
 
+@pytest.mark.parametrize("line", ["exec sh", "exit 0", "exit 3"])
+def test_a_login_profile_that_ends_the_shell_is_named(hub: HubProcess, line: str) -> None:
+    """The script is never read: its log is empty. The page says where to look; without that line the server starts."""
+    home = hub.folder / "homes" / "ann"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / ".bash_profile").write_text(f"{line}\n")
+    try:
+        status, text = end_of_start(hub, "light")
+    finally:
+        (home / ".bash_profile").write_text("return 1\n")  # ends that file alone
+
+    assert (status, missing("look for exec or exit in ~/.bash_profile", text)) == (500, [])
+
+    hub.spawn("ann", {"profile": "light"})
+    hub.end("ann")
+
+
 def told(hub: HubProcess, options: object) -> tuple[int, str]:
     """Status and words of the page after a start over REST that the hub may have answered before it failed."""
     visitor = Visitor(hub, "ann")  # signing in later would open the form, and that forgets the failure

@@ -29,6 +29,9 @@ TINY = 'for each in $FULL; do mount -t tmpfs -o size=16k none "$each" || exit 99
 """Less than the launcher takes: it is found out when that is written."""
 
 
+TMP, SHM, VAR = "/tmp", "/dev/shm", "/var/tmp"  # noqa: S108 - the real ones are meant
+
+
 class Ran:
     """What became of a job."""
 
@@ -39,7 +42,7 @@ class Ran:
     @property
     def folder(self) -> str:
         """Where the launcher was, without what is at random in the name."""
-        return os.path.dirname(self.server["GPUSPAWNER_LAUNCHER"]).rpartition("/gpuspawner.")[0]
+        return self.server["GPUSPAWNER_LAUNCHER"].rpartition("/gpuspawner.")[0]
 
 
 def run(
@@ -95,9 +98,9 @@ def test_a_tmpdir_that_is_no_folder_is_named_and_another_one_is_used(tmp_path: P
     tmpdir = "file" if name == "relative" else str(tmp_path / name)
     ran = run(tmp_path, {"TMPDIR": tmpdir}, shell=shell)
 
-    assert (ran.code, ran.reports, ran.folder) == (0, 1, "/tmp")
+    assert (ran.code, ran.reports, ran.folder) == (0, 1, TMP)
     assert f"gpuspawner: {tmpdir} cannot be used for the launcher: " in ran.log[0]
-    assert not os.path.exists(ran.server["GPUSPAWNER_LAUNCHER"])
+    assert not Path(ran.server["GPUSPAWNER_LAUNCHER"]).exists()
     assert ran.server["TMPDIR"] == tmpdir
 
 
@@ -112,19 +115,19 @@ def test_a_tmpdir_with_blanks_or_that_nothing_may_be_run_from_is_used(tmp_path: 
 
 LAST = "process"
 FOLDERS: dict[str, tuple[list[str], list[str], str]] = {
-    "TMPDIR is full": (["TMPDIR"], [], "/tmp"),
-    "TMPDIR takes nothing": ([], ["TMPDIR"], "/tmp"),
-    "TMPDIR and /tmp are full": (["TMPDIR", "/tmp"], [], "/dev/shm"),
-    "all but the home are full": (["TMPDIR", "/tmp", "/dev/shm"], [], "HOME"),
-    "all are full": (["TMPDIR", "/tmp", "/dev/shm", "HOME"], [], LAST),
-    "all take nothing": ([], ["TMPDIR", "/tmp", "/dev/shm", "HOME"], LAST),
+    "TMPDIR is full": (["TMPDIR"], [], TMP),
+    "TMPDIR takes nothing": ([], ["TMPDIR"], TMP),
+    "TMPDIR and /tmp are full": (["TMPDIR", TMP], [], SHM),
+    "all but the home are full": (["TMPDIR", TMP, SHM], [], "HOME"),
+    "all are full": (["TMPDIR", TMP, SHM, "HOME"], [], LAST),
+    "all take nothing": ([], ["TMPDIR", TMP, SHM, "HOME"], LAST),
 }
 
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[Path]:
     """A folder that is there when /tmp is hidden by another file system."""
-    folder = Path("/var/tmp") / f"gpuspawner-test-{os.getpid()}-{tmp_path.name}"
+    folder = Path(VAR) / f"gpuspawner-test-{os.getpid()}-{tmp_path.name}"
     folder.mkdir()
     yield folder
     shutil.rmtree(folder)
@@ -135,7 +138,7 @@ def test_of_folders_that_are_full_or_take_nothing_the_next_one_is_used(
     elsewhere: Path, shell: str, full: list[str], read_only: list[str], used: str
 ) -> None:
     """In the end there is the memory of a process; each that failed is named, and the server is placed and reported."""
-    known = {"TMPDIR": f"{elsewhere}/tmp", "HOME": f"{elsewhere}/home"}
+    known = {"TMPDIR": str(elsewhere / "tmp"), "HOME": f"{elsewhere}/home"}
     for folder in known.values():
         Path(folder).mkdir()
     broken = [[known.get(each, each) for each in which] for which in (full, read_only)]
@@ -154,7 +157,7 @@ def test_of_folders_that_are_full_or_take_nothing_the_next_one_is_used(
 
 def test_the_process_that_holds_the_launcher_ends_with_the_job(elsewhere: Path) -> None:
     """Nothing of a job stays."""
-    ran = run(elsewhere, {"TMPDIR": "/no", "HOME": "/no", "READ_ONLY": "/tmp /dev/shm"}, mounts=MOUNTS)
+    ran = run(elsewhere, {"TMPDIR": "/no", "HOME": "/no", "READ_ONLY": f"{TMP} {SHM}"}, mounts=MOUNTS)
     holder = ran.server["GPUSPAWNER_LAUNCHER"].split("/")[2]
 
     subprocess.run(["timeout", "30", "tail", f"--pid={holder}", "-f", "/dev/null"], check=True)
@@ -236,6 +239,6 @@ def test_what_setup_lines_leave_behind_keeps_no_server_from_starting(tmp_path: P
     ran = run(tmp_path, {"TMPDIR": str(tmp_path / "tmp")}, setup=setup)
 
     assert (ran.code, ran.reports) == (0, 1), ran.log
-    assert ran.folder == f"{tmp_path}/tmp"
+    assert ran.folder == str(tmp_path / "tmp")
     assert list((tmp_path / "tmp").iterdir()) == []
     assert max(map(len, ran.log), default=0) < 1000  # the launcher itself is not traced

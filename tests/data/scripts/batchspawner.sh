@@ -58,7 +58,8 @@ gpuspawner_server=$(command -v -- jupyterhub-singleuser || :)
 gpuspawner_found=none
 for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 \
         "${gpuspawner_server%/*}/python3" /usr/bin/python3 /usr/libexec/platform-python; do
-    gpuspawner_try=$(unset -f python3 || :; unalias python3 2>/dev/null || :; command -v -- "$gpuspawner_try") || continue
+    gpuspawner_try=$(unset -f python3 || :; unalias python3 2>/dev/null || :; command -v -- "$gpuspawner_try") ||
+        continue
     [ "$("$gpuspawner_try" -I -S -c 'import sys, zlib; print(sys.version_info >= (3, 9))' \
         2>/dev/null </dev/null)" = True ] || continue
     gpuspawner_found=$gpuspawner_try
