@@ -1,12 +1,16 @@
 """Run one command: argv only, an environment of its own, a time-out, and nothing left behind.
 
 Neither a time-out nor the cancellation of the caller leaves a process: the command's whole process group gets SIGTERM
-(so that sudo can pass it on), then SIGKILL, and is reaped.
+(so that sudo can pass it on) and SIGCONT (it may be stopped), then SIGKILL, with every process below it, and is reaped.
+
+A hub that is not root may not signal what sudo runs, and whoever it runs as may stop it (SIGSTOP): such a process stays
+until that user lets it go on. Its pipes are closed, its number is kept for whoever counts them, and the log says so.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import signal
@@ -20,14 +24,21 @@ from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _GRACE = 0.3
 """Seconds between SIGTERM and SIGKILL."""
 _PATIENCE = 2.0
 """Seconds that a caller waits for a killed process: a hub without root may not signal sudo's."""
+_STUCK = 1.5
+"""Seconds after SIGKILL until a process counts as one that cannot be ended; less than is waited for."""
 _TICK = 0.01
+_SLOW_TICK = 1.0
 _CHUNK = 65536
+_DESCENDANTS = 1000
+"""Processes below a command that are looked for, at most."""
+
+_log = logging.getLogger(__name__)
 
 _reaping: set[asyncio.Task[None]] = set()
 
@@ -50,10 +61,12 @@ async def run(
     timeout: float,
     stdin: str = "",
     limit: int = 1 << 24,
+    leftovers: set[int] | None = None,
 ) -> Answer:
     """Run ``argv`` in ``/`` with ``environment`` and nothing else, and return its answer, whatever its exit status.
 
-    ``name`` is the command's in errors, ``timeout`` in seconds, ``limit`` in bytes of stdout and of stderr. Raises
+    ``name`` is the command's in errors, ``timeout`` in seconds, ``limit`` in bytes of stdout and of stderr.
+    ``leftovers`` holds the process's number for as long as it is there although it was to be ended. Raises
     SlurmUnavailable after the time-out, SlurmOutputError past the limit, OSError where ``argv[0]`` cannot be run.
     """
     process = await asyncio.create_subprocess_exec(
@@ -77,7 +90,7 @@ async def run(
         return exchange.result()
     finally:
         if not exchange.done() or process.returncode is None:
-            await _end(process, exchange)
+            await _end(process, exchange, name, leftovers if leftovers is not None else set())
 
 
 async def _exchange(process: Process, name: str, stdin: str, limit: int) -> Answer:
@@ -105,31 +118,81 @@ async def _read(stream: asyncio.StreamReader | None, limit: int, name: str) -> b
     return bytes(found)
 
 
-async def _end(process: Process, exchange: asyncio.Future[Answer]) -> None:
-    reaping = asyncio.ensure_future(_reap(process, exchange))
+async def _end(process: Process, exchange: asyncio.Future[Answer], name: str, leftovers: set[int]) -> None:
+    reaping = asyncio.ensure_future(_reap(process, exchange, name, leftovers))
     _reaping.add(reaping)
     reaping.add_done_callback(_reaping.discard)
     await asyncio.wait({reaping}, timeout=_PATIENCE)  # a second cancellation leaves it running
 
 
-async def _reap(process: Process, exchange: asyncio.Future[Answer]) -> None:
+async def _reap(process: Process, exchange: asyncio.Future[Answer], name: str, leftovers: set[int]) -> None:
     exchange.cancel()
     _signal_group(process, signal.SIGTERM)
-    await _exited(process, patience=_GRACE)
+    _signal_group(process, signal.SIGCONT)
+    await _until(lambda: process.returncode is not None, patience=_GRACE)
+    everyone = _with_descendants(process.pid) if process.returncode is None else {}
     _signal_group(process, signal.SIGKILL)
-    await _exited(process)
+    for pid in everyone:  # sudo may have given its command a session, and so a group, of its own
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+    def ended() -> bool:
+        return process.returncode is not None and not _left(everyone)
+
+    await _until(ended, patience=_STUCK)
+    if not ended():
+        stuck = _left(everyone)
+        leftovers |= stuck
+        _log.warning(
+            "%s cannot be ended: process %s is another user's, who may have stopped it, or waits for a file system. "
+            "It stays until it goes on by itself.",
+            name,
+            ", ".join(map(str, sorted(stuck))),
+        )
     # a pipe that nobody reads, or that a lost child holds open, stays open for ever; asyncio has no public word for it
-    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+    with suppress(PermissionError):  # it would kill the process, too
+        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
     await asyncio.wait({exchange})
     if not exchange.cancelled():
         exchange.exception()  # the caller has its own
+    await _until(ended, tick=_SLOW_TICK)
+    leftovers -= set(everyone)
 
 
-async def _exited(process: Process, *, patience: float = math.inf) -> None:
-    """Wait for the exit status; Process.wait() would, in some versions of Python, wait for the pipes too."""
+async def _until(true: Callable[[], bool], *, patience: float = math.inf, tick: float = _TICK) -> None:
+    """Wait for it; Process.wait() would, in some versions of Python, wait for the pipes too."""
     deadline = time.monotonic() + patience
-    while process.returncode is None and time.monotonic() < deadline:  # noqa: ASYNC110  there is no event for it
-        await asyncio.sleep(_TICK)
+    while not true() and time.monotonic() < deadline:
+        await asyncio.sleep(tick)
+
+
+def _with_descendants(pid: int) -> dict[int, str]:
+    """This process and those below it that this account may see, each with when it was started.
+
+    Of the others nothing is known: ``/proc`` may hide them (hidepid), a kernel may have no ``CONFIG_PROC_CHILDREN``.
+    """
+    found = [pid]
+    for each in found:
+        with suppress(OSError), open(f"/proc/{each}/task/{each}/children", encoding="ascii") as children:  # noqa: PTH123
+            found += map(int, children.read().split())
+        if len(found) > _DESCENDANTS:
+            break
+    return {each: _started(each) for each in found}
+
+
+def _left(processes: Mapping[int, str]) -> set[int]:
+    """Those that are still there, and are the same."""
+    return {pid for pid, started in processes.items() if started and _started(pid) == started}
+
+
+def _started(pid: int) -> str:
+    """When a process was started, in the kernel's ticks; empty where there is none, or a dead one (proc(5))."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
 
 
 def _signal_group(process: Process, number: signal.Signals) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import os
 import shutil
 import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +16,19 @@ from jupyterhub_gpuspawner.slurm.command import Answer, run
 from jupyterhub_gpuspawner.slurm.faults import failure, last_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     Observer = Callable[[str, float, int | None], None]
+
+
+@dataclass
+class _Share:
+    """What one prefix, so usually one user, has of the commands that run."""
+
+    turns: asyncio.Semaphore
+    leftovers: set[int] = field(default_factory=set)
+    """Processes that could not be ended."""
+    callers: int = 0
 
 
 class Installation:
@@ -35,7 +47,9 @@ class Installation:
     ) -> None:
         """``wrapper_dir`` holds the scripts that stand for sbatch and scancel where these are run as somebody else.
 
-        ``prefix`` stands before the commands that only read; ``timeout`` in seconds; ``limit`` commands at once.
+        ``prefix`` stands before the commands that only read; ``timeout`` in seconds; ``limit`` commands at once, half
+        of them at most with one user's prefix. Nothing more is run for a user as many of whose commands cannot be ended: a user
+        can stop (SIGSTOP) what runs as them.
 
         ``environment`` is added to the commands' own (PATH, LANG, TZ, SLURM_CONF); of the hub's they get nothing else.
         ``observe`` is told of each command: its name, seconds, and exit status, None for one that gave no answer.
@@ -46,6 +60,9 @@ class Installation:
         self.timeout = timeout
         self._observe = observe or _unobserved
         self._turns = asyncio.Semaphore(limit)
+        self._share = max(1, limit // 2)
+        self._shares: dict[tuple[str, ...], _Share] = {}
+        self._own_leftovers: set[int] = set()
         self._environment = {**_base_environment(bin_dir), **(environment or {})}
 
     def wraps(self, prefix: Sequence[str]) -> bool:
@@ -77,11 +94,17 @@ class Installation:
         path = shutil.which(words[0], path=self._environment["PATH"])
         if path is None:
             raise _missing(before, words[0])
-        async with self._turns:
+        async with self._share_of(before if prefix else ()) as leftovers, self._turns:
             began = time.monotonic()
             try:
                 answer = await run(
-                    (path, *words[1:]), name=command, environment=env, timeout=self.timeout, stdin=stdin, limit=limit
+                    (path, *words[1:]),
+                    name=command,
+                    environment=env,
+                    timeout=self.timeout,
+                    stdin=stdin,
+                    limit=limit,
+                    leftovers=leftovers,
                 )
             except OSError as error:
                 raise _missing(before, path) from error
@@ -90,6 +113,34 @@ class Installation:
                 raise
             self._observe(command, time.monotonic() - began, answer.code)
             return answer
+
+    @asynccontextmanager
+    async def _share_of(self, prefix: tuple[str, ...]) -> AsyncIterator[set[int]]:
+        """A turn among the commands that are run with this prefix; raises SlurmUnavailable where too many hang.
+
+        Gives the set of those that could not be ended. What runs as the hub's own account has no share but the whole.
+        """
+        if not prefix:
+            self._refuse_after(self._own_leftovers)
+            yield self._own_leftovers
+            return
+        share = self._shares.setdefault(prefix, _Share(asyncio.Semaphore(self._share)))
+        share.callers += 1
+        try:
+            async with share.turns:
+                self._refuse_after(share.leftovers)
+                yield share.leftovers
+        finally:
+            share.callers -= 1
+            if not share.callers and not share.leftovers:
+                self._shares.pop(prefix, None)
+
+    def _refuse_after(self, leftovers: set[int]) -> None:
+        if len(leftovers) >= self._share:
+            raise SlurmUnavailable(
+                f"{len(leftovers)} commands hang and cannot be ended; no other is run before one of them has ended.",
+                hint=f"Look at these processes on the hub's machine: {', '.join(map(str, sorted(leftovers)))}.",
+            )
 
 
 def _unobserved(_command: str, _seconds: float, _status: int | None) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -371,3 +373,96 @@ def test_anothers_job_is_neither_cancelled_nor_read(site: Site) -> None:
 
     assert b"Access/permission denied" in cancelled.stderr
     assert (read.returncode, read.stderr) == (1, b"log: that is no job of this user's\n")
+
+
+# --- a person who stops what runs as them -----------------------------------------------------------
+
+STOPPED = """
+import asyncio, json, logging, sys, time
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.installation import Installation
+
+async def main(wrappers, person, folder):
+    logging.basicConfig(stream=sys.stderr)
+    slurm = Installation(wrapper_dir=wrappers, bin_dir="/bin", timeout=1.0, limit=4)
+    async def stopped():
+        try:
+            await slurm.run("log", wrapper="log", prefix=("sudo", "-n", "-u", person), stdin="1")
+        except SlurmUnavailable as error:
+            return error.message
+    first = asyncio.gather(*(stopped() for _ in range(6)))
+    await asyncio.sleep(0.3)
+    other = await slurm.run("echo", "served")
+    said = [*await first, *[await stopped() for _ in range(5)]]
+    open(f"{folder}/said.json", "w").write(json.dumps([said, other.stdout]))
+    input()
+    for _ in range(100):
+        await asyncio.sleep(0.1)
+        after = await stopped()
+        if after is None:
+            break
+    open(f"{folder}/after.json", "w").write(json.dumps(after))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+STOPS = {
+    "once": ("kill -STOP $$", 0, "log gave no answer within 1 s."),
+    "again and again": (
+        "trap '' TERM HUP; while [ ! -e GOES_ON ]; do kill -STOP $$; done",
+        4,
+        "hang and cannot be ended",
+    ),
+}
+
+
+@pytest.mark.parametrize(("line", "most", "told"), STOPS.values(), ids=STOPS.keys())
+def test_a_person_who_stops_what_runs_as_them_takes_no_turn_of_others_and_leaves_few_processes(
+    site: Site, public_folder: Path, line: str, most: int, told: str
+) -> None:
+    """What the hub may not end is counted and said in the log, and no more of it is made until it has ended."""
+    folder = public_folder / f"stopped-{time.monotonic_ns()}"
+    folder.mkdir(mode=0o755)
+    shutil.chown(folder, site.hub)
+    wrapper, goes_on = site.wrappers / "log", folder / "goes-on"
+    text = wrapper.read_text()
+    wrapper.write_text(f"#!/bin/sh\n{line}\n".replace("GOES_ON", str(goes_on)))
+    hub = subprocess.Popen(
+        [*site.entry, sys.executable, "-c", STOPPED, str(site.wrappers), site.person, str(folder)],
+        env={"PATH": "/usr/bin:/bin", "SUDOERS": str(site.sudoers), "PYTHONPATH": str(CONFIG.parent)},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not (folder / "said.json").exists() and hub.poll() is None:
+            time.sleep(0.1)
+        left = running(wrapper)
+        said, other = json.loads((folder / "said.json").read_text())
+        wrapper.write_text("#!/bin/sh\nexit 0\n")
+        goes_on.touch()
+        for each in left:
+            each.send_signal(signal.SIGCONT)  # as the person does
+        _, log = hub.communicate("go on\n", timeout=60)
+        after = json.loads((folder / "after.json").read_text())
+    finally:
+        hub.kill()
+        wrapper.write_text(text)
+        for each in running(wrapper):
+            each.kill()
+
+    assert other == "served\n"
+    assert (len(said), [each for each in said[-3:] if told not in each]) == (11, [])
+    assert len(left) <= most
+    assert ("log cannot be ended: process " in log) is bool(left)
+    assert after is None
+
+
+def running(wrapper: Path) -> list[psutil.Process]:
+    """Processes of a wrapper's, sudo's own too."""
+    return [
+        each
+        for each in psutil.process_iter(["cmdline", "status"])
+        if str(wrapper) in (each.info["cmdline"] or []) and each.info["status"] != psutil.STATUS_ZOMBIE
+    ]
