@@ -41,6 +41,9 @@ def reporting_server(scopes: Iterable[str], user: str) -> str | None:
 REPORTS = RateLimit(burst=10, per_minute=10)
 """Of one server. A launcher sends one report, and six where the hub has trouble taking it."""
 
+BODY_TIMEOUT = 10.0
+"""Seconds for a report's body; the launcher gives up a try after five."""
+
 
 DATABASE_RETRY = 2.0
 """Seconds after which a launcher asks again where the hub's database did not answer."""
@@ -64,6 +67,8 @@ class ReportHandler(APIHandler):
             raise web.HTTPError(413, f"A report is at most {REPORT_LIMIT} bytes.")
         # a body without an announced length: tornado closes the connection past this
         self.request.connection.set_max_body_size(REPORT_LIMIT)
+        # one that does not come: tornado closes the connection then
+        self.request.connection.set_body_timeout(BODY_TIMEOUT)
         try:
             await super().prepare()
         except SQLAlchemyError as error:  # of the token's scopes

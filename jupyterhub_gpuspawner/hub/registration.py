@@ -44,13 +44,13 @@ def register_handlers(api: MutableSequence[tuple[Any, ...]], pages: MutableSeque
     import batchspawner  # noqa: F401 - its import adds the handler that has to go
 
     ours = {entry[1] for entry in (*routes.API, *routes.PAGES)}
-    api[:] = [
-        entry for entry in api if entry[1] not in ours and not str(entry[1].__module__).startswith("batchspawner")
-    ]
+    for handlers_of in (api, pages):
+        handlers_of[:] = [
+            (path, routes.TAKEN_OVER.get(handler, handler), *rest)
+            for path, handler, *rest in handlers_of
+            if handler not in ours and not str(handler.__module__).startswith("batchspawner")
+        ]
     api.extend(routes.API)
-    pages[:] = [
-        (path, routes.TAKEN_OVER.get(handler, handler), *rest) for path, handler, *rest in pages if handler not in ours
-    ]
     pages.extend(routes.PAGES)
 
 

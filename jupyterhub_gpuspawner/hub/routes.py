@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jupyterhub.apihandlers.users import SpawnProgressAPIHandler
 from jupyterhub.handlers.base import UserUrlHandler
 from jupyterhub.handlers.pages import SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
@@ -11,6 +12,7 @@ from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 from jupyterhub_gpuspawner.hub import handlers, profiles_api
 from jupyterhub_gpuspawner.hub.choose_page import ChoosePage
 from jupyterhub_gpuspawner.hub.cluster_page import ClusterHandler, ClusterPage
+from jupyterhub_gpuspawner.hub.event_streams import ProgressStream
 from jupyterhub_gpuspawner.hub.log_page import LogPage
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.stop_page import StopPage
@@ -40,5 +42,6 @@ TAKEN_OVER: dict[type, type] = {
     SpawnHandler: ChoosePage,
     SpawnPendingHandler: WaitingPage,
     UserUrlHandler: NotRunningPage,
+    SpawnProgressAPIHandler: ProgressStream,
 }
-"""A page of JupyterHub's, and the one in its place."""
+"""A handler of JupyterHub's, and the one in its place."""

@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.hub.child import configured_as
 from jupyterhub_gpuspawner.hub.closed_port import ClosedPort
 from jupyterhub_gpuspawner.hub.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.database import TO_START, TO_STOP, TO_TELL, LogName
+from jupyterhub_gpuspawner.hub.deadline import Deadline, clocks, parse_deadline
 from jupyterhub_gpuspawner.hub.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.progress import event
@@ -148,7 +149,7 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
         self._closed_port = None
         self._reached = {"submitted": time.time()}
         self._start_id = f"{hub_mark(self.user.settings.get('cookie_secret', b''))}-{secrets.token_hex(8)}"
-        self._start_by = round(time.time() + self.start_timeout)
+        self._start_by, self._least_left = Deadline.after(self.start_timeout, clocks()), 0.0
         try:
             named.require()
             account = await self.account()
@@ -325,7 +326,7 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
         if self.job_id and identity is not None:
             state["identity"] = identity.to_json()
         if self.job_id and self._start_by:
-            state["start_by"] = self._start_by
+            state.update(self._start_by.to_state())
         if self.job_id and self._reached:
             state["reached"] = dict(self._reached)
         return {**state, **self.report_state(), **({} if self.job_id else self.ending_state())}
@@ -340,8 +341,8 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
         self._username = self.user.name if self.user else ""
         self._identity = parse_identity(state.get("identity"))
         metrics.restored(self)
-        start_by = state.get("start_by")  # batchspawner stores none: its servers are taken for started
-        self._start_by = max(start_by, round(time.time() + _AFTER_RESTART)) if isinstance(start_by, int) else 0
+        self._start_by = parse_deadline(state)  # batchspawner stores none: its servers are taken for started
+        self._least_left = _AFTER_RESTART
         reached = state.get("reached")
         self._reached = {
             str(stage): at

@@ -14,6 +14,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub import comments, metrics
 from jupyterhub_gpuspawner.hub.account import job_owner
 from jupyterhub_gpuspawner.hub.confirmation import confirmed, names_a_node_of
+from jupyterhub_gpuspawner.hub.deadline import clocks
 from jupyterhub_gpuspawner.hub.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.job_end import JobEnd
 from jupyterhub_gpuspawner.hub.progress import StartFacts, event
@@ -32,6 +33,7 @@ from jupyterhub_gpuspawner.wire import PlacementDocument
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster import ClusterSnapshot
+    from jupyterhub_gpuspawner.hub.deadline import Deadline
     from jupyterhub_gpuspawner.hub.metrics import StartTimes
     from jupyterhub_gpuspawner.line import Place
     from jupyterhub_gpuspawner.request import JobRequest
@@ -63,8 +65,10 @@ class WatchedJob(JobEnd, ReportedPlacement):
         async def get_url(self) -> str: ...  # noqa: D102
 
     request: JobRequest | None = None
-    _start_by = 0
-    """When the start is given up; seconds since the epoch."""
+    _start_by: Deadline | None = None
+    """When the start is given up."""
+    _least_left = 0.0
+    """Seconds that it gets at least; more than none in a hub that was restarted."""
     _identity: JobIdentity | None = None
     """As it was submitted or stored; None where an earlier version has stored the server."""
     _trusted_until = 0.0
@@ -196,8 +200,9 @@ class WatchedJob(JobEnd, ReportedPlacement):
     async def _until_ready(self) -> None:
         """Wait until the server accepts connections; raises what is to be told where it never will."""
         # a little before the hub's own time-out, which has no words
-        left = self._start_by - time.time() - min(1.0, self.start_timeout / 10)
-        await first_of(self._arrive(), self._until_ended(), asyncio.sleep(max(left, 0.0)))
+        left = self._start_by.left(clocks(), at_most=self.start_timeout) if self._start_by is not None else 0.0
+        left = max(left - min(1.0, self.start_timeout / 10), self._least_left)
+        await first_of(self._arrive(), self._until_ended(), asyncio.sleep(left))
         if not self.address:
             raise self._too_late(
                 event(self.start_facts(), now=time.time())["message"], hint=HIDDEN if self._hidden() else ""

@@ -162,7 +162,7 @@ async def _reap(process: Process, exchange: asyncio.Future[Answer], name: str, l
 async def _until(true: Callable[[], bool], *, patience: float = math.inf, tick: float = _TICK) -> None:
     """Wait for it; Process.wait() would, in some versions of Python, wait for the pipes too."""
     deadline = time.monotonic() + patience
-    while not true() and time.monotonic() < deadline:
+    while not true() and time.monotonic() < deadline:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(tick)
 
 

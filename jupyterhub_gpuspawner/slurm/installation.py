@@ -48,8 +48,8 @@ class Installation:
         """``wrapper_dir`` holds the scripts that stand for sbatch and scancel where these are run as somebody else.
 
         ``prefix`` stands before the commands that only read; ``timeout`` in seconds; ``limit`` commands at once, half
-        of them at most with one user's prefix. Nothing more is run for a user as many of whose commands cannot be ended: a user
-        can stop (SIGSTOP) what runs as them.
+        of them at most with one user's prefix. Nothing more is run for a user as many of whose commands cannot be
+        ended: a user can stop (SIGSTOP) what runs as them.
 
         ``environment`` is added to the commands' own (PATH, LANG, TZ, SLURM_CONF); of the hub's they get nothing else.
         ``observe`` is told of each command: its name, seconds, and exit status, None for one that gave no answer.

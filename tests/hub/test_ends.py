@@ -294,3 +294,23 @@ def test_a_hub_whose_clock_is_an_hour_off(skewed: tuple[HubProcess, int], slurm:
     assert in_the_end(slurm, twin) == "CANCELLED"
     hub.wait("ada", ready=True)
     assert environment(hub, "ada")["SLURM_JOB_ID"] == placement["job_id"]
+
+
+def test_a_start_goes_on_in_a_hub_whose_clock_was_set_back(slurm: PrivateSlurm, tmp_path: Path) -> None:
+    """By an hour, while no hub ran: the start is given up when its own time is over, not an hour later."""
+    if not FAKETIME:
+        pytest.skip("the library libfaketime is not here")
+    with ExitStack() as stack, whole_node(slurm):
+        lines, choices = f"{CONFIG}\n{ALONE}\nc.Spawner.start_timeout = 60", profiles(tmp_path / "never")
+        hub = start_hub(stack, slurm, tmp_path / "hub", lines=lines, profiles=choices)
+        start(hub, "bob", "high")
+        assert wait_for(lambda: slurm.run("squeue", "-h", "-t", "PD", "-o", "%i"))
+        hub.kill()
+        wrong = {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME": f"-{HOUR}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        hub.environment = {**hub.environment, **wrong, "NO_FAKE_STAT": "1"}
+        hub.start()
+
+        assert abs(off_by(hub) + HOUR) < HOUR / 10
+        assert wait_for(lambda: not hub.server("bob"), seconds=180)
+        assert "The server did not start within 60 s and is given up." in Visitor(hub, "bob").pending().text
+        assert wait_for(lambda: not slurm.run("squeue", "-h", "-t", "PD", "-o", "%i"))

@@ -15,7 +15,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.hub.handlers import REPORTS
+from jupyterhub_gpuspawner.hub.handlers import BODY_TIMEOUT, REPORTS
 from jupyterhub_gpuspawner.wire import REPORT_LIMIT
 from tests.hub.conftest import LIGHT, StartHub
 from tests.hub.visitor import Visitor
@@ -335,6 +335,21 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(started: Started)
             pass
 
     assert sent < 20 << 20  # what the kernel's buffers hold; the hub has read no more than a report's
+
+
+@pytest.mark.parametrize("head", ["Content-Length: 1000", "Transfer-Encoding: chunked"])
+def test_a_body_that_does_not_come_is_not_waited_for(started: Started, head: str) -> None:
+    """Half of it, then nothing: the connection is closed. The same server's next report is taken."""
+    address = (started.hub.url.removeprefix("http://").split(":")[0], started.hub.ports[1])
+    with socket.create_connection(address, timeout=BODY_TIMEOUT * 6) as connection:
+        connection.sendall(
+            f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: token {started.token}\r\n{head}\r\n\r\n".encode()
+        )
+        connection.sendall(b"{" if "Length" in head else b"1\r\n{\r\n")
+
+        assert connection.recv(4096) == b""
+
+    assert started.report(good(started)).status_code == 204
 
 
 def test_a_server_that_reports_without_end_is_told_when_to_come_again(hub: HubProcess, started: Started) -> None:

@@ -316,7 +316,7 @@ function waitForServer(page) {
 
   const events = new EventSource(page.dataset.progressUrl);
   events.onmessage = async (event) => {
-    const { message: text, gpuspawner: told, ready, failed, url } = JSON.parse(event.data);
+    const { message: text, gpuspawner: told, ready, failed, url, elsewhere } = JSON.parse(event.data);
     if (told) {
       show(told);
       expectNews();
@@ -329,6 +329,12 @@ function waitForServer(page) {
       else if (await answers(url)) notice(words.ready);
       window.location.reload();
     } else tell(text);
+    if (elsewhere) {
+      over = true; // of this stream
+      clearTimeout(patience);
+      events.close();
+      setTimeout(lookAgain, document.visibilityState === "visible" ? 20_000 : 60_000);
+    }
   };
   // the hub was restarted, or has just decided: the page itself knows what is right now
   events.onerror = () => {
