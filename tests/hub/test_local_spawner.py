@@ -124,10 +124,11 @@ def test_a_hub_that_lost_its_temporary_files_starts_servers_here(start_light_hub
     hub = start_light_hub(profiles=PROFILES, TMPDIR=str(tmp_path))
     for _ in range(2):
         hub.spawn("ann", {"profile": "here"})
-        listening = re.findall(r"http://127\.0\.0\.1:213\d\d/", hub.log.read_text())
+        ports = re.findall(r"Adding user ann to proxy /user/ann/ => http://127\.0\.0\.1:(\d+)", hub.log.read_text())
         hub.end("ann")
         left = list(tmp_path.glob("gpuspawner-launcher-*"))
         for folder in left:
             shutil.rmtree(folder)
         assert len(left) == 1
-        assert listening != []
+        assert ports != []
+        assert [port for port in ports if not 21300 <= int(port) <= 21399] == []
