@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.options_schema import options_schema
 from jupyterhub_gpuspawner.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profile import Allow, Profile, parse_profile
 from jupyterhub_gpuspawner.profile_option import Choice, ProfileOption, Range, UnlistedChoice
-from jupyterhub_gpuspawner.profile_rights import NOTHING, Rights, require
+from jupyterhub_gpuspawner.profile_rights import NOTHING, Rights, require, require_traits
 from jupyterhub_gpuspawner.profile_yaml import Document, YamlFault, read_document
 from jupyterhub_gpuspawner.regular_file import FOLDER_FLAGS, Signature, UnfitFile, look_at, read_regular, signature
 from jupyterhub_gpuspawner.request import permitted, resolve
@@ -145,6 +145,7 @@ def _profiles(name: str, document: Document, rights: Rights) -> tuple[Profile, .
             shown = dotted(_shown(inner))
             return f"{place}: {shown}" if shown else place
 
+        require_traits(item, where)
         profile = parse_profile(item, where, quoting=False)
         require(profile, rights, where)
         if profile.slug in found:

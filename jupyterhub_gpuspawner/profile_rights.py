@@ -42,6 +42,7 @@ TRAITS = ("cpu_guarantee", "cpu_limit", "disable_user_config", "mem_guarantee", 
 """The spawner's settings that a file may give where ``traits`` is allowed: none is a path, an address, code or a right.
 
 What else one could want has a field of its own, with its own rule."""
+_TRAITS_HINT = f"Allowed can be {', '.join(TRAITS)}; a profile of jupyterhub_config.py may set any."
 _CONDA_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*")
 _SETS = {
     "environment.container": "software",
@@ -77,13 +78,25 @@ class Claim:
     hint: str = ""
 
 
+def require_traits(document: object, where: Callable[[Sequence[str | int]], str]) -> None:
+    """Raise ConfigError for the first of a file's ``traits`` that no setting allows, before any is read as a field."""
+    traits = document.get("traits") if isinstance(document, dict) else None
+    for name in sorted(map(str, traits)) if isinstance(traits, dict) else ():
+        if name not in TRAITS:
+            raise _refusal(Claim(("traits", name), hint=_TRAITS_HINT), where)
+
+
 def require(profile: Profile, rights: Rights, where: Callable[[Sequence[str | int]], str]) -> None:
     """Raise ConfigError for the first field of a file's profile that ``rights`` do not allow."""
     for claim in _claims(profile, rights):
         if claim.allowance in rights.allowed and claim.allowance:
             continue
-        hint = claim.hint or f'"{claim.allowance}" in {SETTING} would allow it.'
-        raise ConfigError("a file of profiles may not say this.", where=where(claim.path), hint=hint)
+        raise _refusal(claim, where)
+
+
+def _refusal(claim: Claim, where: Callable[[Sequence[str | int]], str]) -> ConfigError:
+    hint = claim.hint or f'"{claim.allowance}" in {SETTING} would allow it.'
+    return ConfigError("a file of profiles may not say this.", where=where(claim.path), hint=hint)
 
 
 def _claims(profile: Profile, rights: Rights) -> Iterator[Claim]:
@@ -93,8 +106,7 @@ def _claims(profile: Profile, rights: Rights) -> Iterator[Claim]:
         yield Claim(("spawner_class",), hint=f"The class in {CLASSES_SETTING} would allow it.")
     for name in sorted(profile.traits):
         if name not in TRAITS:
-            hint = f"Allowed can be {', '.join(TRAITS)}; a profile of jupyterhub_config.py may set any."
-            yield Claim(("traits", name), hint=hint)
+            yield Claim(("traits", name), hint=_TRAITS_HINT)
         yield Claim(("traits", name), "traits")
     yield from _of_override(profile.as_override(), ())
     for name, option in profile.profile_options.items():

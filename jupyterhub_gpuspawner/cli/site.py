@@ -145,7 +145,7 @@ class Site:
         if not profiles:
             asked[configured_as(child, "req_partition")] = defaults.partition
         client = child.connection().client
-        return found + await _of_slurm(client, asked) + await _of_rights(client, child.exec_prefix)
+        return found + await _of_slurm(client, asked, child.exec_prefix)
 
     def _finding(self, profile: Profile) -> Finding:
         """Whether a job of the profile, as it is picked without any option, could be submitted today."""
@@ -165,7 +165,7 @@ class Site:
         return Finding(subject, told)
 
 
-async def _of_slurm(client: SlurmClient, asked: Mapping[str, str | None]) -> list[Finding]:
+async def _of_slurm(client: SlurmClient, asked: Mapping[str, str | None], exec_prefix: str) -> list[Finding]:
     """What Slurm is, and which of the partitions that are ``asked`` for (by who asks) it does not have."""
     try:
         version, snapshot = await client.version(), await client.snapshot()
@@ -173,11 +173,13 @@ async def _of_slurm(client: SlurmClient, asked: Mapping[str, str | None]) -> lis
         return [Finding(SLURM, str(error), ok=False)]
     partitions = {partition.name for partition in snapshot.partitions}
     listed = ", ".join(sorted(partitions))
-    return [Finding(SLURM, f"{version}, {len(snapshot.nodes)} nodes, partitions {listed}")] + [
+    missing = [
         Finding(subject, f"there is no partition {names!r}; there are {listed}", ok=False)
         for subject, names in asked.items()
         if not set((names or "").split(",")) - {""} <= partitions
     ]
+    slurm = Finding(SLURM, f"{version}, {len(snapshot.nodes)} nodes, partitions {listed}")
+    return [slurm, *missing, *await _of_rights(client, exec_prefix)]
 
 
 async def _of_rights(client: SlurmClient, exec_prefix: str) -> list[Finding]:

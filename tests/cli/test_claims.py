@@ -45,9 +45,9 @@ def test_what_a_profile_with_a_claim_submits(gpuspawner: Call, tmp_path: Path) -
     )
     result = gpuspawner("show", "course", "--user", getpass.getuser(), "--config", config)
     assert result.exit_code == 0, result.stderr
-    plan = re.search(r"^\{.*\}$", result.stdout, re.MULTILINE)
+    plan = re.search(r"^'(\{.*\})'$", result.stdout, re.MULTILINE)
     assert plan is not None
-    assert parse_plan(plan[0]) == LaunchPlan(gpus=2, cpus=4, claim="/run/claims")
+    assert parse_plan(plan[1]) == LaunchPlan(gpus=2, cpus=4, claim="/run/claims")
     assert "gres" not in result.stdout
     assert re.search(r"apptainer exec .*--nv", result.stdout)
 

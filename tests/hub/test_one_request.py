@@ -142,8 +142,9 @@ def test_a_group_override_is_in_the_request() -> None:
 
 def test_a_words_capitals_are_kept_in_the_forms_sentence() -> None:
     """A refusal begins as a sentence, and goes on as a part of one."""
-    options = {name: {"range": {"min": 1, "max": 4, "sets": f"slurm.{name}"}} for name in ("gpus", "shards")}
-    told = form(spawner_of({}, {"display_name": "P", "slug": "p", "profile_options": options})).availability
+    options = {"shards": {"range": {"min": 1, "max": 4, "sets": "slurm.shards"}}}
+    profile = {"display_name": "P", "slug": "p", "profile_options": options}
+    told = form(spawner_of({"req_ngpus": "1"}, profile)).availability
 
     assert told is not None
     assert told.sentence == "cannot run: GPUs and shards cannot be asked for together. Choose one"

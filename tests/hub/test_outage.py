@@ -102,7 +102,7 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
     rolled_back: list[bool] = []
 
     class Client:
-        async def tagged(self, _: str) -> dict[str, Any]:
+        async def every_job(self) -> dict[str, Any]:
             return {}
 
     class Servers:
@@ -120,7 +120,7 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
             database.roll_back(hub_database.session)
             rolled_back.append(True)
 
-    site = SimpleNamespace(connection=lambda: SimpleNamespace(client=Client()), hub_name="demo", reconcile_interval=0)
+    site = SimpleNamespace(connection=lambda: SimpleNamespace(client=Client()), hub_name="demo", job_name="jupyterhub", reconcile_interval=0)
     await reconciliation.Reconciliation(site, Servers(), "0a1b2c3d").run()  # type: ignore[arg-type]
 
     assert rolled_back == [True]

@@ -163,8 +163,8 @@ def test_odd_answer_is_refused_with_its_text(text: str, raw: str) -> None:
 def test_a_record_that_does_not_fit_is_left_out_and_named() -> None:
     """One job with a time that is none, one without an id: the third is there."""
     unread: list[Unread] = []
-    good = f"8|RUNNING|None|1|2|g1|g1|gpu|a|0:0||{MARK}\n"
-    odd = f"7|RUNNING|None|yesterday|N/A|g1|g1|gpu|a|0:0||{MARK}\nx|y|{MARK}\n"
+    good = with_owner(f"8|RUNNING|None|1|2|g1|g1|gpu|a|0:0||{MARK}\n")
+    odd = with_owner(f"7|RUNNING|None|yesterday|N/A|g1|g1|gpu|a|0:0||{MARK}\n") + with_owner(f"x|y|{MARK}\n")
     assert parse_squeue(odd + good, MARK, unread.append) == parse_squeue(good, MARK)
     assert unread == [Unread("job", "7", "StartTime"), Unread("job", "", "")]
 
