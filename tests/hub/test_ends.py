@@ -304,7 +304,7 @@ def test_a_start_goes_on_in_a_hub_whose_clock_was_set_back(slurm: PrivateSlurm, 
         lines, choices = f"{CONFIG}\n{ALONE}\nc.Spawner.start_timeout = 60", profiles(tmp_path / "never")
         hub = start_hub(stack, slurm, tmp_path / "hub", lines=lines, profiles=choices)
         start(hub, "bob", "high")
-        assert wait_for(lambda: bool(slurm.run("squeue", "-h", "-t", "PD", "-o", "%i")))
+        assert wait_for(lambda: slurm.run("squeue", "-h", "-t", "PD", "-o", "%i") != "")
         hub.kill()
         wrong = {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME": f"-{HOUR}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
         hub.environment = {**hub.environment, **wrong, "NO_FAKE_STAT": "1"}
