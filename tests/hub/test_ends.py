@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNo
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from tests.hub.conftest import COMMAND, STAND_IN, start_hub
 from tests.hub.test_life import environment, in_the_end, start, state, stored, wait_for
+from tests.hub.test_restart import job_id
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -307,7 +308,7 @@ def test_a_start_is_given_up_in_its_own_time_by_a_hub_whose_clock_was_set_back(
         lines, choices = f"{CONFIG}\n{ALONE}\nc.GPUSlurmSpawner.start_timeout = 60", profiles(tmp_path / "never")
         hub = start_hub(stack, slurm, tmp_path / "hub", lines=lines, profiles=choices)
         start(hub, "bob", "high")
-        assert wait_for(lambda: slurm.run("squeue", "-h", "-t", "PD", "-o", "%i") != "")
+        assert job_id(hub, "bob")  # it is stored
         hub.kill()
         wrong = {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME": f"-{HOUR}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
         hub.environment = {**hub.environment, **wrong, "NO_FAKE_STAT": "1"}
