@@ -70,7 +70,5 @@ def outlooks(
 
 
 def _clause(sentence: str) -> str:
-    """A sentence as the part of another one: an abbreviation, such as GPUs, keeps its capitals."""
-    first = sentence[:2]
-    begin = first if first.isalpha() and first.isupper() else first.lower()
-    return (begin + sentence[2:]).rstrip(".")
+    """A sentence as the part of another one."""
+    return (sentence[:1].lower() + sentence[1:]).rstrip(".")

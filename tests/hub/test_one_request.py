@@ -140,16 +140,6 @@ def test_a_group_override_is_in_the_request() -> None:
     assert "--partition=gpu" in submitted(spawner, {})
 
 
-def test_a_words_capitals_are_kept_in_the_forms_sentence() -> None:
-    """A refusal begins as a sentence, and goes on as a part of one."""
-    options = {"shards": {"range": {"min": 1, "max": 4, "sets": "slurm.shards"}}}
-    profile = {"display_name": "P", "slug": "p", "profile_options": options}
-    told = form(spawner_of({"req_ngpus": "1"}, profile)).availability
-
-    assert told is not None
-    assert told.sentence == "cannot run: GPUs and shards cannot be asked for together. Choose one"
-
-
 def test_a_template_of_the_sites_own_gets_the_request() -> None:
     """A variable is empty where the profile wants nothing, and options that the template leaves out are added."""
     site = {"req_gres": "gpu:1", "req_nnodes": "2", "req_account": "site", "batch_script": "#!/bin/bash\n{cmd}\n"}
