@@ -9,6 +9,7 @@ from jupyterhub.handlers.pages import SpawnHandler
 from jupyterhub.scopes import needs_scope
 from tornado.httputil import url_concat
 
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS
 from jupyterhub_gpuspawner.hub.options_form import render_question
 from jupyterhub_gpuspawner.hub.visit import VISIT, Visit
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
 OF_THE_HUB = ("next", "display_name")
-"""Parameters of the address that are JupyterHub's own."""
+"""Parameters of the address that are no options of a profile, whichever version of JupyterHub it is."""
 
 
 class ChoosePage(SpawnHandler):
@@ -33,23 +34,24 @@ class ChoosePage(SpawnHandler):
         query = {name: _texts(values) for name, values in self.request.query_arguments.items()}
         self._begin(Visit(linked=_linked(query)))
         # JupyterHub would start a server with all others
-        self.request.query_arguments = _raw({name: query[name] for name in OF_THE_HUB if name in query})
+        self.request.query_arguments = _raw({name: query[name] for name in SPAWN_PAGE_PARAMETERS if name in query})
         answer: Awaitable[None] | None = super().get(user_name, server_name)
         return answer
 
-    def post(
-        self, user_name: str | None = None, server_name: str = "", display_name: str = ""
-    ) -> Awaitable[None] | None:
+    def post(self, user_name: str | None = None, server_name: str = "") -> Awaitable[None] | None:
         """Start a server; or the form again, with the reason and with what was sent."""
         sent = {name: _texts(values) for name, values in self.request.body_arguments.items()}
         self.request.body_arguments = _raw(sent)
         self._begin(Visit(posted=sent))
-        answer: Awaitable[None] | None = super().post(user_name, server_name, display_name)
+        answer: Awaitable[None] | None = super().post(user_name, server_name)
         return answer
 
     @needs_scope("servers")
-    async def _post(self, user_name: str, server_name: str, display_name: str) -> None:
-        """A second click, of an impatient hand or in another tab, leads where the first one did."""
+    async def _post(self, user_name: str, server_name: str, **named: str) -> None:
+        """A second click, of an impatient hand or in another tab, leads where the first one did.
+
+        JupyterHub 6 calls it with a ``display_name``, too.
+        """
         user = self.find_user(user_name)
         spawner = user.spawners[server_name] if user is not None and server_name in user.orm_spawners else None
         if spawner is not None and spawner.ready:
@@ -57,7 +59,7 @@ class ChoosePage(SpawnHandler):
         elif spawner is not None and spawner.active:
             self.redirect(self._get_pending_url(user, server_name))
         else:
-            await super()._post(user_name=user_name, server_name=server_name, display_name=display_name)
+            await super()._post(user_name=user_name, server_name=server_name, **named)
 
     def _begin(self, visit: Visit) -> None:
         self.visit = visit
@@ -92,7 +94,7 @@ class ChoosePage(SpawnHandler):
 
     def _own_address(self) -> str:
         """Where the form is sent: this page, without the choice that a link has put into the form by now."""
-        kept = [(name, value) for name in OF_THE_HUB for value in self.get_query_arguments(name)]
+        kept = [(name, value) for name in SPAWN_PAGE_PARAMETERS for value in self.get_query_arguments(name)]
         return str(url_concat(self.request.path, [*kept, ("_xsrf", self.xsrf_token.decode("ascii"))]))
 
 

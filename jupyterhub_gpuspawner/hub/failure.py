@@ -6,20 +6,17 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import inspect
-from tornado import web
 
 from jupyterhub_gpuspawner.errors import RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.database import roll_back
 from jupyterhub_gpuspawner.hub.ending import Ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
 from jupyterhub_gpuspawner.hub.text import wait
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.errors import GPUSpawnerError
+    from tornado import web
 
-try:  # JupyterHub 6.0 and newer
-    from jupyterhub.spawner import SpawnException
-except ImportError:  # pragma: no cover - JupyterHub 5.4
-    SpawnException = None
+    from jupyterhub_gpuspawner.errors import GPUSpawnerError
 
 
 _ADVICE = ((SubmitRejected, wait.REFUSED), (SlurmUnavailable, wait.TRY_LATER))
@@ -28,8 +25,7 @@ _ADVICE = ((SubmitRejected, wait.REFUSED), (SlurmUnavailable, wait.TRY_LATER))
 def spawn_failure(error: GPUSpawnerError) -> web.HTTPError:
     """The exception to raise from ``start()`` or ``apply_user_options`` for one of our errors.
 
-    It carries ``jupyterhub_message`` and ``jupyterhub_html_message``: JupyterHub 6.1 shows
-    nothing else on the form and on the page after a failed start.
+    JupyterHub shows its ``jupyterhub_html_message`` on the form and on the page after a failed start.
     """
     advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), wait.ASK)
     ending = Ending(error.message, advice=advice, hint=error.hint)
@@ -75,12 +71,6 @@ def _failure(ending: Ending, *, message: str, reason: str, status_code: int, det
     html = f"<p>{escape(message)}</p>"
     if detail:
         html += f'<pre class="text-start">{escape(detail)}</pre>'
-    if SpawnException is None:
-        failure = web.HTTPError(status_code, "%s", message)
-    else:
-        failure = SpawnException(message, reason=reason, message_html=html, status_code=status_code)
-    # JupyterHub looks for the first two names on any exception
-    vars(failure).update(
-        jupyterhub_message=f"{message}\n{detail}".strip(), jupyterhub_html_message=html, gpuspawner_ending=ending
-    )
+    failure = spawn_exception(message, reason=reason, status_code=status_code, html=html, detail=detail)
+    vars(failure)["gpuspawner_ending"] = ending
     return failure

@@ -8,6 +8,7 @@ from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
 
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name
 from jupyterhub_gpuspawner.hub.text import live
 
 
@@ -26,7 +27,7 @@ class LogPage(BaseHandler):
         path, lines = await job_log(spawner)
         html = await self.render_template(
             "log.html",
-            title=live.title(server_name, spawner.orm_spawner.display_name or server_name),
+            title=live.title(server_name, display_name(spawner)),
             owner=user.name if user is not self.current_user else "",
             path=path,
             lines=lines,

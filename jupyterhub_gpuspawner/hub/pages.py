@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub.ending import parse_ending
 from jupyterhub_gpuspawner.hub.failure import ending_of
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name
 from jupyterhub_gpuspawner.hub.progress import event
 from jupyterhub_gpuspawner.hub.server_facts import ServerFacts, headline, server_facts, up_to_date
 from jupyterhub_gpuspawner.hub.text import live
@@ -76,7 +77,7 @@ class ServerCard:
 def server_card(spawner: Any, *, now: float | None = None) -> ServerCard | None:
     """The card of a spawner; None where nothing runs and nothing is to be told."""
     now = time.time() if now is None else now
-    title = live.title(spawner.name, getattr(spawner, "display_name", "") or spawner.name)
+    title = live.title(spawner.name, display_name(spawner))
     if spawner.pending == "stop":
         return ServerCard(spawner.name, title, "stopping", live.STOPPING)
     if spawner.pending:

@@ -1,0 +1,47 @@
+"""What differs between the versions of JupyterHub that are supported: 5.4 to 6.1.
+
+A difference is found by looking at what JupyterHub has, not by its version number: a site may run a version with a fix
+of its own. The rest of the package asks this module and knows nothing of versions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jupyterhub.spawner
+from jupyterhub.spawner import Spawner
+from tornado import web
+
+HAS_DISPLAY_NAMES = hasattr(Spawner, "display_name")
+"""Servers have a name to show beside the one in their address (JupyterHub 6.0)."""
+
+SPAWN_PAGE_PARAMETERS = ("next", "display_name") if HAS_DISPLAY_NAMES else ("next",)
+"""Query parameters of ``/hub/spawn/...`` that JupyterHub keeps for itself; it takes any other one for a user option."""
+
+_SpawnException: type[web.HTTPError] | None = getattr(jupyterhub.spawner, "SpawnException", None)
+"""JupyterHub 6.0: an HTTPError whose ``reason`` becomes a label of a metric; it is logged without a traceback."""
+
+LOGS_REFUSALS_AS_UNHANDLED = _SpawnException is None
+"""JupyterHub 5 logs each exception of a start as unhandled, with a traceback, whatever it is."""
+
+
+def display_name(spawner: Any) -> str:
+    """The name to show of a server; its name in the address where it has no other, empty for the default server."""
+    return str(getattr(spawner, "display_name", "") or spawner.name)
+
+
+def spawn_exception(message: str, *, reason: str, status_code: int, html: str, detail: str = "") -> web.HTTPError:
+    """The exception with which a start is refused or fails; ``detail`` (lines of a log) follows the message.
+
+    Pages show ``jupyterhub_html_message``, and a progress stream ``jupyterhub_message``, of any exception. REST does so
+    since JupyterHub 6.0; 5.4 answers with the message of the HTTPError itself, so there that one has the detail too.
+    """
+    text = f"{message}\n{detail}".strip()
+    if _SpawnException is None:
+        failure = web.HTTPError(status_code, "%s", text)
+    else:
+        # its signature is not HTTPError's
+        make: Any = _SpawnException
+        failure = make(message, reason=reason, message_html=html, status_code=status_code)
+    vars(failure).update(jupyterhub_message=text, jupyterhub_html_message=html)
+    return failure
