@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -14,8 +15,8 @@ from jupyterhub_gpuspawner.hub import profiles_document, routes
 
 from .wording import attribute_docs, code, markdown, table, type_in_words
 
-_GROUP = r"\(\?:/\(\[[^\]]*\][*+]\)\)\?|\(\[[^\]]*\]\+\)"
-"""A group of a handler's pattern, optional or not."""
+_GROUP = r"\(\[[^\]]*\][*+]\)"
+"""A group of a handler's pattern."""
 EXAMPLE = wire.PlacementDocument(
     job_id="4711",
     node="g3",
@@ -41,7 +42,7 @@ def page() -> str:
         "# Documents\n",
         "What hub, launcher and others exchange: JSON, each with a `version`.\n",
         "## Addresses\n",
-        table(("Address, below `/hub`", "What it does"), [row for each in routes.API for row in _addresses(*each)]),
+        table(("Address, below `/hub`", "What it does"), list(_addresses())),
         f"A report is at most {wire.REPORT_LIMIT} bytes, a text in it at most {wire.TEXT_LIMIT} printable characters, "
         f"a list in its placement at most {wire.LIST_LIMIT} long. What breaks a bound is refused by name.\n",
         f"## Placement document, version {wire.PLACEMENT_VERSION}\n",
@@ -78,24 +79,21 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _addresses(pattern: str, handler: type) -> Iterator[tuple[str, str]]:
-    for method in ("get", "post", "put", "delete"):
-        if method in vars(handler):
-            doc = markdown(inspect.getdoc(vars(handler)[method])).splitlines()[0]
-            yield (
-                code(f"{method.upper()} {_named(pattern, vars(handler)[method])}"),
-                f"{markdown(handler.__doc__)} {doc}",
-            )
+def _addresses() -> Iterator[tuple[str, str]]:
+    for handler, entries in itertools.groupby(routes.API, key=lambda entry: entry[1]):
+        patterns = [pattern for pattern, *_ in entries]
+        for method in ("get", "post", "put", "delete"):
+            if method in vars(handler):
+                function = vars(handler)[method]
+                doc = markdown(inspect.getdoc(function)).splitlines()[0]
+                names = (code(f"{method.upper()} {_named(pattern, function)}") for pattern in patterns)
+                yield (", ".join(names), f"{markdown(handler.__doc__)} {doc}")
 
 
 def _named(pattern: str, method: Callable[..., object]) -> str:
     """The pattern of an address with the method's parameters in place of its groups."""
     names = iter(list(inspect.signature(method).parameters)[1:])
-    return re.sub(_GROUP, lambda found: _place(found[0], next(names)), pattern)
-
-
-def _place(group: str, name: str) -> str:
-    return f"[/{{{name}}}]" if group.startswith("(?:/") else f"{{{name}}}"
+    return re.sub(_GROUP, lambda _: f"{{{next(names)}}}", pattern)
 
 
 def _records(cls: type) -> Iterator[str]:

@@ -152,7 +152,6 @@ class PlacementHandler(APIHandler):
     @needs_scope("read:servers")
     async def get(self, user_name: str, server_name: str = "") -> None:
         """The placement document, version 1; 404 where there is none."""
-        server_name = server_name or ""
         user = self.find_user(user_name)
         if user is None or server_name not in user.spawners:
             raise web.HTTPError(404, "There is no such server.")
@@ -164,5 +163,6 @@ class PlacementHandler(APIHandler):
 
 HANDLERS = [
     (r"/api/gpuspawner/report", ReportHandler),
-    (r"/api/gpuspawner/placement/([^/]+)(?:/([^/]*))?", PlacementHandler),
+    (r"/api/gpuspawner/placement/([^/]+)", PlacementHandler),
+    (r"/api/gpuspawner/placement/([^/]+)/([^/]*)", PlacementHandler),
 ]

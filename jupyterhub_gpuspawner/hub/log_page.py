@@ -19,7 +19,6 @@ class LogPage(BaseHandler):
     @needs_scope("access:servers")
     async def get(self, user_name: str, server_name: str = "") -> None:
         """The page; 404 for a server without a log."""
-        server_name = server_name or ""
         user = self.find_user(user_name)
         if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")

@@ -121,6 +121,8 @@ NOT_SLURM = {
 """By a profile's kind."""
 
 HANDLERS = [
-    (r"/api/gpuspawner/profiles(?:/([^/]+))?", ProfilesHandler),
-    (r"/api/gpuspawner/trial(?:/([^/]+))?", TrialHandler),
+    (r"/api/gpuspawner/profiles", ProfilesHandler),
+    (r"/api/gpuspawner/profiles/([^/]+)", ProfilesHandler),
+    (r"/api/gpuspawner/trial", TrialHandler),
+    (r"/api/gpuspawner/trial/([^/]+)", TrialHandler),
 ]

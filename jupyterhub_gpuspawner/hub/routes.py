@@ -1,4 +1,8 @@
-"""Every address that this package adds to a hub, and every page of the hub that it takes over."""
+"""Every address that this package adds to a hub, and every page of the hub that it takes over.
+
+An address whose last part may be left out is two routes, as in JupyterHub: of an optional group that is absent tornado
+makes None, and JupyterHub's ``needs_scope`` compares that with a scope's filter as the text "None".
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,10 @@ API: list[tuple[Any, ...]] = [
 PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/static/(.*)", StaticFiles, {"path": str(STATIC)}),
     (r"/gpuspawner/cluster", ClusterPage),
-    (r"/gpuspawner/log/([^/]+)(?:/([^/]*))?", LogPage),
-    (r"/gpuspawner/stop/([^/]+)(?:/([^/]*))?", StopPage),
+    (r"/gpuspawner/log/([^/]+)", LogPage),
+    (r"/gpuspawner/log/([^/]+)/([^/]*)", LogPage),
+    (r"/gpuspawner/stop/([^/]+)", StopPage),
+    (r"/gpuspawner/stop/([^/]+)/([^/]*)", StopPage),
 ]
 """Below ``/hub``."""
 

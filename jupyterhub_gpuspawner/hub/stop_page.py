@@ -27,7 +27,6 @@ class StopPage(BaseHandler):
     @needs_scope("delete:servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
         """303 to the home page; twice is as good as once."""
-        server_name = server_name or ""
         user: Any = self.find_user(user_name)
         if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
