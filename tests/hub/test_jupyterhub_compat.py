@@ -1,4 +1,4 @@
-"""What this package takes from JupyterHub beyond its documentation: a contract, run with each version that is supported."""
+"""What this package takes from JupyterHub beyond its documentation: a contract, for each supported version."""
 
 from __future__ import annotations
 
