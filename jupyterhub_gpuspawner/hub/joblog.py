@@ -8,6 +8,7 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.hub.redaction import redacted
 from jupyterhub_gpuspawner.job import End
 from jupyterhub_gpuspawner.slurm.command import run
 
@@ -21,9 +22,6 @@ LIMIT = 4096
 LINES = 15
 _PATIENCE = 5.0
 """Seconds that reading it as somebody else may take: a log can be a pipe, or on a file system that hangs."""
-_SECRET = re.compile(r"(\w*(?:TOKEN|PASSWORD|PASSWD|SECRET)\w*\s*[=:]\s*)[^\s&]+", re.IGNORECASE)
-"""A variable or a parameter of an address: a failed start is looked at by others, too."""
-
 
 _OUTGROWN = re.compile(r"^slurmstepd\S*: error: .*exceeded (job )?memory limit", re.IGNORECASE | re.MULTILINE)
 """slurmd's own word before it kills a job that has no cgroup (``JobAcctGatherParams=OverMemoryKill``)."""
@@ -67,6 +65,13 @@ def _read_end(path: str) -> str:
 
 
 def shown(text: str) -> str:
-    """The last lines of a log's end, with a stand-in for each character that does not print, and for secrets."""
-    lines = _SECRET.sub(r"\1(not shown)", text).splitlines()[-LINES:]
+    """The last lines of a log's end, with a stand-in for each character that does not print, and for secrets.
+
+    A failed start is looked at by others, too. What begins in the middle of a line may be the rest of a secret, so of a
+    text that is cut the first line is left out where there are more.
+    """
+    lines = redacted(text).splitlines()
+    if len(lines) > 1 and len(text.encode(errors="replace")) >= LIMIT:
+        del lines[0]
+    lines = lines[-LINES:]
     return "\n".join("".join(c if c.isprintable() else "�" for c in line) for line in lines)
