@@ -11,9 +11,10 @@ from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.account import Account
+from jupyterhub_gpuspawner.hub.account import Account, refused_names
 from jupyterhub_gpuspawner.hub.batch import site_defaults
 from jupyterhub_gpuspawner.hub.child import configured_as
+from jupyterhub_gpuspawner.hub.database_file import DEFAULT, exposed_database
 from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
 from jupyterhub_gpuspawner.request import permitted
@@ -136,6 +137,9 @@ class Site:
             found += [self._finding(each) for each in profiles]
             child = spawner.slurm_spawner_class(config=self.config, user=spawner.user)
         found += [Finding(each.where, each.text, warning=True) for each in spawner.ignored_settings()]
+        found += [Finding("users", text, ok=False) for text in refused_names(self.config)]
+        if exposed := exposed_database(self.config.JupyterHub.get("db_url", DEFAULT)):
+            found.append(Finding("database", exposed, ok=False))
         defaults = site_defaults(child)
         asked = {
             f"profile {each.slug}": over_defaults(each.slurm, defaults).partition

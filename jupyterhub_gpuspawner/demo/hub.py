@@ -78,6 +78,7 @@ class HubProcess:
             )
         if self._proxy() is None:  # else the hub ends the one that a killed hub left
             self._refuse_taken_ports()
+        self.log.touch(mode=0o600)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.prefix, sys.executable, "-m", "jupyterhub", "-f", str(self.config), *self.arguments],

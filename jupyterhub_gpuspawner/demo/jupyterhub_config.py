@@ -18,7 +18,10 @@ c.JupyterHub.bind_url = f"http://127.0.0.1:{public_port}"
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{hub_port}"
 c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{proxy_port}"
 c.ConfigurableHTTPProxy.pid_file = str(folder / "proxy.pid")
-c.JupyterHub.db_url = f"sqlite:///{folder / 'hub.sqlite'}"
+database = folder / "hub.sqlite"
+database.touch(mode=0o600)
+database.chmod(0o600)  # sqlite gives what it makes beside it the same mode
+c.JupyterHub.db_url = f"sqlite:///{database}"
 c.JupyterHub.cookie_secret_file = str(folder / "cookie_secret")
 c.JupyterHub.authenticator_class = "dummy"
 c.DummyAuthenticator.password = os.environ["GPUSPAWNER_DEMO_PASSWORD"]

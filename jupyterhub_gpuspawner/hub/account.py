@@ -10,14 +10,19 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.slurm.prefix import checked_user_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jupyterhub_gpuspawner.cluster import ClusterSnapshot
+
+NAMING = ("allowed_users", "admin_users", "username_map")
+"""Settings of an authenticator that name users, the last by its values."""
+_ROOT = "is an account of uid 0 (root), and nothing is started as root."
 
 _GROUPS_AGE = 60.0
 """Seconds for which memberships are kept."""
@@ -79,19 +84,62 @@ def owner_number(exec_prefix: str, account: Account) -> int | None:
 
 
 async def account_of(username: str, *, home: str = "") -> Account:
-    """The account of ``username``. Raises ConfigError where there is none, unless ``home`` is given.
+    """The account of ``username``; ``home``, if given, needs none.
 
-    Asked in a thread: a name service (LDAP, sss) may take its time.
+    Raises ConfigError where there is no account, and for a name that no account can have.
     """
-    try:
-        entry = await asyncio.to_thread(pwd.getpwnam, username)
-    except KeyError as error:
-        if home:
-            return Account(username, home)
+    checked_user_name(username)
+    entry = await _entry(username)
+    if home:
+        return Account(username, home, uid=entry.pw_uid if entry is not None else None)
+    if entry is None:
         raise ConfigError(
             f"There is no account {username!r} on the hub's machine.",
             hint="Create it, or set c.GPUSlurmSpawner.req_homedir if jobs run as another account.",
-        ) from error
-    if home:
-        return Account(username, home, uid=entry.pw_uid)
+        )
     return Account(username, entry.pw_dir, entry.pw_shell or "/bin/bash", entry.pw_uid)
+
+
+async def refuse_root(username: str) -> None:
+    """Raise ConfigError for a name of the account with uid 0, of which there may be several, or one that is none.
+
+    To be asked before anything is run. An account that this machine does not know passes: where commands run on another
+    one, that decides.
+    """
+    checked_user_name(username)
+    entry = await _entry(username)
+    if entry is not None and entry.pw_uid == 0:
+        raise ConfigError(
+            f"{username!r} {_ROOT}",
+            hint="Keep it from signing in: c.Authenticator.blocked_users.",
+        )
+
+
+async def _entry(username: str) -> pwd.struct_passwd | None:
+    """The account database's entry; asked in a thread, since a name service (LDAP, sss) may take its time."""
+    try:
+        return await asyncio.to_thread(pwd.getpwnam, username)
+    except KeyError:
+        return None
+
+
+def refused_names(config: Mapping[str, Any]) -> list[str]:
+    """One sentence for each name that a hub's configuration lets in, or makes by ``username_map``, and we refuse.
+
+    ``config`` is the hub's, by class. Names that a sign-in service makes up are known when they come.
+    """
+    found = []
+    for holder, settings in config.items():
+        for trait in NAMING:
+            names = settings.get(trait, ()) if isinstance(settings, dict) else ()
+            given = names.values() if isinstance(names, dict) else names
+            found += [f"c.{holder}.{trait}: {refusal}" for name in given if (refusal := _refusal(str(name)))]
+    return found
+
+
+def _refusal(username: str) -> str:
+    try:
+        checked_user_name(username)
+    except ConfigError as error:
+        return error.message
+    return f"{username!r} {_ROOT}" if username == "root" else ""

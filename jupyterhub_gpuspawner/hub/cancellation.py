@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.account import refuse_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,4 +62,6 @@ class Cancellation:
                 *(job_id, found.user or "somebody", self._identity.tag),
             )
             return
+        if self._prefix:
+            await refuse_root(self._environment["USER"])
         await self._client.cancel(job_id, prefix=self._prefix, environment=self._environment)

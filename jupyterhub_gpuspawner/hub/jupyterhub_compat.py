@@ -11,6 +11,9 @@ from typing import Any
 import jupyterhub.spawner
 from jupyterhub.spawner import Spawner
 from tornado import web
+from traitlets import Dict
+
+from jupyterhub_gpuspawner.errors import RequestError
 
 HAS_DISPLAY_NAMES = hasattr(Spawner, "display_name")
 """Servers have a name to show beside the one in their address (JupyterHub 6.0)."""
@@ -23,6 +26,25 @@ _SpawnException: type[web.HTTPError] | None = getattr(jupyterhub.spawner, "Spawn
 
 LOGS_REFUSALS_AS_UNHANDLED = _SpawnException is None
 """JupyterHub 5 logs each exception of a start as unhandled, with a traceback, whatever it is."""
+
+
+class UserOptions(Dict):
+    """``Spawner.user_options``: what is no table is one with a single entry, which is refused as an option.
+
+    JupyterHub 6 refuses a REST body that is none. 5.4 stores it before it looks, and from then on could not build the
+    spawner at all: not for a page of its user's, and not when the hub starts.
+    """
+
+    def validate(self, obj: Any, value: Any) -> dict[str, Any] | None:
+        """A table, whatever was set."""
+        return super().validate(obj, value if isinstance(value, dict) else {"user_options": value})
+
+
+def checked_server_name(name: str) -> str:
+    """The name of a server that can stand in an environment; raises RequestError. JupyterHub 6 refuses more of them."""
+    if not name.isprintable():
+        raise RequestError("The name of a server must be printable text.", field="server", hint="Choose another one.")
+    return name
 
 
 def display_name(spawner: Any) -> str:

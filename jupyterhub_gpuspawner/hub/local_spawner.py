@@ -19,15 +19,17 @@ from traitlets import Bool, Enum, Unicode, default
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub import named
-from jupyterhub_gpuspawner.hub.account import account_of
+from jupyterhub_gpuspawner.hub.account import account_of, refuse_root
 from jupyterhub_gpuspawner.hub.bounded import Folder, Seconds
 from jupyterhub_gpuspawner.hub.database import TO_START, TO_STOP, TO_TELL, LogName
 from jupyterhub_gpuspawner.hub.failure import database_away, spawn_failure, start_failed
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import UserOptions, checked_server_name
 from jupyterhub_gpuspawner.hub.reporting import ReportedPlacement
 from jupyterhub_gpuspawner.hub.slurm_settings import SHORTEST_LOOK
 from jupyterhub_gpuspawner.hub.waiting import connected, first_of
 from jupyterhub_gpuspawner.launcher import launcher_archive
 from jupyterhub_gpuspawner.placement_rules import CLAIM_FOLDER
+from jupyterhub_gpuspawner.slurm.prefix import checked_user_name
 from jupyterhub_gpuspawner.wire import DEADLINE_LIMIT, MEMORY_POLICIES, POLICIES, LaunchPlan
 
 if TYPE_CHECKING:
@@ -126,6 +128,8 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
         help="Seconds that looking at the hardware may take.",
     )
 
+    user_options = UserOptions()
+
     request: JobRequest | None = None
     if TYPE_CHECKING:
         cmd: list[str]
@@ -163,6 +167,7 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
         self.forget_report()
         try:
             named.require()
+            checked_server_name(self.name)
             await self._launch()
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
@@ -175,7 +180,10 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
         return self.address, self.port
 
     async def _launch(self) -> None:
-        if not self.as_hub_account:
+        if self.as_hub_account:
+            checked_user_name(self.user.name)
+        else:
+            await refuse_root(self.user.name)
             await account_of(self.user.name)
         given = self.cmd
         command = self.request.command if self.request is not None else None

@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.hub.database import TO_START, TO_STOP, TO_TELL, LogNa
 from jupyterhub_gpuspawner.hub.ending import RemembersEnding
 from jupyterhub_gpuspawner.hub.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.inherited_settings import IgnoredSetting, ignored_settings
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import UserOptions
 from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.options_form import render_form
 from jupyterhub_gpuspawner.hub.profile_source import SharedFolder, offered_profiles, profile_folder
@@ -79,6 +80,7 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
         GPULocalSpawner, GPULocalSpawner, config=True, help="Child for profiles on the hub's own machine."
     )
 
+    user_options = UserOptions()
     options_form = Union([Unicode(), Callable()], config=True, help="The form; a text or a callable, as in Spawner.")
     options_from_form = Union([Callable(), Unicode()], config=True, help="From form data to user options.")
 

@@ -29,6 +29,8 @@ from traitlets import TraitError
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
+from jupyterhub_gpuspawner.hub.account import refused_names
+from jupyterhub_gpuspawner.hub.database_file import exposed_database
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.reconciliation import register_reconciliation
 from jupyterhub_gpuspawner.hub.unfinished import register_unfinished
@@ -81,6 +83,7 @@ def register_check(app: JupyterHub) -> None:
     What has no effect is a warning.
 
     It does so where it sets its handlers up: then all of the configuration is known, and nothing has been started.
+    What is unsafe and no fault of the configuration's form goes into the log.
     """
 
     def check(_change: object) -> None:
@@ -95,7 +98,12 @@ def register_check(app: JupyterHub) -> None:
             app.log.critical("Bad config encountered during initialization: %s", error)
             app.exit(1)
 
+    def warn(_change: object) -> None:
+        for text in filter(None, (exposed_database(app.db_url), *refused_names(app.config))):
+            app.log.warning("gpuspawner: %s", text)
+
     app.observe(check, "handlers")
+    app.observe(warn, "handlers")
 
 
 _DONE: WeakSet[JupyterHub] = WeakSet()

@@ -23,7 +23,7 @@ from traitlets import default
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub import metrics, named
-from jupyterhub_gpuspawner.hub.account import Account, account_of
+from jupyterhub_gpuspawner.hub.account import Account, account_of, refuse_root
 from jupyterhub_gpuspawner.hub.adoption import interrupted, take_up
 from jupyterhub_gpuspawner.hub.batch import BatchJob, batch_job, plain_request, site_profile
 from jupyterhub_gpuspawner.hub.cancellation import TRUSTED, Cancellation
@@ -35,6 +35,7 @@ from jupyterhub_gpuspawner.hub.database import TO_START, TO_STOP, TO_TELL, LogNa
 from jupyterhub_gpuspawner.hub.deadline import Deadline, clocks, parse_deadline
 from jupyterhub_gpuspawner.hub.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.inherited_settings import IgnoredSetting, ignored_settings
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import UserOptions, checked_server_name
 from jupyterhub_gpuspawner.hub.progress import event
 from jupyterhub_gpuspawner.hub.reconciliation import hub_mark
 from jupyterhub_gpuspawner.hub.slurm_settings import SlurmSettings
@@ -67,6 +68,8 @@ _SERVES = (Phase.RUNNING, Phase.ENDING)
 
 class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
+
+    user_options = UserOptions()
 
     _start_id = ""
     _closed_port: ClosedPort | None = None
@@ -152,6 +155,8 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
         self._start_by, self._least_left = Deadline.after(self.start_timeout, clocks()), 0.0
         try:
             named.require()
+            checked_server_name(self.name)
+            await refuse_root(self.user.name)
             account = await self.account()
             self._certificates = await asyncio.to_thread(contents, self.cert_paths)
             job = self.batch_job(account)

@@ -18,7 +18,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.availability import Availability, Chance, availability
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.account import allowed_groups, job_owner
+from jupyterhub_gpuspawner.hub.account import allowed_groups, job_owner, refuse_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -110,6 +110,7 @@ class Trials:
 
         Raises RequestError or ConfigError where no batch script can be written.
         """
+        await refuse_root(child.user.name)
         account = await child.account()
         job = child.batch_job(account)
         key = (child.user.name, child.as_user(), directives(job.script))

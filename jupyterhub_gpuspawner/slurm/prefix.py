@@ -13,6 +13,25 @@ if TYPE_CHECKING:
 
 _JINJA = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _PLACE = re.compile(r"\{(\w*)\}")
+_NO_NAME = frozenset(" /:%")
+"""What no name of an account holds: a field's or a path's end, and what Slurm replaces in the path of a log."""
+
+
+def checked_user_name(username: str) -> str:
+    """``username``, if it can be the name of an account and nothing else; raises ConfigError.
+
+    ``sudo -u '#0'`` is root (sudo(8): a number of a user is prefixed with ``#``), ``-`` begins an option, and Slurm and
+    chown take digits for a number of a user. A first letter or digit of any script, or ``_``, is none of these, nor
+    an entry of NIS (``+``, ``-``, ``@``), a home (``~``) or a group (``%``).
+    """
+    begins = username[:1].isalnum() or username[:1] == "_"
+    if not begins or username.isdigit() or not username.isprintable() or _NO_NAME.intersection(username):
+        raise ConfigError(
+            f"{username[:80]!r} is no user name.",
+            hint="The name of an account begins with a letter, a digit or _, is not a number, and holds no blank, "
+            "no control character and none of / : %. Set c.Authenticator.username_pattern, or username_map.",
+        )
+    return username
 
 
 def command_prefix(text: str | Sequence[str], username: str, **values: str) -> tuple[str, ...]:
@@ -21,9 +40,7 @@ def command_prefix(text: str | Sequence[str], username: str, **values: str) -> t
     ``text`` is batchspawner's form (``sudo -u {username}``, split as a shell would) or a list of words. Raises
     ConfigError for a place that has no value, for quotes that do not close, and for a user name that is none.
     """
-    if not username or username.startswith("-") or not username.isprintable() or " " in username:
-        raise ConfigError(f"{username!r} is no user name.", where="exec_prefix")
-    known = {"username": username, **values}
+    known = {"username": checked_user_name(username), **values}
     try:
         words = shlex.split(_JINJA.sub(r"{\1}", text)) if isinstance(text, str) else list(text)
     except ValueError as error:

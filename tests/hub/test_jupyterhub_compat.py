@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from datetime import datetime
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from jupyterhub import apihandlers, handlers, orm, scopes
@@ -16,10 +18,17 @@ from jupyterhub.spawner import Spawner
 from jupyterhub.user import User
 from jupyterhub.utils import format_exception
 from tornado import web
+from traitlets.config import Config
 
+from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.choose_page import ChoosePage
+from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
+from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profile import parse_profiles
+from jupyterhub_gpuspawner.request import resolve
 
 NAMES = {
     "the spawn page's steps": (SpawnHandler, ["get", "post", "_post", "_render_form", "_wrap_spawn_single_user"]),
@@ -117,7 +126,7 @@ def failure() -> web.HTTPError:
     )
 
 
-class Answer(APIHandler):
+class Answer(APIHandler):  # type: ignore[misc]
     """JupyterHub's way from an exception to JSON, without a hub around it."""
 
     def __init__(self) -> None:
@@ -153,3 +162,34 @@ def test_a_refusal_keeps_its_status_and_its_words_in_the_log() -> None:
 
     assert error.status_code == 400
     assert "At most 50 %s of it." in str(error)
+
+
+@pytest.mark.parametrize("sent", [[], ["gpu"], "", "gpu", 3, 0.5, True])
+@pytest.mark.parametrize("spawner_class", [GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner])
+def test_options_that_are_no_table_are_one_that_is_refused(spawner_class: Any, sent: object) -> None:
+    """JupyterHub 5.4 stores a REST body as it comes: a spawner must be made from it all the same, and say no."""
+    spawner = spawner_class(config=Config(), user_options=sent)
+
+    assert spawner.user_options == {"user_options": sent}
+    with pytest.raises(RequestError):
+        resolve(
+            parse_profiles([{"display_name": "One"}]),
+            spawner.user_options,
+            username="ann",
+            groups=frozenset(),
+            server_name="",
+            now=datetime.now().astimezone(),
+        )
+
+
+@pytest.mark.parametrize("name", ["", "two", "zwei Gänge", "#2", "%20"])
+def test_a_server_may_have_any_printable_name(name: str) -> None:
+    """JupyterHub 5.4 lets all through; what stands in a script is quoted."""
+    assert compat.checked_server_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["\0", "a\nb", "a\x1b[0m", "\u202e"])
+def test_a_server_with_a_name_that_does_not_print_is_not_started(name: str) -> None:
+    """An environment cannot hold a NUL, and a log should not hold the others."""
+    with pytest.raises(RequestError, match="must be printable text"):
+        compat.checked_server_name(name)

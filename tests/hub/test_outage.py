@@ -120,7 +120,12 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
             database.roll_back(hub_database.session)
             rolled_back.append(True)
 
-    site = SimpleNamespace(connection=lambda: SimpleNamespace(client=Client()), hub_name="demo", job_name="jupyterhub", reconcile_interval=0)
+    site = SimpleNamespace(
+        connection=lambda: SimpleNamespace(client=Client()),
+        hub_name="demo",
+        job_name="jupyterhub",
+        reconcile_interval=0,
+    )
     await reconciliation.Reconciliation(site, Servers(), "0a1b2c3d").run()  # type: ignore[arg-type]
 
     assert rolled_back == [True]

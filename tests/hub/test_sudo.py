@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -216,7 +216,9 @@ def test_sudo_lists_four_commands_and_no_more(site: Site) -> None:
     rules = [rule.replace(",", "").split() for rule in re.findall(r"^    (\(.*)$", told, re.MULTILINE)]
     scripts = [word for name in ("submit", "trial", "cancel", "log") for word in (f"{site.wrappers}/{name}", '""')]
 
-    assert [sorted(rule) for rule in rules] == [sorted([f"(%{site.person})", "NOPASSWD:", "NOSETENV:", *scripts])], told
+    assert [sorted(rule) for rule in rules] == [
+        sorted([f"(%{site.person}", "!#0)", "NOPASSWD:", "NOSETENV:", *scripts])
+    ], told
 
 
 REFUSED: dict[str, tuple[str, Sequence[str]]] = {
@@ -231,6 +233,7 @@ REFUSED: dict[str, tuple[str, Sequence[str]]] = {
     "a path for log": ("", ("log", "/etc/passwd")),
     "an empty argument": ("", ("log", "")),
     "root": ("root", ("submit",)),
+    "root by its number": ("#0", ("submit",)),
     "somebody outside the group": ("nobody", ("submit",)),
 }
 
@@ -243,6 +246,28 @@ def test_sudo_refuses(site: Site, user: str, argv: Sequence[str]) -> None:
 
     assert tried.returncode == 1
     assert b"a password is required" in tried.stderr
+
+
+@pytest.mark.parametrize("user", ["root", "#0", "#00"])
+def test_sudo_refuses_root_even_where_it_is_in_the_group(site: Site, user: str, public_folder: Path) -> None:
+    """The scripts would say no as well; they are not reached."""
+    text = site.sudoers.read_text().replace(f"%{site.person}", "%root")
+    assert "root" in subprocess.run(["id", "-nG", "root"], capture_output=True, text=True, check=True).stdout.split()
+    sudoers = public_folder / "sudoers-of-root"
+    sudoers.write_text(text)
+    sudoers.chmod(0o440)
+    tried = replace(site, sudoers=sudoers).sudo("submit", user=user)
+
+    assert tried.returncode == 1
+    assert b"a password is required" in tried.stderr
+
+
+@pytest.mark.parametrize("script", ["submit", "trial", "cancel", "log"])
+def test_no_script_runs_as_root(script: str) -> None:
+    """Whoever comes to it otherwise, such as an admin who tries it."""
+    tried = subprocess.run([PYTHON, "-I", CONFIG / "wrappers" / script], input=b"", capture_output=True, check=False)
+
+    assert (tried.returncode, tried.stderr) == (1, f"{script}: not as root\n".encode())
 
 
 VARIABLES = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "BASH_ENV", "ENV", "PYTHONPATH", "PYTHONSTARTUP", "SLURM_CONF")

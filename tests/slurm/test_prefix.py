@@ -25,17 +25,53 @@ def test_exec_prefix_becomes_words(text: str | list[str], words: tuple[str, ...]
     assert command_prefix(text, "alice", group="course") == words
 
 
-@pytest.mark.parametrize("username", ["al;ice", "alice'", "$(id)", "a&b"])
+@pytest.mark.parametrize(
+    "username", ["al;ice", "alice'", "a$(id)", "a&b", "Élise", "first.last@example.org", "_apt", "x-1", "4711a"]
+)
 def test_odd_user_name_stays_one_word(username: str) -> None:
     """A name with a shell's characters is one word for sudo, which knows no such user."""
     assert command_prefix("sudo -u {username}", username) == ("sudo", "-u", username)
 
 
-@pytest.mark.parametrize("username", ["", "-u root", "-i", "a b", "a\nb", "a\0"])
+NO_NAMES = {
+    "empty": "",
+    "root by its number, sudo's way": "#0",
+    "another by his number, sudo's way": "#1000",
+    "a number, sudo's way, that is none": "#-1",
+    "root by its number": "0",
+    "another by his number": "1000",
+    "a number in other digits": "\u0661\u0660\u0660\u0660",
+    "an option": "-i",
+    "an option with a value": "-u root",
+    "a signed number": "+0",
+    "a group, sudo's way": "%wheel",
+    "a place in a log's name": "a%u",
+    "a netgroup": "@staff",
+    "a home": "~root",
+    "a shell's words": "$(id)",
+    "a hidden file": ".ssh",
+    "the folder above": "..",
+    "a path": "../root",
+    "a path within": "a/b",
+    "two fields of passwd": "a:0",
+    "a blank": "a b",
+    "a blank at the end": "root ",
+    "a line's end": "a\nb",
+    "a tab": "a\tb",
+    "a NUL": "root\0",
+    "a mark that turns text round": "a\u202eb",
+    "a blank that does not break": "a\u00a0b",
+}
+
+
+@pytest.mark.parametrize("username", NO_NAMES.values(), ids=NO_NAMES.keys())
 def test_user_name_that_is_none_is_refused(username: str) -> None:
-    """Empty, an option, or with blanks or control characters."""
-    with pytest.raises(ConfigError, match="is no user name"):
+    """What sudo, Slurm or a shell's tools would read as anything but a name; said with what would be right."""
+    with pytest.raises(ConfigError) as caught:
         command_prefix("sudo -u {username}", username)
+
+    assert caught.value.message == f"{username!r} is no user name."
+    assert "begins with a letter, a digit or _" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,122 @@
+"""People whose name is not the name of an account: nothing is run for them."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.hub.conftest import LIGHT, StartHub
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+RECORDER = """#!/bin/sh
+echo "$1" >>{file}
+shift
+exec "$@"
+"""
+LINES = """
+c.GPUSlurmSpawner.exec_prefix = "{recorder} {{username}}"
+c.JupyterHub.db_url = "sqlite:///{database}"
+c.Authenticator.allowed_users = {{"#0", "ann"}}
+"""
+HERE = """
+- {display_name: Here, slug: here, kind: local}
+"""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A hub, and the users for whom it has run a command."""
+
+    hub: HubProcess
+    file: Path
+
+    def users(self) -> set[str]:
+        return set(self.file.read_text().splitlines()) if self.file.exists() else set()
+
+
+@pytest.fixture(scope="module")
+def recorded(start_light_hub: StartHub, public_folder: Path) -> Iterator[Recorded]:
+    """Its commands run as the user through a program that writes down for whom; its database is open to all."""
+    recorder, database = public_folder / "recorder", public_folder / "open.sqlite"
+    recorder.write_text(RECORDER.format(file=public_folder / "recorded"))
+    recorder.chmod(0o755)
+    database.touch(0o644)
+    database.chmod(0o644)
+    yield Recorded(
+        start_light_hub(lines=LINES.format(recorder=recorder, database=database), profiles=LIGHT + HERE),
+        public_folder / "recorded",
+    )
+    database.unlink()
+
+
+ODD = {
+    "root by its number": ("#0", "'#0' is no user name."),
+    "somebody else by his number": ("#1000", "'#1000' is no user name."),
+    "a number": ("1000", "'1000' is no user name."),
+    "an option": ("-i", "'-i' is no user name."),
+    "a place in a log's name": ("a%u", "'a%u' is no user name."),
+    "root": ("root", "'root' is an account of uid 0 (root), and nothing is started as root."),
+}
+
+
+@pytest.mark.parametrize(("name", "sentence"), ODD.values(), ids=ODD.keys())
+def test_for_an_odd_name_nothing_is_run(
+    recorded: Recorded, slurm_cluster: PrivateSlurm, name: str, sentence: str
+) -> None:
+    """A start is refused, and a choice is not tried."""
+    hub, path = recorded.hub, quote(name, safe="")
+    before = recorded.users()
+    hub.api("POST", f"/users/{path}")
+    start = hub.api("POST", f"/users/{path}/server", {"profile": "light"})
+    trial = hub.api("POST", f"/gpuspawner/trial/{path}", {"user_options": {"profile": "light"}}).json()
+
+    assert (start.status_code, sentence in start.json()["message"]) == (500, True), start.text
+    assert (trial["chance"], trial["sentence"]) == ("unknown", "this hub cannot ask Slurm beforehand")
+    assert recorded.users() == before
+    assert slurm_cluster.run("squeue", "--noheader") == ""
+
+
+@pytest.mark.parametrize("name", ["#1000", "-i"])
+def test_on_the_hubs_machine_it_is_refused_as_well(recorded: Recorded, name: str) -> None:
+    """There its home is a path that is made of the name."""
+    path = quote(name, safe="")
+    recorded.hub.api("POST", f"/users/{path}")
+    start = recorded.hub.api("POST", f"/users/{path}/server", {"profile": "here"})
+
+    assert (start.status_code, f"{name!r} is no user name." in start.json()["message"]) == (500, True), start.text
+
+
+def test_for_a_name_of_an_account_it_is(recorded: Recorded) -> None:
+    """So the one before is no accident."""
+    recorded.hub.spawn("ann", {"profile": "light"})
+    recorded.hub.end("ann")
+
+    assert recorded.users() == {"ann"}
+
+
+def test_the_hubs_log_warns_of_what_is_open_and_of_names(recorded: Recorded) -> None:
+    """Once each, when the hub starts."""
+    told = re.findall(r"gpuspawner: (.*)", recorded.hub.log.read_text())
+
+    assert told == [
+        "the hub's database can be read by others (mode 0644): "
+        f"make it its owner's alone with chmod 600 {recorded.file.parent / 'open.sqlite'}",
+        "c.Authenticator.allowed_users: '#0' is no user name.",
+    ]
+
+
+def test_what_the_demos_hub_writes_is_its_own(light_hub: HubProcess) -> None:
+    """Its database and its log."""
+    files = {name: stat.filemode((light_hub.folder / name).stat().st_mode) for name in ("hub.sqlite", "hub.log")}
+
+    assert files == {"hub.sqlite": "-rw-------", "hub.log": "-rw-------"}
+    assert (light_hub.folder / "hub.sqlite").stat().st_size > 0
