@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
-from click.testing import CliRunner
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.cli.main import main
+from tests.cli.runner import cli_runner
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -29,6 +29,6 @@ def gpuspawner() -> Call:
     """The program, within this process."""
 
     def call(*arguments: object, stdin: str = "") -> Result:
-        return CliRunner().invoke(main, [str(each) for each in arguments], input=stdin)
+        return cli_runner().invoke(main, [str(each) for each in arguments], input=stdin)
 
     return call

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.cli.runner import cli_runner
 
 GOOD = """
 c.JupyterHub.spawner_class = "gpu-profiles"
@@ -30,7 +31,7 @@ def check(folder: Path, lines: str, environment: dict[str, str] | None = None) -
     """The command over a configuration file."""
     config = folder / "jupyterhub_config.py"
     config.write_text(lines)
-    return CliRunner().invoke(main, ["check", "--config", str(config)], env=environment)
+    return cli_runner().invoke(main, ["check", "--config", str(config)], env=environment)
 
 
 @pytest.mark.slurm

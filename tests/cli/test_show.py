@@ -8,9 +8,10 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from jupyterhub_gpuspawner.cli.main import main
+from tests.cli.runner import cli_runner
 
 GOLDEN = Path(__file__).parents[1] / "data" / "scripts" / "show.sh"
 ME = pwd.getpwuid(os.getuid())
@@ -47,7 +48,7 @@ def show(folder: Path, *words: str, lines: str = SITE) -> Result:
     """``gpuspawner show WORDS`` over a configuration file."""
     config = folder / "jupyterhub_config.py"
     config.write_text(lines)
-    return CliRunner().invoke(main, ["show", *words, "--config", str(config)])
+    return cli_runner().invoke(main, ["show", *words, "--config", str(config)])
 
 
 def test_the_script_is_shown_whole(tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ def test_a_site_whose_script_cannot_be_written_is_told_why(tmp_path: Path, lines
 
 def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
     """Its name, and how to name another."""
-    shown = CliRunner().invoke(main, ["show", "open", "--user", "ada", "--config", str(tmp_path / "none.py")])
+    shown = cli_runner().invoke(main, ["show", "open", "--user", "ada", "--config", str(tmp_path / "none.py")])
 
     assert shown.exit_code == 1
     assert shown.stderr == (

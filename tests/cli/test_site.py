@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.cli.runner import cli_runner
 
 SITE = """
 c.JupyterHub.spawner_class = "gpu-profiles"
@@ -34,7 +35,7 @@ def run(folder: Path, lines: str, *words: str, environment: dict[str, str] | Non
     """The command over a configuration file."""
     config = folder / "jupyterhub_config.py"
     config.write_text(lines)
-    return CliRunner().invoke(main, [*words, "--config", str(config)], env=environment)
+    return cli_runner().invoke(main, [*words, "--config", str(config)], env=environment)
 
 
 def test_show_prints_what_would_be_submitted(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 import requests
-from click.testing import CliRunner
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.cli.runner import cli_runner
 from tests.fixtures.hubs import stop_servers
 from tests.fixtures.slurm import hanging
 from tests.hub.conftest import COMMAND, LIGHT, StartHub
@@ -260,7 +260,7 @@ def test_show_prints_what_the_hub_submits(
     hub.end("val")
     for name, value in hub._environment().items():
         monkeypatch.setenv(name, value)
-    shown = CliRunner().invoke(
+    shown = cli_runner().invoke(
         main, ["show", "light", "--user", "val", "--option", "cpus=2", "--config", str(hub.config)]
     )
 
