@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.cluster import ClusterSnapshot, DefaultMemory
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
@@ -221,15 +221,20 @@ class SlurmClient:
         A fifth one every five minutes is for slurm.conf's default memory.
         """
         taken_at, mark = time.time(), secrets.token_hex(8)
-        nodes, partitions, reservations, memory, jobs = await asyncio.gather(
-            self._show("node", "-a", "-d"),
-            self._show("partition", "-a"),
-            self._show("reservation", "-a"),
-            self._default_memory(),
+        entities = (("node", "-a", "-d"), ("partition", "-a"), ("reservation", "-a"))
+        shown = [asyncio.ensure_future(self._show(*words)) for words in entities]
+        default = asyncio.ensure_future(self._default_memory())
+        queue = asyncio.ensure_future(
             self._slurm.run(
                 *("squeue", "--local", "-h", "-a", "-t", STATES, "-O", job_columns(mark)), limit=_SNAPSHOT_LIMIT
-            ),
+            )
         )
+        try:
+            nodes, partitions, reservations = await asyncio.gather(*shown)
+            memory = await default
+            jobs = await queue
+        finally:  # where one has failed, the others have nobody to answer to
+            await _ended(*shown, default, queue)
         told = good("squeue", jobs)
 
         def read() -> ClusterSnapshot:
@@ -354,3 +359,10 @@ def _checked(job_id: str) -> str:
     if not _JOB_ID.fullmatch(job_id):
         raise SlurmOutputError(f"{job_id[:80]!r} is no job id.", raw=job_id)
     return job_id
+
+
+async def _ended(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel what still runs, and return when all has ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
