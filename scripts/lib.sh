@@ -142,6 +142,69 @@ python_packages() {
     printf '%s\n' "$state" >"$stamp"
 }
 
+# --- other versions beside .venv ------------------------------------------------------------------
+
+# shellcheck disable=SC2034 # scripts/test runs a choice of tests with what pyproject.toml allows
+OLDEST_JUPYTERHUB='jupyterhub==5.4.*'
+
+# python_of VERSION: print a Python of that version, such as 3.10; its status is 1 where there is none.
+python_of() {
+    local path
+    for path in "python$1" "/usr/bin/python$1" "$HOME/.pyenv/versions/$1".*/bin/python; do
+        path=$(command -v "$path") || continue
+        [ "$("$path" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = "$1" ] || continue
+        echo "$path"
+        return
+    done
+    return 1
+}
+
+# variant NAME PYTHON lowest|REQUIREMENT...: .venv-NAME with this package for tests, and what is required of others;
+# "lowest" is each direct dependency in the oldest version that is allowed. Its status is 1 where that cannot be had.
+variant() {
+    local name=$1 python=$2 folder link=.venv-$1 state
+    shift 2
+    folder=$(readlink -f .venv)-$name # beside the real one: see virtual_environment
+    state=$(cat pyproject.toml scripts/lib.sh | sha256sum; "$python" --version; pwd -P; echo "$*")
+    if [ "$(cat "$link/.installed" 2>/dev/null)" != "$state" ]; then
+        say "Making $link with $("$python" --version): $* (a minute or two)"
+        [ "$folder" = "$(readlink -f "$link" || true)" ] || rm -rf "$link"
+        quietly "$python" -m venv --clear "$folder" || quietly "$python" -m virtualenv --clear "$folder" || return 1
+        [ -e "$link" ] || ln -s "$folder" "$link"
+        (
+            umask 022
+            chmod 755 "$folder"
+            install=("$folder/bin/python" -m pip install --disable-pip-version-check --quiet)
+            if [ "$*" = lowest ]; then
+                quietly "${install[@]}" uv || exit 1
+                install=("$folder/bin/python" -m uv pip install --quiet --python "$folder/bin/python" --resolution lowest-direct)
+                set --
+            fi
+            quietly "${install[@]}" -e '.[test,docs]' "$@"
+        ) || return 1
+        printf '%s\n' "$state" >"$link/.installed"
+    fi
+    local program
+    for program in configurable-http-proxy node; do
+        [ ! -e ".venv/bin/$program" ] || ln -sfn "$(readlink -f ".venv/bin/$program")" "$link/bin/$program"
+    done
+}
+
+# --- what tests say --------------------------------------------------------------------------------
+
+# total SECONDS FILE...: one line for all runs of pytest whose output is in the files, in pytest's form.
+total() {
+    local seconds=$1
+    shift
+    tail -qn 1 "$@" | .venv/bin/python -c '
+import collections, re, sys
+count = collections.Counter()
+for number, what in re.findall(r"([0-9]+) (passed|failed|skipped|errors?|warnings?)", sys.stdin.read()):
+    count[what] += int(number)
+words = ", ".join(f"{number} {what}" for what, number in sorted(count.items()))
+print(f"===== {words} in {sys.argv[1]}.00s =====")' "$seconds"
+}
+
 # --- the hub's proxy ---------------------------------------------------------------------------
 
 node_new_enough() {

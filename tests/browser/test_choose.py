@@ -133,6 +133,7 @@ def expect_fresh(page: Page, hub: HubProcess, word: str) -> None:
         page.wait_for_timeout(500)
 
 
+@pytest.mark.oldest
 def test_one_click_starts_the_default(course: HubProcess, page: Page) -> None:
     """Who changes nothing gets the first profile."""
     sign_in(page, course, "quin")
@@ -250,6 +251,7 @@ def test_a_link_fills_the_form_in_and_starts_nothing(course: HubProcess, page: P
     assert course.server("sven") is None
 
 
+@pytest.mark.oldest
 @pytest.mark.parametrize("way", ["link", "click"])
 def test_a_fault_stands_at_its_field(course: HubProcess, page: Page, way: str) -> None:
     """A summary has the focus and leads to the field; the field tells the fault; the values are kept."""
@@ -294,6 +296,7 @@ def test_a_fault_out_of_sight_stops_nobody(course: HubProcess, page: Page) -> No
     assert model["user_options"] == {"profile": "dgx1"}
 
 
+@pytest.mark.oldest
 def test_a_named_server_keeps_its_name(course: HubProcess, open_page: OpenPage) -> None:
     """From a link with a fault to the corrected start, without JavaScript."""
     page = open_page(javascript=False)

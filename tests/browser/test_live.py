@@ -160,6 +160,7 @@ def sign_in_again(page: Page, hub: HubProcess, name: str, path: str = HOME) -> N
     page.wait_for_url(f"**{path}")
 
 
+@pytest.mark.oldest
 @pytest.mark.parametrize("javascript", [True, False], ids=["script", "no script"])
 def test_stop_stops_this_server_alone(hub: HubProcess, open_page: OpenPage, javascript: bool) -> None:
     """A named one, then the default one; one that starts, too. With and without JavaScript."""
@@ -277,6 +278,7 @@ def test_servers_of_several_nodes_of_a_slice_and_without_a_job(hub: HubProcess, 
     well_made(page)
 
 
+@pytest.mark.oldest
 def test_the_log_is_a_click_away(hub: HubProcess, page: Page, open_page: OpenPage) -> None:
     """Its path and last lines, escaped; for the server's user, and for an admin."""
     sign_in(page, hub, "ida")

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, TimeoutError, expect  # noqa: A004 - Playw
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from tests.browser.seeing import shoot, sign_in
 
-pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.oldest]
 
 
 def run_in_notebook(page: Page, code: str) -> str:

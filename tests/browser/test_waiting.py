@@ -372,6 +372,7 @@ def test_a_server_that_stops_has_a_page_that_waits_for_its_end(hub: HubProcess, 
 # --- a start that failed -----------------------------------------------------------------------------
 
 
+@pytest.mark.oldest
 def test_a_set_up_that_fails_shows_the_end_of_its_log_and_the_way_back_to_the_same_choice(
     hub: HubProcess, open_page: OpenPage
 ) -> None:

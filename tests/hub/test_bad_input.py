@@ -120,6 +120,7 @@ BY_US: dict[str, tuple[Mapping[str, object], Mapping[str, str] | None, str]] = {
 }
 
 
+@pytest.mark.oldest
 @pytest.mark.parametrize(("options", "fields", "sentence"), BY_US.values(), ids=BY_US.keys())
 def test_a_choice_that_is_not_offered(
     hub: HubProcess,
@@ -209,6 +210,7 @@ def missing(words: str, text: str) -> list[str]:
     return [sentence for sentence in re.split(r"(?<=\.) (?=[A-Z])", words) if sentence not in text]
 
 
+@pytest.mark.oldest
 @pytest.mark.parametrize(("profile", "status", "sentence"), BY_OTHERS.values(), ids=BY_OTHERS.keys())
 @pytest.mark.usefixtures("leaves_nothing")
 def test_a_start_that_slurm_or_the_machine_refuses(hub: HubProcess, profile: str, status: int, sentence: str) -> None:
@@ -265,6 +267,7 @@ DYING = {
 }
 
 
+@pytest.mark.oldest
 @pytest.mark.parametrize(("profile", "sentence", "detail"), DYING.values(), ids=DYING.keys())
 @pytest.mark.usefixtures("leaves_nothing")
 def test_a_server_that_ends_before_it_is_ready(hub: HubProcess, profile: str, sentence: str, detail: str) -> None:

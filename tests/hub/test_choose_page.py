@@ -13,7 +13,7 @@ from tests.fixtures.hubs import MakeHub
 from tests.hub.conftest import COMMAND, LIGHT
 from tests.hub.visitor import Page, Visitor
 
-pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.oldest]
 
 QUERIES = {
     "no options": "",

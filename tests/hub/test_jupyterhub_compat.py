@@ -30,6 +30,8 @@ from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profile import parse_profiles
 from jupyterhub_gpuspawner.request import resolve
 
+pytestmark = pytest.mark.oldest
+
 NAMES = {
     "the spawn page's steps": (SpawnHandler, ["get", "post", "_post", "_render_form", "_wrap_spawn_single_user"]),
     "where a start is watched": (SpawnHandler, ["_get_pending_url", "get_next_url"]),

@@ -67,6 +67,7 @@ c.JupyterHub.spawner_class = GPULocalSpawner
 }
 
 
+@pytest.mark.oldest
 @pytest.mark.parametrize(("lines", "handlers", "ours"), CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
 def test_a_hub_changes_only_if_it_uses_a_spawner_of_ours(
     lines: str, handlers: list[str], ours: bool, tmp_path: Path

@@ -59,6 +59,7 @@ def stop(visitor: Visitor, path: str) -> int:
     return answer.status_code
 
 
+@pytest.mark.oldest
 @pytest.mark.slurm
 @pytest.mark.hub
 @pytest.mark.usefixtures("running")
@@ -77,6 +78,7 @@ def test_a_right_to_a_server_named_none_is_none_to_the_default_server(hub: HubPr
     assert model["ready"]
 
 
+@pytest.mark.oldest
 @pytest.mark.slurm
 @pytest.mark.hub
 @pytest.mark.usefixtures("running")

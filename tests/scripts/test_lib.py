@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,27 @@ def test_a_command_that_works_is_quiet_and_one_that_fails_is_not() -> None:
     assert bash("quietly echo hello").stdout == ""
     failed = bash("quietly sh -c 'echo because; exit 3'")
     assert (failed.returncode, failed.stdout, failed.stderr) == (3, "", "because\n")
+
+
+def test_runs_of_pytest_are_counted_together(tmp_path: Path) -> None:
+    """By the last line of each, with and without ornament, in one line of pytest's form."""
+    (tmp_path / "a").write_text("F 9 failed\n=== 1 failed, 10 passed, 2 skipped in 3.00s ===\n")
+    (tmp_path / "b").write_text("5 passed, 1 error in 1.00s\n")
+    done = bash("total 7 $1 $2", tmp_path / "a", tmp_path / "b")
+
+    assert done.stdout == "===== 1 error, 1 failed, 15 passed, 2 skipped in 7.00s =====\n"
+
+
+def test_a_python_is_found_by_its_version(tmp_path: Path) -> None:
+    """One that has that name and is none is passed over; one that is nowhere is no end."""
+    here = "{}.{}".format(*sys.version_info)
+    (tmp_path / f"python{here}").symlink_to(sys.executable)
+    found = bash(f"PATH=$1:$PATH; python_of {here}", tmp_path).stdout.strip()
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+
+    assert version.startswith(f"Python {here}.")
+    assert bash("python_of 3.99 || echo none").stdout == "none\n"
+    assert bash("command() { echo /bin/false; }; python_of 3.10 || echo none").stdout == "none\n"
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
