@@ -112,6 +112,8 @@ async def test_life_of_a_gpu_job(client: SlurmClient, jobs: Jobs) -> None:
         starts_at=running.starts_at,
         ends_at=(running.starts_at or 0) + 600,
         tag=f"{jobs.tag}lab",
+        name="sbatch",
+        uid=os.getuid(),
     )
     assert abs((running.starts_at or 0) - time.time()) < 60
     assert (detail.time_limit, detail.stdout_path) == (600, f"{jobs.folder}/{job_id}.log")
