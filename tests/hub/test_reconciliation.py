@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import sqlite3
+import shutil
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
@@ -24,7 +22,7 @@ from jupyterhub_gpuspawner.job import JobStatus, Phase
 from jupyterhub_gpuspawner.job_identity import JobIdentity
 from jupyterhub_gpuspawner.tag import parse_tag, tag
 from tests.hub.commands import commands
-from tests.hub.conftest import StartHub
+from tests.hub.conftest import STAND_IN, StartHub
 from tests.hub.test_life import in_the_end, start, state, stored, wait_for
 from tests.hub.test_metrics import scrape
 from tests.hub.visitor import Visitor
@@ -377,22 +375,39 @@ def test_a_twin_that_turns_up_is_cancelled_while_servers_start_and_run(
     hub.stop()
 
 
+AS_USER = """
+c.GPUSlurmSpawner.exec_prefix = "runuser -u {username} --"
+c.GPUSlurmSpawner.req_homedir = ""  # as the account database says
+"""
+
+
 @pytest.mark.slurm
 @pytest.mark.hub
 @pytest.mark.users
 def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_another_is(
-    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, two_users: tuple[str, str], cancelled_after: list[str]
+    start_light_hub: StartHub,
+    slurm_cluster: PrivateSlurm,
+    two_users: tuple[str, str],
+    cancelled_after: list[str],
+    public_folder: Path,
 ) -> None:
     """Bob may write what he likes into his job's comment: neither his job nor Ann's server ends by it."""
     ann, bob = two_users
-    as_user = "c.GPUSlurmSpawner.exec_prefix = 'runuser -u {username} --'"
-    hub = start_light_hub(lines=f"{CONFIG}\n{as_user}\nc.GPUSlurmSpawner.reconcile_interval = 0.5")
-    job = hub.spawn("root", {"profile": "light"})["job_id"] if pwd.getpwuid(os.getuid()).pw_name == "root" else ""
+    stand_in = public_folder / f"reconciled-{STAND_IN.name}"
+    shutil.copy(STAND_IN, stand_in)
+    stand_in.chmod(0o644)
+    hub = start_light_hub(
+        lines=f"{CONFIG}\n{AS_USER}\nc.GPUSlurmSpawner.reconcile_interval = 0.5",
+        profiles=f"""
+- display_name: Light
+  slug: light
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
+  command: [/usr/bin/python3, {stand_in}]
+""",
+    )
+    job = hub.spawn(ann, {"profile": "light"})["job_id"]
     hub_name, _, server = parse_tag(comment(slurm_cluster, job)) or ("", "", "")
     tag_of_ann = f"{tag(hub_name, ann, server)}#{comment(slurm_cluster, job).partition('#')[2]}"
-    start_id = comment(slurm_cluster, job).partition("#")[2]
-    with sqlite3.connect(hub.folder / "hub.sqlite") as database:
-        database.execute("update gpuspawner_starts set user_name = ? where start_id = ?", (ann, start_id))
     bobs = sleeper(slurm_cluster, tag_of_ann, f"--uid={bob}")
     anns = sleeper(slurm_cluster, tag_of_ann, f"--uid={ann}")
     cancelled_after += [bobs, anns]
@@ -402,5 +417,5 @@ def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_anothe
     assert state(slurm_cluster, bobs) == "RUNNING"
     assert state(slurm_cluster, job) == "RUNNING"
 
-    hub.end("root")
+    hub.end(ann)
     hub.stop()
