@@ -48,7 +48,7 @@ async def test_an_account_is_found() -> None:
     """Home and shell as the account database has them."""
     entry = next(each for each in pwd.getpwall() if each.pw_uid != 0)
 
-    assert await account_of(entry.pw_name) == Account(entry.pw_name, entry.pw_dir, entry.pw_shell)
+    assert await account_of(entry.pw_name) == Account(entry.pw_name, entry.pw_dir, entry.pw_shell, entry.pw_uid)
 
 
 def test_names_that_would_be_refused_are_told_beforehand() -> None:

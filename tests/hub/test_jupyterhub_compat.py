@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from jupyterhub import apihandlers, handlers, orm, scopes
 from jupyterhub.apihandlers.base import APIHandler
+from jupyterhub.apihandlers.users import SpawnProgressAPIHandler
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import BaseHandler, UserUrlHandler
 from jupyterhub.handlers.pages import SpawnHandler, SpawnPendingHandler
@@ -76,10 +77,11 @@ def test_the_choose_page_takes_what_the_spawn_page_calls_itself_with() -> None:
 
 def test_each_page_that_is_taken_over_is_one_of_the_hubs() -> None:
     """With its address and its methods."""
-    pages = {handler for _, handler, *_ in handlers.default_handlers}
+    theirs = {handler for _, handler, *_ in (*handlers.default_handlers, *apihandlers.default_handlers)}
 
-    assert set(routes.TAKEN_OVER) == {SpawnHandler, SpawnPendingHandler, UserUrlHandler}
-    assert set(routes.TAKEN_OVER) <= pages
+    taken = {SpawnHandler, SpawnPendingHandler, UserUrlHandler, SpawnProgressAPIHandler}
+    assert set(routes.TAKEN_OVER) == taken
+    assert taken <= theirs
     assert isinstance(apihandlers.default_handlers, list)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,7 @@ from sqlalchemy.exc import InvalidRequestError, OperationalError
 
 from jupyterhub_gpuspawner.hub import database, reconciliation
 from jupyterhub_gpuspawner.hub.database import fault, takes_changes, written
+from jupyterhub_gpuspawner.hub.start_records import Start
 from jupyterhub_gpuspawner.hub.unfinished import Unfinished
 
 
@@ -115,6 +116,9 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
                 finally:
                     hub_database.unlock()
             return set()
+
+        def starts(self, _: Collection[str]) -> dict[str, Start]:
+            return {}
 
         def roll_back(self) -> None:
             database.roll_back(hub_database.session)
