@@ -63,12 +63,19 @@ class JobIdentity:
         return self._exact and bool(self.owner or self.uid is not None)
 
     def may_be(self, job: JobStatus) -> bool:
-        """For a number that sbatch gave just now: also where a plugin has replaced comment and name."""
-        return self.matches(job) or (self.owns(job) is not False and parse_tag(job.tag) is None)
+        """For a number that sbatch gave just now, under which a job with this start's own comment or name is its job.
+
+        So it is whoever owns it, since a command of the site's may submit as another account than the user's, and where
+        a plugin has replaced comment and name.
+        """
+        if self._exact and self._named_by(job):
+            return True
+        return self.owns(job) is not False and (self._named_by(job) or parse_tag(job.tag) is None)
 
     def learnt(self, job: JobStatus) -> JobIdentity:
         """With what Slurm shows of ``job``, which is the start's own, in the place of what is not known."""
-        known = self if self.owner or self.uid is not None else replace(self, owner=job.user, uid=job.uid)
+        told = (self.owner or self.uid is not None) and self.owns(job) is not False
+        known = self if told else replace(self, owner=job.user, uid=job.uid)
         if self._exact and self._named_by(job):
             return known
         return replace(known, tag=job.tag, name="" if start_of(job.tag) else job.name)

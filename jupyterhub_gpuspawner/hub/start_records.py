@@ -15,6 +15,7 @@ from sqlalchemy import Column, Float, MetaData, String, Table, Unicode, delete, 
 from sqlalchemy.exc import SQLAlchemyError
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.database import roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -66,7 +67,7 @@ class StartRecords:
             self._session.execute(insert(_TABLE).values(**row))
             self._session.commit()
         except SQLAlchemyError as error:
-            self._session.rollback()
+            roll_back(self._session)
             raise RecordFailed(
                 "The hub's database did not take the record of this start, so no job was submitted.",
                 hint=f"Look at the hub's database: {type(error).__name__}.",

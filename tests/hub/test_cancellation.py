@@ -73,8 +73,8 @@ async def test_where_slurm_does_not_say_whose_the_number_is_nothing_is_cancelled
 
 @pytest.mark.parametrize("silent", [True, False])
 async def test_a_number_that_sbatch_gave_just_now_is_the_starts_own(silent: bool) -> None:
-    """Though squeue is silent, or a plugin has replaced comment and name; a stranger's it never is."""
-    slurm, strangers = Slurm(ANOTHER, silent=silent), Slurm(STRANGERS)
+    """Though squeue is silent, or a plugin has replaced comment and name; a stranger's other job it never is."""
+    slurm, strangers = Slurm(ANOTHER, silent=silent), Slurm(replace(STRANGERS, tag="train", name="train.sh"))
     await cancellation(slurm, trusted_until=None)("7")
     await cancellation(strangers, trusted_until=None)("7")
 

@@ -97,7 +97,7 @@ def served(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[Started]:
         )
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=_serve, args=(listener,), daemon=True).start()
+        threading.Thread(target=_serve, args=(listener, "ann"), daemon=True).start()
         body["port"] = listener.getsockname()[1]
         answer = server.report(body)
         assert answer.status_code == 204, answer.text

@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.hubs import FILES_MAY_SAY_ALL
 from tests.hub.conftest import STAND_IN
 from tests.hub.test_sudo import CONFIG, PYTHON, Site
 from tests.hub.visitor import Visitor
@@ -88,6 +89,7 @@ def hub(site: Site, public_folder: Path) -> Iterator[HubProcess]:
     config = folder / "jupyterhub_config.py"
     config.write_text(f"""
 load_subconfig({str(demo_hub.CONFIG)!r})
+{FILES_MAY_SAY_ALL}
 c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {{username}}"
 c.GPUSlurmSpawner.wrapper_dir = {str(site.wrappers)!r}
 c.GPUSlurmSpawner.req_homedir = ""
