@@ -214,7 +214,7 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
                 self.job_id,
                 self._log_name,
             )
-            in_background(cancel_surely(self.job_id, self._cancel))
+            in_background(cancel_surely(self.job_id, self.cancellation(self.user.name, self.identity)))
             await self._remember_closed()
             return 1
         if status is None or not self._over(watch):
