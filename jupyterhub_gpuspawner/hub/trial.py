@@ -110,7 +110,6 @@ class Trials:
 
         Raises RequestError or ConfigError where no batch script can be written.
         """
-        await refuse_root(child.user.name)
         account = await child.account()
         job = child.batch_job(account)
         key = (child.user.name, child.as_user(), directives(job.script))
@@ -140,6 +139,7 @@ class Trials:
         user = child.user.name
         async with turn, self._turns:
             try:
+                await refuse_root(user)
                 told = await child.connection().client.test_only(
                     script, prefix=child.as_user(), environment={"USER": user, "LOGNAME": user}
                 )
