@@ -214,7 +214,9 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
                 self.job_id,
                 self._log_name,
             )
-            in_background(cancel_surely(self.job_id, self.cancellation(self.user.name, self.identity)))
+            in_background(
+                cancel_surely(self.job_id, self.cancellation(self._username or self.user.name, self.identity))
+            )
             await self._remember_closed()
             return 1
         if status is None or not self._over(watch):
@@ -229,7 +231,9 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
             self.log.warning(
                 "Slurm put job %s of %s back; its server is gone: cancelling it", self.job_id, self._log_name
             )
-            in_background(cancel_surely(self.job_id, self.cancellation(self.user.name, self.identity)))
+            in_background(
+                cancel_surely(self.job_id, self.cancellation(self._username or self.user.name, self.identity))
+            )
         await self._remember_end(status)
         code = status.exit_code.partition(":")[0]
         self.log.info("Job %s of %s has ended: %s", self.job_id, self._log_name, sentence(status))
@@ -256,7 +260,7 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
         self._stopping = True
         self.log.info("Stopping %s: cancelling job %s", self._log_name, self.job_id)
         trusted_until = self._trusted_until if self.job is None else 0.0
-        cancel = self.cancellation(self.user.name, self.identity, trusted_until=trusted_until)
+        cancel = self.cancellation(self._username or self.user.name, self.identity, trusted_until=trusted_until)
         try:
             await cancel(self.job_id)
         except GPUSpawnerError:  # the hub forgets the server all the same
