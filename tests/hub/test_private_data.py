@@ -173,7 +173,7 @@ def test_a_start_that_cannot_be_followed_says_why(hub: HubProcess, site: Site) -
         text = visitor.look(f"/hub/spawn-pending/{site.person}").text
     else:
         text = answer.json()["message"]
-    assert "Slurm does not tell the hub how far the job is" in text
+    assert "The hub cannot see your job in Slurm" in text
     assert wait_for(lambda: not site.slurm.run("squeue", "-h"))
 
 
