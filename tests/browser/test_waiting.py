@@ -273,7 +273,7 @@ def test_a_page_whose_stream_has_ended_for_newer_ones_looks_again_and_arrives(
     with ExitStack() as tabs:
         for _ in range(LIMIT):
             tabs.enter_context(visitor.session.get(url, stream=True, timeout=30))
-        expect(page.locator("#progress-message")).to_contain_text("shown in more than 20 places")
+        expect(page.locator("#progress-message")).to_contain_text("open in more than 20 tabs")
     expect(page.locator("#progress-message")).to_contain_text("Waiting")
     slurm_cluster.run("scancel", blocker)
     page.wait_for_url(re.compile("/user/tab"), timeout=LONG)
