@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster import ClusterSnapshot
-from jupyterhub_gpuspawner.hub.outlook import Outlook, outlooks
-from jupyterhub_gpuspawner.profile import Profile, parse_profiles
-from jupyterhub_gpuspawner.slurm.parse_cluster import parse_nodes, parse_partitions, parse_reservations
-from jupyterhub_gpuspawner.slurm.parse_jobs import OWN_WORDS, PLAIN, parse_jobs
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.hub.site.outlook import Outlook, outlooks
+from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
+from jupyterhub_gpuspawner.slurm.parse.cluster import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.parse.jobs import OWN_WORDS, PLAIN, parse_jobs
 
 NODES, RUNNING, WAITING, PROFILES = 10_000, 15_000, 5_000, 30
 OUTLOOKS, FIRST = 0.020, 0.050

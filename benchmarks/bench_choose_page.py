@@ -30,8 +30,8 @@ import sys, time
 from dataclasses import replace
 sys.path.insert(0, {folder!r})
 from bench_choose_page import made_snapshot
-from jupyterhub_gpuspawner.hub.cluster_view import ClusterView
-from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.site.shared_view import ClusterView
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 
 async def ask():
     return made_snapshot({nodes}, time.time())
@@ -49,8 +49,8 @@ c.GPUProfilesSpawner.slurm_spawner_class = Bench
 
 def made_snapshot(nodes: int, now: float):
     """A cluster of ``nodes`` nodes in four partitions; nine of ten are held by a job, and 1,000 jobs wait."""
-    from jupyterhub_gpuspawner.cluster import ClusterJob, ClusterSnapshot, NodeState, Partition
-    from jupyterhub_gpuspawner.job import Phase
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
+    from jupyterhub_gpuspawner.jobs.status import Phase
     from jupyterhub_gpuspawner.units import Gres
 
     names = [f"n{number:05d}" for number in range(nodes)]

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from jinja2 import Environment, FileSystemLoader
 
-from jupyterhub_gpuspawner.cluster import ClusterJob, ClusterSnapshot, NodeState, Partition
-from jupyterhub_gpuspawner.cluster_map import ServedJob
-from jupyterhub_gpuspawner.hub.cluster_rows import sections
+from jupyterhub_gpuspawner.cluster.cluster_map import ServedJob
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition
+from jupyterhub_gpuspawner.cluster.survey import survey
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
+from jupyterhub_gpuspawner.hub.pages.cluster.rows import sections
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES
-from jupyterhub_gpuspawner.job import NodeAllocation, Phase
-from jupyterhub_gpuspawner.survey import survey
+from jupyterhub_gpuspawner.jobs.status import NodeAllocation, Phase
 from jupyterhub_gpuspawner.units import Gres
 
 NODES = 1000

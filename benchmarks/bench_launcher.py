@@ -20,9 +20,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 
-from jupyterhub_gpuspawner.launcher import launcher_archive
-from jupyterhub_gpuspawner.topology import Gpu, NodeTopology, NumaNode, to_document
-from jupyterhub_gpuspawner.wire import LaunchPlan
+from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, to_document
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 ROOT = Path(__file__).resolve().parents[1]
 GPUS, CPUS = 8, 128

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.placement import choose
-from jupyterhub_gpuspawner.topology import load
+from jupyterhub_gpuspawner.placement.choice import choose
+from jupyterhub_gpuspawner.placement.topology import load
 
 MACHINES = Path(__file__).parent.parent / "tests" / "data" / "machines"
 BAR = {8: 0.001, 16: 0.010}

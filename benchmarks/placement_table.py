@@ -20,8 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 from statistics import mean
 
-from jupyterhub_gpuspawner.placement import choose
-from jupyterhub_gpuspawner.topology import NodeTopology, load
+from jupyterhub_gpuspawner.placement.choice import choose
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
 
 ROOT = Path(__file__).parent.parent
 MACHINES = (

@@ -14,20 +14,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner import script
-from jupyterhub_gpuspawner.batch_template import render_template
+from jupyterhub_gpuspawner.batch import script
+from jupyterhub_gpuspawner.batch.template import render_template
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub.batch import _in_batchspawners_words
-from jupyterhub_gpuspawner.hub.joblog import LINES, shown
-from jupyterhub_gpuspawner.profile import parse_profiles
-from jupyterhub_gpuspawner.profile_option import SETTABLE
-from jupyterhub_gpuspawner.report_reader import ReportError, parse_report
-from jupyterhub_gpuspawner.request import JobRequest, choice_from_form, resolve
-from jupyterhub_gpuspawner.slurm.prefix import command_prefix
+from jupyterhub_gpuspawner.hub.ending.joblog import LINES, shown
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
+from jupyterhub_gpuspawner.hub.start.build import _in_batchspawners_words
+from jupyterhub_gpuspawner.jobs.comment import parse_tag
+from jupyterhub_gpuspawner.jobs.comment import tag as tag_of
+from jupyterhub_gpuspawner.profiles.option import SETTABLE
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
+from jupyterhub_gpuspawner.slurm.run_as import command_prefix
 from jupyterhub_gpuspawner.slurm.wrapper import submission
-from jupyterhub_gpuspawner.tag import parse_tag
-from jupyterhub_gpuspawner.tag import tag as tag_of
-from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport, PlacementDocument
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, PlacementDocument
 
 # --- what is thrown ---------------------------------------------------------------------------------
 

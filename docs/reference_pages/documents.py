@@ -10,20 +10,23 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args, get_type_hints
 
-from jupyterhub_gpuspawner import cluster_map, topology, wire
-from jupyterhub_gpuspawner.hub import profiles_document, routes
+from jupyterhub_gpuspawner.cluster import cluster_map
+from jupyterhub_gpuspawner.hub import routes
+from jupyterhub_gpuspawner.hub.api import profiles_document
+from jupyterhub_gpuspawner.placement import topology
+from jupyterhub_gpuspawner.wire import documents
 
 from .wording import attribute_docs, code, markdown, table, type_in_words
 
 _GROUP = r"\(\[[^\]]*\][*+]\)"
 """A group of a handler's pattern."""
-EXAMPLE = wire.PlacementDocument(
+EXAMPLE = documents.PlacementDocument(
     job_id="4711",
     node="g3",
     partition="gpu",
     gpus=(
-        wire.PlacedGpu(2, "GPU-5a1e9ad0-6a6b-4a2c-9d2e-6f1f5b7c0a11", "0000:83:00.0", "Tesla K80", 11441, 1),
-        wire.PlacedGpu(3, "GPU-8c0b1e57-0f3d-4b7e-8a64-2e5a7f9d1c22", "0000:84:00.0", "Tesla K80", 11441, 1),
+        documents.PlacedGpu(2, "GPU-5a1e9ad0-6a6b-4a2c-9d2e-6f1f5b7c0a11", "0000:83:00.0", "Tesla K80", 11441, 1),
+        documents.PlacedGpu(3, "GPU-8c0b1e57-0f3d-4b7e-8a64-2e5a7f9d1c22", "0000:84:00.0", "Tesla K80", 11441, 1),
     ),
     cpus="12-15",
     numa_nodes=(1,),
@@ -43,10 +46,11 @@ def page() -> str:
         "What hub, launcher and others exchange: JSON, each with a `version`.\n",
         "## Addresses\n",
         table(("Address, below `/hub`", "What it does"), list(_addresses())),
-        f"A report is at most {wire.REPORT_LIMIT} bytes, a text in it at most {wire.TEXT_LIMIT} printable characters, "
-        f"a list in its placement at most {wire.LIST_LIMIT} long. What breaks a bound is refused by name.\n",
-        f"## Placement document, version {wire.PLACEMENT_VERSION}\n",
-        *_records(wire.PlacementDocument),
+        f"A report is at most {documents.REPORT_LIMIT} bytes, a text in it at most {documents.TEXT_LIMIT} printable "
+        f"characters, a list in its placement at most {documents.LIST_LIMIT} long. "
+        "What breaks a bound is refused by name.\n",
+        f"## Placement document, version {documents.PLACEMENT_VERSION}\n",
+        *_records(documents.PlacementDocument),
         f"```json\n{json.dumps(EXAMPLE.to_json(), indent=2)}\n```\n",
         f"## Profiles document, version {profiles_document.VERSION}\n",
         *_records(profiles_document.ProfilesDocument),
@@ -66,11 +70,11 @@ def page() -> str:
         _record(cluster_map.Holder),
         "`totals`:\n",
         _record(cluster_map.Totals),
-        f"## Node report, version {wire.REPORT_VERSION}\n",
-        *_records(wire.NodeReport),
-        f"## Launch plan, version {wire.PLAN_VERSION}\n",
+        f"## Node report, version {documents.REPORT_VERSION}\n",
+        *_records(documents.NodeReport),
+        f"## Launch plan, version {documents.PLAN_VERSION}\n",
         "It stands in the batch script, so nothing in it is secret.\n",
-        _record(wire.LaunchPlan),
+        _record(documents.LaunchPlan),
         f"## Topology document, version {topology.VERSION}\n",
         "Part of a report, and the form of a topology file.\n",
         f"{markdown(topology.__doc__).split(chr(10) * 2)[-1]}\n",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from jupyterhub_gpuspawner import errors
-from jupyterhub_gpuspawner.slurm import faults
+from jupyterhub_gpuspawner.slurm import messages
 
 from .wording import code, markdown, table
 
@@ -25,9 +25,9 @@ def page() -> str:
     rows = [
         (code(cls.__name__), code(cls.reason), str(cls.status_code), markdown(cls.__doc__)) for cls in error_classes()
     ]
-    refusals = [(code(said), code(field), ours) for said, field, ours in faults._REFUSALS]
-    silent = [(code(row.said), row.ours, row.hint) for row in faults._NO_ANSWER]
-    sudo = [(code(row.said), row.ours, row.hint) for row in faults._SUDO]
+    refusals = [(code(said), code(field), ours) for said, field, ours in messages._REFUSALS]
+    silent = [(code(row.said), row.ours, row.hint) for row in messages._NO_ANSWER]
+    sudo = [(code(row.said), row.ours, row.hint) for row in messages._SUDO]
     return "\n".join(
         [
             "# Errors\n",

@@ -6,18 +6,19 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.hub.inherited_settings import BATCHSPAWNER, WRAPSPAWNER
+from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, WRAPSPAWNER
 
 from .wording import code, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from jupyterhub_gpuspawner.hub.inherited_settings import InheritedSetting
+    from jupyterhub_gpuspawner.hub.spawners.inherited_settings import InheritedSetting
 
 NAME = "../howto/migrate-from-batchspawner.md"
 """From the folder of the reference."""
-BEGIN = "<!-- These tables are written by scripts/reference from jupyterhub_gpuspawner/hub/inherited_settings.py. -->\n"
+SOURCE = "jupyterhub_gpuspawner/hub/spawners/inherited_settings.py"
+BEGIN = f"<!-- These tables are written by scripts/reference from {SOURCE}. -->\n"
 END = "<!-- The end of what scripts/reference writes. -->\n"
 
 

@@ -10,12 +10,13 @@ from typing import Annotated, Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from jupyterhub_gpuspawner import profile_option, units
-from jupyterhub_gpuspawner.environment import Container, Environment
-from jupyterhub_gpuspawner.placement_rules import PlacementRules
-from jupyterhub_gpuspawner.profile import Allow, Profile
-from jupyterhub_gpuspawner.reservation import Reservation
-from jupyterhub_gpuspawner.resources import Resources
+from jupyterhub_gpuspawner import units
+from jupyterhub_gpuspawner.profiles import option
+from jupyterhub_gpuspawner.profiles.environment import Container, Environment
+from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
+from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
+from jupyterhub_gpuspawner.profiles.reservation import Reservation
+from jupyterhub_gpuspawner.profiles.resources import Resources
 
 from .wording import TEXT, code, markdown, table, type_in_words
 
@@ -27,10 +28,10 @@ MODELS = (
     Container,
     PlacementRules,
     Allow,
-    profile_option.ProfileOption,
-    profile_option.Choice,
-    profile_option.UnlistedChoice,
-    profile_option.Range,
+    option.ProfileOption,
+    option.Choice,
+    option.UnlistedChoice,
+    option.Range,
 )
 
 
@@ -59,10 +60,9 @@ def page() -> str:
         ]
     parts += [
         "## What a user's choice may set\n",
-        f"A text (`unlisted_choice`, `sets`): {_listed(profile_option.SETTABLE)}. "
-        "Each text must keep the rule of its field.\n",
-        f"A number (`range`, `sets`): {_listed(profile_option.NUMBERS)}.\n",
-        f"One value of a user has at most {profile_option.VALUE_LIMIT} characters.\n",
+        f"A text (`unlisted_choice`, `sets`): {_listed(option.SETTABLE)}. Each text must keep the rule of its field.\n",
+        f"A number (`range`, `sets`): {_listed(option.NUMBERS)}.\n",
+        f"One value of a user has at most {option.VALUE_LIMIT} characters.\n",
     ]
     return "\n".join(parts)
 

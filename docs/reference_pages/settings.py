@@ -9,11 +9,11 @@ from typing import Any
 from traitlets import Enum, TraitType
 from traitlets.traitlets import DefaultHandler
 
-from jupyterhub_gpuspawner.hub.bounded import BOUNDED
-from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
-from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
-from jupyterhub_gpuspawner.profile_tuple import TYPED
+from jupyterhub_gpuspawner.hub.site.bounded import BOUNDED
+from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 
 from .wording import cell, choice, code, markdown, table
 

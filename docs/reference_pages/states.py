@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner import job, reason
+from jupyterhub_gpuspawner.jobs import reason, status
 
 from .wording import code, table
 
@@ -10,10 +10,10 @@ from .wording import code, table
 def page() -> str:
     """Slurm's states and reasons, and what each means."""
     rows = []
-    for state, phase in job.PHASES.items():
-        status = job.JobStatus("1", phase, state=state, end=job.end_of(state))
-        end = job.ENDS[state].value if state in job.ENDS else ""
-        rows.append((code(state), phase.value, end, job.sentence(status)))
+    for state, phase in status.PHASES.items():
+        job = status.JobStatus("1", phase, state=state, end=status.end_of(state))
+        end = status.ENDS[state].value if state in status.ENDS else ""
+        rows.append((code(state), phase.value, end, status.sentence(job)))
     reasons = [_reason(name, told) for name, told in reason._REASONS.items()]
     phrases = [_reason(pattern.pattern, told) for pattern, told in reason._PHRASES]
     limits = [_reason(name, reason.meaning(name)) for name in LIMITS]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from jupyterhub_gpuspawner.schema import TEXT_LIMIT, Checked
+from jupyterhub_gpuspawner.profiles.schema import TEXT_LIMIT, Checked
 
 TEXT = f"one line of printable text, at most {TEXT_LIMIT} characters"
 """The rule of every text that has no other."""

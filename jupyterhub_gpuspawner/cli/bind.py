@@ -6,7 +6,7 @@ import os
 
 import click
 
-from jupyterhub_gpuspawner.wire import MEMORY_POLICIES, POLICIES, LaunchPlan
+from jupyterhub_gpuspawner.wire.documents import MEMORY_POLICIES, POLICIES, LaunchPlan
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

@@ -9,7 +9,7 @@ from jupyterhub_gpuspawner.units import format_cpulist
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from jupyterhub_gpuspawner.topology import NodeTopology
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 UNKNOWN = "?"
 _MEANINGS = {

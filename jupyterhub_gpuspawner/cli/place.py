@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jupyterhub_gpuspawner.cli.source import Source, give_up, source_options
-from jupyterhub_gpuspawner.placement import POLICIES, choose
+from jupyterhub_gpuspawner.placement.choice import POLICIES, choose
 from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.placement import Choice
-    from jupyterhub_gpuspawner.topology import NodeTopology
+    from jupyterhub_gpuspawner.placement.choice import Choice
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 
 @click.command()

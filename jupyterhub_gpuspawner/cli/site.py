@@ -11,14 +11,14 @@ from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.account import Account, refused_names
-from jupyterhub_gpuspawner.hub.batch import site_defaults
-from jupyterhub_gpuspawner.hub.child import configured_as
-from jupyterhub_gpuspawner.hub.database_file import DEFAULT, exposed_database
-from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
-from jupyterhub_gpuspawner.request import permitted
-from jupyterhub_gpuspawner.resources import over_defaults
+from jupyterhub_gpuspawner.hub.site.account import Account, refused_names
+from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, exposed_database
+from jupyterhub_gpuspawner.hub.spawners.child import configured_as
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.profiles.resolve import permitted
+from jupyterhub_gpuspawner.profiles.resources import over_defaults
 from jupyterhub_gpuspawner.slurm.client import own_account
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from traitlets.config import Config
 
-    from jupyterhub_gpuspawner.hub.batch import BatchJob
-    from jupyterhub_gpuspawner.profile import Profile
+    from jupyterhub_gpuspawner.hub.start.build import BatchJob
+    from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
 SLURM = "Slurm"

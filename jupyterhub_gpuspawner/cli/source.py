@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jupyterhub_gpuspawner.topology import NodeTopology
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 EXIT_NO_DATA = 2
 """There is nothing to work on: no usable matrix, no such file, no GPU."""
@@ -62,7 +62,7 @@ def source_options(command: Command) -> Command:
 
 def this_node(timeout: float) -> NodeTopology:
     """The node that this program runs on, as far as it is known after ``timeout`` seconds."""
-    from jupyterhub_gpuspawner.node.observe import observe
+    from jupyterhub_gpuspawner.node.observation import observe
 
     try:
         return observe(node=os.uname().nodename, topology_file=None, deadline=timeout)
@@ -71,7 +71,7 @@ def this_node(timeout: float) -> NodeTopology:
 
 
 def _from_text(name: str) -> NodeTopology:
-    from jupyterhub_gpuspawner.topo_text import TopoTextError, parse
+    from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
 
     try:
         return parse(_content(name))
@@ -80,7 +80,7 @@ def _from_text(name: str) -> NodeTopology:
 
 
 def _from_file(name: str) -> NodeTopology:
-    from jupyterhub_gpuspawner.topology import from_document
+    from jupyterhub_gpuspawner.placement.topology import from_document
 
     try:
         return replace(from_document(json.loads(_content(name))), source="file")

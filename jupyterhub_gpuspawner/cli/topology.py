@@ -11,7 +11,7 @@ import click
 from jupyterhub_gpuspawner.cli.source import Source, source_options, write
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.topology import NodeTopology
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 
 @click.group(invoke_without_command=True)
@@ -39,9 +39,9 @@ def topology(
         return
     node = source.read()
     if svg is not None:
-        from jupyterhub_gpuspawner import picture
+        from jupyterhub_gpuspawner.picture import node_svg
 
-        write(svg, picture.svg(node, title=node.hostname or "Node") + "\n")
+        write(svg, node_svg.svg(node, title=node.hostname or "Node") + "\n")
     if as_json:
         from jupyterhub_gpuspawner.cli.listing import document
 
@@ -64,7 +64,7 @@ def record(source: Source, destination: str, *, hostname: bool, simulated: bool)
     be sent to the authors with a report. It names GPUs, their UUIDs and PCI bus ids, links, NICs, NUMA nodes, CPUs and
     the driver's version; no user, no process, and no host unless you say --hostname.
     """
-    from jupyterhub_gpuspawner.topology import to_document
+    from jupyterhub_gpuspawner.placement.topology import to_document
 
     node = source.read()
     kept = replace(node, simulated=simulated or node.simulated)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profile_file import ProfileFolder
-from jupyterhub_gpuspawner.profile_rights import Rights
+from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder
+from jupyterhub_gpuspawner.profiles.files.rights import Rights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,11 +6,11 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from jupyterhub_gpuspawner.hub.cluster_page import may_see_cluster
-from jupyterhub_gpuspawner.hub.pages import server_card
-from jupyterhub_gpuspawner.hub.text import choose, live, wait
+from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
+from jupyterhub_gpuspawner.hub.pages.server.card import server_card
+from jupyterhub_gpuspawner.hub.pages.text import choose, live, wait
 
-STATIC = Path(__file__).parent / "static"
+STATIC = Path(__file__).parent / "pages" / "static"
 
 
 class PageTools:

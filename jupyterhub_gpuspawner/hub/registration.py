@@ -29,16 +29,16 @@ from traitlets import TraitError
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.account import refused_names
-from jupyterhub_gpuspawner.hub.database_file import exposed_database
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
-from jupyterhub_gpuspawner.hub.reconciliation import register_reconciliation
-from jupyterhub_gpuspawner.hub.unfinished import register_unfinished
+from jupyterhub_gpuspawner.hub.site.account import refused_names
+from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
+from jupyterhub_gpuspawner.hub.upkeep.reconciliation import register_reconciliation
+from jupyterhub_gpuspawner.hub.upkeep.unfinished import register_unfinished
 
 if TYPE_CHECKING:
     from collections.abc import MutableSequence
 
-TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATES = Path(__file__).parent / "pages" / "templates"
 
 
 def register_handlers(api: MutableSequence[tuple[Any, ...]], pages: MutableSequence[tuple[Any, ...]]) -> None:

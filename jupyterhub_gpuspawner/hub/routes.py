@@ -13,14 +13,14 @@ from jupyterhub.handlers.base import UserUrlHandler
 from jupyterhub.handlers.pages import SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
-from jupyterhub_gpuspawner.hub import handlers, profiles_api
-from jupyterhub_gpuspawner.hub.choose_page import ChoosePage
-from jupyterhub_gpuspawner.hub.cluster_page import ClusterHandler, ClusterPage
-from jupyterhub_gpuspawner.hub.event_streams import ProgressStream
-from jupyterhub_gpuspawner.hub.log_page import LogPage
+from jupyterhub_gpuspawner.hub.api import profiles, report
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
-from jupyterhub_gpuspawner.hub.stop_page import StopPage
-from jupyterhub_gpuspawner.hub.waiting_page import NotRunningPage, WaitingPage
+from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
+from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage
+from jupyterhub_gpuspawner.hub.pages.server.log import LogPage
+from jupyterhub_gpuspawner.hub.pages.server.stop import StopPage
+from jupyterhub_gpuspawner.hub.pages.server.waiting import NotRunningPage, WaitingPage
+from jupyterhub_gpuspawner.hub.start.event_streams import ProgressStream
 
 
 class StaticFiles(CacheControlStaticFilesHandler):
@@ -28,8 +28,8 @@ class StaticFiles(CacheControlStaticFilesHandler):
 
 
 API: list[tuple[Any, ...]] = [
-    *handlers.HANDLERS,
-    *profiles_api.HANDLERS,
+    *report.HANDLERS,
+    *profiles.HANDLERS,
     (r"/api/gpuspawner/cluster", ClusterHandler),
 ]
 """Below ``/hub``; they answer in JSON."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from jupyterhub_gpuspawner.measure.copies import Buffer, Direction
-    from jupyterhub_gpuspawner.topology import NodeTopology
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 _NO_DEVICE = 100
 """CUDA_ERROR_NO_DEVICE."""

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.node import binding
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from jupyterhub_gpuspawner.topology import NodeTopology
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 _MOVE_PAGES = {"x86_64": 279, "aarch64": 239, "ppc64le": 301}
 _SAMPLES = 256

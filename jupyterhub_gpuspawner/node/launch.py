@@ -13,10 +13,10 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from jupyterhub_gpuspawner.node.observe import observe
-from jupyterhub_gpuspawner.node.place import Placing
-from jupyterhub_gpuspawner.topology import NodeTopology, to_document
-from jupyterhub_gpuspawner.wire import UNKNOWN_CLAIM, LaunchPlan, NodeReport, PlacementDocument, recover_plan
+from jupyterhub_gpuspawner.node.observation import observe
+from jupyterhub_gpuspawner.node.placing import Placing
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
+from jupyterhub_gpuspawner.wire.documents import UNKNOWN_CLAIM, LaunchPlan, NodeReport, PlacementDocument, recover_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -59,13 +59,13 @@ def _placing(
 ) -> Placing:
     """The kind of placing that the plan, or a job step with several tasks on this node, asks for."""
     if plan.claim is not None:
-        from jupyterhub_gpuspawner.node.claimant import Claimant, NoClaim
+        from jupyterhub_gpuspawner.node.claim.claimant import Claimant, NoClaim
 
         kind = NoClaim if plan.claim == UNKNOWN_CLAIM else Claimant
         return kind(plan, environ, node, look)
     if not plan.report:
-        from jupyterhub_gpuspawner.node.rank import rank_of
-        from jupyterhub_gpuspawner.node.step import StepPlacing
+        from jupyterhub_gpuspawner.node.task.rank import rank_of
+        from jupyterhub_gpuspawner.node.task.task import StepPlacing
 
         rank = rank_of(environ)
         if rank is not None:
@@ -80,13 +80,13 @@ def _told(document: PlacementDocument, environ: Mapping[str, str]) -> str:
 
 
 def _hold_folder(environ: Mapping[str, str]) -> None:
-    from jupyterhub_gpuspawner.node import own_folder
+    from jupyterhub_gpuspawner.node import job_dir
 
-    own_folder.hold(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")))
+    job_dir.hold(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")))
 
 
 def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology) -> int:
-    from jupyterhub_gpuspawner.node import report
+    from jupyterhub_gpuspawner.node.report import report
 
     nothing = not topology.gpus and not topology.numa_nodes
     told = report.announce(
@@ -189,7 +189,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     """The zipapp's entry: ``--plan FILE|JSON -- COMMAND ARGUMENT…``; exits 2 where that is not what it got."""
     _open_standard()
     if list(arguments) == [TAKEN]:
-        from jupyterhub_gpuspawner.node import port
+        from jupyterhub_gpuspawner.node.report import port
 
         raise SystemExit(0 if port.was_taken(os.path.dirname(os.path.abspath(sys.argv[0]))) else 1)
     try:

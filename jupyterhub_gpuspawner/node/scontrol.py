@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
-from jupyterhub_gpuspawner.node.grant import JobDetail
+from jupyterhub_gpuspawner.node.allocation import JobDetail
 from jupyterhub_gpuspawner.units import GPU_GRES, expand_nodelist, parse_cpulist, parse_gres
 
 if TYPE_CHECKING:

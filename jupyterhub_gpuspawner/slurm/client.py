@@ -15,28 +15,28 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.cluster import ClusterSnapshot, DefaultMemory
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, DefaultMemory
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.job import Phase
-from jupyterhub_gpuspawner.slurm.faults import failure, is_over, not_cancelled, rejected
-from jupyterhub_gpuspawner.slurm.installation import CommandMissing, good, unanswered
-from jupyterhub_gpuspawner.slurm.parse import ignored
-from jupyterhub_gpuspawner.slurm.parse_cluster import parse_nodes, parse_partitions, parse_reservations
-from jupyterhub_gpuspawner.slurm.parse_config import SlurmConfig, parse_config
-from jupyterhub_gpuspawner.slurm.parse_job import parse_allocations, parse_job
-from jupyterhub_gpuspawner.slurm.parse_jobs import STATES, parse_jobs
-from jupyterhub_gpuspawner.slurm.parse_jobs import columns as job_columns
-from jupyterhub_gpuspawner.slurm.parse_squeue import columns, parse_squeue
-from jupyterhub_gpuspawner.slurm.parse_trial import WillRun, parse_trial
+from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.slurm.commands import CommandMissing, good, unanswered
+from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled, rejected
+from jupyterhub_gpuspawner.slurm.parse.cluster import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config
+from jupyterhub_gpuspawner.slurm.parse.job import parse_allocations, parse_job
+from jupyterhub_gpuspawner.slurm.parse.jobs import STATES, parse_jobs
+from jupyterhub_gpuspawner.slurm.parse.jobs import columns as job_columns
+from jupyterhub_gpuspawner.slurm.parse.records import ignored
+from jupyterhub_gpuspawner.slurm.parse.squeue import columns, parse_squeue
+from jupyterhub_gpuspawner.slurm.parse.trial import WillRun, parse_trial
 from jupyterhub_gpuspawner.slurm.wrapper import CANCEL, LOG, SUBMIT, TRIAL, submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.cluster import Unread
-    from jupyterhub_gpuspawner.job import JobDetail, JobStatus, NodeAllocation
-    from jupyterhub_gpuspawner.job_identity import JobIdentity
-    from jupyterhub_gpuspawner.slurm.installation import Installation
+    from jupyterhub_gpuspawner.cluster.snapshot import Unread
+    from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+    from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, NodeAllocation
+    from jupyterhub_gpuspawner.slurm.commands import Installation
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 _SUBMITTED = re.compile(r"([0-9]{1,10})(?:;[\w.-]+)?")

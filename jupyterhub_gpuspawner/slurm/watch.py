@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.job import Phase
-from jupyterhub_gpuspawner.job_identity import JobIdentity
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jupyterhub_gpuspawner.job import JobStatus
+    from jupyterhub_gpuspawner.jobs.status import JobStatus
 
 HURRIED_QUESTIONS = 40
 WAITING = (Phase.QUEUED, Phase.STARTING, Phase.ENDING)

@@ -17,8 +17,8 @@ from weakref import WeakSet
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.job import End, JobDetail, JobStatus, Phase
-from jupyterhub_gpuspawner.job_identity import JobIdentity
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus, Phase
 from jupyterhub_gpuspawner.slurm.watch import Watch, Watched
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyterhub_gpuspawner.launcher import launcher_archive
+from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.node.launch import VERBOSE
 from jupyterhub_gpuspawner.units import parse_cpulist
 from tests.cli.conftest import MACHINES

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.launcher import launcher_archive
-from jupyterhub_gpuspawner.wire import LaunchPlan, parse_plan
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, parse_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ import pytest
 
 from jupyterhub_gpuspawner.demo import slurm_cluster
 from jupyterhub_gpuspawner.demo.simulated import DEMO_CLUSTER, SimulatedNode
-from jupyterhub_gpuspawner.topology import NodeTopology, load
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
 from jupyterhub_gpuspawner.units import parse_cpulist
 
 

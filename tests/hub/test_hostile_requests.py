@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.timeout(900)]
 
 CONFIG = """
 c.GPUSlurmSpawner.slurm_bin_dir = {bin!r}
-from jupyterhub_gpuspawner.hub import handlers
-handlers.REPORTS.burst = handlers.REPORTS.per_minute = 10**9  # the test's own attack is to reach the parser
+from jupyterhub_gpuspawner.hub.api import report
+report.REPORTS.burst = report.REPORTS.per_minute = 10**9  # the test's own attack is to reach the parser
 """
 
 

@@ -24,12 +24,12 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.choose_page import ChoosePage
-from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
-from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
-from jupyterhub_gpuspawner.profile import parse_profiles
-from jupyterhub_gpuspawner.request import resolve
+from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
+from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import resolve
 
 pytestmark = pytest.mark.oldest
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner import script
+from jupyterhub_gpuspawner.batch import script
 from jupyterhub_gpuspawner.cli.site import SOMEBODY, Site
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
-from jupyterhub_gpuspawner.hub.batch import site_defaults
-from jupyterhub_gpuspawner.hub.offer import option_fields
-from jupyterhub_gpuspawner.hub.outlook import Outlook, outlooks
-from jupyterhub_gpuspawner.hub.profiles_document import AskedResources, profiles_document
-from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.api.profiles_document import AskedResources, profiles_document
+from jupyterhub_gpuspawner.hub.pages.choose.offer import option_fields
+from jupyterhub_gpuspawner.hub.site.outlook import Outlook, outlooks
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from tests.snapshots import cluster, node
 
 SNAPSHOT = cluster(node("g1", "gpu:k80:4"))

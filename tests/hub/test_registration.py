@@ -35,19 +35,19 @@ c.JupyterHub.spawner_class = Own
         True,
     ),
     "the module that defines it": (
-        "c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.hub.profiles_spawner.GPUProfilesSpawner'",
+        "c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.hub.spawners.profiles.GPUProfilesSpawner'",
         OURS,
         True,
     ),
     "the module that defines the child": (
-        "c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.hub.slurm_spawner.GPUSlurmSpawner'",
+        "c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.hub.spawners.slurm.GPUSlurmSpawner'",
         OURS,
         True,
     ),
     "imported from that module, after batchspawner": (
         """
 import batchspawner
-from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
+from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 c.JupyterHub.spawner_class = GPULocalSpawner
 """,
         OURS,
@@ -100,7 +100,7 @@ HUBS = {
     "imported after ours": "c.JupyterHub.spawner_class = 'gpu-profiles'\nimport batchspawner, batchspawner.api",
     "imported before a class by its own module": """
 import batchspawner
-c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.hub.profiles_spawner.GPUProfilesSpawner'
+c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.hub.spawners.profiles.GPUProfilesSpawner'
 """,
 }
 

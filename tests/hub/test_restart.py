@@ -17,10 +17,10 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
-from jupyterhub_gpuspawner.hub.local_spawner import GPULocalSpawner
-from jupyterhub_gpuspawner.hub.profiles_spawner import GPUProfilesSpawner
-from jupyterhub_gpuspawner.hub.slurm_spawner import GPUSlurmSpawner
-from jupyterhub_gpuspawner.wire import PlacementDocument
+from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 from tests.hub.conftest import COMMAND, STAND_IN, StartHub
 from tests.hub.visitor import Visitor, events
 

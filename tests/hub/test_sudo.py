@@ -118,7 +118,7 @@ def hub(site: Site, public_folder: Path) -> Iterator[HubProcess]:
     """A hub of that account's."""
     if shutil.which("configurable-http-proxy") is None:
         pytest.skip("configurable-http-proxy is not on the PATH")
-    tried = site.run(sys.executable, "-c", "import jupyterhub_gpuspawner.hub.slurm_spawner")
+    tried = site.run(sys.executable, "-c", "import jupyterhub_gpuspawner.hub.spawners.slurm")
     if tried.returncode != 0:
         pytest.skip(f"{site.hub} cannot run {sys.executable}: {tried.stderr.decode()[-200:]}")
     folder = public_folder / "own-hub"
@@ -405,7 +405,7 @@ def test_anothers_job_is_neither_cancelled_nor_read(site: Site) -> None:
 STOPPED = """
 import asyncio, json, logging, sys, time
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.installation import Installation
+from jupyterhub_gpuspawner.slurm.commands import Installation
 
 async def main(wrappers, person, folder):
     logging.basicConfig(stream=sys.stderr)

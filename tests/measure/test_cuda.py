@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from jupyterhub_gpuspawner.topology import Gpu, NodeTopology, to_document
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, to_document
 from tests.standins import cuda
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ import json, sys
 from jupyterhub_gpuspawner.measure.copies import CopyError, measure
 from jupyterhub_gpuspawner.measure.cuda import CudaDriver, UnavailableError
 from jupyterhub_gpuspawner.measure.host import ThisHost
-from jupyterhub_gpuspawner.topology import from_document
+from jupyterhub_gpuspawner.placement.topology import from_document
 node = from_document(json.loads(sys.stdin.read()))
 try:
     driver = CudaDriver(node)

@@ -9,8 +9,9 @@ import pytest
 
 from jupyterhub_gpuspawner.measure.copies import Buffer, CopyError
 from jupyterhub_gpuspawner.measure.host import ThisHost, nodes_of
-from jupyterhub_gpuspawner.node import binding, sysfs
-from jupyterhub_gpuspawner.topology import NodeTopology, NumaNode
+from jupyterhub_gpuspawner.node import binding
+from jupyterhub_gpuspawner.node.observe import sysfs
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode
 
 HERE = sysfs.read()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from jupyterhub_gpuspawner.topology import NodeTopology, from_document
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document
 from tests.standins import nvml
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 _ASK = """
 import json, os, sys
-from jupyterhub_gpuspawner.node import nvml, sources
-from jupyterhub_gpuspawner.topology import to_document
+from jupyterhub_gpuspawner.node.observe import nvml
+from jupyterhub_gpuspawner.node.observe import sources
+from jupyterhub_gpuspawner.placement.topology import to_document
 for line in sys.stdin:
     text, nodes = json.loads(line)
     with open(os.environ["STANDIN_NVML"], "w") as file:

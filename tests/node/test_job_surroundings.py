@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.launcher import launcher_archive
-from jupyterhub_gpuspawner.profile import parse_profiles
-from jupyterhub_gpuspawner.request import resolve
-from jupyterhub_gpuspawner.script import render
-from jupyterhub_gpuspawner.wire import LaunchPlan
+from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from jupyterhub_gpuspawner.batch.script import render
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.standins.report_hub import ReportHub
 
 SERVER = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.launcher import launcher_archive
-from jupyterhub_gpuspawner.report_reader import parse_report
-from jupyterhub_gpuspawner.topology import load
-from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport
+from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.placement.topology import load
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport
 from tests.standins.nvml import describe
 from tests.standins.report_hub import ReportHub
 
@@ -249,8 +249,10 @@ def test_a_driver_that_hangs_delays_the_server_by_the_deadline(
 BREAK = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from jupyterhub_gpuspawner.node import launch, place, report, binding, grant, observe
-from jupyterhub_gpuspawner import placement
+from jupyterhub_gpuspawner.node import allocation, binding, launch, observation, placing
+from jupyterhub_gpuspawner.node.claim import claimant
+from jupyterhub_gpuspawner.node.report import report
+from jupyterhub_gpuspawner.placement import choice
 def broken(*_, **__):
     raise RuntimeError("broken by the test")
 for target in sys.argv[2].split():
@@ -264,20 +266,20 @@ launch.main(sys.argv[3:])
     ("targets", "problem"),
     [
         ("launch.observe", "Looking at the node failed: RuntimeError: broken by the test"),
-        ("observe._tell", "Looking at the node ended by itself while starting."),
-        ("observe.from_document", "Looking at the node failed: RuntimeError: broken by the test"),
+        ("observation._tell", "Looking at the node ended by itself while starting."),
+        ("observation.from_document", "Looking at the node failed: RuntimeError: broken by the test"),
         ("binding.allowed_cpus", "Reading the CPU affinity failed: RuntimeError: broken by the test"),
-        ("grant.cpus", "Reading the granted CPUs failed: RuntimeError: broken by the test"),
-        ("grant.gpus", "Choosing GPUs failed: RuntimeError: broken by the test"),
-        ("placement.choose", "Choosing GPUs failed: RuntimeError: broken by the test"),
-        ("place.choose_cpus", "Choosing CPUs failed: RuntimeError: broken by the test"),
-        ("place.Placing._bind_cpus", "Binding CPUs failed: RuntimeError: broken by the test"),
-        ("place.Placing._bind_memory", "Binding memory failed: RuntimeError: broken by the test"),
-        ("place.Placing._export", "Setting the environment failed: RuntimeError: broken by the test"),
-        ("place.aligned", "Comparing failed: RuntimeError: broken by the test"),
-        ("place.Placing._ends_at", "Reading the job's end failed: RuntimeError: broken by the test"),
-        ("place.Placing.place", "Placing the server failed: RuntimeError: broken by the test"),
-        ("place.PlacementDocument", "Placing the server failed: RuntimeError: broken by the test"),
+        ("allocation.cpus", "Reading the granted CPUs failed: RuntimeError: broken by the test"),
+        ("allocation.gpus", "Choosing GPUs failed: RuntimeError: broken by the test"),
+        ("choice.choose", "Choosing GPUs failed: RuntimeError: broken by the test"),
+        ("placing.choose_cpus", "Choosing CPUs failed: RuntimeError: broken by the test"),
+        ("placing.Placing._bind_cpus", "Binding CPUs failed: RuntimeError: broken by the test"),
+        ("placing.Placing._bind_memory", "Binding memory failed: RuntimeError: broken by the test"),
+        ("placing.Placing._export", "Setting the environment failed: RuntimeError: broken by the test"),
+        ("placing.aligned", "Comparing failed: RuntimeError: broken by the test"),
+        ("placing.Placing._ends_at", "Reading the job's end failed: RuntimeError: broken by the test"),
+        ("placing.Placing.place", "Placing the server failed: RuntimeError: broken by the test"),
+        ("placing.PlacementDocument", "Placing the server failed: RuntimeError: broken by the test"),
         ("launch.to_document", None),
         ("report.announce", None),
         ("launch.read_plan", "The launch plan could not be read: broken by the test"),
@@ -469,15 +471,15 @@ def test_a_plan_that_cannot_be_read_starts_no_server_on_gpus_that_others_may_hav
 @pytest.mark.parametrize(
     ("target", "visible"),
     [
-        ("placement.choose", ""),
-        ("grant.gpus", ""),
-        ("place.Placing._gpus", ""),
-        ("place.Placing.place", ""),
+        ("choice.choose", ""),
+        ("allocation.gpus", ""),
+        ("placing.Placing._gpus", ""),
+        ("placing.Placing.place", ""),
         ("claimant.claim", ""),
         ("claimant.Claimant._grant", ""),
         ("launch._placing", ""),
-        ("place.Placing._export", "2"),
-        ("place.PlacementDocument", "2"),
+        ("placing.Placing._export", "2"),
+        ("placing.PlacementDocument", "2"),
     ],
 )
 def test_whatever_step_breaks_no_server_gets_gpus_that_it_has_not_claimed(
@@ -487,7 +489,7 @@ def test_whatever_step_breaks_no_server_gets_gpus_that_it_has_not_claimed(
     topology = json.loads((MACHINES / "k80-2socket.json").read_text()) | {"simulated": False}
     (tmp_path / "k1.json").write_text(json.dumps(topology))
     plan = LaunchPlan(gpus=1, topology_file=str(tmp_path / "k1.json"), claim=str(tmp_path)).dumps()
-    broken = BREAK.replace("import launch,", "import claimant, launch,")
+    broken = BREAK
     if target == "launch._placing":  # then nothing of the launcher is left but its first lines
         broken = broken.replace("launch.main(sys.argv[3:])", RUN_ARCHIVE)
     done = subprocess.run(

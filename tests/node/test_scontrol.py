@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.node import scontrol
-from jupyterhub_gpuspawner.node.grant import JobDetail
+from jupyterhub_gpuspawner.node.allocation import JobDetail
 
 RECORDED = Path(__file__).parents[1] / "data" / "slurm-outputs"
 

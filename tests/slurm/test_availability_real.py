@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.availability import Chance, availability
+from jupyterhub_gpuspawner.batch.script import options
+from jupyterhub_gpuspawner.cluster.availability import Chance, availability
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import SubmitRejected
-from jupyterhub_gpuspawner.request import ResolvedResources
-from jupyterhub_gpuspawner.script import options
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.installation import Installation
+from jupyterhub_gpuspawner.slurm.commands import Installation
 
 pytestmark = pytest.mark.slurm
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster import DefaultMemory, free_gpus
+from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory, free_gpus
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     SlurmOutputError,
     SlurmUnavailable,
     SubmitRejected,
 )
-from jupyterhub_gpuspawner.job import Phase
+from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.installation import Installation
+from jupyterhub_gpuspawner.slurm.commands import Installation
 from tests.slurm.recorded import FOLDER, VERSIONS, Recorded, all_recorded, recorded
 
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster import free_gpus
+from jupyterhub_gpuspawner.cluster.pending import place_in_line
+from jupyterhub_gpuspawner.cluster.snapshot import free_gpus
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.cluster_view import ClusterView
-from jupyterhub_gpuspawner.hub.verdict import verdict
-from jupyterhub_gpuspawner.job import End, JobStatus, NodeAllocation, Phase, never_clears
-from jupyterhub_gpuspawner.line import place_in_line
+from jupyterhub_gpuspawner.hub.ending.verdict import verdict
+from jupyterhub_gpuspawner.hub.site.shared_view import ClusterView
+from jupyterhub_gpuspawner.jobs.status import End, JobStatus, NodeAllocation, Phase, never_clears
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.installation import Installation
-from jupyterhub_gpuspawner.slurm.prefix import command_prefix
+from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.run_as import command_prefix
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
 from jupyterhub_gpuspawner.units import Gres
 from tests.fixtures.slurm import hanging

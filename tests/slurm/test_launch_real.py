@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.launcher import launcher_archive
-from jupyterhub_gpuspawner.report_reader import parse_report
+from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.units import parse_cpulist
-from jupyterhub_gpuspawner.wire import LaunchPlan, NodeReport
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport
 from tests.standins.report_hub import ReportHub
 
 pytestmark = pytest.mark.slurm

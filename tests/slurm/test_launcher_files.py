@@ -15,13 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jupyterhub_gpuspawner import script
+from jupyterhub_gpuspawner.batch import script
+from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.launcher import launcher_archive
-from jupyterhub_gpuspawner.profile import parse_profiles
-from jupyterhub_gpuspawner.request import resolve
-from jupyterhub_gpuspawner.tag import tag
-from jupyterhub_gpuspawner.wire import LaunchPlan
+from jupyterhub_gpuspawner.jobs.comment import tag
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 pytestmark = pytest.mark.slurm
 

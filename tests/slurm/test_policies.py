@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.batch.script import options
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
-from jupyterhub_gpuspawner.request import ResolvedResources
-from jupyterhub_gpuspawner.script import options
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 pytestmark = pytest.mark.slurm
 

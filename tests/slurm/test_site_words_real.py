@@ -11,7 +11,7 @@ from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNo
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import SubmitRejected
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.installation import Installation
+from jupyterhub_gpuspawner.slurm.commands import Installation
 
 pytestmark = pytest.mark.slurm
 

@@ -8,7 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError, SubmitRejected
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
-from jupyterhub_gpuspawner.slurm.installation import Installation
+from jupyterhub_gpuspawner.slurm.commands import Installation
 from jupyterhub_gpuspawner.slurm.wrapper import submission
 
 RECORD = """#!/bin/sh

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyterhub_gpuspawner.launcher import launcher_archive
+from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

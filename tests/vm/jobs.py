@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jupyterhub_gpuspawner.topology import Gpu, NodeTopology, NumaNode
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 from jupyterhub_gpuspawner.units import parse_cpulist
-from jupyterhub_gpuspawner.wire import LaunchPlan
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 SOCKETS = (tuple(range(12)), tuple(range(12, 24)))
 BOARDS = ("0000:13:00.0", "0000:14:00.0"), ("0000:83:00.0", "0000:84:00.0")

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyterhub_gpuspawner.report_reader import parse_report
-from jupyterhub_gpuspawner.topology import NumaNode, from_document, to_document
+from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.placement.topology import NumaNode, from_document, to_document
 from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
-from jupyterhub_gpuspawner.wire import NodeReport
+from jupyterhub_gpuspawner.wire.documents import NodeReport
 from tests.standins import nvml
 from tests.vm.jobs import BOARDS, JOBS, K80, NIC, SOCKETS, Held, Job
 

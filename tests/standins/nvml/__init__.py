@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from jupyterhub_gpuspawner.topology import Gpu, NodeTopology
+    from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 
 SOURCE = Path(__file__).with_name("nvml.c")
 LEVELS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50, "SOC": 50}

@@ -1,0 +1,128 @@
+"""A checked request as the text of a batch script. Pure; ``gpuspawner show`` prints what this gives.
+
+Every value of a ``#SBATCH`` line has passed its own grammar before; here it is looked at once more, and one that could
+end its line raises ValueError. The user's token is not in the script: it comes by the environment of sbatch.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.batch.launch_block import call, find_python, srun_cpus, unpack
+from jupyterhub_gpuspawner.batch.shell import in_container, setup_lines
+from jupyterhub_gpuspawner.batch.template import Rendered, render_template
+from jupyterhub_gpuspawner.jobs.comment import parse_tag, tag
+from jupyterhub_gpuspawner.profiles.placement_rules import BINDING
+from jupyterhub_gpuspawner.profiles.schema import as_time_text
+from jupyterhub_gpuspawner.units import format_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
+    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+
+__all__ = ["Rendered", "parse_tag", "render", "render_template", "tag"]
+
+_SERVE = """\
+gpuspawner_serve() {{
+    {}
+}}
+trap : TERM INT HUP
+status=0
+gpuspawner_serve || status=$?
+# Another program took the port before the server had it: once more, with another port
+if [ "$status" != 0 ] && "$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --port-taken; then
+    status=0
+    gpuspawner_serve || status=$?
+fi"""
+_PLAIN = re.compile(r"[A-Za-z0-9_.:/,+=%@()*&|\[\]!~^-]*", re.ASCII)
+
+
+def render(
+    request: JobRequest,
+    *,
+    launcher: bytes,
+    plan: LaunchPlan,
+    command: Sequence[str],
+    tag: str,
+    log_path: str,
+    job_name: str,
+    chdir: str,
+    prologue: str = "",
+    epilogue: str = "",
+) -> str:
+    """The whole batch script; raises ValueError where a value is not one printable line.
+
+    ``prologue`` and ``epilogue`` are the admin's own shell lines, before and after the server.
+    """
+    environment = request.environment
+    server = in_container(environment, command, gpu=bool(request.resources.gres or request.placement.claim))
+    head = [
+        "#!/bin/bash -l" if environment.login_shell else "#!/bin/bash",
+        f"# A JupyterHub server, profile {_printable(request.profile)}. Written by jupyterhub-gpuspawner.",
+    ]
+    first = {"job-name": job_name, "comment": tag, "output": log_path, "chdir": chdir, "export": "ALL"}
+    head += [f"#SBATCH {_option(name, value)}" for name, value in first.items()]
+    head += ["#SBATCH --no-requeue"]  # a server that lost its node has lost its work; its user decides what comes next
+    head += [f"#SBATCH {option}" for option in options(request.resources, plan.policy)]
+    parts = [
+        "\n".join(head),
+        _section("The profile's environment", "\n".join(setup_lines(environment))),
+        srun_cpus(),
+        _section("Before the server: the site's own lines", prologue),
+        unpack(launcher, plan),
+        find_python(server, now=True),
+        _section(
+            "The server. A signal waits for its end, so that the lines below still run", _SERVE.format(call(server))
+        ),
+        _section("After the server: the site's own lines", epilogue),
+        'exit "$status"',
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _section(title: str, lines: str) -> str:
+    return f"# {title}\n{lines.strip()}" if lines.strip() else ""
+
+
+def options(asked: ResolvedResources, policy: str) -> Iterator[str]:
+    """sbatch's options for what a job asks for, in the order in which a person looks for them."""
+    yield f"--nodes={asked.nodes}"
+    yield "--ntasks=1" if asked.nodes == 1 else "--ntasks-per-node=1"
+    wanted = {
+        "partition": asked.partition,
+        "account": asked.account,
+        "qos": asked.qos,
+        "reservation": asked.reservation,
+        "constraint": asked.constraint,
+        "time": None if asked.time is None else as_time_text(asked.time),
+        "cpus-per-task": asked.cpus,
+        "mem": None if asked.memory is None else format_memory(asked.memory),
+        "gres": asked.gres_option or None,
+    }
+    for name, value in wanted.items():
+        if value is not None:
+            yield _option(name, value)
+    if asked.exclusive:
+        yield "--exclusive"
+    if asked.gres and policy in BINDING:
+        yield "--gres-flags=enforce-binding"
+    yield from (_printable(line) for line in asked.options)
+
+
+def _option(name: str, value: str | int) -> str:
+    """``--name=value``, quoted the way sbatch reads it where the value has a blank or ``#``."""
+    text = _printable(str(value))
+    if _PLAIN.fullmatch(text):
+        return f"--{name}={text}"
+    if '"' in text or "\\" in text:
+        raise ValueError(f"--{name}: {text!r} has a quote or a backslash, which sbatch would read as its own")
+    return f'--{name}="{text}"'
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"{text!r} is not one printable line")
+    return text

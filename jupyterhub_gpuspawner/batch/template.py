@@ -1,0 +1,194 @@
+"""An admin's own ``batch_script``, as batchspawner has it: ``req_*`` values by name, and ``{cmd}``.
+
+What today's Slurm no longer takes is mended, each time with one sentence for the log.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import SandboxedEnvironment
+
+from jupyterhub_gpuspawner.batch.launch_block import call, find_python, srun_cpus, unpack
+from jupyterhub_gpuspawner.batch.shell import in_container, setup_lines
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profiles.placement_rules import BINDING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.profiles.environment import Environment
+    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+
+WHERE = "batch_script"
+SHELL = ("prologue", "epilogue")
+"""Variables that hold the admin's own shell lines; every other one is one printable line."""
+_ASKED = {
+    "gres": ("gres", "gpus", "gpus-per-node", "gpus-per-task", "tres-per-task", "G"),
+    "account": ("account", "A"),
+    "qos": ("qos", "q"),
+    "reservation": ("reservation",),
+    "constraint": ("constraint", "C"),
+}
+"""What a profile promises and a template may leave out: the variable, and the options that would ask for it."""
+_WITH_VALUE = (
+    "account chdir comment constraint cpus-per-task error export gres job-name mem ntasks nodes output partition qos"
+)
+_NEEDS_VALUE = frozenset(f"{_WITH_VALUE} reservation time".split())
+_BRACES = "A brace that is the shell's own is written twice: ${{HOME}}."
+_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+|["']\S*""")
+_WORD_VALUE = re.compile(r"[A-Za-z0-9_.:/,+=-]*", re.ASCII)
+_DIRECTIVE = re.compile(r"#SBATCH(?:\s+(?P<options>.*))?")
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A script from a template, and a sentence for each thing that was mended."""
+
+    script: str
+    notes: tuple[str, ...] = ()
+
+
+def render_template(
+    template: str,
+    variables: Mapping[str, str],
+    *,
+    launcher: bytes,
+    plan: LaunchPlan,
+    command: Sequence[str],
+    tag: str,
+    environment: Environment | None = None,
+    job_name: str = "",
+) -> Rendered:
+    """The script of an admin's own template; raises ConfigError where it cannot be one.
+
+    jinja2 (sandboxed, undefined names are faults) where ``{{`` or ``{%`` occurs, else ``str.format``, as
+    batchspawner does. ``{cmd}`` calls the launcher, which is unpacked, and the profile's ``environment`` set up,
+    before the first line that is a command. The tag is put in, and ``--job-name``, ``--nodes=1`` and ``--export=ALL``
+    unless the template has such options.
+    """
+    if environment is not None:
+        command = in_container(environment, command, gpu=bool(variables.get("gres") or plan.claim))
+    for name, value in variables.items():
+        if name not in SHELL and not value.isprintable():
+            raise ConfigError(f"the value of {name}, {value!r}, is not one printable line", where=WHERE)
+    words = call(command)
+    text = _filled(template, {**variables, "tag": tag, "cmd": words})
+    lines = text.split("\n")
+    if not any(words in line for line in lines if not line.lstrip().startswith("#")):
+        raise ConfigError(
+            "the template has no {cmd} outside of its comments.",
+            where=WHERE,
+            hint="Put {cmd} on the line where jupyterhub-singleuser is to start.",
+        )
+    notes: list[str] = []
+    if re.search(rf"\bexec\b.*{re.escape(words)}", text):
+        notes.append("exec before {cmd} leaves the launcher's folder behind on the node: write {cmd} without it.")
+    first = next(at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
+    head = [mended for line in lines[:first] for mended in _mended(line, tag, notes)]
+    at = 1 if head and head[0].startswith("#!") else 0
+    if job_name and not _given(head) & {"job-name", "J"}:
+        head[at:at] = [f"#SBATCH --job-name={job_name}"]
+    head[at:at] = [f"#SBATCH {option}" for option in _added(head, variables, plan.policy, tag, notes)]
+    setup = setup_lines(environment) if environment is not None else []
+    block = [unpack(launcher, plan), srun_cpus(), *setup, find_python(command, now=False)]
+    shebang = [] if at else ["#!/bin/bash"]
+    return Rendered("\n".join([*shebang, *head, *block, "", *lines[first:]]).rstrip("\n") + "\n", tuple(notes))
+
+
+def _filled(template: str, variables: Mapping[str, str]) -> str:
+    names = ", ".join(sorted(variables))
+    try:
+        if "{{" in template or "{%" in template:
+            return SandboxedEnvironment(undefined=StrictUndefined).from_string(template).render(variables)
+        return template.format_map(variables)
+    except KeyError as error:
+        raise ConfigError(
+            f"there is no value called {error.args[0]!r}.", where=WHERE, hint=f"{_BRACES} Names are {names}."
+        ) from None
+    except TemplateError as error:
+        line = getattr(error, "lineno", None)
+        where = f"{WHERE}, line {line}" if line else WHERE
+        raise ConfigError(f"{error.message}.", where=where, hint=f"Names are {names}.") from None
+    except (ValueError, IndexError, AttributeError) as error:
+        raise ConfigError(
+            f"the template cannot be filled in: {error}.",
+            where=WHERE,
+            hint=_BRACES,
+        ) from None
+
+
+def _mended(line: str, tag: str, notes: list[str]) -> Iterator[str]:
+    """The line as today's Slurm takes it; nothing where nothing is left of it."""
+    match = _DIRECTIVE.fullmatch(line.strip())
+    if match is None:
+        yield line
+        return
+    kept: list[str] = []
+    words = _options(match["options"] or "")
+    if not words:
+        notes.append("A bare #SBATCH line, of an empty value, is left out.")
+    for word in words:
+        name, given, value = word.partition("=")
+        if name == "--comment":
+            if value.strip("\"'") == tag:
+                continue
+            notes.append(f"{word} is left out: the comment of a job is the tag by which the hub finds it again.")
+        elif name in ("--uid", "--gid"):
+            notes.append(f"{word} is left out: it is root's alone, and the job is submitted as its user.")
+        elif value in ("", '""', "''") and (given or name.removeprefix("--") in _NEEDS_VALUE):
+            notes.append(f"{name} is left out: it has no value.")
+        elif name == "--workdir":
+            kept.append(f"--chdir{given}{value}")
+            notes.append(f"{word} is written {kept[-1]}: that is the option's name today.")
+        else:
+            kept.append(word)
+    if kept:
+        yield f"#SBATCH {' '.join(kept)}"
+
+
+def _options(text: str) -> list[str]:
+    """sbatch's words; an option and a value after a blank are joined by ``=`` where it needs one."""
+    found: list[str] = []
+    for word in _WORD.findall(text):
+        if word.startswith("#"):
+            break
+        needs = found and found[-1].startswith("--") and found[-1][2:] in {*_NEEDS_VALUE, "workdir", "uid", "gid"}
+        if needs and not word.startswith("-"):
+            found[-1] += f"={word}"
+        else:
+            found.append(word)
+    return found
+
+
+def _given(head: Sequence[str]) -> set[str]:
+    """The names of the options that the template has."""
+    there = set()
+    for line in head:
+        match = _DIRECTIVE.fullmatch(line.strip())
+        for word in _options(match["options"] or "") if match else ():
+            name = word.partition("=")[0]
+            there.add(name.removeprefix("--") if name.startswith("--") else name[1:2])
+    return there
+
+
+def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
+    """Options that the template leaves out and a server needs."""
+    there = _given(head)
+    yield f'--comment="{tag}"' if "#" in tag else f"--comment={tag}"
+    if not there & {"nodes", "N"}:
+        yield f"--nodes={variables.get('nnodes') or 1}"
+    if "export" not in there:
+        yield "--export=ALL"  # the default; but --export-file, by which a wrapper hands it over, needs it from 26.05 on
+    for name, options in _ASKED.items():
+        value = variables.get(name, "")
+        if value and not there & set(options):
+            option = f"--{name}={value}" if _WORD_VALUE.fullmatch(value) else f'--{name}="{value}"'
+            notes.append(f"{option} is added: the profile asks for it, and the template does not.")
+            yield option
+    if policy in BINDING and variables.get("gres") and "gres-flags" not in there:
+        notes.append(f"--gres-flags=enforce-binding is added: the policy {policy} asks it of Slurm.")
+        yield "--gres-flags=enforce-binding"

@@ -1,0 +1,1 @@
+"""One snapshot of the cluster, and whether a job fits it."""

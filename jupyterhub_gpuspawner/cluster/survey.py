@@ -1,0 +1,196 @@
+"""How the map of a cluster is made: every GPU free, used and by whom, or out and why. Pure.
+
+Which GPU a job has is told by Slurm's indices (the place in gres.conf), not by the node: a report could name any. Only
+for a job without indices, whose GPUs Slurm does not hand out, the server's own word stands in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.cluster.cluster_map import (
+    ClusterMap,
+    GpuUse,
+    Holder,
+    MapGpu,
+    MapNode,
+    MapPartition,
+    NodeUse,
+    totals,
+)
+from jupyterhub_gpuspawner.units import GPU_GRES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.cluster.cluster_map import ServedJob
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition
+    from jupyterhub_gpuspawner.jobs.status import NodeAllocation
+
+    Allocations = Mapping[str, Sequence[NodeAllocation]]
+
+GPUS_AT_MOST = 1024
+"""Of one node; more is a fault of the configuration."""
+_SIGNED = re.compile(r"(?P<words>.*?) *\[(?P<by>[^\s@\[\]]+)@(?P<at>\d{9,11})\]", re.DOTALL | re.ASCII)
+"""A reason as scontrol prints it with ``SLURM_TIME_FORMAT=%s``."""
+
+
+def survey(snapshot: ClusterSnapshot, allocations: Allocations, servers: Iterable[ServedJob] = ()) -> ClusterMap:
+    """The map of a snapshot. ``allocations``: what each job has on each node, by job id; ``servers``: this hub's."""
+    served = {server.job_id: server for server in servers}
+    on_node: dict[str, dict[str, NodeAllocation]] = {}
+    for job_id, parts in allocations.items():
+        for part in parts:
+            on_node.setdefault(part.node, {})[job_id] = part
+    now = snapshot.taken_at
+    kept = {node: each.name for each in snapshot.reservations if each.active(now) for node in each.nodes}
+    nodes = []
+    for node in snapshot.nodes:
+        jobs = {job.job_id: _holder(job.job_id, job.user, served) for job in snapshot.jobs_by_node.get(node.name, ())}
+        held = _held(node.name, jobs, on_node.get(node.name, {}), served)
+        nodes.append(_map_node(node, jobs, held, kept.get(node.name, "")))
+    known = {node.name: node for node in nodes}
+    waiting = snapshot.waiting_by_partition
+    return ClusterMap(
+        partitions=tuple(
+            _map_partition(each, snapshot, known, len(waiting.get(each.name, ()))) for each in snapshot.partitions
+        ),
+        nodes=tuple(nodes),
+        taken_at=now,
+    )
+
+
+def _holder(job_id: str, user: str, served: Mapping[str, ServedJob]) -> Holder:
+    server = served.get(job_id)
+    # the job's owner by Slurm's word; where all run as the hub's account, whose server it is
+    return Holder(job_id, user) if server is None else Holder(job_id, server.user, server.server)
+
+
+def _held(
+    name: str, jobs: Mapping[str, Holder], parts: Mapping[str, NodeAllocation], served: Mapping[str, ServedJob]
+) -> dict[int, list[Holder]]:
+    """Who holds each index of a node; jobs that the snapshot does not know are left out."""
+    held: dict[int, list[Holder]] = {}
+    for job_id, holder in jobs.items():
+        gres = parts[job_id].gres if job_id in parts else ()
+        indices = {index for each in gres if each.name in GPU_GRES for index in each.indices}
+        if not indices and job_id in served and served[job_id].node == name:
+            indices = set(served[job_id].gpus)
+        for index in indices:
+            held.setdefault(index, []).append(holder)
+    return held
+
+
+def _map_node(
+    node: NodeState, jobs: Mapping[str, Holder], held: Mapping[int, Sequence[Holder]], reservation: str
+) -> MapNode:
+    gpus = tuple(_gpus(node, held))
+    signed = _SIGNED.fullmatch(node.reason)
+    use = _use(node, jobs, gpus)
+    return MapNode(
+        name=node.name,
+        use=use,
+        state=state_in_words(node, use, busy=bool(jobs) or node.cpus_allocated > 0),
+        reason=signed["words"] if signed else node.reason,
+        reason_by=signed["by"] if signed else "",
+        reason_at=float(signed["at"]) if signed else None,
+        cpus=node.cpus,
+        cpus_used=node.cpus_allocated,
+        memory_mib=node.memory_mib,
+        memory_used_mib=node.memory_allocated_mib,
+        gpus=gpus,
+        jobs=tuple(jobs.values()),
+        partitions=node.partitions,
+        reservation=reservation,
+    )
+
+
+def _gpus(node: NodeState, held: Mapping[int, Sequence[Holder]]) -> Iterator[MapGpu]:
+    types = _types(node)
+    used = {index for each in node.gres_used if each.name in GPU_GRES for index in each.indices}
+    used.update(index for index in held if index < len(types))
+    counted = Counter[str]()  # in use, of which Slurm names no index
+    for each in node.gres_used:
+        if each.name == "gpu" and not each.indices:
+            counted[each.type or ""] += each.count
+    nameless = {kind for kind, count in counted.items() if count}
+    for index, kind in enumerate(types):
+        if index in used:
+            use = GpuUse.USED
+        elif counted[kind] > 0:
+            counted[kind] -= 1
+            use = GpuUse.USED
+        else:
+            use = GpuUse.FREE if node.usable else GpuUse.OUT
+        yield MapGpu(None if kind in nameless else index, kind, use, tuple(held.get(index, ())))
+
+
+def _types(node: NodeState) -> list[str]:
+    """The type at each of Slurm's indices: in the order of Gres, mended by what GresUsed says of an index."""
+    devices = (each.type or "" for each in node.gres if each.name == "gpu" for _ in range(each.count))
+    types = list(islice(devices, GPUS_AT_MOST))
+    for each in node.gres_used:
+        for index in each.indices if each.name == "gpu" else ():
+            kind = each.type or ""
+            if index < len(types) and types[index] != kind and kind in types:
+                other = len(types) - 1 - types[::-1].index(kind)
+                types[index], types[other] = types[other], types[index]
+    return types
+
+
+def _use(node: NodeState, jobs: Mapping[str, Holder], gpus: Sequence[MapGpu]) -> NodeUse:
+    if not node.usable:
+        return NodeUse.OUT
+    if not jobs and not node.cpus_allocated and not any(gpu.use is GpuUse.USED for gpu in gpus):
+        return NodeUse.IDLE
+    full = not node.cpus_free or (gpus and not any(gpu.use is GpuUse.FREE for gpu in gpus))
+    return NodeUse.FULL if full else NodeUse.MIXED
+
+
+_WORDS = {
+    "DYNAMIC_FUTURE": "not part of the cluster yet",
+    "FUTURE": "not part of the cluster yet",
+    "INVALID": "registered with other hardware than is configured",
+    "INVALID_REG": "registered with other hardware than is configured",
+    "POWERING_DOWN": "powering down",
+    "POWER_DOWN": "powering down",
+    "REBOOT_ISSUED": "rebooting",
+    "MAINTENANCE": "in maintenance",
+    "FAIL": "failing: takes no new jobs",
+    "BLOCKED": "kept free beside a job that has its switch to itself",
+    "PERFCTRS": "taken by a measurement of the network",
+}
+"""sinfo(1), NODE STATE CODES: the first that holds is told."""
+_USES = {NodeUse.IDLE: "free", NodeUse.MIXED: "partly used", NodeUse.FULL: "full", NodeUse.OUT: "out of service"}
+_BESIDE = {
+    "POWERED_DOWN": "powered down until it is needed",
+    "POWERING_UP": "starting up",
+    "REBOOT_REQUESTED": "to be rebooted",
+    "PLANNED": "kept for a job that starts soon",
+    "COMPLETING": "a job is ending",
+}
+
+
+def state_in_words(node: NodeState, use: NodeUse, *, busy: bool) -> str:
+    """What a node does, in a few words; ``busy``: jobs run on it."""
+    states = node.states
+    if use is not NodeUse.OUT:
+        return ", ".join([_USES[use], *(words for state, words in _BESIDE.items() if state in states)])
+    if "DOWN" in states:
+        return "down: does not answer" if "NOT_RESPONDING" in states else "down"
+    for state, words in _WORDS.items():
+        if state in states:
+            return words
+    if "DRAIN" in states:
+        return "draining: takes no new jobs" if busy else "drained: takes no jobs"
+    return "does not answer" if "NOT_RESPONDING" in states else "in a state that Slurm does not know"
+
+
+def _map_partition(
+    partition: Partition, snapshot: ClusterSnapshot, nodes: Mapping[str, MapNode], waiting: int
+) -> MapPartition:
+    names = tuple(node.name for node in snapshot.nodes_of(partition.name))
+    return MapPartition(partition.name, partition.state, names, totals([nodes[name] for name in names]), waiting)

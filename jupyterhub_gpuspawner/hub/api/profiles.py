@@ -1,0 +1,128 @@
+"""``GET /hub/api/gpuspawner/profiles[/user]`` and ``POST /hub/api/gpuspawner/trial[/user]``: what may be asked for."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.apihandlers import APIHandler
+from jupyterhub.scopes import needs_scope
+from tornado import web
+
+from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.api.profiles_document import profiles_document, trial_document
+from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
+from jupyterhub_gpuspawner.hub.site.outlook import outlooks
+from jupyterhub_gpuspawner.hub.site.trial import Trial, trial_of
+from jupyterhub_gpuspawner.hub.start.build import site_defaults
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+
+BODY_LIMIT = 65536
+"""Bytes of the options of a trial."""
+
+
+class OfUser(APIHandler):
+    """An answer for one user: whoever asks, or the one that the address names."""
+
+    def asked_user(self, user_name: str | None) -> str:
+        """The user's name; 403 without credentials, 400 where a service names nobody."""
+        if self.current_user is None:
+            raise web.HTTPError(403, "Missing or invalid credentials.")
+        if not user_name and not hasattr(self.current_user, "spawners"):
+            raise web.HTTPError(400, "A service must name a user in the address.")
+        return user_name or str(self.current_user.name)
+
+    def spawner_of(self, user_name: str) -> GPUProfilesSpawner:
+        """The user's default server, which may well run; 404 where there is no such user, or no profile."""
+        user = self.find_user(user_name)
+        spawner = user.spawners[""] if user is not None else None
+        if spawner is None or not hasattr(spawner, "rehearsal"):
+            raise web.HTTPError(404, "There is no such user, or this hub offers no profiles.")
+        found: GPUProfilesSpawner = spawner
+        return found
+
+
+class ProfilesHandler(OfUser):
+    """The profiles that a user may start, what may be asked of each, and how it would fare now."""
+
+    async def get(self, user_name: str | None = None) -> None:
+        """The profiles document, version 1; for oneself without a name. Scope `servers` of that user."""
+        await self._answer(self.asked_user(user_name))
+
+    @needs_scope("servers")
+    async def _answer(self, user_name: str) -> None:
+        spawner = self.spawner_of(user_name)
+        await spawner.look_at_profiles()
+        try:
+            offered = spawner.offered()
+            site = spawner.slurm_site()
+            cluster, defaults = site.connection().cluster, site_defaults(site)
+        except ConfigError as error:
+            raise web.HTTPError(500, "%s", error) from error
+        snapshot = await cluster.recent() if any(profile.kind == "slurm" for profile in offered) else None
+        owner = job_owner(site.exec_prefix, user_name)
+        found = outlooks(
+            offered,
+            username=user_name,
+            groups=spawner.groups_of_user(),
+            snapshot=snapshot,
+            now=datetime.now().astimezone(),
+            defaults=defaults,
+            owner=owner,
+            unix_groups=await allowed_groups(snapshot, owner),
+        )
+        document = profiles_document(found, snapshot, username=user_name, silent=cluster.silent)
+        self.write(json.dumps(document.to_json()))
+
+
+class TrialHandler(OfUser):
+    """Tries a choice before it is started: Slurm is asked as the user, and no job is made."""
+
+    async def post(self, user_name: str | None = None) -> None:
+        """The trial document, version 1, for a body ``{"user_options": {...}}``; 400 with the `field` at fault."""
+        await self._answer(self.asked_user(user_name))
+
+    @needs_scope("servers")
+    async def _answer(self, user_name: str) -> None:
+        spawner = self.spawner_of(user_name)
+        options = self._options()
+        await spawner.look_at_profiles()
+        try:
+            request = spawner.resolve(options)
+            trial = NOT_SLURM.get(request.kind) or await trial_of(spawner.rehearsal(request))
+        except RequestError as error:
+            self.set_status(400)
+            self.finish(
+                json.dumps({"status": 400, "message": str(error), "reason": error.reason, "field": error.field})
+            )
+            return
+        except ConfigError as error:
+            raise web.HTTPError(500, "%s", error) from error
+        self.write(json.dumps(trial_document(trial).to_json()))
+
+    def _options(self) -> dict[str, Any]:
+        if len(self.request.body) > BODY_LIMIT:
+            raise web.HTTPError(413, f"Options are at most {BODY_LIMIT} bytes.")
+        body = self.get_json_body()
+        options = body.get("user_options", {}) if isinstance(body, dict) else None
+        if not isinstance(options, dict) or set(body) - {"user_options"}:
+            raise web.HTTPError(400, 'The body must be {"user_options": {...}}.')
+        return options
+
+
+NOT_SLURM = {
+    "local": Trial(Chance.NOW, "starts on the hub's own machine, at once"),
+    "other": Trial(Chance.UNKNOWN, "is started without Slurm"),
+}
+"""By a profile's kind."""
+
+HANDLERS = [
+    (r"/api/gpuspawner/profiles", ProfilesHandler),
+    (r"/api/gpuspawner/profiles/([^/]+)", ProfilesHandler),
+    (r"/api/gpuspawner/trial", TrialHandler),
+    (r"/api/gpuspawner/trial/([^/]+)", TrialHandler),
+]

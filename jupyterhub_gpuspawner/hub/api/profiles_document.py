@@ -1,0 +1,173 @@
+"""What ``GET /hub/api/gpuspawner/profiles`` and ``POST .../trial`` answer: the documents, and how they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - the reference reads the types of the fields
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.profiles.options_schema import options_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jupyterhub_gpuspawner.cluster.availability import Availability
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.hub.site.outlook import Outlook
+    from jupyterhub_gpuspawner.hub.site.trial import Trial
+    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class AskedResources:
+    """What a job of a profile asks of Slurm as it is picked, the site's defaults in it; counts are for each node."""
+
+    partition: str | None = None
+    """None: Slurm's default."""
+    nodes: int = 1
+    gpus: int | None = None
+    gpu_type: str | None = None
+    shards: int | None = None
+    cpus: int | None = None
+    memory: int | None = None
+    """MiB; 0 is all of the node's."""
+    time: int | str | None = None
+    """Seconds, or UNLIMITED."""
+    reservation: str | None = None
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """How such a job would fare."""
+
+    chance: str
+    """``now``, ``later``, ``never`` or ``unknown``."""
+    sentence: str
+    """For a participant; no capital, no full stop."""
+    starts_at: str | None = None
+    """When it would start, where that can be told: ISO 8601, UTC."""
+    field: str = ""
+    """The profile's field at fault, such as ``slurm.time``."""
+
+
+@dataclass(frozen=True)
+class OfferedProfile:
+    """One profile."""
+
+    slug: str
+    """Its name in links and user options."""
+    display_name: str
+    description: str
+    default: bool
+    """It is taken where a user picks none."""
+    kind: str
+    """``slurm``, ``local`` or ``other``."""
+    allowed: bool
+    """Whether the user may use it now."""
+    reason: str
+    """Why not; empty where they may."""
+    resources: AskedResources | None
+    """None where it is not allowed or no Slurm job."""
+    availability: Prospect | None
+    """None where it is not allowed or no Slurm job."""
+    options_schema: Mapping[str, Any] | None
+    """JSON Schema (draft 2020-12) of the user options; null where it is not allowed."""
+
+
+@dataclass(frozen=True)
+class ProfilesDocument:
+    """What one user may start, and how it would fare. ``POST /hub/api/users/NAME/server`` takes the options."""
+
+    version: int = VERSION
+    taken_at: str | None = None
+    """When Slurm told what ``availability`` is drawn from: ISO 8601, UTC; None where it has told nothing."""
+    silent: bool = False
+    """Slurm did not answer the last question."""
+    profiles: tuple[OfferedProfile, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is written."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class TrialDocument:
+    """What Slurm would do with a job of these options if it were submitted now."""
+
+    version: int = VERSION
+    chance: str = "unknown"
+    """``now``, ``later``, ``never`` or ``unknown``."""
+    sentence: str = ""
+    """For a participant; no capital, no full stop."""
+    starts_at: str | None = None
+    """When it would start, where that is told: ISO 8601, UTC."""
+    nodes: tuple[str, ...] = ()
+    """Where it would start."""
+    field: str = ""
+    """The profile's field at fault, such as ``slurm.time``."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is written."""
+        return asdict(self)
+
+
+def profiles_document(
+    outlooks: Sequence[Outlook], snapshot: ClusterSnapshot | None, *, username: str, silent: bool
+) -> ProfilesDocument:
+    """The document of these outlooks. A profile that is for others by name, or is over, is left out."""
+    return ProfilesDocument(
+        taken_at=None if snapshot is None else _iso(snapshot.taken_at),
+        silent=silent,
+        profiles=tuple(_offered(outlook) for outlook in outlooks if _is_told(outlook, username)),
+    )
+
+
+def trial_document(trial: Trial) -> TrialDocument:
+    """The document of a trial."""
+    starts_at = None if trial.starts_at is None else _iso(trial.starts_at)
+    return TrialDocument(
+        chance=trial.chance.value,
+        sentence=trial.sentence,
+        starts_at=starts_at,
+        nodes=trial.nodes,
+        field=trial.field,
+    )
+
+
+def _is_told(outlook: Outlook, username: str) -> bool:
+    allow = outlook.profile.allow
+    by_name_alone = bool(allow.users) and not allow.groups and username not in allow.users
+    return outlook.refusal is None or not (by_name_alone or outlook.refusal.startswith("it ended "))
+
+
+def _offered(outlook: Outlook) -> OfferedProfile:
+    profile = outlook.profile
+    allowed = outlook.refusal is None
+    return OfferedProfile(
+        slug=profile.slug,
+        display_name=profile.display_name,
+        description=profile.description,
+        default=profile.default,
+        kind=profile.kind,
+        allowed=allowed,
+        reason=outlook.refusal or "",
+        resources=_asked(outlook.resources) if outlook.resources is not None else None,
+        availability=_prospect(outlook.availability) if outlook.availability is not None else None,
+        options_schema=options_schema(profile) if allowed else None,
+    )
+
+
+def _asked(resources: ResolvedResources) -> AskedResources:
+    return AskedResources(**{name: getattr(resources, name) for name in AskedResources.__dataclass_fields__})
+
+
+def _prospect(found: Availability) -> Prospect:
+    starts_at = None if found.starts_at is None else _iso(found.starts_at)
+    return Prospect(found.chance.value, found.sentence, starts_at, found.field)
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""How a start failed or a server ended, and what its page says of it."""

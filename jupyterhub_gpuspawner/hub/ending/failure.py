@@ -1,0 +1,76 @@
+"""One function from our errors to what JupyterHub shows: the form, the progress stream, REST and the log."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import inspect
+
+from jupyterhub_gpuspawner.errors import RequestError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
+from jupyterhub_gpuspawner.hub.pages.text import wait
+from jupyterhub_gpuspawner.hub.site.database import roll_back
+
+if TYPE_CHECKING:
+    from tornado import web
+
+    from jupyterhub_gpuspawner.errors import GPUSpawnerError
+
+
+_ADVICE = ((SubmitRejected, wait.REFUSED), (SlurmUnavailable, wait.TRY_LATER))
+
+
+def spawn_failure(error: GPUSpawnerError) -> web.HTTPError:
+    """The exception to raise from ``start()`` or ``apply_user_options`` for one of our errors.
+
+    JupyterHub shows its ``jupyterhub_html_message`` on the form and on the page after a failed start.
+    """
+    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), wait.ASK)
+    ending = Ending(error.message, advice=advice, hint=error.hint)
+    if isinstance(error, RequestError):
+        ending = Ending(error.message, advice=error.hint)
+    return _failure(ending, message=str(error), reason=error.reason, status_code=error.status_code)
+
+
+def start_failed(
+    message: str,
+    *,
+    detail: str = "",
+    reason: str = "job_ended",
+    status_code: int = 500,
+    ending: Ending | None = None,
+) -> web.HTTPError:
+    """A start that failed after submission, told in one sentence, with ``detail`` (log lines) below it.
+
+    ``ending`` is the same for a page, in its parts.
+    """
+    return _failure(
+        ending or Ending(message, lines=detail), message=message, reason=reason, status_code=status_code, detail=detail
+    )
+
+
+def database_away(orm_spawner: Any = None) -> web.HTTPError:
+    """A start that failed since the hub's database did; with a row of it, its session is rolled back first."""
+    if orm_spawner is not None:
+        roll_back(inspect(orm_spawner).session)
+    return start_failed(
+        "The hub's database did not answer while your server was being started. Please start it again.",
+        reason="database",
+        status_code=503,
+    )
+
+
+def ending_of(failure: BaseException | None) -> Ending | None:
+    """What a page says of an exception that this module made; None for any other."""
+    return getattr(failure, "gpuspawner_ending", None)
+
+
+def _failure(ending: Ending, *, message: str, reason: str, status_code: int, detail: str = "") -> web.HTTPError:
+    html = f"<p>{escape(message)}</p>"
+    if detail:
+        html += f'<pre class="text-start">{escape(detail)}</pre>'
+    failure = spawn_exception(message, reason=reason, status_code=status_code, html=html, detail=detail)
+    vars(failure)["gpuspawner_ending"] = ending
+    return failure

@@ -1,0 +1,147 @@
+"""The form: profiles as radio buttons, each with its options; complete without JavaScript."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
+from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
+from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
+from jupyterhub_gpuspawner.hub.pages.text import choose
+from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
+from jupyterhub_gpuspawner.hub.site.outlook import outlooks
+from jupyterhub_gpuspawner.hub.start.build import site_defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.hub.pages.choose.offer import Offer
+    from jupyterhub_gpuspawner.hub.site.shared_view import ClusterView
+    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+    from jupyterhub_gpuspawner.profiles.profile import Profile
+    from jupyterhub_gpuspawner.profiles.resources import Resources
+
+FIRST_PATIENCE = 2.0
+"""Seconds that the page waits for Slurm while nothing is known of it."""
+PATIENCE = 0.5
+"""The same where something is, with its age."""
+
+
+async def render_form(spawner: GPUProfilesSpawner) -> str:
+    """The form's HTML for this user, every text in it escaped."""
+    await spawner.look_at_profiles()
+    offered = _offered(spawner)
+    cluster, defaults, owner = _site(spawner, offered)
+    snapshot = None
+    if cluster is not None:
+        snapshot = await cluster.recent(patience=PATIENCE if cluster.latest is not None else FIRST_PATIENCE)
+    visit = VISIT.get() or Visit()
+    visit.filled_in = _filled_in(spawner, visit)
+    now = datetime.now().astimezone()
+    found = offers(
+        outlooks(
+            offered,
+            username=spawner.user.name,
+            groups=spawner.groups_of_user(),
+            snapshot=snapshot,
+            now=now,
+            defaults=defaults,
+            owner=owner,
+            unix_groups=await allowed_groups(snapshot, owner),
+        ),
+        visit.filled_in,
+        base_url=_base_url(spawner),
+        snapshot=snapshot,
+    )
+    visit.fault_at = fault_at(found, visit.filled_in)
+    return form_html(found, now=now.timestamp(), notice=_notice(cluster, snapshot), faults=_faults(spawner))
+
+
+def form_html(found: Sequence[Offer], *, now: float = 0.0, notice: str = "", faults: Sequence[str] = ()) -> str:
+    """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` for administrators alone."""
+    template = _environment().get_template("options_form.html")
+    html = template.render(offers=found, now=now, notice=notice, faults=faults)
+    return re.sub(r"\s*\n\s*", "\n", html)  # a third of it is the template's indentation
+
+
+async def render_question(spawner: GPUProfilesSpawner) -> str:
+    """What stands in place of a form where an admin wants none: what one click starts."""
+    visit = VISIT.get() or Visit()
+    choice: Mapping[str, object] = {}
+    if visit.linked and hasattr(spawner, "resolve"):
+        await spawner.look_at_profiles()
+        visit.filled_in = _filled_in(spawner, visit)
+        choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
+    return _environment().get_template("question.html").render(choice=choice)
+
+
+def fault_at(found: Sequence[Offer], filled_in: FilledIn) -> str:
+    """The id of the field at which the fault is told; empty where it belongs to none."""
+    checked = next((offer for offer in found if offer.checked), None)
+    if not filled_in.fault or checked is None:
+        return ""
+    return next((field.name for field in checked.fields if field.fault), checked.id if filled_in.field else "")
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("jupyterhub_gpuspawner.hub.pages"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals["say"] = choose
+    return environment
+
+
+def _offered(spawner: GPUProfilesSpawner) -> tuple[Profile, ...]:
+    try:
+        return spawner.offered()
+    except ConfigError as error:
+        spawner.log.error("No profiles can be offered: %s", error)  # noqa: TRY400 - its sentence is enough
+        return ()
+
+
+def _site(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> tuple[ClusterView | None, Resources | None, str]:
+    """The view of the cluster, the site's defaults, and the jobs' owner; nothing where no profile needs Slurm."""
+    if not any(profile.kind == "slurm" for profile in offered):
+        return None, None, ""
+    try:
+        site = spawner.slurm_site()
+        return site.connection().cluster, site_defaults(site), job_owner(site.exec_prefix, spawner.user.name)
+    except ConfigError as error:
+        spawner.log.error("What is free cannot be shown: %s", error)  # noqa: TRY400
+        return None, None, ""
+
+
+def _filled_in(spawner: GPUProfilesSpawner, visit: Visit) -> FilledIn:
+    try:
+        if visit.posted is not None:
+            return of_a_form(visit.posted, visit.refusal)
+        if visit.linked:
+            return of_a_link(visit.linked, spawner.resolve)
+        return of_the_last_time(spawner.user_options, spawner.resolve)
+    except ConfigError:  # is told where the profiles are read
+        return FilledIn()
+
+
+def _base_url(spawner: GPUProfilesSpawner) -> str:
+    return str(spawner.hub.base_url) if spawner.hub is not None else "/hub/"
+
+
+def _faults(spawner: GPUProfilesSpawner) -> tuple[str, ...]:
+    """What is wrong with files of profiles, where the one who looks may mend it; paths and fields are nobody else's."""
+    handler = spawner.handler
+    looks = getattr(handler, "current_user", None)
+    return tuple(str(error) for error in spawner.profile_errors()) if getattr(looks, "admin", False) else ()
+
+
+def _notice(cluster: ClusterView | None, snapshot: ClusterSnapshot | None) -> str:
+    if cluster is None or not (cluster.silent or snapshot is None):
+        return ""
+    return choose.SILENT if snapshot is not None else choose.SILENT_FROM_THE_START

@@ -1,0 +1,181 @@
+"""A profile as the page offers it: what one gets, what can be changed, and whether it can be had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import what_you_get
+from jupyterhub_gpuspawner.hub.pages.text import choose
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jupyterhub_gpuspawner.cluster.availability import Availability
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn
+    from jupyterhub_gpuspawner.hub.site.outlook import Outlook
+    from jupyterhub_gpuspawner.profiles.option import ProfileOption
+    from jupyterhub_gpuspawner.profiles.profile import Profile
+    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+
+
+@dataclass(frozen=True)
+class OptionField:
+    """One option of a profile as a field of the form; its name is KubeSpawner's."""
+
+    name: str
+    label: str
+    option: ProfileOption
+    value: object
+    fault: str = ""
+
+    @property
+    def unlisted(self) -> bool:
+        """The value is a text of the user's own."""
+        return self.value is not None and bool(self.option.choices) and str(self.value) not in self.option.choices
+
+    @property
+    def described_by(self) -> str:
+        """Ids of what a screen reader says of it."""
+        parts = (("bounds", self.option.range), ("help", self.option.description), ("fault", self.fault))
+        return " ".join(f"{self.name}-{part}" for part, is_there in parts if is_there)
+
+    @property
+    def sets(self) -> str:
+        """The fields of the profile that it changes, such as ``slurm.gpus slurm.memory``."""
+        return " ".join(sorted(fields_set(self.option)))
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One profile of the page."""
+
+    profile: Profile
+    gets: tuple[str, ...]
+    fields: tuple[OptionField, ...]
+    outlook: Availability | None = None
+    """None for what needs no Slurm."""
+    closed: str = ""
+    """Why it cannot be chosen; empty where it can."""
+    checked: bool = False
+    link: str = ""
+    """Leads to the form with this choice, as it stands now."""
+
+    @property
+    def id(self) -> str:
+        """Of its radio button."""
+        return f"profile-{self.profile.slug}"
+
+
+def option_fields(
+    profile: Profile, values: Mapping[str, object], *, fault: str = "", at: str = ""
+) -> tuple[OptionField, ...]:
+    """The options with ``values``, else as the profile has them; ``fault`` stands at the option ``at``."""
+    said = profile.as_override()
+    return tuple(
+        OptionField(
+            name=f"profile-option-{profile.slug}--{name}",
+            label=option.display_name or name,
+            option=option,
+            value=values.get(name, option.initial(said)),
+            fault=fault if name == at else "",
+        )
+        for name, option in profile.profile_options.items()
+    )
+
+
+def option_for(profile: Profile, field: str) -> str | None:
+    """The option by which a user can change ``field``, an option's name or such as ``slurm.gpus``; None: none can."""
+    if field in profile.profile_options:
+        return field
+    return next((key for key, option in profile.profile_options.items() if field in fields_set(option)), None)
+
+
+def fields_set(option: ProfileOption) -> frozenset[str]:
+    """The fields of a profile that an option changes, such as ``slurm.gpus``."""
+    found = {part.sets for part in (option.range, option.free_text) if part is not None}
+    for choice in option.choices.values():
+        found.update(f"slurm.{name}" for name in choice.slurm.model_fields_set)
+    return frozenset(found)
+
+
+def closed_by(outlook: Outlook) -> str:
+    """Why a profile cannot be chosen, in a sentence; empty where it can.
+
+    It begins later, or it can never run and no option of it could change that.
+    """
+    if outlook.refusal is not None:
+        return choose.not_yet(outlook.refusal)
+    found = outlook.availability
+    if found is None or found.chance is not Chance.NEVER or option_for(outlook.profile, found.field) is not None:
+        return ""
+    return choose.sentence(found.sentence)
+
+
+def is_shown(outlook: Outlook) -> bool:
+    """Whether the profile stands on this user's page.
+
+    Those of other people and those that have ended are left out: nobody could do anything about them, and their names
+    may be nobody's business; a link to one says whose it is. One that begins later tells when to come back.
+    """
+    return outlook.refusal is None or outlook.refusal.startswith("it begins ")
+
+
+def offers(
+    outlooks: Sequence[Outlook], filled_in: FilledIn, *, base_url: str, snapshot: ClusterSnapshot | None = None
+) -> list[Offer]:
+    """What the page offers, one of them chosen where one can be."""
+    found = [
+        Offer(
+            outlook.profile,
+            gets=what_you_get(outlook.profile, outlook.resources, gpu_type=_only_type(outlook.resources, snapshot)),
+            fields=option_fields(outlook.profile, {}),
+            outlook=outlook.availability,
+            closed=closed_by(outlook),
+            link=link_to(base_url, outlook.profile.slug, {}),
+        )
+        for outlook in outlooks
+        if is_shown(outlook)
+    ]
+    one = chosen(found, filled_in)
+    return [_with_choice(offer, filled_in, base_url) if offer is one else offer for offer in found]
+
+
+def chosen(found: Sequence[Offer], filled_in: FilledIn) -> Offer | None:
+    """The one whose radio button is on: as filled in, else the first default one, else the first that can be chosen."""
+    open_ones = [offer for offer in found if not offer.closed]
+    wanted = [offer for offer in open_ones if offer.profile.slug == filled_in.profile]
+    usual = [offer for offer in open_ones if offer.profile.default]
+    return next(iter([*wanted, *usual, *open_ones]), None)
+
+
+def _with_choice(offer: Offer, filled_in: FilledIn, base_url: str) -> Offer:
+    profile = offer.profile
+    mine = filled_in.profile in ("", profile.slug)
+    values = {name: value for name, value in filled_in.values.items() if mine and name in profile.profile_options}
+    at = option_for(profile, filled_in.field) if mine and filled_in.fault else None
+    return replace(
+        offer,
+        checked=True,
+        fields=option_fields(profile, values, fault=filled_in.fault, at=at or ""),
+        link=link_to(base_url, profile.slug, values),
+    )
+
+
+def link_to(base_url: str, profile: str, values: Mapping[str, object]) -> str:
+    """The form's address with this choice in it; the same for every user."""
+    query = {"opt-profile": profile, **{f"opt-{name}": str(value) for name, value in values.items()}}
+    return f"{base_url}spawn?{urlencode(query)}"
+
+
+def _only_type(resources: ResolvedResources | None, snapshot: ClusterSnapshot | None) -> str:
+    """The type of GPU that the partition has, for a job that asks for any; empty where there are several."""
+    if snapshot is None or resources is None or not resources.gpus or resources.gpu_type:
+        return ""
+    default = next((partition.name for partition in snapshot.partitions if partition.default), "")
+    rooms = snapshot.capacity.rooms
+    types = {kind for name in (resources.partition or default).split(",") for kind in rooms(name).types}
+    return types.pop() if len(types) == 1 else ""

@@ -1,0 +1,112 @@
+"""The page on which a server is chosen: a link fills the form in, and only a person's click starts anything."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.handlers.pages import SpawnHandler
+from jupyterhub.scopes import needs_scope
+from tornado.httputil import url_concat
+
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS
+from jupyterhub_gpuspawner.hub.pages.choose.form import render_question
+from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping, Sequence
+
+OF_THE_HUB = ("next", "display_name")
+"""Parameters of the address that are no options of a profile, whichever version of JupyterHub it is."""
+
+
+class ChoosePage(SpawnHandler):
+    """JupyterHub's page; but a GET starts nothing, an error comes back at its field, and a second click is no error.
+
+    JupyterHub starts a server on a GET with ``opt-`` options, and on any GET where there is no form: a link in a mail
+    could spend a person's GPU hours.
+    """
+
+    visit: Visit
+
+    def get(self, user_name: str | None = None, server_name: str = "") -> Awaitable[None] | None:
+        """The form, filled in by the address; a question where there is no form."""
+        query = {name: _texts(values) for name, values in self.request.query_arguments.items()}
+        self._begin(Visit(linked=_linked(query)))
+        # JupyterHub would start a server with all others
+        self.request.query_arguments = _raw({name: query[name] for name in SPAWN_PAGE_PARAMETERS if name in query})
+        answer: Awaitable[None] | None = super().get(user_name, server_name)
+        return answer
+
+    def post(self, user_name: str | None = None, server_name: str = "") -> Awaitable[None] | None:
+        """Start a server; or the form again, with the reason and with what was sent."""
+        sent = {name: _texts(values) for name, values in self.request.body_arguments.items()}
+        self.request.body_arguments = _raw(sent)
+        self._begin(Visit(posted=sent))
+        answer: Awaitable[None] | None = super().post(user_name, server_name)
+        return answer
+
+    @needs_scope("servers")
+    async def _post(self, user_name: str, server_name: str, **named: str) -> None:
+        """A second click, of an impatient hand or in another tab, leads where the first one did.
+
+        JupyterHub 6 calls it with a ``display_name``, too.
+        """
+        user = self.find_user(user_name)
+        spawner = user.spawners[server_name] if user is not None and server_name in user.orm_spawners else None
+        if spawner is not None and spawner.ready:
+            self.redirect(self.get_next_url(user, default=user.server_url(server_name)))
+        elif spawner is not None and spawner.active:
+            self.redirect(self._get_pending_url(user, server_name))
+        else:
+            await super()._post(user_name=user_name, server_name=server_name, **named)
+
+    def _begin(self, visit: Visit) -> None:
+        self.visit = visit
+        VISIT.set(visit)
+
+    async def _render_form(self, *arguments: Any, **options: Any) -> Any:
+        """JupyterHub's. A form that comes back was refused: JupyterHub says so of errors of HTTP alone."""
+        if self.request.method == "POST" and self.get_status() == HTTPStatus.OK:
+            self.set_status(HTTPStatus.BAD_REQUEST)
+        return await super()._render_form(*arguments, **options)
+
+    async def _wrap_spawn_single_user(self, user: Any, *rest: Any, **options: Any) -> None:
+        if self.request.method != "POST":
+            spawner = next(each for each in rest if hasattr(each, "options_form"))
+            form = await spawner.get_options_form() or await render_question(spawner)
+            self.finish(await self._render_form(for_user=user, spawner_options_form=form))
+            return
+        try:
+            await super()._wrap_spawn_single_user(user, *rest, **options)
+        except Exception as error:
+            self.visit.refusal = error
+            raise
+
+    def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:  # noqa: FBT001, FBT002 - its signature
+        """JupyterHub's, with what our ``spawn.html`` says above the form."""
+        if name == "spawn.html":
+            namespace.update(visit=self.visit, server_name=self._server_name(), url=self._own_address())
+        return super().render_template(name, sync=sync, **namespace)
+
+    def _server_name(self) -> str:
+        return self.path_args[1] if len(self.path_args) > 1 and self.path_args[1] else ""
+
+    def _own_address(self) -> str:
+        """Where the form is sent: this page, without the choice that a link has put into the form by now."""
+        kept = [(name, value) for name in SPAWN_PAGE_PARAMETERS for value in self.get_query_arguments(name)]
+        return str(url_concat(self.request.path, [*kept, ("_xsrf", self.xsrf_token.decode("ascii"))]))
+
+
+def _linked(query: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    prefixed = {name.removeprefix("opt-"): values for name, values in query.items() if name.startswith("opt-")}
+    return prefixed or {name: values for name, values in query.items() if name not in (*OF_THE_HUB, "_xsrf")}
+
+
+def _texts(values: Sequence[bytes]) -> list[str]:
+    return [value.decode("utf8", "replace") for value in values]
+
+
+def _raw(fields: Mapping[str, Sequence[str]]) -> dict[str, list[bytes]]:
+    """As tornado has it, but surely UTF-8: JupyterHub answers 500 to anything else."""
+    return {name: [value.encode() for value in values] for name, values in fields.items()}

@@ -1,0 +1,94 @@
+"""What a profile gives, in a few words each: GPUs, cores, memory, time; bounds where the user may choose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.hub.pages.choose.gpu_model import gpu_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jupyterhub_gpuspawner.profiles.profile import Profile
+    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+
+
+def what_you_get(profile: Profile, asked: ResolvedResources | None = None, *, gpu_type: str = "") -> tuple[str, ...]:
+    """Such as ``("1 to 4 x K80 (12 GB)", "4 cores", "8 GiB memory", "1 hour")``; nothing for what nobody says.
+
+    ``asked`` is what a job of it asks for as it is picked: that tells where the site says what the profile does not.
+    ``gpu_type`` is what the partition has, for a job that asks for any GPU.
+    """
+
+    def values(name: str) -> list[Any]:
+        of_site = None if asked is None else getattr(asked, name)
+        return _values(profile, name) or ([] if of_site is None else [of_site])
+
+    gpus = _span(values("gpus") or [1] * bool(values("gpu_type") and not values("shards")))
+    types = " or ".join(str(gpu_model(each)) for each in values("gpu_type") or [gpu_type] if each)
+    nodes = _span(values("nodes"))
+    parts = (
+        f"{gpus} x {types or 'GPU'}" if gpus else "",
+        _counted(_span(values("shards")), "GPU shard"),
+        _counted(nodes, "node") if nodes not in ("", "1") else "",
+        _counted(_span(values("cpus")), "core"),
+        _memory(values("memory")),
+        _time(values("time")),
+    )
+    return tuple(part for part in parts if part)
+
+
+def _values(profile: Profile, name: str) -> list[Any]:
+    """Every value that a job of this profile may have in a field of ``slurm``: the least and the most of a range."""
+    found: list[Any] = [getattr(profile.slurm, name)]
+    for option in profile.profile_options.values():
+        if option.range is not None and option.range.sets == f"slurm.{name}":
+            found = [getattr(option.range.override(end).slurm, name) for end in (option.range.min, option.range.max)]
+        said = [getattr(choice.slurm, name) for choice in option.choices.values()]
+        if any(value is not None for value in said):
+            found = [base if value is None else value for value in said for base in found]
+    return list(dict.fromkeys(value for value in found if value is not None))
+
+
+def _span(values: list[Any]) -> str:
+    if not any(values):
+        return ""
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _counted(number: str, what: str) -> str:
+    return number and (f"1 {what}" if number == "1" else f"{number} {what}s")
+
+
+def _memory(values: list[Any]) -> str:
+    if 0 in values:
+        return "all of a node's memory"
+    return f"{_between([f'{mib / 1024:g}' for mib in sorted(values)])} GiB memory" if values else ""
+
+
+def _time(values: list[Any]) -> str:
+    if any(isinstance(value, str) for value in values):
+        return "no time limit"
+    return _between([duration(seconds) for seconds in sorted(values)])
+
+
+def _between(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{words[0]} to {words[-1]}" if words else ""
+
+
+def duration(seconds: int) -> str:
+    """``1 hour``, ``90 minutes``, ``2 days 12 hours``: the shortest exact words, to the minute."""
+    return " ".join(_words(seconds))
+
+
+def _words(seconds: int) -> Iterator[str]:
+    minutes = max(1, round(seconds / 60))
+    if minutes < 120 and minutes % 60:
+        yield _counted(str(minutes), "minute")
+        return
+    days, rest = divmod(minutes, 24 * 60)
+    hours, left = divmod(rest, 60)
+    yield from (
+        _counted(str(count), unit) for count, unit in ((days, "day"), (hours, "hour"), (left, "minute")) if count
+    )

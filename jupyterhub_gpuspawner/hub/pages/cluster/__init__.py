@@ -1,0 +1,1 @@
+"""The administrators' map of the cluster."""

@@ -1,0 +1,153 @@
+"""The admin's map of the cluster: ``/hub/gpuspawner/cluster``, and the same as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.apihandlers import APIHandler
+from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.scopes import Scope, needs_scope
+from markupsafe import Markup
+from tornado import web
+
+from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob
+from jupyterhub_gpuspawner.cluster.survey import survey
+from jupyterhub_gpuspawner.hub.pages.cluster.rows import sections, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from jupyterhub_gpuspawner.hub.site.connection import Connection
+
+SCOPES = ("admin-ui", "list:users", "read:servers")
+"""What a person must have of all users to see the map: it names everybody's jobs and servers."""
+AGE = 15.0
+"""Seconds for which answers of Slurm are shared by all who look."""
+WORDS_AT_MOST = 200
+"""Characters of each part of a filter."""
+
+
+def may_see_cluster(parsed_scopes: Mapping[str, object]) -> bool:
+    """Whether these scopes let one see who uses what: :data:`SCOPES`, none of them for some users only."""
+    return all(parsed_scopes.get(scope) is Scope.ALL for scope in SCOPES)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is known of the cluster at one look."""
+
+    found: ClusterMap | None
+    """None where Slurm has told nothing yet."""
+    silent: bool = False
+    holders_known: bool = True
+    partitions: tuple[str, ...] = ()
+    """Names of all, whatever the filter."""
+
+
+class ClusterSight:
+    """What both handlers do: who may look, and what there is to see."""
+
+    if TYPE_CHECKING:  # what a handler has
+        parsed_scopes: Mapping[str, object]
+        settings: Mapping[str, Any]
+
+        def get_argument(self, name: str, default: str) -> str: ...  # noqa: D102
+
+    def check_scopes(self) -> None:
+        """403 unless all of :data:`SCOPES` are there, unfiltered."""
+        if not may_see_cluster(self.parsed_scopes):
+            raise web.HTTPError(403, f"The cluster's map needs the scopes {', '.join(SCOPES)}, of all users.")
+
+    def asked(self) -> dict[str, str]:
+        """The filter of the address."""
+        return {name: self.get_argument(name, "")[:WORDS_AT_MOST] for name in ("text", "partition", "use")}
+
+    async def look(self) -> Look:
+        """The map as it is now, or as it was last known, filtered; 404 in a hub that starts no Slurm jobs."""
+        connection = self._connection()
+        snapshot = await connection.cluster.recent(AGE)
+        if snapshot is None:
+            return Look(None, silent=connection.cluster.silent)
+        # not older than the jobs of the snapshot
+        allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
+        asked, servers = self.asked(), list(served_jobs(self.settings["users"].values()))
+        # a thousand nodes take some hundredths of a second: not in the hub's loop
+        found = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, servers).only(**asked))
+        return Look(
+            found,
+            silent=connection.cluster.silent,
+            holders_known=allocations is not None,
+            partitions=tuple(each.name for each in snapshot.partitions),
+        )
+
+    def _connection(self) -> Connection:
+        spawner_class = self.settings["spawner_class"]
+        if not hasattr(spawner_class, "slurm_site"):
+            raise web.HTTPError(404, "This hub starts no Slurm jobs.")
+        site = spawner_class(config=self.settings["config"], hub=self.settings["hub"]).slurm_site()
+        connection: Connection = site.connection()
+        return connection
+
+
+def served_jobs(users: Any) -> Iterator[ServedJob]:
+    """The Slurm jobs of a hub's servers, from what the hub has in memory."""
+    for user in users:
+        for name, spawner in list(user.spawners.items()):
+            child = getattr(spawner, "child_spawner", None) or spawner
+            job_id = getattr(child, "job_id", "")
+            if not job_id:
+                continue
+            placement = getattr(child, "placement", None)
+            gpus = tuple(gpu.index for gpu in placement.gpus) if placement is not None else ()
+            yield ServedJob(job_id, user.name, name, placement.node if placement is not None else "", gpus)
+
+
+class ClusterPage(ClusterSight, BaseHandler):
+    """The map as a page."""
+
+    @web.authenticated
+    @needs_scope("admin-ui")
+    async def get(self) -> None:
+        """Filtered by ``text``, ``partition`` and ``use``."""
+        self.check_scopes()
+        look, asked = await self.look(), self.asked()
+        told: dict[str, Any] = {}
+        if look.found is not None:
+            taken = datetime.fromtimestamp(look.found.taken_at).astimezone()
+            rows = await asyncio.to_thread(self._rows, look.found, asked, self.template_namespace)
+            told = {"rows": rows, "summary": summary(look.found), "taken": taken}
+            told["age"] = max(0.0, time.time() - look.found.taken_at)
+        self.finish(await self.render_template("cluster.html", look=look, asked=asked, **told))
+
+    def _rows(self, found: ClusterMap, asked: Mapping[str, str], namespace: Mapping[str, Any]) -> Markup:
+        template = self.get_template("cluster_rows.html", sync=True)
+        parts = sections(found, filtered=any(asked.values()))
+        return Markup(template.render(sections=parts, asked=asked, **namespace))  # noqa: S704 - it has escaped all
+
+
+class ClusterHandler(ClusterSight, APIHandler):
+    """The cluster's partitions and nodes, each GPU free, used and by whom, or out and why, for admins."""
+
+    @needs_scope("admin-ui")
+    async def get(self) -> None:
+        """The map, version 1, filtered by `text`, `partition` and `use` if given; 503 while nothing is known."""
+        self.check_scopes()
+        look = await self.look()
+        found = look.found
+        if found is None:
+            raise web.HTTPError(503, "Slurm has not answered this hub yet.")
+        document = {
+            "age_s": round(max(0.0, time.time() - found.taken_at), 1),
+            "silent": look.silent,
+            "holders_known": look.holders_known,
+        }
+        self.write(await asyncio.to_thread(_dumps, found, document))
+
+
+def _dumps(found: ClusterMap, more: Mapping[str, Any]) -> str:
+    return json.dumps({**found.to_json(), **more}, separators=(",", ":"))

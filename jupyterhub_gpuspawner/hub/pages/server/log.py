@@ -1,0 +1,47 @@
+"""``/hub/gpuspawner/log/...``: the last lines of a server's log, for whoever may access the server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.scopes import needs_scope
+from tornado import web
+
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name
+from jupyterhub_gpuspawner.hub.pages.text import live
+
+
+class LogPage(BaseHandler):
+    """A server's log: where it is, and its end, read with the rights of whoever owns it."""
+
+    @web.authenticated
+    @needs_scope("access:servers")
+    async def get(self, user_name: str, server_name: str = "") -> None:
+        """The page; 404 for a server without a log."""
+        user = self.find_user(user_name)
+        if user is None or server_name not in user.orm_spawners:
+            raise web.HTTPError(404, "There is no such server.")
+        spawner = user.spawners[server_name]
+        path, lines = await job_log(spawner)
+        html = await self.render_template(
+            "log.html",
+            title=live.title(server_name, display_name(spawner)),
+            owner=user.name if user is not self.current_user else "",
+            path=path,
+            lines=lines,
+            number=len(lines.splitlines()),
+        )
+        self.finish(html)
+
+
+async def job_log(spawner: Any) -> tuple[str, str]:
+    """Path and last lines of the log of a server that runs, or of the one that ended; 404 for one without."""
+    own = getattr(spawner, "child_spawner", None) or spawner
+    if getattr(own, "job_id", "") and hasattr(own, "job_log"):
+        path, lines = await own.job_log()
+        return str(path), str(lines)
+    ending = getattr(spawner, "ending", None)
+    if ending is not None and ending.log:
+        return ending.log, ending.lines
+    raise web.HTTPError(404, "That server has no log here.")

@@ -1,0 +1,92 @@
+"""JupyterHub's pages of a server that starts, stops or does not run, with what we know of it put into them."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.handlers.base import UserUrlHandler
+from jupyterhub.handlers.pages import SpawnPendingHandler
+from jupyterhub.utils import AnyTimeoutError
+from tornado.httputil import url_concat
+
+from jupyterhub_gpuspawner.hub.ending.failure import ending_of
+from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.pages.text import wait
+from jupyterhub_gpuspawner.hub.start.progress import document
+from jupyterhub_gpuspawner.hub.start.watched_job import WatchedJob
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.hub.start.progress import StartFacts
+
+
+_PATIENCE = 0.5
+"""Seconds that a page waits for a look at the line; it comes without where Slurm takes longer."""
+
+
+async def start_facts(spawner: Any) -> StartFacts | None:
+    """What is known of a server's start; None for a spawner that is not ours, or knows no stages."""
+    child = getattr(spawner, "child_spawner", None) or spawner
+    if not isinstance(child, WatchedJob):
+        return None
+    await child.see_the_line(_PATIENCE)
+    return child.start_facts()
+
+
+def same_choice(spawn_url: str, options: Mapping[str, object]) -> str:
+    """The address of the form filled in with the user options of last time; empty where there were none."""
+    texts = {f"opt-{name}": str(value) for name, value in options.items() if isinstance(value, (str, int, float))}
+    return url_concat(spawn_url, texts) if texts else ""
+
+
+def clock(when: float | str) -> str:
+    """A time of day in the hub's zone, with the date where it is not today; the browser puts its own zone's there."""
+    at = datetime.fromisoformat(when) if isinstance(when, str) else datetime.fromtimestamp(when).astimezone()
+    at, now = at.astimezone(), datetime.now().astimezone()
+    return f"{at:%H:%M %Z}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M %Z}"
+
+
+def iso(when: float | str) -> str:
+    """The same for ``<time datetime>``."""
+    return when if isinstance(when, str) else datetime.fromtimestamp(round(when)).astimezone().isoformat()
+
+
+async def _pending(spaces: Mapping[str, Any]) -> dict[str, Any]:
+    facts = await start_facts(spaces["spawner"])
+    return {"told": document(facts, now=time.time()) if facts is not None else None}
+
+
+async def _not_running(spaces: Mapping[str, Any]) -> dict[str, Any]:
+    spawner = spaces["user"].spawners[spaces["server_name"]]
+    failure = spaces.get("exception")
+    ending = ending_of(failure) or getattr(spawner, "ending", None)
+    if ending is None and isinstance(failure, AnyTimeoutError):  # of the hub's own patience, which has no words
+        ending = Ending(wait.NO_ANSWER, advice=wait.NO_ANSWER_ADVICE)
+    return {"ending": ending, "again_url": same_choice(spaces["spawn_url"], spawner.user_options)}
+
+
+_TOLD = {"spawn_pending.html": _pending, "not_running.html": _not_running}
+
+
+class _Told:
+    """A mixin for JupyterHub's handlers: these pages get what they show."""
+
+    def render_template(self, name: str, sync: bool = False, **spaces: Any) -> Any:  # noqa: FBT001, FBT002 - the hub's
+        if name in _TOLD:  # which the hub never renders synchronously
+            return self._told(name, spaces)
+        return super().render_template(name, sync, **spaces)  # type: ignore[misc]
+
+    async def _told(self, name: str, spaces: dict[str, Any]) -> Any:
+        told = await _TOLD[name](spaces)
+        return await super().render_template(name, **{**spaces, **told}, clock=clock, iso=iso)  # type: ignore[misc]
+
+
+class WaitingPage(_Told, SpawnPendingHandler):
+    """``/hub/spawn-pending/...``: a start, a stop, and how a start failed."""
+
+
+class NotRunningPage(_Told, UserUrlHandler):
+    """``/hub/user/...``: where a person lands whose server is gone."""

@@ -1,0 +1,1 @@
+"""What all servers of a hub share."""

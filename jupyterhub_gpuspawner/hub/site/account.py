@@ -1,0 +1,145 @@
+"""The operating system's account of a user: its home, its shell, its number, and whose the user's jobs are."""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import os
+import pwd
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.slurm.run_as import checked_user_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+
+NAMING = ("allowed_users", "admin_users", "username_map")
+"""Settings of an authenticator that name users, the last by its values."""
+_ROOT = "is an account of uid 0 (root), and nothing is started as root."
+
+_GROUPS_AGE = 60.0
+"""Seconds for which memberships are kept."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a job's environment needs to know of its owner."""
+
+    name: str
+    home: str
+    shell: str = "/bin/bash"
+    uid: int | None = None
+    """None where this machine does not know the account."""
+
+
+def job_owner(exec_prefix: str, username: str) -> str:
+    """The account that owns a user's jobs; empty where that cannot be told from ``exec_prefix``."""
+    if not exec_prefix.strip():
+        with suppress(KeyError):  # in a container the number may have no name
+            return pwd.getpwuid(os.getuid()).pw_name
+        return ""
+    return username if "username" in exec_prefix else ""
+
+
+async def allowed_groups(snapshot: ClusterSnapshot | None, owner: str) -> Mapping[str, bool]:
+    """Of the groups for which partitions are kept (AllowGroups), whether the account is in each.
+
+    What the hub's machine does not know is left out: an account, or a group that is on the cluster alone. Slurm lets
+    root in everywhere. Asked in a thread, and kept for a minute.
+    """
+    names = tuple(sorted({name for each in snapshot.partitions for name in each.allow_groups})) if snapshot else ()
+    if not names or not owner:
+        return {}
+    return await asyncio.to_thread(_memberships, owner, names, int(time.monotonic() // _GROUPS_AGE))
+
+
+@lru_cache(maxsize=1024)
+def _memberships(owner: str, names: tuple[str, ...], _minute: int) -> Mapping[str, bool]:
+    try:
+        account = pwd.getpwnam(owner)
+        numbers = set(os.getgrouplist(owner, account.pw_gid))
+    except (KeyError, OSError):
+        return {}
+    if account.pw_uid == 0:
+        return dict.fromkeys(names, True)
+    found: dict[str, bool] = {}
+    for name in names:
+        with suppress(KeyError):
+            found[name] = grp.getgrnam(name).gr_gid in numbers
+    return found
+
+
+def owner_number(exec_prefix: str, account: Account) -> int | None:
+    """The number of the account that owns a user's jobs; None where that cannot be told."""
+    if not exec_prefix.strip():
+        return os.getuid()
+    return account.uid if "username" in exec_prefix else None
+
+
+async def account_of(username: str, *, home: str = "") -> Account:
+    """The account of ``username``; ``home``, if given, needs none.
+
+    Raises ConfigError where there is no account, and for a name that no account can have.
+    """
+    checked_user_name(username)
+    entry = await _entry(username)
+    if home:
+        return Account(username, home, uid=entry.pw_uid if entry is not None else None)
+    if entry is None:
+        raise ConfigError(
+            f"There is no account {username!r} on the hub's machine.",
+            hint="Create it, or set c.GPUSlurmSpawner.req_homedir if jobs run as another account.",
+        )
+    return Account(username, entry.pw_dir, entry.pw_shell or "/bin/bash", entry.pw_uid)
+
+
+async def refuse_root(username: str) -> None:
+    """Raise ConfigError for a name of the account with uid 0, of which there may be several, or one that is none.
+
+    To be asked before anything is run. An account that this machine does not know passes: where commands run on another
+    one, that decides.
+    """
+    checked_user_name(username)
+    entry = await _entry(username)
+    if entry is not None and entry.pw_uid == 0:
+        raise ConfigError(
+            f"{username!r} {_ROOT}",
+            hint="Keep it from signing in: c.Authenticator.blocked_users.",
+        )
+
+
+async def _entry(username: str) -> pwd.struct_passwd | None:
+    """The account database's entry; asked in a thread, since a name service (LDAP, sss) may take its time."""
+    try:
+        return await asyncio.to_thread(pwd.getpwnam, username)
+    except KeyError:
+        return None
+
+
+def refused_names(config: Mapping[str, Any]) -> list[str]:
+    """One sentence for each name that a hub's configuration lets in, or makes by ``username_map``, and we refuse.
+
+    ``config`` is the hub's, by class. Names that a sign-in service makes up are known when they come.
+    """
+    found = []
+    for holder, settings in config.items():
+        for trait in NAMING:
+            names = settings.get(trait, ()) if isinstance(settings, dict) else ()
+            given = names.values() if isinstance(names, dict) else names
+            found += [f"c.{holder}.{trait}: {refusal}" for name in given if (refusal := _refusal(str(name)))]
+    return found
+
+
+def _refusal(username: str) -> str:
+    try:
+        checked_user_name(username)
+    except ConfigError as error:
+        return error.message
+    return f"{username!r} {_ROOT}" if username == "root" else ""

@@ -1,0 +1,65 @@
+"""The hub's one connection to Slurm: one client, one watcher and one view of the cluster for all."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from jupyterhub_gpuspawner.hub.site import metrics
+from jupyterhub_gpuspawner.hub.site.shared_view import AllocationsView, ClusterView
+from jupyterhub_gpuspawner.hub.site.trial import Trials
+from jupyterhub_gpuspawner.hub.site.unread import UnreadRecords
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, JobWatcher
+
+
+@dataclass(frozen=True)
+class ConnectionSettings:
+    """What makes two spawners share a connection; seconds and counts."""
+
+    bin_dir: str = ""
+    wrapper_dir: str = ""
+    timeout: float = 10.0
+    limit: int = 8
+    active_interval: float = ACTIVE_INTERVAL
+    rest_interval: float = REST_INTERVAL
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One client (with its limit of commands at once), one watcher (one ``squeue`` for all jobs), one view.
+
+    And what is known of jobs that are only asked about.
+    """
+
+    client: SlurmClient
+    watcher: JobWatcher
+    cluster: ClusterView
+    allocations: AllocationsView
+    trials: Trials
+
+
+_CONNECTIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ConnectionSettings, Connection]] = WeakKeyDictionary()
+
+
+def connection(settings: ConnectionSettings) -> Connection:
+    """The connection of this event loop for these settings; made at its first use."""
+    known = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
+    if settings not in known:
+        client = SlurmClient(
+            Installation(
+                bin_dir=settings.bin_dir,
+                wrapper_dir=settings.wrapper_dir,
+                timeout=settings.timeout,
+                limit=settings.limit,
+                observe=metrics.slurm_command,
+            ),
+            report=UnreadRecords().report,
+        )
+        watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
+        known[settings] = Connection(
+            client, watcher, ClusterView(client.snapshot), AllocationsView(client.allocations), Trials()
+        )
+    return known[settings]

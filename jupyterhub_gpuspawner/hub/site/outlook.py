@@ -1,0 +1,74 @@
+"""How each profile would fare for one user now: what the form and REST show beside it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
+
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.profiles.profile import Profile
+    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+    from jupyterhub_gpuspawner.profiles.resources import Resources
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """One profile as a user meets it."""
+
+    profile: Profile
+    refusal: str | None
+    """Why the user may not use it now, as :func:`permitted` says it; None where they may."""
+    availability: Availability | None
+    """How a job of it would fare; None where it is refused or no Slurm job."""
+    resources: ResolvedResources | None = None
+    """What that job asks for, the site's defaults in it; None where there is none."""
+
+
+def outlooks(
+    offered: Sequence[Profile],
+    *,
+    username: str,
+    groups: Collection[str],
+    snapshot: ClusterSnapshot | None,
+    now: datetime,
+    defaults: Resources | None = None,
+    owner: str = "",
+    unix_groups: Mapping[str, bool] = MappingProxyType({}),
+) -> tuple[Outlook, ...]:
+    """The outlook of every profile, in the order in which they are offered.
+
+    Looked at is the job as it is picked without touching an option. ``now`` has its zone; ``defaults`` are the site's;
+    ``owner`` is the account that the job would have, empty where that is not known, and ``unix_groups`` says whether
+    that account is in a group, as far as the hub's machine knows.
+    """
+
+    def outlook(profile: Profile) -> Outlook:
+        refusal = permitted(profile, username, groups, now)
+        if refusal is not None or profile.kind != "slurm":
+            return Outlook(profile, refusal, None)
+        choice = {"profile": profile.slug}
+        try:
+            request = resolve(
+                (profile,), choice, username=username, groups=groups, server_name="", now=now, defaults=defaults
+            )
+        except RequestError as error:  # no reservation today
+            told = _clause(str(error))
+            return Outlook(profile, None, Availability(Chance.NEVER, f"cannot run: {told}", field=error.field))
+        told_now = availability(request.resources, snapshot, now=now.timestamp(), user=owner, groups=unix_groups)
+        return Outlook(profile, None, told_now, request.resources)
+
+    return tuple(map(outlook, offered))
+
+
+def _clause(sentence: str) -> str:
+    """A sentence as the part of another one."""
+    return (sentence[:1].lower() + sentence[1:]).rstrip(".")

@@ -1,0 +1,99 @@
+"""The cluster as all pages of a hub see it: asked when somebody looks, once for all who look."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.jobs.status import NodeAllocation
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+FIRST_PAUSE = 5.0
+"""Seconds without a question after one that got no answer; twice as long after each further one."""
+LONGEST_PAUSE = 60.0
+
+
+Answer = TypeVar("Answer")
+
+
+class SharedView(Generic[Answer]):
+    """The last answer of ``ask``, and a new one for whoever needs it: one question for all who ask at once.
+
+    Where Slurm is silent the last answer stays.
+    """
+
+    def __init__(self, ask: Callable[[], Awaitable[Answer]], *, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` in seconds, from any beginning."""
+        self.latest: Answer | None = None
+        """The last answer; looking at it asks nothing. None until there was one."""
+        self.fault: GPUSpawnerError | None = None
+        """Why the last question got no answer; None where it got one."""
+        self._ask = ask
+        self._clock = clock
+        self._asked_at = 0.0
+        self._answered_at = 0.0
+        self._failures = 0
+        self._asking: asyncio.Task[None] | None = None
+
+    @property
+    def silent(self) -> bool:
+        """The last question got no answer."""
+        return self.fault is not None
+
+    async def recent(self, max_age: float = 15.0, patience: float = 2.0) -> Answer | None:
+        """An answer at most ``max_age`` seconds old, or the last one where none comes within ``patience`` seconds.
+
+        None where nothing is known yet. Never raises for Slurm's silence; whoever gives up waiting cancels nothing.
+        """
+        if self._due(max_age):
+            self._asking = asyncio.ensure_future(self._refresh())
+        if self._asking is not None and not self._fresh(max_age):
+            await asyncio.wait({self._asking}, timeout=patience)
+        return self.latest
+
+    def _fresh(self, max_age: float) -> bool:
+        return self.latest is not None and self._clock() - self._answered_at <= max_age
+
+    def _due(self, max_age: float) -> bool:
+        pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) if self._failures else 0.0
+        return self._asking is None and not self._fresh(max_age) and self._clock() - self._asked_at >= pause
+
+    async def _refresh(self) -> None:
+        self._asked_at = self._clock()
+        try:
+            found = await self._ask()
+        except GPUSpawnerError as error:
+            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, a page goes on without it
+            if not self._failures:
+                get_logger().exception("The cluster cannot be shown")
+            self._failed(GPUSpawnerError(f"{type(error).__name__}: {error}"), logged=True)
+        else:
+            if self._failures:
+                get_logger().info("Slurm tells of the cluster again")
+            self.latest, self.fault, self._failures = found, None, 0
+            self._answered_at = self._asked_at
+        finally:
+            self._asking = None
+
+    def _failed(self, error: GPUSpawnerError, *, logged: bool = False) -> None:
+        if not self._failures and not logged:
+            get_logger().warning("The cluster cannot be shown as it is now: %s", error)
+        self._failures = min(self._failures + 1, 10)
+        self.fault = error
+
+
+class ClusterView(SharedView[ClusterSnapshot]):
+    """The cluster: ``ask`` is :meth:`SlurmClient.snapshot`, and ``taken_at`` tells how old the last one is."""
+
+
+class AllocationsView(SharedView[Mapping[str, tuple[NodeAllocation, ...]]]):
+    """What each job has on its nodes, for the admin's map: ``ask`` is :meth:`SlurmClient.allocations`."""

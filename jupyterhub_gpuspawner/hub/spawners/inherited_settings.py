@@ -1,0 +1,279 @@
+"""What becomes of batchspawner's and wrapspawner's settings, and which of a hub's own have no effect. Pure.
+
+Our spawners are made from theirs, so traitlets takes every setting of theirs without a word. Those that have no effect
+are named when the hub starts, and by ``gpuspawner check``. The migration guide has the same tables.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from traitlets.config.loader import LazyConfigValue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from jupyterhub.spawner import Spawner
+    from traitlets.config import Config
+
+    from jupyterhub_gpuspawner.profiles.profile import Profile
+
+
+class Effect(Enum):
+    """Whether a setting does what it did."""
+
+    KEPT = "kept"
+    TEMPLATE = "template"
+    """A value for an admin's own ``batch_script``, and nothing without one that names it."""
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class InheritedSetting:
+    """One row of the migration guide."""
+
+    name: str
+    now: str
+    """What it is now, as Markdown."""
+    remark: str = ""
+    """As Markdown."""
+    effect: Effect = Effect.KEPT
+    instead: str = ""
+    """What an admin who has set it should do, in a sentence; empty for a setting that is kept."""
+
+
+def _template(name: str, remark: str, instead: str) -> InheritedSetting:
+    return InheritedSetting(name, "in a template: as it is", remark, Effect.TEMPLATE, instead)
+
+
+def _none(name: str, remark: str, instead: str) -> InheritedSetting:
+    return InheritedSetting(name, "no effect", remark, Effect.NONE, instead)
+
+
+_STATES = "Remove it: Slurm's states are read by one table, which knows all of them."
+_FORM = "Remove it, or set c.GPUProfilesSpawner.options_form to a form of your own."
+
+BATCHSPAWNER = (
+    InheritedSetting(
+        "req_partition", "`slurm.partition`", "as a setting it is the site's default, in a profile it is the profile's"
+    ),
+    InheritedSetting("req_nprocs", "`slurm.cpus`", "becomes `--cpus-per-task`"),
+    InheritedSetting("req_memory", "`slurm.memory`", "MiB, or with a unit: `32000`, `32G`"),
+    InheritedSetting("req_runtime", "`slurm.time`", "Slurm's forms; a bare number counts minutes"),
+    InheritedSetting(
+        "req_gres",
+        "`slurm.gpus`, `slurm.gpu_type`, `slurm.shards`",
+        "`gpu:a100:2` becomes two fields; other generic resources are passed on",
+    ),
+    InheritedSetting("req_ngpus", "`slurm.gpus`", "batchspawner's Slurm template did not use it; now it asks for GPUs"),
+    InheritedSetting("req_account", "`slurm.account`"),
+    InheritedSetting("req_qos", "`slurm.qos`"),
+    InheritedSetting("req_reservation", "`slurm.reservation`", "may be a pattern or a table by date"),
+    InheritedSetting("req_options", "`slurm.extra`", "sbatch options; a profile's follow the site's"),
+    InheritedSetting(
+        "req_prologue", "`environment.setup`, or as it is", "shell lines before the server; in a template: `{prologue}`"
+    ),
+    InheritedSetting("req_epilogue", "as it is", "runs whatever the server's end was; in a template: `{epilogue}`"),
+    InheritedSetting("req_homedir", "as it is", "left out: the account's home"),
+    _none(
+        "req_username",
+        "the account is the user's own; in a template `{username}` is its name",
+        "Remove it: a job belongs to the account that exec_prefix names.",
+    ),
+    _none(
+        "req_keepvars",
+        "the job gets the hub's variables for a server and no others: `--export=ALL` of an environment made for it; in "
+        "a template `{keepvars}` lists them",
+        "Set c.Spawner.environment, or c.Spawner.env_keep for variables of the hub's own.",
+    ),
+    _template(
+        "req_keepvars_extra",
+        "more names in `{keepvars}`; without a template see `req_keepvars`",
+        "Set c.Spawner.environment, or c.Spawner.env_keep for variables of the hub's own.",
+    ),
+    _template(
+        "req_srun",
+        "without one the server runs in the batch step itself",
+        "Remove it: the server runs in the batch step, where the launcher binds it.",
+    ),
+    _template(
+        "req_queue",
+        "Slurm's word is partition",
+        "Set c.GPUSlurmSpawner.req_partition.",
+    ),
+    _template(
+        "req_host",
+        "the hub's `SLURM_CONF` says where slurmctld is",
+        "Remove it: the hub's SLURM_CONF says where slurmctld is.",
+    ),
+    _template(
+        "req_cluster",
+        "the hub asks one cluster, that of its `SLURM_CONF`",
+        "Remove it: jobs go to the cluster of the hub's SLURM_CONF.",
+    ),
+    InheritedSetting(
+        "exec_prefix",
+        "as it is",
+        "words, never a shell; for what is run as the user alone: `sbatch`, `scancel`, the end of a log",
+    ),
+    InheritedSetting("batch_script", "as it is, see below", "empty by default: the script is made from typed fields"),
+    InheritedSetting("ip", "as it is", "`0.0.0.0`"),
+    InheritedSetting("start_timeout", "as it is, or in a profile", "300 s by default; waiting in the queue counts"),
+    *(
+        _none(
+            name,
+            "the commands are fixed; their folder is `slurm_bin_dir`",
+            "The commands are fixed; set c.GPUSlurmSpawner.slurm_bin_dir to the folder of another Slurm's commands.",
+        )
+        for name in ("batch_submit_cmd", "batch_query_cmd", "batch_cancel_cmd")
+    ),
+    _none(
+        "batchspawner_singleuser_cmd",
+        "the launcher in the script does its work, and nothing of batchspawner is needed on the nodes",
+        "Remove it; the server's own command is c.Spawner.cmd.",
+    ),
+    *(
+        _none(name, "[one table](../reference/states.md) for all states", _STATES)
+        for name in ("state_pending_re", "state_running_re", "state_unknown_re")
+    ),
+    *(
+        _none(
+            name,
+            "the node is the one that Slurm names",
+            "Remove it: the server's address is the one that Slurm has for its node.",
+        )
+        for name in ("state_exechost_re", "state_exechost_exp")
+    ),
+    _none(
+        "daemon_resolver",
+        "`MultiSlurmSpawner`'s; the server's address is the one that Slurm has for its node",
+        "Remove it: the server's address is the one that Slurm has for its node (NodeAddr of slurm.conf).",
+    ),
+    _none(
+        "startup_poll_interval",
+        "see `waiting_interval`: one `squeue` for all servers, not one for each",
+        "Set c.GPUSlurmSpawner.waiting_interval, the seconds between two squeue for all servers.",
+    ),
+)
+"""Every setting of its Slurm spawners."""
+
+WRAPSPAWNER = (
+    InheritedSetting("profiles", "as it is", "tuples of four, pairs, and dicts, mixed"),
+    *(
+        _none(name, "the form is ours; `options_form` may replace it", _FORM)
+        for name in ("form_template", "first_template", "input_template")
+    ),
+    *(
+        _none(
+            name,
+            "the profile says which spawner starts the server",
+            "Remove it: each profile says which spawner starts its server, and its traits.",
+        )
+        for name in ("child_class", "child_config")
+    ),
+)
+"""Every setting of its ProfilesSpawner."""
+
+_BY_NAME = {each.name: each for each in (*BATCHSPAWNER, *WRAPSPAWNER)}
+
+
+@dataclass(frozen=True)
+class IgnoredSetting:
+    """A setting of this hub that has no effect."""
+
+    where: str
+    """As the admin wrote it, such as ``c.SlurmSpawner.req_queue``."""
+    text: str
+    """Why, and what to do instead."""
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.text}"
+
+
+def ignored_settings(
+    config: Config,
+    slurm_class: type[Spawner],
+    wrapper_class: type[Spawner] | None = None,
+    *,
+    batch_script: str = "",
+    profiles: Iterable[Profile] = (),
+) -> tuple[IgnoredSetting, ...]:
+    """What of a configuration has no effect, each named once.
+
+    ``slurm_class`` is the class of the servers that are Slurm jobs, ``wrapper_class`` the one that offers profiles.
+    """
+    found = [
+        IgnoredSetting(f"c.{section}.{name}", text)
+        for section, values in sorted(config.items())
+        if isinstance(values, dict)
+        for name in sorted(values)
+        if not _is_unset(values[name])
+        if (text := _in_section(section, name, slurm_class, wrapper_class, batch_script))
+    ]
+    for profile in profiles:
+        if profile.kind == "slurm":
+            found += _of_a_profile(profile, batch_script)
+    return tuple(found)
+
+
+def _in_section(
+    section: str, name: str, slurm_class: type[Spawner], wrapper_class: type[Spawner] | None, batch_script: str
+) -> str:
+    """Why ``c.SECTION.NAME`` has no effect; empty where it has one, or is nothing that we know."""
+    if section in slurm_class.section_names():
+        return _no_effect(name, batch_script)
+    if wrapper_class is not None and section in wrapper_class.section_names():
+        if name in {each.name for each in WRAPSPAWNER}:
+            return _no_effect(name, batch_script)
+        known = wrapper_class.class_traits(config=True).get(name)
+        return "" if known else _not_read(name, slurm_class, batch_script)
+    return _not_read(name, slurm_class, batch_script) if section.endswith("SlurmSpawner") else ""
+
+
+def _is_unset(value: object) -> bool:
+    """Empty values ask for nothing: ``req_srun = ""`` is what happens in any case."""
+    if isinstance(value, LazyConfigValue):
+        return False
+    return value in ("", None) or value == {}
+
+
+def _no_effect(name: str, batch_script: str) -> str:
+    """Why a setting of a Slurm server has no effect; empty where it has one."""
+    setting = _BY_NAME.get(name)
+    if setting is None or setting.effect is Effect.KEPT:
+        return ""
+    if setting.effect is Effect.TEMPLATE and batch_script:
+        if _names(batch_script, name):
+            return ""
+        return f"has no effect: batch_script does not name {{{name.removeprefix('req_')}}}. {setting.instead}"
+    without = " without a batch_script that names it" if setting.effect is Effect.TEMPLATE else ""
+    return f"has no effect{without}. {setting.instead}"
+
+
+def _names(template: str, name: str) -> bool:
+    """Whether a template has the variable of a setting, between braces."""
+    variable = name.removeprefix("req_")
+    variables = (variable, "keepvars") if variable == "keepvars_extra" else (variable,)
+    inside = re.findall(r"\{([^{}]*)\}", template)
+    return any(re.search(rf"\b{each}\b", text) for each in variables for text in inside)
+
+
+def _not_read(name: str, slurm_class: type[Spawner], batch_script: str) -> str:
+    """What a Slurm server's setting is told that stands under a class which none of its servers is."""
+    if slurm_class.class_traits(config=True).get(name) is None and name not in _BY_NAME:
+        return ""
+    return _no_effect(name, batch_script) or (
+        f"has no effect: no Slurm server reads this class. Write c.{slurm_class.__name__}.{name}."
+    )
+
+
+def _of_a_profile(profile: Profile, batch_script: str) -> Iterator[IgnoredSetting]:
+    traits: Mapping[str, Any] = profile.traits
+    script = traits.get("batch_script", batch_script)
+    for name, value in sorted(traits.items()):
+        text = "" if _is_unset(value) else _no_effect(name, str(script))
+        if text:
+            yield IgnoredSetting(f"profile {profile.slug}: traits.{name}", text)

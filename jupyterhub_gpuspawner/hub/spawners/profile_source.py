@@ -1,0 +1,169 @@
+"""Where a hub's profiles come from: its configuration, and a folder of YAML files that is shared by all users.
+
+The folder may lie on a file system that hangs, so it is read in a thread of its own and never in the hub's loop: who
+needs the profiles waits for a look for some seconds at most, and takes what the last one found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder
+from jupyterhub_gpuspawner.profiles.files.rights import NOTHING, Rights
+from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+PATIENCE = 3.0
+"""Seconds that a request waits for a look at the folder."""
+REST = 30.0
+"""Seconds between two looks at a folder that holds too many files."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one look at the folder found."""
+
+    profiles: tuple[Profile, ...] = ()
+    errors: tuple[ConfigError, ...] = ()
+    missing: bool = False
+    crowded: bool = False
+
+
+class _Look:
+    """One look at the folder, in a thread that does not hold the hub's end up."""
+
+    def __init__(self, folder: ProfileFolder, last: Found) -> None:
+        self.begun = time.monotonic()
+        self.found: Future[Found] = Future()
+        try:
+            threading.Thread(target=self._run, args=(folder,), name="profiles", daemon=True).start()
+        except RuntimeError:  # no thread can be started now
+            fault = ConfigError("the folder cannot be read: this process has too many threads", where=str(folder.path))
+            self.found.set_result(replace(last, errors=(fault,)))
+
+    def _run(self, folder: ProfileFolder) -> None:
+        profiles = folder.profiles()
+        self.found.set_result(Found(profiles, folder.errors, folder.missing, folder.crowded))
+
+    @property
+    def late(self) -> bool:
+        return not self.found.done() and time.monotonic() - self.begun >= PATIENCE
+
+
+class SharedFolder:
+    """A folder of profiles as all users of a hub see it; its faults are told to the hub's log, each once."""
+
+    def __init__(self, path: str, rights: Rights = NOTHING) -> None:
+        self.path = path
+        self._folder = ProfileFolder(path, rights)
+        self._look: _Look | None = None
+        self._found: Found | None = None
+        self._taken: tuple[ConfigError, ...] = ()
+        self._told: frozenset[str] = frozenset()
+
+    @property
+    def errors(self) -> tuple[ConfigError, ...]:
+        """What was wrong at the last look."""
+        silent: tuple[ConfigError, ...] = ()
+        if self._look is not None and self._look.late:
+            silent = (
+                ConfigError("the folder does not answer; what it held at the last look is offered", where=self.path),
+            )
+        return (*silent, *self._last.errors, *self._taken)
+
+    @property
+    def missing(self) -> bool:
+        """There was no such folder at the last look."""
+        return self._last.missing
+
+    @property
+    def _last(self) -> Found:
+        if self._look is not None and self._look.found.done():
+            self._found = self._look.found.result()
+        return self._found or Found()
+
+    async def refresh(self) -> None:
+        """Take a look that began now, and wait for it; not where one hangs, and not long."""
+        before = self._look
+        if before is not None and not before.found.done() and not await self._answered(before):
+            return
+        if self._look is before:
+            last = self._last
+            if before is not None and last.crowded and time.monotonic() - before.begun < REST:
+                return
+            self._look = _Look(self._folder, last)
+        if self._look is not None:
+            await self._answered(self._look)
+
+    @staticmethod
+    async def _answered(look: _Look) -> bool:
+        left = look.begun + PATIENCE - time.monotonic()
+        if not look.found.done() and left > 0:
+            await asyncio.wait({asyncio.wrap_future(look.found)}, timeout=left)
+        return look.found.done()
+
+    def first_look(self) -> None:
+        """Wait for the first look, where there was none: at the hub's start, and in programs without a loop."""
+        if self._look is None:
+            self._look = _Look(self._folder, self._last)
+            wait({self._look.found}, timeout=PATIENCE)
+
+    def besides(self, taken: Collection[str]) -> tuple[Profile, ...]:
+        """The profiles of the last look, less those whose slug is in ``taken``; never raises."""
+        self.first_look()
+        found = self._last.profiles
+        self._taken = tuple(
+            ConfigError(f"{profile.slug!r} is the slug of a profile in the configuration, too; this one is left out")
+            for profile in found
+            if profile.slug in taken
+        )
+        self._tell()
+        return tuple(profile for profile in found if profile.slug not in taken)
+
+    def _tell(self) -> None:
+        faults = frozenset(map(str, self.errors))
+        for fault in sorted(faults - self._told):
+            get_logger().error("A fault in the profiles of %s: %s", self.path, fault)
+        for fault in sorted(self._told - faults):
+            get_logger().info("Mended in the profiles of %s: %s", self.path, fault)
+        self._told = faults
+
+
+@lru_cache(maxsize=8)
+def profile_folder(path: str, rights: Rights = NOTHING) -> SharedFolder:
+    """The folder at ``path``, read once for all users of the hub."""
+    return SharedFolder(path, rights)
+
+
+def offered_profiles(
+    configured: Sequence[object], folder: SharedFolder | None, *, name: str = "profiles"
+) -> tuple[Profile, ...]:
+    """The configured profiles, then those that the last look found in the folder.
+
+    Raises ConfigError for a fault in a configured one, with ``name`` in the path to the field, and where there is none
+    to offer. A fault in the folder takes its own file out, or keeps that at its last good version.
+    """
+    profiles = parse_profiles(configured, name=name) if configured else ()
+    faults: tuple[ConfigError, ...] = ()
+    if folder is not None:
+        profiles += folder.besides({profile.slug for profile in profiles})
+        faults = folder.errors
+    if not profiles:
+        raise ConfigError(
+            "There is no profile to offer.",
+            hint=f"In {folder.path}: {faults[0]}"
+            if folder is not None and faults
+            else "Set c.GPUProfilesSpawner.profiles, or put profiles into c.GPUProfilesSpawner.profiles_dir.",
+        )
+    return profiles

@@ -1,0 +1,1 @@
+"""The life of one server: from its request to its ending."""

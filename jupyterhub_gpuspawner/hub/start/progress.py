@@ -1,0 +1,167 @@
+"""How far a start is: stages with their times, why it waits, its place in line. Pure.
+
+One :class:`StartFacts` serves the progress stream, the page as the hub renders it, and the last word of a start that
+is given up. So whoever comes late, or comes back, reads the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.hub.pages.text import wait
+from jupyterhub_gpuspawner.jobs.advice import advice
+from jupyterhub_gpuspawner.jobs.status import Phase, never_clears, sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.cluster.pending import Place
+    from jupyterhub_gpuspawner.jobs.status import JobStatus
+    from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+
+_PERCENT = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60, Phase.ENDING: 60, Phase.ENDED: 60}
+_HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
+_TIMED = ("BeginTime", "Reservation")
+"""Reasons for which the start is a fixed time, not an estimate."""
+
+
+@dataclass(frozen=True)
+class StartFacts:
+    """What is known of a start that is under way; times are seconds since the epoch."""
+
+    job_id: str = ""
+    reached: Mapping[str, float] = field(default_factory=dict)
+    """By the hub's clock: when it was ``submitted``, ``queued`` (sbatch answered) and ``starting`` (the node reported).
+    A start that another version of this package began has none."""
+    job: JobStatus | None = None
+    """As Slurm last told it; None until it has."""
+    placement: PlacementDocument | None = None
+    place: Place | None = None
+    """In the line of its partition, while it waits."""
+    silent: bool = False
+    hidden: bool = False
+    """Slurm does not show the job to the hub's account."""
+    """Slurm does not answer now."""
+    answered_at: float | None = None
+    """When Slurm last did."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a start."""
+
+    name: str
+    state: str
+    """``done``, ``current`` or ``coming``."""
+    at: float | None = None
+    """When it was reached; None where it is to come, or was not noted."""
+    detail: str = ""
+
+
+def stages(facts: StartFacts) -> tuple[Stage, ...]:
+    """Submitted, queued, allocated, starting, ready: what lies behind, what is now, and what is to come."""
+    job = facts.job
+    times = dict(facts.reached)
+    details = {"starting": placed(facts.placement) if facts.placement is not None else ""}
+    now = "queued" if facts.job_id else "submitted"
+    if job is not None and job.phase in _HAS_NODE:
+        now = "allocated"
+        if job.starts_at is not None:
+            times["allocated"] = job.starts_at
+        details["allocated"] = job.batch_host or job.nodes
+    if facts.placement is not None or "starting" in facts.reached:
+        now = "starting"
+    names = tuple(wait.STAGES)
+    reached = names.index(now)
+    return tuple(
+        Stage(
+            name,
+            "current" if n == reached else "done" if n < reached else "coming",
+            at=times.get(name) if n <= reached else None,
+            detail=details.get(name, "") if n <= reached else "",
+        )
+        for n, name in enumerate(names)
+    )
+
+
+def event(facts: StartFacts, *, now: float) -> dict[str, Any]:
+    """Percent, a sentence, and under ``gpuspawner`` all of it for a page (:func:`document`)."""
+    percent, message = _told(facts)
+    return {"progress": percent, "message": message, "gpuspawner": document(facts, now=now)}
+
+
+def _told(facts: StartFacts) -> tuple[int, str]:
+    job_id, job = facts.job_id, facts.job
+    if not job_id:
+        return 5, wait.ASKING
+    if facts.placement is not None:
+        return 85, wait.job(job_id, f"{placed(facts.placement)} {wait.SERVER_STARTING}")
+    percent = _PERCENT.get(job.phase, 20) if job is not None else 10
+    if facts.silent:
+        return percent, wait.job(job_id, wait.SILENT)
+    if facts.hidden:
+        return percent, wait.job(job_id, wait.HIDDEN)
+    return percent, wait.job(job_id, sentence(job)) if job is not None else wait.SUBMITTED_AS.format(job_id=job_id)
+
+
+def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
+    """The facts as JSON: times in ISO 8601, None where not known; ``{time}`` in a sentence stands for a time.
+
+    ``reason`` is a sentence, ``hint`` what to do; ``sure`` is ``at the latest`` (Slurm's estimate), ``not before`` (a
+    set time) or empty (no estimate). While Slurm is ``silent`` all of it is what was last known, at ``answered_at``.
+    """
+    job, place = facts.job, facts.place
+    # the node's report may be here before squeue tells that the job runs
+    waits = job is not None and job.phase is Phase.QUEUED and facts.placement is None
+    starts_at = (job.starts_at if job is not None and waits else None) or (place.starts_at if place and waits else None)
+    sure = "" if starts_at is None else "not before" if job is not None and job.reason in _TIMED else "at the latest"
+    partition = job.partition if job is not None else ""
+    return {
+        "stages": [
+            {"name": each.name, "state": each.state, "at": _iso(each.at), "detail": each.detail}
+            for each in stages(facts)
+        ],
+        "job_id": facts.job_id,
+        "partition": partition,
+        "reason": wait.HIDDEN if facts.hidden else sentence(job) if job is not None else "",
+        "hint": advice(job) if job is not None and facts.placement is None else "",
+        "position": place.position if place is not None else None,
+        "of": place.of if place is not None else None,
+        "place": wait.place(place.position, place.of, place.partition) if place is not None else "",
+        "starts_at": _iso(starts_at),
+        "sure": sure,
+        "estimate": _estimate(starts_at, sure, now)
+        if job is not None and waits and not never_clears(job.reason)
+        else "",
+        "silent": facts.silent,
+        "answered_at": _iso(facts.answered_at) if facts.silent else None,
+        "answered": _answered(facts) if facts.silent else "",
+    }
+
+
+def _estimate(starts_at: float | None, sure: str, now: float) -> str:
+    if starts_at is None:
+        return wait.NO_ESTIMATE
+    if starts_at < now:
+        return wait.OVERDUE
+    return wait.NOT_BEFORE if sure == "not before" else wait.AT_THE_LATEST
+
+
+def _answered(facts: StartFacts) -> str:
+    if facts.answered_at is None:
+        return wait.NO_ANSWER_YET
+    return wait.LAST_ANSWER.format(time="{time}", told=sentence(facts.job) if facts.job is not None else "").strip()
+
+
+def _iso(when: float | None) -> str | None:
+    return None if when is None else datetime.fromtimestamp(round(when), timezone.utc).isoformat()
+
+
+def placed(placement: PlacementDocument) -> str:
+    """One sentence for a participant: node, GPUs, cores."""
+    names = sorted({f"{gpu.name or 'GPU'}{f' MIG {gpu.mig}' if gpu.mig else ''}" for gpu in placement.gpus})
+    gpus = f", {len(placement.gpus)} x {' and '.join(names)}" if placement.gpus else ""
+    cores = f", cores {placement.cpus}" if placement.cpus else ""
+    return f"running on {placement.node}{gpus}{cores}."

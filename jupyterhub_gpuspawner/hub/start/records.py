@@ -1,0 +1,103 @@
+"""The starts that this hub has made, in a table of its own in the hub's database.
+
+A start is recorded before sbatch runs. A job that no server belongs to is cancelled only if its start is recorded here:
+a hub made from a backup, which has this hub's name, secret and servers, knows nothing of what was started since.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from sqlalchemy import Column, Float, MetaData, String, Table, Unicode, delete, insert, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.site.database import roll_back
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from sqlalchemy.engine import Engine
+    from sqlalchemy.orm import Session
+
+KEPT = 180 * 86400.0
+"""Seconds that a record is kept: longer than a server runs."""
+_AT_ONCE = 200
+"""Starts in one question; databases bound the number of parameters."""
+
+_TABLE = Table(
+    "gpuspawner_starts",
+    MetaData(),
+    Column("start_id", String(64), primary_key=True),
+    Column("user_name", Unicode(255), nullable=False),
+    Column("server_name", Unicode(255), nullable=False),
+    Column("made_at", Float, nullable=False),
+)
+
+
+class RecordFailed(GPUSpawnerError):
+    """The hub's database took no record of a start, so nothing was submitted."""
+
+    status_code = 503
+    reason = "hub_database"
+
+
+@dataclass(frozen=True)
+class Start:
+    """Whose server a start was of."""
+
+    user: str
+    server: str
+
+
+class StartRecords:
+    """The table, by way of the session that JupyterHub has; every method may take as long as the database does."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, start_id: str, start: Start) -> None:
+        """Record a start and commit; raises RecordFailed."""
+        row = {"start_id": start_id, "user_name": start.user, "server_name": start.server, "made_at": time.time()}
+        try:
+            self._make()
+            self._session.execute(insert(_TABLE).values(**row))
+            self._session.commit()
+        except SQLAlchemyError as error:
+            roll_back(self._session)
+            raise RecordFailed(
+                "The hub's database did not take the record of this start, so no job was submitted.",
+                hint=f"Look at the hub's database: {type(error).__name__}.",
+            ) from error
+
+    def find(self, start_ids: Collection[str]) -> dict[str, Start]:
+        """Those of the starts that are recorded; raises SQLAlchemyError."""
+        wanted, found = sorted(start_ids), dict[str, Start]()
+        if wanted:
+            self._make()
+        for at in range(0, len(wanted), _AT_ONCE):
+            asked = select(_TABLE).where(_TABLE.c.start_id.in_(wanted[at : at + _AT_ONCE]))
+            for row in self._session.execute(asked):
+                found[row.start_id] = Start(row.user_name, row.server_name)
+        return found
+
+    def forget_old(self) -> None:
+        """Delete what is older than :data:`KEPT`; raises SQLAlchemyError."""
+        self._make()
+        self._session.execute(delete(_TABLE).where(_TABLE.c.made_at < time.time() - KEPT))
+        self._session.commit()
+
+    def _make(self) -> None:
+        connection = self._session.connection()
+        engine = connection.engine
+        if engine not in _MADE:
+            _TABLE.create(connection, checkfirst=True)
+            self._session.commit()
+            _MADE.add(engine)
+
+
+_MADE: WeakSet[Engine] = WeakSet()
+"""Databases in which the table is known to be."""

@@ -1,0 +1,143 @@
+"""One ``sbatch``, of whose job nothing is lost: its id comes back, or the job is cancelled.
+
+Three things can go between a job and its hub: the start is cancelled while sbatch runs, sbatch fails although slurmctld
+has taken the job (a time-out, a signal, a site's wrapper that says more than an id or fails after sbatch), and Slurm
+does not answer when the job should be cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING
+
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, NotPermitted, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.site import metrics
+from jupyterhub_gpuspawner.hub.start.waiting import in_background
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.hub.start.build import BatchJob
+    from jupyterhub_gpuspawner.slurm.client import SlurmClient
+
+    Cancel = Callable[[str], Awaitable[None]]
+
+PAUSES = (2.0, 5.0, 10.0, 30.0, 60.0)
+"""Seconds between tries; the last one again and again."""
+AT_ONCE = 0.5
+"""Seconds for the first look, while a person waits: a slurmctld that is well again needs no more."""
+LOOKS = 10
+"""How often a job that may have been made is looked for: for some six minutes."""
+UNDER_WAY: set[str] = set()
+"""Tags of submissions that are not over, and ids of jobs that are being cancelled: jobs that somebody looks after."""
+
+
+async def submit(
+    client: SlurmClient, job: BatchJob, *, prefix: Sequence[str], environment: Mapping[str, str], cancel: Cancel
+) -> str:
+    """The id of the job that sbatch made. Raises what :meth:`SlurmClient.submit` raises.
+
+    However sbatch fails, the job may be there: a job of this start that Slurm shows at once is taken for made. Where
+    this is cancelled, or a job shows up later, that one is cancelled.
+    """
+    UNDER_WAY.add(job.tag)
+    made = asyncio.ensure_future(_made(client, job, prefix, environment))
+    try:
+        job_id = await asyncio.shield(made)
+    except asyncio.CancelledError:
+        in_background(_looking_after(job.tag, _cancel_when_made(made, client, job, cancel)))
+        raise
+    except _Failed as failed:
+        in_background(_looking_after(job.tag, _look_for(client, job, cancel, failed.looks)))
+        raise failed.error from failed.error.__cause__
+    UNDER_WAY.discard(job.tag)  # the caller stores the id before anything else happens in the loop
+    return job_id
+
+
+class _Failed(Exception):
+    """sbatch failed with ``error``, and Slurm shows no job yet: how many good ``looks`` are needed to believe it."""
+
+    def __init__(self, error: Exception, looks: int) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.looks = looks
+
+
+async def _looking_after(what: str, work: Awaitable[None]) -> None:
+    UNDER_WAY.add(what)
+    try:
+        await work
+    finally:
+        UNDER_WAY.discard(what)
+
+
+async def _made(client: SlurmClient, job: BatchJob, prefix: Sequence[str], environment: Mapping[str, str]) -> str:
+    try:
+        return await client.submit(job.script, prefix=prefix, environment=environment)
+    except Exception as error:
+        # slurmctld may have taken the job; an sbatch that came to its end has made it by now, or never will
+        looks = LOOKS if isinstance(error, SlurmUnavailable) else 1
+        with suppress(GPUSpawnerError, asyncio.TimeoutError):
+            found = await asyncio.wait_for(client.made(job.identity), AT_ONCE)
+            looks -= 1
+            for job_id, status in found.items():
+                if job.identity.proves(status):  # a comment is anybody's to write
+                    get_logger().warning("sbatch failed, but made job %s, which is taken up: %s", job_id, error)
+                    return job_id
+                looks = max(looks, 1)
+        raise _Failed(error, looks) from error
+
+
+async def _cancel_when_made(made: asyncio.Future[str], client: SlurmClient, job: BatchJob, cancel: Cancel) -> None:
+    try:
+        job_id = await made
+    except _Failed as failed:
+        await _look_for(client, job, cancel, failed.looks)
+    else:
+        get_logger().info("The start of %s was given up: cancelling job %s", job.tag, job_id)
+        metrics.lost_job("start given up")
+        await cancel_surely(job_id, cancel)
+
+
+async def _look_for(client: SlurmClient, job: BatchJob, cancel: Cancel, looks: int) -> None:
+    for look in range(LOOKS):
+        if not looks:
+            return
+        await asyncio.sleep(PAUSES[min(look, len(PAUSES) - 1)])
+        with suppress(GPUSpawnerError):
+            found = await client.made(job.identity)
+            looks -= 1
+            for job_id in found:
+                get_logger().warning("sbatch failed, but made job %s (%s): cancelling it", job_id, job.tag)
+                metrics.lost_job("sbatch unanswered")
+                await cancel_surely(job_id, cancel)
+            if found:
+                return
+
+
+async def cancel_surely(job_id: str, cancel: Cancel) -> None:
+    """Cancel the job, and try again for as long as that fails; a hub that ends first finds it when it starts anew.
+
+    Where Slurm refuses it to this account, that is the end.
+    """
+    await _looking_after(job_id, _cancel_until_done(job_id, cancel))
+
+
+async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
+    for failures in count():
+        try:
+            await cancel(job_id)
+        except NotPermitted as error:
+            get_logger().error("Job %s is not cancelled, and not tried again: %s", job_id, error)
+            return
+        except GPUSpawnerError as error:
+            if failures == 0:
+                get_logger().error("Job %s is not cancelled yet; the hub tries on: %s", job_id, error)
+            await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+        else:
+            get_logger().info("Job %s is cancelled", job_id)
+            return

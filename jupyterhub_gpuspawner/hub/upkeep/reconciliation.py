@@ -1,0 +1,281 @@
+"""Every job of this hub belongs to a server: looked at when the hub has started, and every ten minutes.
+
+A job can lose its server where nobody is left to notice: the hub is killed after sbatch has answered and before the
+job's id is stored, or while a cancellation waits for Slurm. Such a job carries this hub's mark in comment or name, the
+hub's database has a record of its start, and no server's state names it. It is cancelled as its owner once two looks
+some seconds apart have found it so, counted and logged; its user is told on the page of the failed start.
+
+A job of a server needs nothing done: the server was taken up with the job's id from the database. Left alone is what
+another hub or a start under way may own: the comment has the hub's name and, after the ``#``, a mark made from the
+hub's own secret. A hub that was made from a backup has both, and would take for lost what the other one has started
+since: so a job is left alone, and told of, whose start this database has no record of. And since comment and name are
+the owner's to change, so is a job that is not owned by the account that the server's user has here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jupyterhub import orm
+from sqlalchemy.exc import SQLAlchemyError
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.ending.failure import ending_of, start_failed
+from jupyterhub_gpuspawner.hub.site import metrics
+from jupyterhub_gpuspawner.hub.site.account import job_owner
+from jupyterhub_gpuspawner.hub.site.database import AWAY, fault, roll_back
+from jupyterhub_gpuspawner.hub.start import submission
+from jupyterhub_gpuspawner.hub.start.records import StartRecords
+from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan, marked, owned
+from jupyterhub_gpuspawner.jobs.comment import PREFIX, parse_tag, start_of
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from jupyterhub.app import JupyterHub
+
+    from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+    from jupyterhub_gpuspawner.hub.start.records import Start
+    from jupyterhub_gpuspawner.jobs.status import JobStatus
+
+CONFIRMED_AFTER = 5.0
+"""Seconds that a job must have had no server before it is cancelled."""
+AGAIN = 30.0
+"""Seconds until the next look where Slurm gave no answer."""
+LOOK = 0.5
+"""Seconds between two looks at whether the hub has started."""
+
+
+def hub_mark(secret: bytes) -> str:
+    """Eight hexadecimal digits that tell this hub from another one of the same name; empty without a secret."""
+    return hmac.new(secret, PREFIX.encode(), hashlib.sha256).hexdigest()[:8] if secret else ""
+
+
+class Servers(Protocol):
+    """What the hub has, as far as it is asked here."""
+
+    def job_ids(self) -> set[str]:
+        """Of the servers that are in memory: all that have run since the hub started, and more."""
+
+    def stored_job_ids(self, user: str, server: str) -> set[str]:
+        """Of one server, by the database."""
+
+    def starts(self, start_ids: Collection[str]) -> Mapping[str, Start]:
+        """Those of the starts that the database has a record of; raises SQLAlchemyError."""
+
+    def tell(self, orphan: Orphan) -> None:
+        """Tell the user that the job is cancelled, unless a server is there or has more recent news."""
+
+    def roll_back(self) -> None:
+        """Make the database's session usable again after an error."""
+
+
+class Reconciliation:
+    """Compares the jobs of a hub with its servers, and cancels what no server belongs to."""
+
+    def __init__(self, site: GPUSlurmSpawner, servers: Servers, mark: str) -> None:
+        """``site`` is a spawner of nobody's, with the settings of all."""
+        self._site = site
+        self._servers = servers
+        self._mark = mark
+        self._failed: set[str] = set()
+        self._suspected: dict[str, float] = {}
+        """Jobs without a server, and when each was first found so, on the monotonic clock."""
+        self._foreign: set[str] = set()
+        """Jobs whose start the database does not know, as of the last look."""
+
+    async def run(self) -> None:
+        """Look now, and again after each interval; for ever."""
+        while True:
+            try:
+                answered = await self.look()
+            except AWAY as error:  # the hub's own database
+                get_logger().warning("Jobs without a server are looked for later: %s", fault(error))
+                self._servers.roll_back()
+                answered = False
+            if answered and self._suspected:
+                await asyncio.sleep(CONFIRMED_AFTER)
+                continue
+            if answered and not self._site.reconcile_interval:
+                return
+            await asyncio.sleep(self._site.reconcile_interval if answered else AGAIN)
+
+    async def look(self) -> bool:
+        """One squeue, and a scancel for each orphan that an earlier look has found, too; whether Slurm answered."""
+        client = self._site.connection().client
+        known = self._known()
+        try:
+            jobs = await client.every_job()
+            # what a server had before the question or has after it is no orphan
+            known |= self._known()
+            mine = marked(jobs.values(), hub=self._site.hub_name, mark=self._mark, name_template=self._site.job_name)
+            found = [(job, start) for job, start in mine if job.job_id not in known and start not in known]
+            starts = self._servers.starts({start for _, start in found})
+            orphans = [
+                Orphan(job, starts[start])
+                for job, start in found
+                if start in starts and owned(job, starts[start], self._owner)
+            ]
+            orphans = [
+                each
+                for each in orphans
+                if each.job_id not in self._servers.stored_job_ids(each.start.user, each.start.server)
+            ]
+        except (GPUSpawnerError, SQLAlchemyError) as error:
+            get_logger().debug("It is not known which jobs belong to no server: %s", error)
+            return False
+        self._leave_alone([job for job, start in found if start not in starts])
+        before, now = self._suspected, time.monotonic()
+        self._suspected = {each.job_id: before.get(each.job_id, now) for each in orphans}
+        for orphan in orphans:
+            if orphan.job_id in before and now - before[orphan.job_id] >= CONFIRMED_AFTER:
+                del self._suspected[orphan.job_id]
+                await self._end(orphan)
+        return True
+
+    def _known(self) -> set[str]:
+        under_way = submission.UNDER_WAY
+        return self._servers.job_ids() | under_way | {start for start in map(start_of, under_way) if start}
+
+    def _owner(self, user: str) -> JobIdentity:
+        prefix = self._site.exec_prefix
+        # where nothing can be told, Slurm says whether that account may cancel the job
+        return JobIdentity(owner=job_owner(prefix, user), uid=None if prefix.strip() else os.getuid())
+
+    def _leave_alone(self, jobs: Iterable[JobStatus]) -> None:
+        """Jobs that another copy of this hub has started: each is told of once."""
+        seen = set()
+        for job in jobs:
+            names = parse_tag(job.tag)
+            if names is not None and self._owner(names[1]).owns(job) is False:
+                continue  # somebody wrote this comment
+            seen.add(job.job_id)
+            if job.job_id not in self._foreign:
+                metrics.foreign_job()
+                get_logger().warning(
+                    "Job %s (%s) carries this hub's mark, and this hub's database has no record of its start: another "
+                    "copy of this hub has made it. It is left alone.",
+                    *(job.job_id, job.tag or job.name),
+                )
+        self._foreign = seen
+
+    async def _end(self, orphan: Orphan) -> None:
+        log, job = get_logger(), orphan.job
+        if orphan.job_id not in self._failed:
+            log.warning("Job %s (%s) belongs to no server: cancelling it", orphan.job_id, job.tag or job.name)
+            metrics.lost_job("orphan")
+        identity = JobIdentity(owner=job.user, uid=job.uid, tag=job.tag, name=job.name)
+        try:
+            await self._site.cancellation(orphan.start.user, identity)(orphan.job_id)
+        except GPUSpawnerError as error:
+            if orphan.job_id not in self._failed:
+                self._failed.add(orphan.job_id)
+                log.error("Job %s is not cancelled yet; the hub tries on: %s", orphan.job_id, error)  # noqa: TRY400
+        else:
+            self._failed.discard(orphan.job_id)
+            log.info("Job %s is cancelled", orphan.job_id)
+            self._servers.tell(orphan)
+
+
+def state_job_ids(state: Mapping[str, Any] | None) -> set[str]:
+    """The job ids in a spawner's stored state: ours, that of a bare spawner, wrapspawner's."""
+    found = set()
+    for part in (state, (state or {}).get("child"), (state or {}).get("child_state")):
+        if isinstance(part, dict) and part.get("job_id"):
+            found.add(str(part["job_id"]))
+    return found
+
+
+class HubServers:
+    """The servers of a hub that runs."""
+
+    def __init__(self, app: JupyterHub) -> None:
+        self._app = app
+
+    def job_ids(self) -> set[str]:
+        """See :class:`Servers`."""
+        spawners = (spawner for user in self._app.users.values() for spawner in user.spawners.values())
+        jobs = (getattr(getattr(each, "child_spawner", None) or each, "job_id", "") for each in spawners)
+        return {str(job) for job in jobs if job}
+
+    def stored_job_ids(self, user: str, server: str) -> set[str]:
+        """See :class:`Servers`."""
+        row = (
+            self._app.db.query(orm.Spawner.state)
+            .join(orm.User, orm.User.id == orm.Spawner.user_id)
+            .filter(orm.User.name == user, orm.Spawner.name == server)
+            .one_or_none()
+        )
+        return state_job_ids(row[0] if row is not None else None)
+
+    def starts(self, start_ids: Collection[str]) -> Mapping[str, Start]:
+        """See :class:`Servers`."""
+        return StartRecords(self._app.db).find(start_ids)
+
+    def tell(self, orphan: Orphan) -> None:
+        """See :class:`Servers`: a start that failed, as JupyterHub's pages know one."""
+        user, server = orphan.start.user, orphan.start.server
+        known = orm.User.find(self._app.db, user)
+        if known is None or server not in known.orm_spawners:
+            return
+        spawner = self._app.users[known].spawners[server]
+        if spawner.active or spawner._spawn_future is not None:  # noqa: SLF001 - JupyterHub has no other place for it
+            return
+        start = spawner._spawn_future = _failed_start(  # noqa: SLF001
+            f"The hub was restarted while your server was being started. Slurm had made job {orphan.job_id} for it; "
+            "it is cancelled. Please start your server again."
+        )
+        spawner.ending = ending_of(start.exception())
+        spawner.orm_spawner.state = spawner.get_state()
+        self._app.db.commit()
+
+    def roll_back(self) -> None:
+        """See :class:`Servers`."""
+        roll_back(self._app.db)
+
+
+def _failed_start(message: str) -> asyncio.Future[None]:
+    start: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    start.set_exception(start_failed(message, reason="hub_restarted", status_code=503))
+    start.exception()  # so that nobody misses it
+    return start
+
+
+def register_reconciliation(app: JupyterHub) -> None:
+    """Let the hub look, once it has started.
+
+    No spawner need exist then: nobody may have a server. JupyterHub sets up its handlers while its loop runs, with all
+    of its configuration read; a task that begins there waits until the hub listens.
+    """
+    held: set[asyncio.Task[None]] = set()
+
+    def begin(_change: object) -> None:
+        if held or not hasattr(app.spawner_class, "slurm_site"):
+            return
+        task = asyncio.get_running_loop().create_task(_when_started(app))
+        held.add(task)
+        task.add_done_callback(_ended)
+
+    app.observe(begin, "handlers")
+
+
+async def _when_started(app: JupyterHub) -> None:
+    while app.http_server is None:  # noqa: ASYNC110 - JupyterHub tells nobody
+        await asyncio.sleep(LOOK)
+    with suppress(SQLAlchemyError):
+        StartRecords(app.db).forget_old()
+    site = app.spawner_class(config=app.config, hub=app.hub).slurm_site()
+    await Reconciliation(site, HubServers(app), hub_mark(app.cookie_secret)).run()
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        get_logger().error("Jobs without a server are no longer looked for", exc_info=task.exception())

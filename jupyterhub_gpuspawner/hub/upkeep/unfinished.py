@@ -1,0 +1,114 @@
+"""Servers that JupyterHub has lost sight of: it calls them ready, and neither polls them nor will hear of their end.
+
+JupyterHub writes to its database at several steps of a start and of a stop. An error there, outside of what it guards,
+leaves a server that is ready by its row, without a route or without a job, until somebody stops it. They are looked for
+in memory, every some seconds: what runs gets its route and its poll, and what does not is stopped.
+"""
+# ruff: noqa: SLF001 - JupyterHub tells of neither by a public name (5.4 to 6.1)
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import SQLAlchemyError
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+
+if TYPE_CHECKING:
+    from jupyterhub.app import JupyterHub
+    from jupyterhub.spawner import Spawner
+    from jupyterhub.user import User
+
+LOOK = 10.0
+"""Seconds between two looks. What is found in two of them is seen to: a step of the hub's own takes less."""
+LOST = Ending(
+    "The hub's database failed while your server was being started or stopped, and the server is gone.",
+    advice="Please start your server again.",
+)
+
+
+def unwatched(spawner: Spawner) -> bool:
+    """Whether the hub shows this server as ready, and would not hear of its end."""
+    return bool(spawner.server is not None and spawner.pending is None and not spawner._callbacks)
+
+
+class Unfinished:
+    """Finishes what JupyterHub has begun with a server."""
+
+    def __init__(self, app: JupyterHub) -> None:
+        self._app = app
+        self._seen: set[tuple[str, str]] = set()
+
+    async def run(self) -> None:
+        """Look again and again."""
+        while True:
+            await asyncio.sleep(LOOK)
+            try:
+                await self.look()
+            except SQLAlchemyError as error:
+                get_logger().warning("Servers that are not watched are looked for later: %s", fault(error))
+                roll_back(self._app.db)
+
+    async def look(self) -> None:
+        """See to those that were unwatched the last time, too."""
+        found = {
+            (user.name, name): (user, spawner)
+            for user in self._app.users.values()
+            for name, spawner in list(user.spawners.items())
+            if hasattr(spawner, "ending") and unwatched(spawner)
+        }
+        again, self._seen = self._seen & found.keys(), set(found)
+        for key in sorted(again):
+            try:
+                await self._finish(*found[key])
+            except SQLAlchemyError:
+                raise
+            except Exception:  # noqa: BLE001 - one server's fault is not the next one's
+                get_logger().exception("A server of %s that is not watched could not be finished", key[0])
+
+    async def _finish(self, user: User, spawner: Spawner) -> None:
+        start = spawner._spawn_future
+        status = await spawner.poll()
+        if status is None and spawner.server is not None and _reachable(spawner):
+            get_logger().warning("The server of %s runs and was not watched: taking it up", spawner._log_name)
+            await self._app.proxy.add_user(user, spawner.name)
+            spawner._spawn_future = None
+            spawner.add_poll_callback(self._stop, user, spawner.name)
+            spawner.start_polling()
+            return
+        get_logger().warning("The server of %s was left half started or half stopped: stopping it", spawner._log_name)
+        spawner.ending = spawner.ending or LOST
+        if start is not None and start.done() and not start.cancelled():
+            start.exception()
+        await self._stop(user, spawner.name)
+
+    async def _stop(self, user: User, name: str) -> None:
+        await self._app.proxy.delete_user(user, name)
+        await user.stop(name)
+
+
+def _reachable(spawner: Spawner) -> bool:
+    """Whether the hub knows where the server is."""
+    child: Any = getattr(spawner, "child_spawner", None) or spawner
+    return bool(getattr(child, "reported_port", 0) and spawner.server.port == child.reported_port)
+
+
+def register_unfinished(app: JupyterHub) -> None:
+    """Let the hub look for as long as it runs."""
+    held: set[asyncio.Task[None]] = set()
+
+    def begin(_change: object) -> None:
+        if not held and hasattr(app.spawner_class, "slurm_site"):
+            task = asyncio.get_running_loop().create_task(Unfinished(app).run())
+            held.add(task)
+            task.add_done_callback(_ended)
+
+    app.observe(begin, "handlers")
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        get_logger().error("Servers that are not watched are no longer looked for", exc_info=task.exception())

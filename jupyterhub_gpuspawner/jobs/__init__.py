@@ -1,0 +1,1 @@
+"""Slurm's job states and reasons, and what they mean."""

@@ -1,0 +1,263 @@
+"""A job as the hub sees it: Slurm's states, and what is granted. Pure.
+
+This file knows nothing of commands or pages. :data:`PHASES` is the one table from Slurm's job
+states to ours; a state that it does not know is UNKNOWN, and UNKNOWN is not gone: the server is kept.
+What a reason means in words stands in :mod:`jupyterhub_gpuspawner.jobs.reason`.
+
+Source: squeue(1), "JOB STATE CODES", of Slurm 22.05 to 26.05.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.jobs.reason import meaning, never_clears
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.units import Gres
+
+__all__ = [
+    "ENDS",
+    "PHASES",
+    "End",
+    "JobDetail",
+    "JobStatus",
+    "NodeAllocation",
+    "Phase",
+    "admin_hint",
+    "end_of",
+    "never_clears",
+    "phase_of",
+    "sentence",
+]
+
+
+class Phase(str, Enum):
+    """Where a job is in its life, as far as a server cares."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDING = "ending"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+class End(str, Enum):
+    """How a job ended."""
+
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIME_LIMIT = "time limit"
+    OUT_OF_MEMORY = "out of memory"
+    NODE_FAILED = "node failed"
+    PREEMPTED = "preempted"
+    VANISHED = "vanished"
+    REPLACED = "replaced"
+    """Another job has the number: slurmctld lost its state, or its numbers started over."""
+
+
+PHASES: dict[str, Phase] = {
+    "PENDING": Phase.QUEUED,
+    "REQUEUED": Phase.QUEUED,
+    "REQUEUE_FED": Phase.QUEUED,
+    "REQUEUE_HOLD": Phase.QUEUED,
+    "RESV_DEL_HOLD": Phase.QUEUED,
+    "SPECIAL_EXIT": Phase.QUEUED,  # requeued and held
+    "CONFIGURING": Phase.STARTING,
+    "RUNNING": Phase.RUNNING,
+    "RESIZING": Phase.RUNNING,
+    "SIGNALING": Phase.RUNNING,
+    "STOPPED": Phase.RUNNING,  # by a signal; keeps its nodes
+    "SUSPENDED": Phase.RUNNING,  # Slurm will resume it
+    "COMPLETING": Phase.ENDING,
+    "STAGE_OUT": Phase.ENDING,
+    "BOOT_FAIL": Phase.ENDED,
+    "CANCELLED": Phase.ENDED,
+    "COMPLETED": Phase.ENDED,
+    "DEADLINE": Phase.ENDED,
+    "FAILED": Phase.ENDED,
+    "LAUNCH_FAILED": Phase.ENDED,
+    "NODE_FAIL": Phase.ENDED,
+    "OUT_OF_MEMORY": Phase.ENDED,
+    "PREEMPTED": Phase.ENDED,
+    "RECONFIG_FAIL": Phase.ENDED,
+    "REVOKED": Phase.ENDED,  # its sibling runs on another cluster of the federation
+    "TIMEOUT": Phase.ENDED,
+}
+"""Slurm's state -> phase. What is not here is UNKNOWN."""
+
+ENDS: dict[str, End] = {
+    "BOOT_FAIL": End.NODE_FAILED,
+    "CANCELLED": End.CANCELLED,
+    "COMPLETED": End.FINISHED,
+    "DEADLINE": End.TIME_LIMIT,
+    "FAILED": End.FAILED,
+    "LAUNCH_FAILED": End.FAILED,
+    "NODE_FAIL": End.NODE_FAILED,
+    "OUT_OF_MEMORY": End.OUT_OF_MEMORY,
+    "PREEMPTED": End.PREEMPTED,
+    "RECONFIG_FAIL": End.FAILED,
+    "REVOKED": End.CANCELLED,
+    "TIMEOUT": End.TIME_LIMIT,
+}
+"""Slurm's state -> how the job ended, for every state whose phase is ENDED."""
+
+
+def _word(state: str) -> str:
+    """The state alone: sacct writes ``CANCELLED by 2001`` and ``CANCELLED+``."""
+    words = state.split()
+    return words[0].rstrip("+").upper() if words else ""
+
+
+def phase_of(state: str) -> Phase:
+    """The phase of one of Slurm's state words; UNKNOWN for a word that is not in :data:`PHASES`."""
+    return PHASES.get(_word(state), Phase.UNKNOWN)
+
+
+def end_of(state: str) -> End | None:
+    """How a job in this state ended; None unless the state is a last one."""
+    return ENDS.get(_word(state))
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """One job as Slurm last told it. Times are seconds since the epoch, None where Slurm says N/A."""
+
+    job_id: str
+    phase: Phase
+    state: str = ""
+    """Slurm's word, such as ``PENDING``."""
+    reason: str = ""
+    """Slurm's word, such as ``Resources``; empty for ``None``."""
+    nodes: str = ""
+    """Slurm's node list, unexpanded (``g[1-2]``)."""
+    batch_host: str = ""
+    """The first node: where the batch script, and so the server, runs."""
+    user: str = ""
+    partition: str = ""
+    starts_at: float | None = None
+    ends_at: float | None = None
+    exit_code: str = ""
+    """``code:signal`` of a job that is ending or has ended, such as ``3:0``; else empty."""
+    end: End | None = None
+    tag: str = ""
+    """The job's comment, as Slurm stores it. Its owner may change it: never take it for proof of who owns the job."""
+    name: str = ""
+    """The job's name; its owner may change it, too."""
+    uid: int | None = None
+    """The owner's number; ``user`` is the name that Slurm finds for it on this machine, which may have none."""
+
+
+@dataclass(frozen=True)
+class NodeAllocation:
+    """What a job has on one node (``scontrol show job -d``)."""
+
+    node: str
+    cpu_ids: tuple[int, ...] = ()
+    """Slurm's abstract CPU numbers (cores in block order), not the kernel's."""
+    memory_mib: int = 0
+    gres: tuple[Gres, ...] = ()
+    """With Slurm's indices (``IDX:``): the place in gres.conf, not the NVML index."""
+
+
+@dataclass(frozen=True)
+class JobDetail(JobStatus):
+    """One job with all that ``scontrol show job -d`` says and a server needs."""
+
+    time_limit: int | None = None
+    """Seconds; None for UNLIMITED."""
+    stdout_path: str = ""
+    """The log file as Slurm names it. The owner chose it: do not open it with rights the owner has not."""
+    restarts: int = 0
+    """How often Slurm has requeued it."""
+    allocations: tuple[NodeAllocation, ...] = ()
+    """One for each node; empty while the job is pending."""
+
+    @property
+    def ends_at_iso(self) -> str | None:
+        """The end as ISO 8601 in UTC; None where Slurm names none."""
+        return None if self.ends_at is None else datetime.fromtimestamp(self.ends_at, timezone.utc).isoformat()
+
+
+_STATES_IN_WORDS = {
+    "SUSPENDED": "Slurm has suspended the job and will resume it.",
+    "STOPPED": "The job was stopped by a signal; it keeps its node.",
+    "RESIZING": "The job is running; Slurm is changing its size.",
+    "REQUEUE_HOLD": "Slurm put the job back and holds it: it does not start by itself.",
+    "SPECIAL_EXIT": "Slurm put the job back and holds it: it does not start by itself.",
+    "RESV_DEL_HOLD": "The job's reservation was deleted, and Slurm holds the job.",
+    "BOOT_FAIL": "The node of the job did not boot.",
+    "DEADLINE": "The job did not finish before its deadline.",
+}
+_PHASES_IN_WORDS = {
+    Phase.STARTING: "Slurm is preparing {node} for the job.",
+    Phase.RUNNING: "The job is running{on}.",
+    Phase.ENDING: "The job is ending.",
+    Phase.UNKNOWN: "Slurm says {state} about the job, which this hub does not know; the server is kept.",
+}
+_ENDS_IN_WORDS: dict[End | None, str] = {
+    End.FINISHED: "The job has finished.",
+    End.CANCELLED: "The job was cancelled.",
+    End.TIME_LIMIT: "The job reached its time limit.",
+    End.OUT_OF_MEMORY: "The job used more memory than it had been given.",
+    End.NODE_FAILED: "The node of the job failed.",
+    End.PREEMPTED: "The job had to make room for a job with higher priority.",
+    End.VANISHED: "Slurm no longer knows the job.",
+    End.REPLACED: "Slurm has lost the job: its number belongs to another job now.",
+}
+_END_HINTS: dict[End | None, str] = {
+    End.TIME_LIMIT: "Give the profile more time.",
+    End.OUT_OF_MEMORY: "Give the profile more memory.",
+    End.VANISHED: "MinJobAge passed, or slurmctld lost its state: sacct may know more.",
+    End.REPLACED: "slurmctld lost its state, or job numbers started over: see StateSaveLocation and MaxJobId.",
+}
+_EXIT_REASONS = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal")
+"""Reasons that say no more than the exit code does."""
+_CODES = {"126": "a program could not be run", "127": "a command was not found"}
+"""What a shell's exit codes say, and the launcher's."""
+_NO_LOG = "0:53"
+"""slurmd could not open the job's output file or enter its folder (it raises signal 53)."""
+
+
+def sentence(status: JobStatus) -> str:
+    """What a participant should read about the job: one sentence, no Slurm word where another will do."""
+    if status.state in _STATES_IN_WORDS:
+        return _STATES_IN_WORDS[status.state]
+    if status.phase is Phase.QUEUED:
+        return meaning(status.reason).sentence
+    if status.phase is Phase.ENDED:
+        return _failed(status) if status.end is End.FAILED else _ENDS_IN_WORDS.get(status.end, "The job has ended.")
+    host = status.batch_host
+    return _PHASES_IN_WORDS[status.phase].format(
+        node=f"node {host}" if host else "a node", on=f" on {host}" if host else "", state=status.state or "nothing"
+    )
+
+
+def _failed(status: JobStatus) -> str:
+    if status.exit_code == _NO_LOG:
+        return "The job failed: its log file could not be written."
+    if status.reason and not status.reason.startswith(_EXIT_REASONS):
+        why = meaning(status.reason).sentence.removeprefix("Waiting: ")
+        return f"The job failed. {why[0].upper()}{why[1:]}"
+    code, _, signal = status.exit_code.partition(":")
+    if signal not in ("", "0"):
+        return f"The job failed: it was ended by signal {signal}."
+    if code in ("", "0"):
+        return "The job failed."
+    return f"The job failed with exit code {code}{': ' if code in _CODES else ''}{_CODES.get(code, '')}."
+
+
+def admin_hint(status: JobStatus) -> str:
+    """What an admin could do about it: one sentence, or nothing."""
+    if status.phase is Phase.UNKNOWN:
+        return f"Please report the state {status.state!r} to the project."
+    if status.exit_code == _NO_LOG:
+        return "slurmd could not open the job's output file or its working folder: check the log folder on the node."
+    if status.phase is Phase.QUEUED:
+        return meaning(status.reason).hint
+    return _END_HINTS.get(status.end) or (meaning(status.reason).hint if status.end and status.reason else "")

@@ -1,0 +1,291 @@
+"""What Slurm granted this job on this node: which GPUs, which CPUs. Never more than that is used.
+
+Three number spaces meet here (gres.conf(5), sbatch(1), srun(1)):
+
+- *Slurm's index* counts the node's GPUs (or MIG devices) in the order of gres.conf: ``SLURM_JOB_GPUS``,
+  ``SLURM_STEP_GPUS``, ``IDX:`` in ``scontrol show job -d``.
+- *The visible name* is an entry of ``CUDA_VISIBLE_DEVICES``: with ``ConstrainDevices=yes`` counted from 0 within the
+  job, else Slurm's index; a UUID for MIG devices and with ``Flags=env_uuid``. The i-th name is the i-th Slurm index.
+- *The position* is the place in :attr:`NodeTopology.gpus`. Inside a device cgroup NVML lists the job's GPUs alone,
+  numbered from 0; without one it lists all of the node's.
+
+The visible names are kept as Slurm wrote them, only fewer and in another order: a program that reads numbers finds
+numbers, one that reads UUIDs finds UUIDs. MIG devices have no number that CUDA takes, so they are always UUIDs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from jupyterhub_gpuspawner.units import format_cpulist
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
+
+Numbers = tuple[int, ...]
+Names = tuple[str, ...]
+
+
+UNMANAGED = "Slurm does not hand out this node's GPUs: nothing keeps other jobs off them."
+"""The problem of a grant that is everything because Slurm knows of nothing."""
+
+
+@dataclass(frozen=True)
+class JobDetail:
+    """What ``scontrol show job -d`` says of this job on this node; None where it says nothing."""
+
+    gpus: Numbers | None = None
+    """Slurm's indices."""
+    cpus: Numbers | None = None
+    """Slurm's abstract CPU numbers: package by package, core by core, thread by thread."""
+
+
+class Slurm(Protocol):
+    """Questions to slurmctld; each costs it something and is asked only where the environment leaves it open."""
+
+    def job(self) -> JobDetail:
+        """What this job got on this node."""
+
+    def hands_out_gpus(self) -> bool | None:
+        """Whether this node's GPUs are a generic resource at all; None where that can't be known."""
+
+
+@dataclass(frozen=True)
+class GpuGrant:
+    """The job's GPUs, in Slurm's order.
+
+    ``positions`` is None where it is not known which devices of the topology they are; then ``names`` alone holds.
+    """
+
+    names: Names = ()
+    """Entries for ``CUDA_VISIBLE_DEVICES``."""
+    positions: Numbers | None = ()
+    slurm: Numbers = ()
+    """Slurm's indices, in the same order; empty where not known."""
+    problems: tuple[str, ...] = ()
+
+
+def in_job(environ: Mapping[str, str]) -> bool:
+    """True inside a Slurm job."""
+    return bool(environ.get("SLURM_JOB_ID"))
+
+
+def gpus(environ: Mapping[str, str], topology: NodeTopology, slurm: Slurm) -> GpuGrant:
+    """The GPUs that are this job's; outside a job, all that the environment leaves visible."""
+    names = _names(environ)
+    granted = _job_gpus(environ, names, topology, slurm) if in_job(environ) else _visible(names, topology)
+    return _reachable(granted, topology)
+
+
+def _job_gpus(environ: Mapping[str, str], names: Names | None, topology: NodeTopology, slurm: Slurm) -> GpuGrant:
+    if names == ():
+        return GpuGrant()
+    indices = _indices(environ.get("SLURM_STEP_GPUS")) or _indices(environ.get("SLURM_JOB_GPUS"))
+    if names and not _are_numbers(names):
+        return _by_uuid(names, indices, topology)
+    count = len(names or ()) or _count(environ.get("SLURM_GPUS_ON_NODE"))
+    if not indices and count and _is_open(names, count, topology):
+        indices = slurm.job().gpus or ()
+    if indices or names:
+        return _by_index(names if indices else None, indices or tuple(int(name) for name in names or ()), topology)
+    return _by_count(count, topology) if count else _without_grant(topology, slurm)
+
+
+def _without_grant(topology: NodeTopology, slurm: Slurm) -> GpuGrant:
+    """Nothing; or everything, where Slurm does not know of this node's GPUs."""
+    if not topology.gpus or slurm.hands_out_gpus() is not False:
+        return GpuGrant()
+    return replace(_visible(None, topology), problems=(UNMANAGED,))
+
+
+def _names(environ: Mapping[str, str]) -> Names | None:
+    """Entries of ``CUDA_VISIBLE_DEVICES``, else of ``GPU_DEVICE_ORDINAL``; None where both are unset.
+
+    CUDA reads up to the first entry that it does not take, such as ``-1`` or Slurm's ``NoDevFiles``.
+    """
+    text = environ.get("CUDA_VISIBLE_DEVICES", environ.get("GPU_DEVICE_ORDINAL"))
+    if text is None:
+        return None
+    names: list[str] = []
+    for name in text.split(","):
+        if name.strip() in ("", "-1", "NoDevFiles", "none", "void"):
+            break
+        names.append(name.strip())
+    return tuple(dict.fromkeys(names))
+
+
+def _are_numbers(names: Names) -> bool:
+    return all(name.isascii() and name.isdigit() for name in names)
+
+
+def _indices(text: str | None) -> Numbers:
+    words = tuple(word.strip() for word in (text or "").split(",") if word.strip())
+    return tuple(dict.fromkeys(int(word) for word in words)) if _are_numbers(words) else ()
+
+
+def _count(text: str | None) -> int:
+    return int(text) if text and _are_numbers((text,)) else 0
+
+
+def _is_open(names: Names | None, count: int, topology: NodeTopology) -> bool:
+    """True where names, or a count alone, do not tell which devices are meant.
+
+    NVML shows either the job's GPUs alone (then all of them are meant) or every GPU, which happens only without a
+    device cgroup, where the names are Slurm's indices. A file always shows every GPU, so there a name may be either.
+    """
+    return count != len(topology.gpus) and (not names or topology.source == "file")
+
+
+def _visible(names: Names | None, topology: NodeTopology) -> GpuGrant:
+    if names is None:
+        everything = tuple(range(len(topology.gpus)))
+        return GpuGrant(tuple(_own_name(topology, n) for n in everything), everything)
+    if _are_numbers(names):
+        return _by_index(None, tuple(int(name) for name in names), topology) if names else GpuGrant()
+    return _by_uuid(names, (), topology)
+
+
+def _by_uuid(names: Names, indices: Numbers, topology: NodeTopology) -> GpuGrant:
+    """By UUID, of which CUDA takes any unambiguous beginning."""
+    slurm = indices if len(indices) == len(names) else ()
+    found = []
+    for name in names:
+        matches = [n for n, gpu in enumerate(topology.gpus) if gpu.uuid and gpu.uuid.startswith(name)]
+        if len(matches) != 1:
+            return GpuGrant(names, None, slurm, (f"No GPU that could be found on this node is {name}.",))
+        found.append(matches[0])
+    return GpuGrant(names, tuple(found), slurm)
+
+
+def _by_index(names: Names | None, indices: Numbers, topology: NodeTopology) -> GpuGrant:
+    """By Slurm's indices; the names are kept, each with the index that it goes with."""
+    mine = indices
+    problems: tuple[str, ...] = ()
+    if names is None:
+        names = tuple(str(index) for index in indices)
+    else:
+        pairs = _paired(names, indices, topology)
+        if len(pairs) < max(len(names), len(indices)):
+            listed = f"CUDA_VISIBLE_DEVICES is {','.join(names)} though Slurm granted GPU {format_cpulist(indices)}"
+            problems = (f"{listed}; what both allow is used.",)
+        names, mine = tuple(name for name, _ in pairs), tuple(index for _, index in pairs)
+    places = _places(indices, topology)
+    if places is None:
+        return GpuGrant(names, None, mine, (*problems, _not_found(mine, topology)))
+    positions = tuple(places[index] for index in mine)
+    named = tuple(
+        _own_name(topology, position) if topology.gpus[position].mig else name
+        for name, position in zip(names, positions)
+    )
+    return GpuGrant(named, positions, mine, problems)
+
+
+def _paired(names: Names, indices: Numbers, topology: NodeTopology) -> list[tuple[str, int]]:
+    """Each name with its Slurm index, without names that are not the job's.
+
+    Slurm writes the i-th name for the i-th index. A line of the admin's may have left out some or changed their order:
+    then a name is a place in the job where the driver shows the job's GPUs alone, else an index.
+    """
+    numbers = tuple(int(name) for name in names)
+    alone = "file" not in topology.source and len(topology.gpus) == len(indices)
+    if numbers in (indices, tuple(range(len(indices)))):
+        return list(zip(names, indices))
+    if not set(numbers) <= set(indices) and (alone or max(numbers) < len(indices)):
+        return [(name, indices[number]) for name, number in zip(names, numbers) if number < len(indices)]
+    return [(name, number) for name, number in zip(names, numbers) if number in indices]
+
+
+def _by_count(count: int, topology: NodeTopology) -> GpuGrant:
+    everything = _visible(None, topology)
+    if count == len(everything.names):
+        return everything
+    found = len(topology.gpus)
+    problem = f"Slurm granted {count} GPU{'s' if count != 1 else ''} but does not say which; {found} could be found."
+    return GpuGrant((), None, problems=(problem,))
+
+
+def _places(indices: Numbers, topology: NodeTopology) -> dict[int, int] | None:
+    """Where the GPU of each of Slurm's indices stands in the topology; None where that cannot be told.
+
+    Either the topology counts as Slurm does, or it shows the job's GPUs alone, in the same order.
+    """
+    if any(gpu.mig for gpu in topology.gpus):
+        places = {n: n for n in range(len(topology.gpus))}
+    else:
+        places = {gpu.index: n for n, gpu in enumerate(topology.gpus)}
+    if all(index in places for index in indices):
+        return places
+    if len(indices) == len(topology.gpus):
+        return {index: n for n, index in enumerate(sorted(indices))}
+    return None
+
+
+def _own_name(topology: NodeTopology, position: int) -> str:
+    """The name without Slurm's help: the index of a whole GPU, the UUID of a MIG device."""
+    gpu = topology.gpus[position]
+    return gpu.uuid if gpu.mig and gpu.uuid else str(gpu.index)
+
+
+def _not_found(indices: Numbers, topology: NodeTopology) -> str:
+    found = format_cpulist(gpu.index for gpu in topology.gpus)
+    seen = f"GPU {found} could be found" if found else "no GPU could be found"
+    return f"GPU {format_cpulist(indices)} is this server's, but {seen} on this node."
+
+
+def _reachable(granted: GpuGrant, topology: NodeTopology) -> GpuGrant:
+    """Without the GPUs that the driver counts but cannot name (lost from the bus), where others are left.
+
+    CUDA fails as a whole if one of its visible devices fails.
+    """
+    if not granted.positions or "nvml" not in topology.source:
+        return granted
+    lost = {n for n in granted.positions if not topology.gpus[n].uuid and not topology.gpus[n].pci}
+    keep = [i for i, n in enumerate(granted.positions) if n not in lost]
+    if not lost or not keep:
+        return granted
+    left_out = format_cpulist(topology.gpus[n].index for n in lost)
+    return GpuGrant(
+        names=tuple(granted.names[i] for i in keep),
+        positions=tuple(granted.positions[i] for i in keep),
+        slurm=tuple(granted.slurm[i] for i in keep) if granted.slurm else (),
+        problems=(*granted.problems, f"GPU {left_out} is this server's but does not answer; it was left out."),
+    )
+
+
+def cpus(
+    environ: Mapping[str, str], topology: NodeTopology, allowed: Numbers, slurm: Slurm
+) -> tuple[Numbers, tuple[str, ...]]:
+    """The CPUs that are this job's, by kernel number, and what was amiss.
+
+    What the kernel allows (``allowed``, this process's affinity); where that is more than Slurm granted, only what
+    Slurm granted. On a simulated node ``allowed`` says nothing, and the numbers are the simulated node's.
+    """
+    count = _count(environ.get("SLURM_CPUS_ON_NODE"))
+    field = tuple(sorted(cpu for node in topology.numa_nodes for cpu in node.cpus)) if topology.simulated else allowed
+    if not in_job(environ) or not count or len(field) <= count:
+        return field, ()
+    abstract = slurm.job().cpus
+    if abstract is None:
+        return field, (f"Slurm granted {count} of {len(field)} CPUs, does not hold the job to them nor say which.",)
+    granted = tuple(cpu for cpu in kernel_cpus(abstract, topology) if cpu in field)
+    if not granted:
+        return field, (f"Slurm granted CPUs {format_cpulist(abstract)}, of which this process may use none.",)
+    return granted, ()
+
+
+def kernel_cpus(abstract: Numbers, topology: NodeTopology) -> Numbers:
+    """Kernel numbers of Slurm's abstract CPUs, which count package by package, core by core, thread by thread.
+
+    Where the node's packages are not known, or do not hold as many CPUs, the numbers are taken as they are.
+    """
+    core_of: dict[int, Numbers] = {core[0]: core for core in topology.siblings}
+    order: list[int] = []
+    for package in topology.packages:
+        for cpu in sorted(package):
+            order.extend(core_of.get(cpu, ()) if topology.siblings else (cpu,))
+    if not order or max(abstract, default=0) >= len(order):
+        return tuple(sorted(abstract))
+    return tuple(sorted(order[number] for number in abstract))

@@ -1,0 +1,1 @@
+"""GPUs of a node without Slurm's help: claimed by locks."""

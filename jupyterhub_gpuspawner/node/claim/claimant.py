@@ -1,0 +1,145 @@
+"""A server that claims its GPUs: of those that Slurm leaves to it, the best of the ones that nobody uses.
+
+For sites whose Slurm does not hand out GPUs, and for nodes that several servers share. GPUs are positions into
+``topology.gpus``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.node import child
+from jupyterhub_gpuspawner.node.allocation import UNMANAGED, GpuGrant
+from jupyterhub_gpuspawner.node.claim.locks import ClaimError, claim
+from jupyterhub_gpuspawner.node.placing import Gpus, Placing
+from jupyterhub_gpuspawner.placement import choice
+from jupyterhub_gpuspawner.units import format_cpulist
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
+    from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
+
+
+class Claimant(Placing):
+    """The launch of a server that has only the GPUs that it claims."""
+
+    without_choice = Gpus(visible="", why="No GPU could be claimed; those of the node are hidden from this server.")
+
+    _visible = ""
+
+    def place(self) -> tuple[PlacementDocument, NodeTopology]:
+        """As every placing; but whatever step of it fails, the server sees no GPU beside those it has claimed."""
+        try:
+            return super().place()
+        finally:
+            self.environ["CUDA_VISIBLE_DEVICES"] = self._visible
+
+    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:
+        found = super()._gpus(topology, cpus)
+        self._visible = found.visible or ""
+        return found
+
+    def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
+        return claimed(super()._grant(topology, cpus), topology, self.plan, node=self.node, cpus=cpus)
+
+    def _no_gpus(self, topology: NodeTopology, granted: GpuGrant) -> Gpus:  # noqa: ARG002 - none is none
+        return self.without_choice
+
+
+class NoClaim(Claimant):
+    """The launch of a server whose plan could not be read: any GPU may be one that another server has claimed."""
+
+    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:  # noqa: ARG002 - whatever there is
+        self.problems.append("No GPU is used: the launch plan would have said whether they must be claimed here.")
+        return self.without_choice
+
+
+def claimed(
+    granted: GpuGrant, topology: NodeTopology, plan: LaunchPlan, *, node: str, cpus: Iterable[int] = ()
+) -> GpuGrant:
+    """The part of the grant that this server has claimed: as many GPUs as promised, or as there are; else all.
+
+    Without a claim there is no GPU, never one that may be another's.
+    """
+    if plan.claim is None or not granted.names:
+        return granted
+    problems = [problem for problem in granted.problems if problem != UNMANAGED]
+    if granted.positions is None:
+        problems.append("No GPU was claimed: it is not known which ones are there.")
+        return GpuGrant(problems=tuple(problems))
+    used, why_unknown = ({}, "") if topology.simulated else in_use(plan.deadline)
+    if why_unknown:
+        problems.append(f"Only claims tell which GPUs are free: {why_unknown}")
+    busy = {gpu: used[topology.gpus[gpu].uuid] for gpu in granted.positions if topology.gpus[gpu].uuid in used}
+    problems += [f"GPU {topology.gpus[gpu].index} is left out: it is in use by {by}." for gpu, by in busy.items()]
+    names = {gpu: name_of(topology, gpu, node) for gpu in granted.positions if gpu not in busy}
+    wanted = plan.gpus or len(granted.positions)
+
+    def choose(free: Sequence[int]) -> Sequence[int]:
+        count = min(wanted, len(free))
+        return choice.choose(topology, granted=free, count=count, cpus=cpus, policy=plan.policy).gpus
+
+    try:
+        got = claim(plan.claim, names, choose)
+    except ClaimError as error:
+        problems.append(f"No GPU was claimed: {error}.")
+        return GpuGrant(problems=tuple(problems))
+    problems += got.problems
+    if got.taken and len(got.gpus) < wanted:
+        problems.append(f"Others have claimed GPU {format_cpulist(topology.gpus[gpu].index for gpu in got.taken)}.")
+    return _part(granted, got.gpus, problems)
+
+
+def _part(granted: GpuGrant, gpus: Sequence[int], problems: Sequence[str]) -> GpuGrant:
+    places = [n for n, position in enumerate(granted.positions or ()) if position in gpus]
+    return replace(
+        granted,
+        names=tuple(granted.names[n] for n in places),
+        positions=tuple((granted.positions or ())[n] for n in places),
+        slurm=tuple(granted.slurm[n] for n in places) if granted.slurm else (),
+        problems=tuple(problems),
+    )
+
+
+def name_of(topology: NodeTopology, gpu: int, node: str) -> str:
+    """What every job calls this GPU, however much it could learn: node and PCI bus id, and the UUID of a MIG device."""
+    device = topology.gpus[gpu]
+    name = f"{node}-{device.pci or device.uuid or device.index}"
+    return name if device.mig is None else f"{name}+{device.uuid or gpu}"
+
+
+def in_use(seconds: float) -> tuple[Mapping[str, str], str]:
+    """What uses each GPU or MIG device that is in use, by UUID; and why that is not known, if it is not."""
+    try:
+        output, finished = child.ask(_tell, seconds)
+    except OSError as error:
+        return {}, f"there is no process to ask the driver with: {error.strerror}."
+    for line in output.splitlines():
+        document = json.loads(line)
+        return document["used"], document["failed"]
+    return {}, "the driver was not waited for any longer." if not finished else "asking the driver failed."
+
+
+def _tell(fd: int) -> None:
+    """The child's part: one line of JSON."""
+    used, failed = _asked()
+    os.write(fd, json.dumps({"used": used, "failed": failed}).encode() + b"\n")
+
+
+def _asked() -> tuple[dict[str, str], str]:
+    """As the driver tells, through NVML or nvidia-smi."""
+    from jupyterhub_gpuspawner.node.observe import nvidia_smi, nvml
+    from jupyterhub_gpuspawner.node.observe.sources import UnavailableError
+
+    failed = []
+    for name, source in (("NVML", nvml), ("nvidia-smi", nvidia_smi)):
+        try:
+            return source.in_use(), ""
+        except UnavailableError as error:
+            failed.append(f"{name} cannot be had: {error}.")
+    return {}, " ".join(failed)

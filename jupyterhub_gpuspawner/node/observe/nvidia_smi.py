@@ -1,0 +1,150 @@
+"""The GPUs as ``nvidia-smi`` prints them, for nodes whose Python has no pynvml.
+
+Three questions: ``--query-gpu`` for what they are, ``topo -m`` for their links, ``-L`` for MIG devices.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import replace
+
+from jupyterhub_gpuspawner.node.observe.sources import UnavailableError
+from jupyterhub_gpuspawner.placement import nvidia_smi_matrix
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
+
+QUERY = ("index", "uuid", "pci.bus_id", "name", "memory.total", "driver_version", "pcie.link.gen.max")
+_WHOLE = re.compile(r"GPU (?P<index>\d+): .*\(UUID: (?P<uuid>GPU-[0-9a-f-]+)\)")
+_PART = re.compile(r"\s+MIG (?P<profile>\S+)\s+Device\s+\d+: \(UUID: (?P<uuid>MIG-\S+)\)")
+
+
+def read() -> NodeTopology:
+    """Every GPU that ``nvidia-smi`` shows; raises :class:`UnavailableError`. It takes as long as nvidia-smi does."""
+    query = _run(f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits")
+    if isinstance(query, Exception):
+        raise UnavailableError(str(query))
+    gpus, driver = parse_query(query)
+    matrix, listing = _run("topo", "-m"), _run("-L")
+    problems = tuple(str(answer) for answer in (matrix, listing) if isinstance(answer, Exception))
+    return compose(
+        gpus,
+        matrix if isinstance(matrix, str) else "",
+        listing if isinstance(listing, str) else "",
+        driver=driver,
+        problems=problems,
+    )
+
+
+def in_use() -> dict[str, str]:
+    """What uses each GPU that somebody uses, by UUID; raises :class:`UnavailableError`."""
+    answer = _run("--query-compute-apps=gpu_uuid", "--format=csv,noheader")
+    if isinstance(answer, Exception):
+        raise UnavailableError(str(answer))
+    uuids = [line.strip() for line in answer.splitlines() if line.startswith("GPU-")]
+    return {uuid: f"{uuids.count(uuid)} process{'es' if uuids.count(uuid) > 1 else ''}" for uuid in uuids}
+
+
+def _run(*arguments: str) -> str | Exception:
+    command = ["nvidia-smi", *arguments]
+    try:
+        # No time-out: all of this runs in a child that is given up at its deadline.
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        return UnavailableError(f"nvidia-smi: {error.strerror}")
+    if done.returncode != 0:
+        said = (done.stdout.strip() or done.stderr.strip()).splitlines()
+        return UnavailableError(f"{' '.join(command)}: {said[0] if said else f'exit code {done.returncode}'}")
+    return done.stdout
+
+
+def parse_query(text: str) -> tuple[list[Gpu], str]:
+    """GPUs and driver version of ``--query-gpu`` with the fields of :data:`QUERY`; other lines are left out."""
+    gpus, driver = [], ""
+    for line in text.splitlines():
+        values = [value.strip() for value in line.split(",")]
+        if len(values) != len(QUERY) or not values[0].isdigit():
+            continue
+        index, uuid, pci, name, memory, driver, generation = values
+        gpus.append(
+            Gpu(
+                index=int(index),
+                uuid=uuid if uuid.startswith("GPU-") else "",
+                pci=_pci(pci),
+                name="" if name.startswith("[") else name,
+                memory_mib=_number(memory),
+                pcie_generation=_number(generation),
+            )
+        )
+    return gpus, driver
+
+
+def parse_listing(text: str) -> dict[int, list[tuple[str, str]]]:
+    """Profile and UUID of the MIG devices of each GPU in ``nvidia-smi -L``."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    index: int | None = None
+    for line in text.splitlines():
+        whole, part = _WHOLE.match(line), _PART.match(line)
+        if whole:
+            index = int(whole["index"])
+        elif part and index is not None:
+            found.setdefault(index, []).append((part["profile"], part["uuid"]))
+    return found
+
+
+def compose(
+    gpus: list[Gpu], matrix: str, listing: str, *, driver: str = "", problems: tuple[str, ...] = ()
+) -> NodeTopology:
+    """One topology of the three answers; a matrix that is damaged or of other GPUs leaves the links unknown."""
+    links: dict[tuple[int, int], str] = {}
+    extra = NodeTopology()
+    if matrix:
+        try:
+            extra = nvidia_smi_matrix.parse(matrix)
+        except ValueError as error:
+            problems = (*problems, f"nvidia-smi topo -m: {error}")
+    drawn = {gpu.index: n for n, gpu in enumerate(extra.gpus)}
+    for a, m in drawn.items():
+        for b, n in drawn.items():
+            links[a, b] = "PIX" if a == b else extra.link(m, n)
+    parts = parse_listing(listing)
+    whole: list[Gpu] = []
+    for gpu in gpus:
+        told = extra.gpus[drawn[gpu.index]] if gpu.index in drawn else Gpu(gpu.index)
+        known = replace(
+            gpu,
+            numa_node=told.numa_node,
+            cpus=told.cpus,
+            numa_affinity=told.numa_affinity,
+            gpu_numa_id=told.gpu_numa_id,
+        )
+        whole += [
+            replace(known, uuid=uuid, mig=profile, memory_mib=None, name=f"{gpu.name} MIG {profile}")
+            for profile, uuid in parts.get(gpu.index, ())
+        ] or [known]
+    complete = len(whole) == len(extra.gpus) and all(g.index in drawn for g in whole)
+    return NodeTopology(
+        gpus=tuple(whole),
+        links=tuple(tuple("X" if a is b else links.get((a.index, b.index), "?") for b in whole) for a in whole)
+        if links
+        else (),
+        nics=extra.nics if complete else (),
+        nic_links=extra.nic_links if complete else (),
+        nic_numa=extra.nic_numa if complete else (),
+        source="nvidia-smi",
+        driver=driver,
+        problems=(*problems, *extra.problems),
+    )
+
+
+def _pci(text: str) -> str:
+    domain, _, rest = text.lower().partition(":")
+    try:
+        return f"{int(domain, 16):04x}:{rest}" if rest else ""
+    except ValueError:
+        return ""
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() else None

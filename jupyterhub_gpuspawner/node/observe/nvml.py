@@ -1,0 +1,296 @@
+"""The GPUs as NVML tells, through pynvml (nvidia-ml-py) where it can be imported.
+
+Every call may fail: not supported on this model, no permission in this container, a GPU that fell off the bus, a
+library that does not fit the driver. Each failure costs one fact and is told in one sentence; "not supported" and "not
+found" are answers. Source: NVML API reference, nvml.h of CUDA 13.2.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.node.observe.sources import UnavailableError
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
+from jupyterhub_gpuspawner.units import format_cpulist
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+"""nvmlGpuTopologyLevel_t; 0 is one board, which nvidia-smi writes as PIX."""
+_NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
+"""nvmlNvlinkVersion_t is an enumeration: 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0, 6.0."""
+_MAX_NVLINKS = 36
+_REMOTE_GPU, _REMOTE_SWITCH = 0, 2
+_NODE_SCOPE = 0
+IDLE_MIB = 1024
+"""Or a fiftieth of the memory, if that is more: an idle GPU has less in use."""
+_MASK_WORDS = 64
+"""64-bit words of a CPU or node mask: 4096, more than any kernel counts."""
+
+
+def read(nodes_with_cpus: Sequence[int] = ()) -> NodeTopology:
+    """Every GPU that NVML shows, MIG devices in place of their GPU; raises :class:`UnavailableError`.
+
+    Inside a device cgroup these are the job's GPUs alone, numbered from 0. Of the NUMA nodes near to a GPU one counts
+    as its own only if it is in ``nodes_with_cpus``, where that is given.
+    """
+    return _Driver(_opened(), nodes_with_cpus).topology()
+
+
+def in_use() -> dict[str, str]:
+    """What uses each GPU or MIG device that somebody uses, by UUID; raises :class:`UnavailableError`."""
+    return _Driver(_opened(), ()).in_use()
+
+
+def _opened() -> Any:
+    """pynvml with an open NVML; raises :class:`UnavailableError`."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pynvml
+    except Exception as error:
+        raise UnavailableError(f"pynvml: {error}") from error
+    try:
+        pynvml.nvmlInit()
+    except Exception as error:
+        raise UnavailableError(str(error)) from error
+    return pynvml
+
+
+class _Driver:
+    """One open NVML; every call goes through :meth:`ask`."""
+
+    def __init__(self, pynvml: Any, nodes_with_cpus: Sequence[int]) -> None:
+        self.nvml = pynvml
+        self.nodes = frozenset(nodes_with_cpus)
+        self.failures: dict[tuple[str, str], set[int]] = {}
+        self.problems: list[str] = []
+        self.silent = tuple(
+            getattr(pynvml, name)
+            for name in ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_NOT_FOUND", "NVML_ERROR_FUNCTION_NOT_FOUND")
+        )
+
+    def ask(self, gpu: int | None, function: str, *arguments: Any) -> Any:
+        """What the call returns; None, and a note which GPU it was, where it fails."""
+        value, error = self.call(function, *arguments)
+        if error is not None and getattr(error, "value", None) not in self.silent:
+            self.failures.setdefault((function, str(error)), set()).update(() if gpu is None else (gpu,))
+        return value
+
+    def call(self, function: str, *arguments: Any) -> tuple[Any, Exception | None]:
+        """What the call returns, and what it raised."""
+        try:
+            return getattr(self.nvml, function)(*arguments), None
+        except AttributeError:
+            return None, None
+        except Exception as error:  # noqa: BLE001 - NVMLError, and ctypes' own
+            return None, error
+
+    def topology(self) -> NodeTopology:
+        """All that can be learned."""
+        driver = _text(self.ask(None, "nvmlSystemGetDriverVersion"))
+        count = self.ask(None, "nvmlDeviceGetCount") or 0
+        handles = self._handles(count)
+        parents = {index: self._gpu(index, handle) for index, handle in handles.items()}
+        between = self._links(handles, parents)
+        gpus: list[Gpu] = []
+        for index, handle in handles.items():
+            gpus += self._mig_devices(parents[index], handle) or [parents[index]]
+        links = tuple(tuple("X" if a is b else between[a.index, b.index] for b in gpus) for a in gpus)
+        return NodeTopology(
+            gpus=tuple(gpus), links=links, source="nvml", driver=driver, problems=(*self._sentences(), *self.problems)
+        )
+
+    def in_use(self) -> dict[str, str]:
+        """By processes, of which NVML tells all users'; or, where it tells none, by more memory than idling takes."""
+        found: dict[str, str] = {}
+        for index, whole in self._handles(self.ask(None, "nvmlDeviceGetCount") or 0).items():
+            places = 0 if whole is None else self.ask(index, "nvmlDeviceGetMaxMigDeviceCount", whole) or 0
+            parts = [self.ask(index, "nvmlDeviceGetMigDeviceHandleByIndex", whole, place) for place in range(places)]
+            for device in [part for part in parts if part is not None] or [whole]:
+                by = self._user(index, device)
+                if by:
+                    found[_text(self.ask(index, "nvmlDeviceGetUUID", device))] = by
+        return found
+
+    def _user(self, index: int, device: Any) -> str:
+        if device is None:
+            return ""
+        count = len(self.ask(index, "nvmlDeviceGetComputeRunningProcesses", device) or ())
+        if count:
+            return f"{count} process{'es' if count > 1 else ''}"
+        # Of the second version of this call memory in use is without what the driver keeps for itself.
+        version = getattr(self.nvml, "nvmlMemory_v2", None)
+        memory = None if version is None else self.call("nvmlDeviceGetMemoryInfo", device, version)[0]
+        memory = memory or self.ask(index, "nvmlDeviceGetMemoryInfo", device)
+        used, total = (0, 0) if memory is None else (int(memory.used) >> 20, int(memory.total) >> 20)
+        return f"{used} MiB of memory" if used > max(IDLE_MIB, total // 50) else ""
+
+    def _handles(self, count: int) -> dict[int, Any]:
+        """A handle for each GPU that may be seen; None for one that may be seen but does not answer."""
+        handles: dict[int, Any] = {}
+        for index in range(count):
+            handle, error = self.call("nvmlDeviceGetHandleByIndex", index)
+            if error is not None and getattr(error, "value", None) == self.nvml.NVML_ERROR_NO_PERMISSION:
+                continue
+            if error is not None:
+                self.problems.append(f"GPU {index} does not answer: {error}.")
+            handles[index] = handle
+        return handles
+
+    def _gpu(self, index: int, handle: Any) -> Gpu:
+        if handle is None:
+            return Gpu(index=index)
+        memory = self.ask(index, "nvmlDeviceGetMemoryInfo", handle)
+        nodes = self._mask(index, "nvmlDeviceGetMemoryAffinity", handle)
+        own = _within(4095, self.ask(index, "nvmlDeviceGetNumaNodeId", handle))
+        near = [node for node in nodes if node in self.nodes] if self.nodes else [node for node in nodes if node != own]
+        return Gpu(
+            index=index,
+            uuid=_text(self.ask(index, "nvmlDeviceGetUUID", handle)),
+            pci=_pci(self.ask(index, "nvmlDeviceGetPciInfo", handle)),
+            name=_text(self.ask(index, "nvmlDeviceGetName", handle)),
+            memory_mib=None if memory is None else int(memory.total) // 2**20,
+            numa_node=near[0] if len(near) == 1 else None,
+            cpus=self._mask(index, "nvmlDeviceGetCpuAffinity", handle, scoped=False),
+            minor=_within(1023, self.ask(index, "nvmlDeviceGetMinorNumber", handle)),
+            pcie_generation=_within(99, self.ask(index, "nvmlDeviceGetMaxPcieLinkGeneration", handle)) or None,
+            numa_affinity=nodes,
+            gpu_numa_id=own,
+        )
+
+    def _mask(self, index: int, function: str, handle: Any, *, scoped: bool = True) -> tuple[int, ...]:
+        """Numbers of the bits set in a CPU or node mask."""
+        words = self.ask(index, function, handle, _MASK_WORDS, *((_NODE_SCOPE,) if scoped else ()))
+        if words is None:
+            return ()
+        return tuple(64 * w + bit for w, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)
+
+    def _mig_devices(self, parent: Gpu, handle: Any) -> list[Gpu]:
+        """The MIG devices of a GPU, by place; places may be empty, so all are tried. None where MIG is off."""
+        if handle is None:
+            return []
+        mode = self.ask(parent.index, "nvmlDeviceGetMigMode", handle)
+        if not mode or mode[0] != 1:
+            return []
+        found = []
+        for place in range(self.ask(parent.index, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+            device = self.ask(parent.index, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
+            if device is None:
+                continue
+            name = _text(self.ask(parent.index, "nvmlDeviceGetName", device))
+            memory = self.ask(parent.index, "nvmlDeviceGetMemoryInfo", device)
+            found.append(
+                Gpu(
+                    index=parent.index,
+                    uuid=_text(self.ask(parent.index, "nvmlDeviceGetUUID", device)),
+                    pci=parent.pci,
+                    name=name or parent.name,
+                    memory_mib=None if memory is None else int(memory.total) // 2**20,
+                    numa_node=parent.numa_node,
+                    cpus=parent.cpus,
+                    mig=name.partition("MIG ")[2] or "unknown",
+                    minor=parent.minor,
+                    pcie_generation=parent.pcie_generation,
+                    numa_affinity=parent.numa_affinity,
+                    gpu_numa_id=parent.gpu_numa_id,
+                )
+            )
+        if not found:
+            self.problems.append(f"GPU {parent.index} has MIG enabled and no MIG device: nothing can run on it.")
+        return found
+
+    def _links(self, handles: dict[int, Any], gpus: dict[int, Gpu]) -> dict[tuple[int, int], str]:
+        """The link word of each pair of GPU indices; ``PIX`` within one GPU, that is between its MIG devices."""
+        direct, switched = self._nvlinks(handles, gpus)
+        words = {}
+        for a in handles:
+            words[a, a] = "PIX"
+            for b in handles:
+                if b >= a:
+                    continue
+                count = max(direct.get((a, b), 0), direct.get((b, a), 0)) or min(switched.get(a, 0), switched.get(b, 0))
+                words[a, b] = words[b, a] = f"NV{count}" if count else self._ancestor(a, b, handles)
+        return words
+
+    def _ancestor(self, a: int, b: int, handles: dict[int, Any]) -> str:
+        if handles[a] is None or handles[b] is None:
+            return "?"
+        level = self.ask(a, "nvmlDeviceGetTopologyCommonAncestor", handles[a], handles[b])
+        return _ANCESTORS.get(level, "?")
+
+    def _nvlinks(
+        self, handles: dict[int, Any], gpus: dict[int, Gpu]
+    ) -> tuple[dict[tuple[int, int], int], dict[int, int]]:
+        """Active NVLinks from GPU to GPU, and from each GPU to NVSwitches; sets each GPU's NVLink generation."""
+        by_pci = {gpu.pci: gpu.index for gpu in gpus.values() if gpu.pci}
+        direct: dict[tuple[int, int], int] = {}
+        switched: dict[int, int] = {}
+        for a, handle in handles.items():
+            lost = 0
+            for link in self._active(a, handle):
+                b = by_pci.get(_pci(self.ask(a, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link)))
+                kind = self.ask(a, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+                if b is not None and b != a:
+                    direct[a, b] = direct.get((a, b), 0) + 1
+                elif kind == _REMOTE_SWITCH:
+                    switched[a] = switched.get(a, 0) + 1
+                else:
+                    lost += kind in (None, _REMOTE_GPU)
+                version = self.ask(a, "nvmlDeviceGetNvLinkVersion", handle, link)
+                if version in _NVLINK_GENERATIONS:
+                    gpus[a] = _with_generation(gpus[a], _NVLINK_GENERATIONS[version])
+            if lost:
+                self.problems.append(f"GPU {a} has {lost} active NVLinks to a device that cannot be identified.")
+        return direct, switched
+
+    def _active(self, index: int, handle: Any) -> list[int]:
+        """Numbers of the active NVLinks; the first number out of range is refused."""
+        active = []
+        for link in range(_MAX_NVLINKS if handle is not None else 0):
+            state, error = self.call("nvmlDeviceGetNvLinkState", handle, link)
+            value = getattr(error, "value", None)
+            if value == self.nvml.NVML_ERROR_INVALID_ARGUMENT:
+                break
+            if error is not None and value not in self.silent:
+                self.failures.setdefault(("nvmlDeviceGetNvLinkState", str(error)), set()).add(index)
+                break
+            if state == 1:
+                active.append(link)
+        return active
+
+    def _sentences(self) -> list[str]:
+        """What failed, once for all GPUs that it failed on."""
+        return [
+            f"{function} failed{f' on GPU {format_cpulist(gpus)}' if gpus else ''}: {error}."
+            for (function, error), gpus in self.failures.items()
+        ]
+
+
+def _with_generation(gpu: Gpu, generation: int) -> Gpu:
+    from dataclasses import replace
+
+    return replace(gpu, nvlink_generation=generation)
+
+
+def _within(high: int, value: Any) -> int | None:
+    """The number, if it is one that can be: drivers answer with -1 or all bits set, too."""
+    return value if isinstance(value, int) and 0 <= value <= high else None
+
+
+def _text(value: Any) -> str:
+    """A string of NVML's, which old pynvml hands out as bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
+
+
+def _pci(info: Any) -> str:
+    """``0000:07:00.0`` of NVML's ``00000000:07:00.0``, as sysfs names the device."""
+    words = _text(getattr(info, "busId", "")).lower().split(":", 1)
+    if len(words) != 2:
+        return ""
+    try:
+        return f"{int(words[0], 16):04x}:{words[1]}"
+    except ValueError:
+        return ""

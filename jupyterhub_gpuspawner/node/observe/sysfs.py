@@ -1,0 +1,167 @@
+"""The node as the kernel tells it in ``/sys`` and ``/proc``: NUMA nodes, cores, packages, the GPUs' PCI devices.
+
+Read from a root folder, so that a recorded tree is as good as a machine. Sources: the kernel's
+``Documentation/ABI/stable/sysfs-devices-node``, ``Documentation/admin-guide/cputopology.rst``,
+``Documentation/ABI/testing/sysfs-bus-pci``; NVIDIA's driver README on ``/proc/driver/nvidia``.
+"""
+
+from __future__ import annotations
+
+import os
+
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
+from jupyterhub_gpuspawner.units import parse_cpulist
+
+_NVIDIA = "0x10de"
+_DISPLAY_CLASSES = ("0x0300", "0x0302")
+"""VGA controller and 3D controller."""
+
+
+def read(root: str = "/") -> NodeTopology:
+    """What the kernel knows of the node whose file systems are under ``root``. Never raises for what is missing."""
+    nodes, problems = _numa_nodes(root)
+    siblings, packages = _cores(root)
+    gpus = _gpus(root, nodes)
+    return NodeTopology(
+        gpus=gpus,
+        numa_nodes=nodes,
+        siblings=siblings,
+        packages=packages,
+        source="sysfs",
+        driver=_driver(root),
+        problems=problems,
+    )
+
+
+def _text(*parts: str) -> str:
+    """A small file's text without its last newline; empty where it cannot be read."""
+    try:
+        with open(os.path.join(*parts), encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _number(*parts: str) -> int | None:
+    try:
+        return int(_text(*parts))
+    except ValueError:
+        return None
+
+
+def _cpus(*parts: str) -> tuple[int, ...]:
+    try:
+        return parse_cpulist(_text(*parts))
+    except ValueError:
+        return ()
+
+
+def _names(folder: str, prefix: str) -> list[int]:
+    """Numbers of the entries ``prefix<number>`` of a folder, sorted; none where there is no folder."""
+    try:
+        entries = os.listdir(folder)
+    except OSError:
+        return []
+    tails = (entry[len(prefix) :] for entry in entries if entry.startswith(prefix))
+    return sorted(int(tail) for tail in tails if tail.isdigit())
+
+
+def _numa_nodes(root: str) -> tuple[tuple[NumaNode, ...], tuple[str, ...]]:
+    folder = os.path.join(root, "sys/devices/system/node")
+    online = _cpus(root, "sys/devices/system/cpu/online")
+    ids = _names(folder, "node")
+    if not ids:
+        return (), ("The kernel lists no NUMA nodes in /sys/devices/system/node.",)
+    nodes = []
+    for number in ids:
+        path = os.path.join(folder, f"node{number}")
+        cpus = _cpus(path, "cpulist")
+        words = _text(path, "distance").split()
+        distances = tuple(int(word) for word in words) if all(word.isdigit() for word in words) else ()
+        nodes.append(
+            NumaNode(
+                id=number,
+                cpus=tuple(cpu for cpu in cpus if cpu in online) if online else cpus,
+                memory_mib=_memory_mib(_text(path, "meminfo")),
+                distances=distances if len(distances) == len(ids) else (),
+            )
+        )
+    return tuple(nodes), ()
+
+
+def _memory_mib(meminfo: str) -> int | None:
+    for line in meminfo.splitlines():
+        words = line.split()
+        if "MemTotal:" in words and words[-1] == "kB" and words[-2].isdigit():
+            return int(words[-2]) // 1024
+    return None
+
+
+def _cores(root: str) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+    """Groups of CPUs that are one core, and CPUs of each package; empty where one CPU tells nothing."""
+    folder = os.path.join(root, "sys/devices/system/cpu")
+    online = _cpus(folder, "online") or tuple(_names(folder, "cpu"))
+    cores: dict[tuple[int, ...], None] = {}
+    packages: dict[int, list[int]] = {}
+    for cpu in online:
+        topology = os.path.join(folder, f"cpu{cpu}", "topology")
+        core = _cpus(topology, "thread_siblings_list") or _cpus(topology, "core_cpus_list")
+        if core:
+            cores[tuple(c for c in core if c in online)] = None
+        package = _number(topology, "physical_package_id")
+        if package is not None and package >= 0:
+            packages.setdefault(package, []).append(cpu)
+    whole = sum(len(core) for core in cores) == len(online)
+    return (
+        tuple(sorted(cores)) if whole else (),
+        tuple(tuple(packages[number]) for number in sorted(packages)),
+    )
+
+
+def _gpus(root: str, nodes: tuple[NumaNode, ...]) -> tuple[Gpu, ...]:
+    """NVIDIA's display devices in the order of their bus ids, which is NVML's and Slurm's too."""
+    folder = os.path.join(root, "sys/bus/pci/devices")
+    try:
+        devices = sorted(os.listdir(folder))
+    except OSError:
+        return ()
+    found: list[Gpu] = []
+    for device in devices:
+        path = os.path.join(folder, device)
+        if _text(path, "vendor") != _NVIDIA or _text(path, "class")[:6] not in _DISPLAY_CLASSES:
+            continue
+        facts = _driver_facts(_text(root, "proc/driver/nvidia/gpus", device, "information"))
+        minor = facts.get("Device Minor", "")
+        uuid = facts.get("GPU UUID", "")
+        found.append(
+            Gpu(
+                index=len(found),
+                uuid=uuid if uuid.startswith("GPU-") and "?" not in uuid else "",
+                pci=device.lower(),
+                name=facts.get("Model", ""),
+                numa_node=_numa_of(_number(path, "numa_node"), nodes),
+                cpus=_cpus(path, "local_cpulist"),
+                minor=int(minor) if minor.isdigit() else None,
+            )
+        )
+    return tuple(found)
+
+
+def _numa_of(number: int | None, nodes: tuple[NumaNode, ...]) -> int | None:
+    """The PCI device's NUMA node; -1 (virtual machines, some firmware) is node 0 on a one-node host, else unknown."""
+    if number is not None and number >= 0:
+        return number
+    return nodes[0].id if len(nodes) == 1 else None
+
+
+def _driver_facts(text: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in text.splitlines() if ":" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _driver(root: str) -> str:
+    """``535.104.05`` from ``NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  …``; empty where unknown."""
+    for word in _text(root, "proc/driver/nvidia/version").split():
+        if word[:1].isdigit() and "." in word:
+            return word
+    return ""

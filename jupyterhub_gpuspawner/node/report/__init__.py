@@ -1,0 +1,1 @@
+"""The report to the hub, and the port on which the server listens."""

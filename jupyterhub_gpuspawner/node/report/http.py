@@ -1,0 +1,224 @@
+"""The report's way to the hub: one small HTTP/1.1 request, bounded in time, tried three times.
+
+Written on a socket, since ``http.client`` brings 40 modules and a third of the whole launch's time to send one
+request and read one status line.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from jupyterhub_gpuspawner.node.report.port import Url, parse_url
+from jupyterhub_gpuspawner.wire.documents import (
+    LIST_LIMIT,
+    REPORT_LIMIT,
+    NodeReport,
+    PlacedGpu,
+    PlacementDocument,
+    printable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Record = TypeVar("Record", PlacementDocument, PlacedGpu)
+
+TIMEOUT = 5.0
+"""Seconds for one try."""
+PAUSES = (0.5, 2.0)
+"""Seconds between the tries; there is one try more than pauses."""
+LONGEST_PAUSE = 5.0
+"""Of what the hub asks for (Retry-After)."""
+_ANSWER_LIMIT = 8192
+
+
+class RefusedError(Exception):
+    """The hub answered, and not with 2xx."""
+
+    def __init__(self, status: int, message: str, *, wait: float = 0.0) -> None:
+        super().__init__(f"{status} {message}".strip())
+        self.wait = wait
+        """Seconds after which the hub wants to be asked again."""
+        self.status = status
+
+    @property
+    def passes(self) -> bool:
+        """Whether it may be another time: 429, 5xx, and 401 and 403.
+
+        A hub, or a proxy that asks it, says 401 or 403 also where it could not look the token up.
+        """
+        return self.status >= 500 or self.status in (401, 403, 429)
+
+
+class UntrustedError(ValueError):
+    """The hub's certificate does not hold; nothing has been sent, and trying again is of no use."""
+
+
+def deliver(report: NodeReport, environ: Mapping[str, str]) -> str | None:
+    """Tell the hub; returns a sentence where it could not be told. As :func:`attempt`."""
+    return attempt(report, environ)[0]
+
+
+def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None, bool]:
+    """Tell the hub; returns a sentence where it could not be told, and whether it may be told later.
+
+    A body that the hub finds wrong (400) is sent once more with nothing but the port and the reason, since without
+    the port there is no server. No answer, 401, 403, 429 and 5xx are tried again; other 4xx and a certificate that does
+    not hold are final.
+    """
+    try:
+        _try(fit(report), environ)
+    except RefusedError as refused:
+        if refused.status != 400:
+            return _sentence(refused), refused.passes
+        try:
+            _try(_least(report, refused), environ)
+        except (RefusedError, OSError, ValueError) as second:
+            return _sentence(refused), second.passes if isinstance(second, RefusedError) else isinstance(
+                second, OSError
+            )
+        return f"The hub refused the full report, and was told the port alone: {refused}", False
+    except OSError as error:
+        return _sentence(error), True
+    except ValueError as error:
+        return _sentence(error), False
+    return None, False
+
+
+def _try(report: NodeReport, environ: Mapping[str, str]) -> None:
+    """Post until it succeeds or trying again is of no use; raises what the last try raised."""
+    body = report.dumps().encode()
+    for pause in PAUSES:
+        wanted = 0.0
+        try:
+            return post(body, environ)
+        except RefusedError as refused:
+            if not refused.passes:
+                raise
+            wanted = min(refused.wait, LONGEST_PAUSE)
+        except OSError:
+            pass
+        time.sleep(max(pause, wanted))
+    return post(body, environ)
+
+
+def _sentence(error: Exception) -> str:
+    return f"The hub could not be told where this server is: {error}"
+
+
+def fit(report: NodeReport) -> NodeReport:
+    """The report within the bounds that the hub will check; the topology goes first."""
+    placement = _in_print(report.placement)
+    placement = replace(
+        placement,
+        gpus=tuple(_in_print(gpu) for gpu in placement.gpus[:LIST_LIMIT]),
+        numa_nodes=placement.numa_nodes[:LIST_LIMIT],
+        problems=tuple(printable(problem) for problem in placement.problems[:LIST_LIMIT]),
+    )
+    fitting = replace(report, placement=placement)
+    return replace(fitting, topology=None) if len(fitting.dumps().encode()) > REPORT_LIMIT else fitting
+
+
+def _in_print(record: Record) -> Record:
+    texts: dict[str, Any] = {name: printable(value) for name, value in vars(record).items() if isinstance(value, str)}
+    return replace(record, **texts)
+
+
+def _least(report: NodeReport, refused: RefusedError) -> NodeReport:
+    placement = report.placement
+    problem = printable(f"The hub refused the full report: {refused}")
+    return NodeReport(
+        report.port, PlacementDocument(simulated=placement.simulated, problems=(problem,)), door=report.door
+    )
+
+
+def post(body: bytes, environ: Mapping[str, str]) -> None:
+    """Send ``body`` with the server's own token; raises RefusedError, OSError (no answer) or ValueError."""
+    api = environ.get("JUPYTERHUB_API_URL", "")
+    token = environ.get("JUPYTERHUB_API_TOKEN", "")
+    if not api or not token:
+        raise ValueError("JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set")
+    if any(not "!" <= c <= "~" for c in api + token):
+        raise ValueError("JUPYTERHUB_API_URL or JUPYTERHUB_API_TOKEN holds a character that HTTP does not allow")
+    url = parse_url(api)
+    head = (
+        f"POST {url.path.rstrip('/')}/gpuspawner/report HTTP/1.1\r\n"
+        f"Host: {url.authority}\r\n"
+        f"Authorization: token {token}\r\n"
+        "Content-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        "User-Agent: jupyterhub-gpuspawner\r\n"
+        "Connection: close\r\n"
+    )
+    ends_at = time.monotonic() + TIMEOUT
+    with _connect(url, environ) as connection:
+        connection.sendall(head.encode() + b"\r\n" + body)
+        answer = _read(connection, ends_at)
+    words = answer.split(b"\r\n", 1)[0].split(None, 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        raise OSError(f"{url.host} did not answer as an HTTP server")
+    status = int(words[1])
+    if not 200 <= status < 300:
+        raise RefusedError(status, _message(answer) or b" ".join(words[2:]).decode("latin-1"), wait=_wait(answer))
+
+
+def _connect(url: Url, environ: Mapping[str, str]) -> socket.socket:
+    if url.scheme not in ("http", "https"):
+        raise ValueError(f"JUPYTERHUB_API_URL begins with {url.scheme}, not http or https")
+    plain = socket.create_connection((url.host, url.port or (443 if url.scheme == "https" else 80)), timeout=TIMEOUT)
+    if url.scheme == "http":
+        return plain
+    try:
+        return _secured(plain, url.host, environ)
+    except BaseException:
+        plain.close()
+        raise
+
+
+def _secured(plain: socket.socket, host: str, environ: Mapping[str, str]) -> socket.socket:
+    """TLS; with the hub's internal certificates where it gave this server some (``internal_ssl``)."""
+    import ssl
+
+    context = ssl.create_default_context(cafile=environ.get("JUPYTERHUB_SSL_CLIENT_CA") or None)
+    certificate, key = environ.get("JUPYTERHUB_SSL_CERTFILE"), environ.get("JUPYTERHUB_SSL_KEYFILE")
+    if certificate and key:
+        context.load_cert_chain(certificate, key)
+    try:
+        return context.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        raise UntrustedError(f"{host} showed a certificate that does not hold: {error.verify_message}") from error
+
+
+def _read(connection: socket.socket, ends_at: float) -> bytes:
+    """The answer up to its end; 204 has no body."""
+    answer = b""
+    while len(answer) < _ANSWER_LIMIT:
+        connection.settimeout(max(0.01, ends_at - time.monotonic()))
+        chunk = connection.recv(_ANSWER_LIMIT)
+        answer += chunk
+        if not chunk or (answer[8:13] == b" 204 " and b"\r\n\r\n" in answer):
+            break
+    return answer
+
+
+def _wait(answer: bytes) -> float:
+    """The seconds of a Retry-After header; 0 where there is none."""
+    for line in answer.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"retry-after" and value.strip().isdigit():
+            return float(value.strip()[:9])
+    return 0.0
+
+
+def _message(answer: bytes) -> str:
+    """The ``message`` of JupyterHub's JSON error body; empty where there is none."""
+    try:
+        document = json.loads(answer.partition(b"\r\n\r\n")[2])
+    except ValueError:
+        return ""
+    message = document.get("message") if isinstance(document, dict) else None
+    return printable(message) if isinstance(message, str) else ""

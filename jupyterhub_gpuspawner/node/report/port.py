@@ -1,0 +1,193 @@
+"""The server's port: free now, on every address of this machine.
+
+Between this choice and the server's own ``bind`` another process can take the port, by chance or on purpose. Held open
+it cannot be: the server would not get it either. So the hub is told of it once the server listens there
+(:mod:`~jupyterhub_gpuspawner.node.report.retry`). The choice is written down, and where the server fails at once and
+another has its port, the job's script launches it once more.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from os import urandom
+from typing import NamedTuple
+
+AT_ONCE = 120.0
+"""Seconds since its launch within which a server that fails may have failed for its port."""
+_TRIES = 10
+"""To get a port at which nobody listens on another address."""
+
+
+class Url(NamedTuple):
+    """The parts of a URL that the launcher needs; ``host`` without brackets."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+
+    @property
+    def authority(self) -> str:
+        """``host:port``, an IPv6 address in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port is None else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+
+def parse_url(text: str) -> Url:
+    """Scheme, host, port and path; raises ValueError."""
+    scheme, separator, rest = text.partition("://")
+    authority, slash, path = rest.partition("/")
+    place = authority.rpartition("@")[2]
+    if place.startswith("["):
+        host, _, tail = place[1:].partition("]")
+        port = tail[1:]
+    else:
+        host, _, port = place.partition(":")
+    if not separator or not scheme or (port and not (port.isascii() and port.isdigit())):
+        raise ValueError(f"{text!r} is no URL of the form scheme://host:port/path")
+    return Url(scheme.lower(), host, int(port) if port else None, slash + path)
+
+
+def door(service_url: str, port_range: tuple[int, int] | None) -> tuple[int, str | None, list[str]]:
+    """A free port on the host of ``JUPYTERHUB_SERVICE_URL``, that URL with the port in it, and what went wrong.
+
+    A port that the hub chose is kept if it is free and in the range. Port 0 where none is to be had at all.
+    """
+    problems: list[str] = []
+    url = Url("http", "", None, "/")
+    try:
+        url = parse_url(service_url) if service_url else url
+    except ValueError as error:
+        problems.append(f"JUPYTERHUB_SERVICE_URL: {error}")
+        service_url = ""
+    for host, ports in ((url.host, port_range), (url.host, None), ("", None)):
+        try:
+            number = pick(host, port_range=ports, wish=url.port or 0)
+        except OSError as error:
+            problems.append(f"No port on {host or 'any address'}: {error.strerror or error}.")
+        else:
+            return number, str(url._replace(port=number)) if service_url else None, problems
+    return 0, None, problems
+
+
+def pick(host: str, *, port_range: tuple[int, int] | None, wish: int = 0) -> int:
+    """A port that is free on ``host`` (empty: all addresses) now.
+
+    From ``port_range`` (both ends included), beginning at ``wish`` if that is in it, else at a random one; without a
+    range ``wish`` if it is free, else any. Raises OSError where the whole range is taken, or
+    ``host`` is no address of this machine.
+    """
+    if port_range is None:
+        if wish and _free(host, wish):
+            return wish
+        for _ in range(_TRIES):
+            port = _bound(host, 0)
+            if not _heard(port):
+                break
+        return port
+    first, last = port_range
+    count = last - first + 1
+    start = wish - first if first <= wish <= last else int.from_bytes(urandom(4), "big")
+    for step in range(count):
+        port = first + (start + step) % count
+        if _free(host, port):
+            return port
+    raise OSError(f"no port from {first} to {last} is free")
+
+
+def _free(host: str, port: int) -> bool:
+    try:
+        return _bound(host, port) == port and not _heard(port)
+    except PermissionError:
+        return False
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return False
+        raise
+
+
+def _heard(port: int) -> bool:
+    """Whether anybody listens there, on whatever address; false where the kernel does not tell."""
+    from jupyterhub_gpuspawner.node.report import listener
+
+    try:
+        return bool(listener.listening(port))
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def _bound(host: str, port: int) -> int:
+    """Bind, let go, tell the port."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.bind(address)
+        return int(probe.getsockname()[1])
+
+
+def remember(folder: str, number: int) -> None:
+    """Write down, in the job's own folder, which port the server was told to take; on a full disk, do not."""
+    try:
+        with open(os.path.join(folder, "port"), "w", encoding="ascii", opener=_private) as file:
+            file.write(str(number))
+    except OSError:
+        return
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def was_taken(folder: str) -> bool:
+    """Whether another process has the port of a server that was launched just now, and has ended."""
+    path = os.path.join(folder, "port")
+    try:
+        if time.time() - os.stat(path).st_mtime > AT_ONCE:
+            return False
+    except OSError:
+        return False
+    number = remembered(folder)
+    return number > 0 and (_heard(number) or _held(number) or answers(number))
+
+
+def remembered(folder: str) -> int:
+    """The port that was written down in the job's folder; 0 where there is none."""
+    try:
+        with open(os.path.join(folder, "port"), encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
+
+
+def _held(port: int) -> bool:
+    """Whether somebody has bound the port, and perhaps does not listen."""
+    for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - nothing listens
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection that has ended is nobody's
+                probe.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return True
+    return False
+
+
+def answers(port: int, service_url: str = "") -> bool:
+    """Whether anybody accepts a connection at this port of this machine."""
+    hosts = ["127.0.0.1", "::1", os.uname().nodename]
+    if "://" in service_url:
+        hosts.append(service_url.partition("://")[2].partition("/")[0].rpartition(":")[0].strip("[]"))
+    for host in hosts:
+        try:
+            socket.create_connection((host, port), timeout=1.0).close()
+        except OSError:
+            continue
+        return True
+    return False

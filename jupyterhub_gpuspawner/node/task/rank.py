@@ -1,0 +1,125 @@
+"""One task's part of what a job step has on a node: its GPUs, and its CPUs beside them. Pure.
+
+``srun`` starts several tasks on a node and, unless told otherwise, shows each of them all of the step's GPUs and CPUs.
+Every task works out the same division of them, from what all tasks know alike, and takes its own part. What Slurm has
+divided already is left as it is. (srun(1), "OUTPUT ENVIRONMENT VARIABLES".)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from jupyterhub_gpuspawner.placement.affinity import choose_cpus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
+
+T = TypeVar("T")
+
+_TASKS = re.compile(r"(\d{1,6})(?:\(x(\d{1,6})\))?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One of the tasks of a job step on this node."""
+
+    local: int
+    """From 0 (``SLURM_LOCALID``)."""
+    count: int
+    """Tasks of the step on this node."""
+
+    def share(self, items: Sequence[T]) -> tuple[T, ...]:
+        """This task's part of ``items``, see :func:`shares`."""
+        return shares(items, self.count)[self.local]
+
+
+def rank_of(environ: Mapping[str, str]) -> Rank | None:
+    """This task's place on its node; None outside of a job step, alone on the node, or where Slurm does not tell."""
+    local, node = _number(environ.get("SLURM_LOCALID")), _number(environ.get("SLURM_NODEID"))
+    counts = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    if local is None or node is None or node >= len(counts) or not 0 <= local < counts[node] or counts[node] == 1:
+        return None
+    return Rank(local, counts[node])
+
+
+def tasks_per_node(text: str) -> tuple[int, ...]:
+    """The numbers of a list such as ``2(x3),1``; none where it is of another form."""
+    found: list[int] = []
+    for word in text.split(","):
+        match = _TASKS.fullmatch(word)
+        if match is None or len(found) + int(match[2] or 1) > 1_000_000:
+            return ()
+        found += [int(match[1])] * int(match[2] or 1)
+    return tuple(found)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+def shares(items: Sequence[T], count: int) -> tuple[tuple[T, ...], ...]:
+    """``items`` in ``count`` parts of neighbours, the first ones larger by one where it does not come out even.
+
+    Of fewer items than parts each part has one, in turn.
+    """
+    if 0 < len(items) < count:
+        return tuple((items[n % len(items)],) for n in range(count))
+    size, larger = divmod(len(items), count)
+    starts = [n * size + min(n, larger) for n in range(count + 1)]
+    return tuple(tuple(items[start:end]) for start, end in zip(starts, starts[1:]))
+
+
+def has_own_gpus(environ: Mapping[str, str], visible: int) -> bool:
+    """Whether Slurm shows this task fewer GPUs than the step has here (``--gpus-per-task``, ``--gpu-bind``)."""
+    return 0 < visible < (_number(environ.get("SLURM_GPUS_ON_NODE")) or 0)
+
+
+def has_own_cpus(environ: Mapping[str, str], allowed: int) -> bool:
+    """Whether Slurm holds this task to fewer CPUs than the step has here (``--cpu-bind``, task/affinity)."""
+    return 0 < allowed < (_number(environ.get("SLURM_CPUS_ON_NODE")) or 0)
+
+
+def divide_cpus(
+    topology: NodeTopology, granted: Sequence[int], gpus: Sequence[Sequence[int]], *, each: int | None = None
+) -> tuple[tuple[int, ...], ...]:
+    """CPUs for each task, given the positions of its GPUs; no CPU is in two parts unless there are fewer than tasks.
+
+    ``each`` is how many CPUs a task was promised; None, or too many: all are divided, in whole cores if there are
+    enough. First every task takes from those near to its GPUs, then what is missing from the rest.
+    """
+    free = sorted(set(granted))
+    if len(free) < len(gpus):
+        return shares(free, len(gpus))
+    sizes = _sizes(topology, free, len(gpus), each)
+    parts: list[tuple[int, ...]] = [()] * len(gpus)
+    for nearby in (True, False):
+        for n, mine in enumerate(gpus):
+            field = [cpu for cpu in free if not nearby or _is_near(topology, cpu, mine)]
+            missing = min(sizes[n] - len(parts[n]), len(field))
+            taken = choose_cpus(topology, granted=field, count=missing, gpus=mine) if missing else ()
+            parts[n] += taken
+            free = [cpu for cpu in free if cpu not in taken]
+    return tuple(tuple(sorted(part)) for part in parts)
+
+
+def _sizes(topology: NodeTopology, free: Sequence[int], tasks: int, each: int | None) -> list[int]:
+    if each and each * tasks <= len(free):
+        return [each] * tasks
+    inside = set(free)
+    core_of = {cpu: core[0] for core in topology.siblings for cpu in core if cpu in inside}
+    cores: dict[int, int] = {}
+    for cpu in free:
+        cores[core_of.get(cpu, cpu)] = cores.get(core_of.get(cpu, cpu), 0) + 1
+    if len(cores) < tasks:
+        return [len(part) for part in shares(free, tasks)]
+    return [sum(part) for part in shares(sorted(cores.values(), reverse=True), tasks)]
+
+
+def _is_near(topology: NodeTopology, cpu: int, gpus: Sequence[int]) -> bool:
+    node = topology.numa_node_of_cpu(cpu)
+    near = [topology.gpus[gpu] for gpu in gpus]
+    return any(node == gpu.numa_node if None not in (node, gpu.numa_node) else cpu in gpu.cpus for gpu in near)

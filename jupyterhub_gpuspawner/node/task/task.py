@@ -1,0 +1,84 @@
+"""The place of one of several tasks that ``srun`` started on a node: its part of what the step has there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.node.placing import THREADS, THREADS_SET, Gpus, Placing
+from jupyterhub_gpuspawner.node.task.rank import Rank, divide_cpus, has_own_cpus, has_own_gpus, shares
+from jupyterhub_gpuspawner.placement import choice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping
+
+    from jupyterhub_gpuspawner.node.allocation import GpuGrant
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
+    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+
+
+class StepPlacing(Placing):
+    """The launch of one task. What it takes follows from what all tasks of the step on this node know alike."""
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        environ: MutableMapping[str, str],
+        node: str,
+        look: Callable[[], NodeTopology],
+        *,
+        rank: Rank,
+    ) -> None:
+        super().__init__(plan, environ, node, look)
+        self.rank = rank
+        self._beside: tuple[tuple[int, ...], ...] = ((),) * rank.count
+        """The GPUs of each task by position; empty where not known."""
+
+    def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
+        granted = super()._grant(topology, cpus)
+        if has_own_gpus(self.environ, len(granted.names)):
+            self._beside = shares(_of_the_job(self.environ.get("SLURM_JOB_GPUS", ""), topology), self.rank.count)
+            return granted
+        order = list(range(len(granted.names)))
+        if granted.positions:
+            count = len(granted.positions)
+            ring = choice.choose(topology, granted=granted.positions, count=count, policy=self.plan.policy).gpus
+            order = [granted.positions.index(position) for position in ring]
+            self._beside = shares(ring, self.rank.count)
+        if 0 < len(order) < self.rank.count and self.rank.local == 0:
+            self.problems.append(f"{self.rank.count} tasks share {len(order)} GPUs on this node, in turn.")
+        mine = self.rank.share(order)
+        return replace(
+            granted,
+            names=tuple(granted.names[n] for n in mine),
+            positions=None if granted.positions is None else tuple(granted.positions[n] for n in mine),
+            slurm=tuple(granted.slurm[n] for n in mine) if granted.slurm else (),
+        )
+
+    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:
+        gpus = super()._gpus(topology, cpus)
+        return replace(gpus, why=f"Task {self.rank.local} of {self.rank.count} on this node. {gpus.why}".rstrip())
+
+    def _cpus(self, topology: NodeTopology, granted: tuple[int, ...], gpus: Gpus) -> tuple[int, ...]:  # noqa: ARG002 - what all tasks know decides
+        if self.plan.policy == "none" or has_own_cpus(self.environ, len(granted)):
+            return granted
+        each = self.plan.cpus or _number(self.environ.get("SLURM_CPUS_PER_TASK", ""))
+        return divide_cpus(topology, granted, self._beside, each=each)[self.rank.local]
+
+    def _export(self, topology: NodeTopology, cpus: tuple[int, ...], gpus: Gpus) -> None:
+        # What the launcher of the whole job's server has set is not meant for a part of it.
+        whole = self.environ.pop(THREADS_SET, None)
+        for name in [name for name in THREADS if self.environ.get(name, "") == whole]:
+            del self.environ[name]
+        super()._export(topology, cpus, gpus)
+
+
+def _of_the_job(indices: str, topology: NodeTopology) -> tuple[int, ...]:
+    """Positions of the GPUs that Slurm has for the whole job here; none where they cannot all be seen."""
+    places = {str(gpu.index): n for n, gpu in enumerate(topology.gpus) if gpu.mig is None}
+    words = indices.split(",")
+    return tuple(places[word] for word in words) if all(word in places for word in words) else ()
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None

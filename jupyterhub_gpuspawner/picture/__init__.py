@@ -1,0 +1,1 @@
+"""A node as an SVG picture and as text."""

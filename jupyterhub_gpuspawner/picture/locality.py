@@ -1,0 +1,185 @@
+"""What stands together in a node: the cores, memory, GPUs and NICs of each NUMA node, for picture and table. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.units import format_cpulist
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """One NUMA node with what is near to it; or devices of which no more is known than that they belong together."""
+
+    name: str
+    """``NUMA node 0``; ``CPUs 0-9``, or ``NUMA node not known``."""
+    node: int | None = None
+    """Its kernel number."""
+    package: int | None = None
+    cores: tuple[tuple[int, ...], ...] = ()
+    """CPUs of each core; single CPUs where siblings are not known."""
+    memory_mib: int | None = None
+    gpus: tuple[int, ...] = ()
+    """Positions into ``topology.gpus``."""
+    nics: tuple[int, ...] = ()
+    """Positions into ``topology.nics``."""
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """All CPUs, sorted."""
+        return tuple(sorted(cpu for core in self.cores for cpu in core))
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Devices behind one PCIe switch (``PIX``) or several (``PXB``): GPUs and NICs as positions, and further switches.
+
+    Of the MIG devices of one GPU only the first is named; :func:`devices_of` gives all.
+    """
+
+    word: str
+    gpus: tuple[int, ...] = ()
+    nics: tuple[int, ...] = ()
+    switches: tuple[Switch, ...] = ()
+
+    def devices(self) -> tuple[tuple[str, int], ...]:
+        """All GPUs and NICs here and below, as kind and position."""
+        own = (*(("gpu", gpu) for gpu in self.gpus), *(("nic", nic) for nic in self.nics))
+        return (*own, *(device for each in self.switches for device in each.devices()))
+
+
+def neighbourhoods(topology: NodeTopology) -> tuple[Neighbourhood, ...]:
+    """Every NUMA node with CPUs or devices, by number; then what has no known place. Each device is in one of them.
+
+    NUMA nodes that are a GPU's own memory are left out. A NIC whose node is not known is where the GPUs are that it is
+    nearest to; one that is far from all of them is nowhere.
+    """
+    ids = [node.id for node in topology.numa_nodes if node.cpus]
+    homes = [_home(topology, gpu) for gpu in range(len(topology.gpus))]
+    berths = [_berth(topology, nic, homes) for nic in range(len(topology.nics))]
+    nodes = {node.id: node for node in topology.numa_nodes}
+    packages = {cpu: n for n, package in enumerate(topology.packages) for cpu in package}
+    cores = {cpu: group for group in topology.siblings for cpu in group}
+    found = []
+    for home in [*sorted(ids), *dict.fromkeys(home for home in homes if home not in ids)]:
+        node = nodes.get(home) if isinstance(home, int) else None
+        cpus = node.cpus if node else topology.gpus[homes.index(home)].cpus
+        near = frozenset(cpus)
+        found.append(
+            Neighbourhood(
+                _name(home),
+                home if isinstance(home, int) else None,
+                next((packages[cpu] for cpu in cpus if cpu in packages), None),
+                tuple(sorted({tuple(sorted(near.intersection(cores.get(cpu, (cpu,))))) for cpu in cpus})),
+                node.memory_mib if node else None,
+                tuple(gpu for gpu, each in enumerate(homes) if each == home),
+                tuple(nic for nic, each in enumerate(berths) if each == home),
+            )
+        )
+    return tuple(found)
+
+
+def _home(topology: NodeTopology, gpu: int) -> int | tuple[int, ...]:
+    """Number of the GPU's NUMA node, else the CPUs near to it."""
+    device = topology.gpus[gpu]
+    if device.numa_node is not None:
+        return device.numa_node
+    around = [node.id for node in topology.numa_nodes if device.cpus and set(node.cpus).issuperset(device.cpus)]
+    alone = [node.id for node in topology.numa_nodes if node.cpus]
+    return around[0] if around else alone[0] if len(alone) == 1 else device.cpus
+
+
+def _berth(topology: NodeTopology, nic: int, homes: Sequence[int | tuple[int, ...]]) -> int | tuple[int, ...] | None:
+    """Where a NIC is: at its node, else where the GPU is that it is nearest to, but not across sockets."""
+    if topology.nic_numa and topology.nic_numa[nic] is not None:
+        return topology.nic_numa[nic]
+    words = topology.nic_links[nic] if topology.nic_links else ()
+    for near in ("PIX", "PXB", "PHB", "NODE"):
+        if near in words:
+            return homes[words.index(near)]
+    return None
+
+
+def _name(home: int | tuple[int, ...]) -> str:
+    if isinstance(home, int):
+        return f"NUMA node {home}"
+    return f"CPUs {format_cpulist(home)}" if home else "NUMA node not known"
+
+
+def switches(topology: NodeTopology, place: Neighbourhood) -> tuple[Switch, ...]:
+    """The devices of a NUMA node by the PCIe switches they share; a device alone is a switch without a word."""
+    whole = [gpu for gpu in place.gpus if devices_of(topology, gpu)[0] == gpu]
+    devices = [*(("gpu", gpu) for gpu in whole), *(("nic", nic) for nic in place.nics)]
+    return tuple(_switch(topology, part) for part in _parts(topology, devices, ("PIX", "PXB")))
+
+
+def devices_of(topology: NodeTopology, gpu: int) -> tuple[int, ...]:
+    """Positions of all MIG devices of the GPU that ``gpu`` is a part of; of a whole GPU its own."""
+    device = topology.gpus[gpu]
+    if device.mig is None:
+        return (gpu,)
+    return tuple(n for n, each in enumerate(topology.gpus) if each.mig is not None and each.index == device.index)
+
+
+_Device = tuple[str, int]
+
+
+def _switch(topology: NodeTopology, devices: Sequence[_Device]) -> Switch:
+    inner = _parts(topology, devices, ("PIX",))
+    if len(inner) > 1:
+        alone = [part[0] for part in inner if len(part) == 1]
+        below = tuple(_switch(topology, part) for part in inner if len(part) > 1)
+        return Switch("PXB", _of("gpu", alone), _of("nic", alone), below)
+    return Switch("PIX" if len(devices) > 1 else "", _of("gpu", devices), _of("nic", devices))
+
+
+def _of(kind: str, devices: Sequence[_Device]) -> tuple[int, ...]:
+    return tuple(number for each, number in devices if each == kind)
+
+
+def _parts(topology: NodeTopology, devices: Sequence[_Device], words: Sequence[str]) -> list[list[_Device]]:
+    """Devices joined, directly or through others, by links of these words."""
+    link = _linker(topology)
+    parts: list[list[_Device]] = []
+    for device in devices:
+        joined = [part for part in parts if any(link(device, other) in words for other in part)]
+        parts = [part for part in parts if part not in joined]
+        parts.append(sorted([device, *(other for part in joined for other in part)]))
+    return sorted(parts)
+
+
+def _linker(topology: NodeTopology) -> Callable[[_Device, _Device], str]:
+    def link(one: _Device, two: _Device) -> str:
+        (kind, a), (other, b) = sorted((one, two))
+        if kind == other == "gpu":
+            return topology.link(a, b)
+        if kind == "gpu" and topology.nic_links:
+            return topology.nic_links[b][a]
+        return "?"
+
+    return link
+
+
+PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
+"""The words of PCIe paths, nearest first."""
+
+
+def between(topology: NodeTopology, parts: Sequence[Switch]) -> tuple[str, ...]:
+    """The PCIe words between devices of different switches, nearest first."""
+    link = _linker(topology)
+    pairs = [(a, b) for one, other in combinations(parts, 2) for a in one.devices() for b in other.devices()]
+    words = {link(a, b) for a, b in pairs}
+    return tuple(word for word in PATHS if word in words)
+
+
+def paths(topology: NodeTopology, ones: Sequence[int], others: Sequence[int]) -> tuple[str, ...]:
+    """The PCIe words between two groups of GPUs, nearest first; NVLinks and what is not known left out."""
+    words = {topology.link(a, b) for a in ones for b in others if a != b}
+    return tuple(word for word in PATHS if word in words)

@@ -1,0 +1,113 @@
+"""A node in words: each NUMA node, GPU and NIC with its links, and all of it in two sentences. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.picture.locality import Neighbourhood, devices_of, neighbourhoods
+from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
+from jupyterhub_gpuspawner.units import format_cpulist
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
+
+
+def table(
+    topology: NodeTopology, *, own_gpus: Iterable[int] = (), own_cpus: Iterable[int] = ()
+) -> list[tuple[str, str]]:
+    """What the picture shows, in words: a name and what is to be said of it, for each NUMA node, GPU and NIC."""
+    mine, bound = frozenset(own_gpus), frozenset(own_cpus)
+    names = [gpu_name(topology, position) for position in range(len(topology.gpus))]
+    rows = [(place.name, _place_words(topology, place, bound)) for place in neighbourhoods(topology)]
+    for position, gpu in enumerate(topology.gpus):
+        others = [n for n in range(len(topology.gpus)) if n != position]
+        words = [
+            gpu.name,
+            memory(gpu.memory_mib),
+            f"NUMA node {gpu.numa_node}" if gpu.numa_node is not None else "NUMA node not known",
+            *_links_in_words({names[n]: topology.link(position, n) for n in others}),
+        ]
+        rows.append((names[position] + (", yours" if position in mine else ""), _joined(words)))
+    for nic, name in enumerate(topology.nics):
+        words = (
+            [f"NUMA node {topology.nic_numa[nic]}"] if topology.nic_numa and topology.nic_numa[nic] is not None else []
+        )
+        if topology.nic_links:
+            words += _links_in_words(dict(zip(names, topology.nic_links[nic], strict=True)))
+        rows.append((f"NIC {name}", _joined(words)))
+    return rows
+
+
+def _place_words(topology: NodeTopology, place: Neighbourhood, bound: frozenset[int]) -> str:
+    own = bound.intersection(place.cpus)
+    cores = f"{len(place.cores)} cores" if topology.siblings else ""
+    return _joined(
+        [
+            f"package {place.package}" if place.package is not None else "",
+            f"CPUs {format_cpulist(place.cpus)}" if place.cpus else "",
+            cores if place.cores else "",
+            f"{memory(place.memory_mib)} of memory" if place.memory_mib else "",
+            f"yours: CPUs {format_cpulist(own)}" if own else "",
+        ]
+    )
+
+
+def _links_in_words(links: dict[str, str]) -> list[str]:
+    """``NV2 to GPU 3 and GPU 4``, fastest first; unknown links last."""
+    by_word: dict[str, list[str]] = {}
+    for name, word in links.items():
+        by_word.setdefault(word, []).append(name)
+    ranked = sorted(by_word, key=lambda word: -gbps(word))
+    return [f"{'unknown link' if word == '?' else word} to {_and(by_word[word])}" for word in ranked]
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _joined(words: Iterable[str]) -> str:
+    return "; ".join(word for word in words if word)
+
+
+def summary(topology: NodeTopology, own_gpus: Iterable[int] = (), own_cpus: Iterable[int] = ()) -> str:
+    """The node in a few sentences: what it has, then what of it is the job's own."""
+    names = [f"MIG {gpu.mig}" if gpu.mig else gpu.name.removeprefix("NVIDIA ") for gpu in topology.gpus]
+    cores = sum(len(place.cores) for place in neighbourhoods(topology))
+    times = "\N{MULTIPLICATION SIGN}"
+    parts = [f"{n} {times} {name}" if name else counted(n, "GPU") for name, n in Counter(names).items()] or ["no GPU"]
+    parts += [f"{len(topology.packages)} packages"] if len(topology.packages) > 1 else []
+    places = len([node for node in topology.numa_nodes if node.cpus])
+    parts += [f"{places} NUMA nodes"] if places > 1 else []
+    parts += [counted(cores, "core" if topology.siblings else "CPU")] if cores else []
+    total = sum(node.memory_mib or 0 for node in topology.numa_nodes if node.cpus)
+    parts += [f"{memory(total)} of memory"] if total else []
+    own = []
+    if own_gpus:
+        own.append(", ".join(gpu_name(topology, gpu) for gpu in sorted(own_gpus)))
+    if own_cpus:
+        own.append(f"CPUs {format_cpulist(own_cpus)}")
+    said = ", ".join(parts)
+    return f"{said[:1].upper()}{said[1:]}. " + (f"Yours: {', '.join(own)}." if own else "")
+
+
+def gpu_name(topology: NodeTopology, position: int) -> str:
+    """``GPU 0``; for a MIG device ``GPU 2 MIG 0 (1g.10gb)``, the second number counting those of one GPU."""
+    gpu = topology.gpus[position]
+    if gpu.mig is None:
+        return f"GPU {gpu.index}"
+    return f"GPU {gpu.index} MIG {devices_of(topology, position).index(position)} ({gpu.mig})"
+
+
+def memory(mib: int | None) -> str:
+    """``11 GiB``, ``9.5 GiB``, ``512 MiB``; nothing where it is not known."""
+    if mib is None:
+        return ""
+    return f"{mib} MiB" if mib < 1024 else f"{mib / 1024:.1f} GiB" if mib < 10240 else f"{mib / 1024:.0f} GiB"
+
+
+def counted(number: int, what: str) -> str:
+    """``1 core``, ``2 cores``."""
+    return f"{number} {what}{'s' * (number != 1)}"

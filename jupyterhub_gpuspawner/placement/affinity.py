@@ -1,0 +1,141 @@
+"""How near CPUs, memory and GPUs are to each other, and which CPUs and memory to use. Pure, stdlib only.
+
+GPUs are positions into ``topology.gpus``; NUMA nodes and CPUs are kernel numbers. Where a GPU's node is not known, the
+CPUs its driver calls near stand in for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Iterable, List, Optional, Sequence, Set, Tuple
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode
+
+LOCAL, REMOTE = 10, 20
+"""NUMA distances (ACPI SLIT) where the machine's own are not known."""
+
+
+def distance(topology: NodeTopology, one: Optional[int], two: Optional[int]) -> int:
+    """NUMA distance from node ``one`` to node ``two``; an unknown node is a remote one."""
+    ids = [node.id for node in topology.numa_nodes]
+    if one in ids and two in ids:
+        row = topology.numa_nodes[ids.index(one)].distances
+        if row:
+            return row[ids.index(two)]
+    return LOCAL if one == two is not None else REMOTE
+
+
+def home(topology: NodeTopology, gpu: int) -> object:
+    """What the GPUs near to one NUMA node have in common, as far as known."""
+    device = topology.gpus[gpu]
+    return device.numa_node if device.numa_node is not None else (device.cpus or device.numa_affinity)
+
+
+def ways(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> List[int]:
+    """For each of ``gpus`` the sum of NUMA distances from ``cpus`` to it."""
+    bound = frozenset(cpus)
+    share = {node.id: len(bound.intersection(node.cpus)) for node in topology.numa_nodes}
+    found = []
+    for gpu in gpus:
+        device = topology.gpus[gpu]
+        if device.numa_node in share:
+            found.append(sum([n * distance(topology, node, device.numa_node) for node, n in share.items() if n]))
+        else:
+            local = len(bound.intersection(device.cpus))
+            found.append(local * LOCAL + (len(bound) - local) * REMOTE)
+    return found
+
+
+def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> Optional[bool]:
+    """Whether CPUs and GPUs share their NUMA nodes: no CPU on another node, no GPU's node without a CPU.
+
+    None where it is not known, and where there is no GPU or no CPU to compare.
+    """
+    bound = frozenset(cpus)
+    if not gpus or not bound:
+        return None
+    if len([node for node in topology.numa_nodes if node.cpus]) == 1:
+        return True
+    beside: Set[Optional[int]] = {topology.gpus[gpu].numa_node for gpu in gpus}
+    under = {topology.numa_node_of_cpu(cpu) for cpu in bound}
+    if None not in beside and None not in under:
+        return beside == under
+    near = [frozenset(topology.gpus[gpu].cpus) for gpu in gpus]
+    # A cpuset clips what the driver calls near, so a common CPU proves nothing; none in common does.
+    return False if any(each and not each & bound for each in near) else None
+
+
+def choose_cpus(
+    topology: NodeTopology, *, granted: Sequence[int], count: Optional[int], gpus: Sequence[int]
+) -> Tuple[int, ...]:
+    """``count`` of the ``granted`` CPUs, sorted; all of them where ``count`` is None or not less.
+
+    Each GPU in turn takes the nearest core that is left, all its granted siblings together, whole cores before cores of
+    which the job has only some. Without GPUs the node with most granted CPUs comes first.
+    """
+    free = sorted(set(granted))
+    if count is None or count >= len(free):
+        return tuple(free)
+    cores = _cores(topology, free)
+    orders = [sorted(cores, key=lambda core, gpu=gpu: _rank(topology, core, gpu)) for gpu in gpus]  # type: ignore[misc]
+    if not orders:
+        full = max(topology.numa_nodes, key=lambda node: (len(set(free) & set(node.cpus)), -node.id), default=None)
+        orders = [sorted(cores, key=lambda core: _rank_from(topology, core, full))]
+    taken: List[int] = []
+    used: Set[Tuple[int, ...]] = set()
+    turn = 0
+    while len(taken) < count:
+        core = next(core for core, _ in orders[turn % len(orders)] if core not in used)
+        used.add(core)
+        taken.extend(core[: count - len(taken)])
+        turn += 1
+    return tuple(sorted(taken))
+
+
+_Core = Tuple[Tuple[int, ...], bool]
+"""The granted CPUs of a core, and whether the job has only some of it."""
+
+
+def _cores(topology: NodeTopology, granted: Sequence[int]) -> List[_Core]:
+    left = set(granted)
+    cores: List[_Core] = []
+    for group in topology.siblings:
+        mine = tuple(sorted(left.intersection(group)))
+        if mine:
+            cores.append((mine, len(mine) < len(group)))
+            left.difference_update(mine)
+    return cores + [((cpu,), False) for cpu in sorted(left)]
+
+
+def _rank(topology: NodeTopology, core: _Core, gpu: int) -> Tuple[int, int, bool, int]:
+    device = topology.gpus[gpu]
+    node = topology.numa_node_of_cpu(core[0][0])
+    if device.numa_node is None or node is None:
+        way = LOCAL if core[0][0] in device.cpus else REMOTE
+    else:
+        way = distance(topology, node, device.numa_node)
+    return (way, -1 if node is None else node, core[1], core[0][0])
+
+
+def _rank_from(topology: NodeTopology, core: _Core, full: Optional[NumaNode]) -> Tuple[int, int, bool, int]:
+    node = topology.numa_node_of_cpu(core[0][0])
+    way = distance(topology, node, full.id) if full else LOCAL
+    return (way, -1 if node is None else node, core[1], core[0][0])
+
+
+def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int]) -> Tuple[int, ...]:
+    """NUMA nodes for the memory policy: those of the CPUs, most CPUs first, then those of the GPUs; none where unknown.
+
+    Never a node without CPUs, which may be a GPU's own memory. For one without memory the nearest with some stands in.
+    """
+    usable = [node for node in topology.numa_nodes if node.cpus and node.memory_mib != 0]
+    bound = frozenset(cpus)
+    shares = sorted([(-len(bound.intersection(node.cpus)), node.id) for node in topology.numa_nodes])
+    wanted = [node for share, node in shares if share]
+    wanted += [n for n in (topology.gpus[gpu].numa_node for gpu in gpus) if n is not None]
+    found: List[int] = []
+    for each in wanted:
+        nearest = min(usable, key=lambda node, each=each: (distance(topology, each, node.id), node.id), default=None)  # type: ignore[misc]
+        if nearest is not None and nearest.id not in found and each in {node.id for node in topology.numa_nodes}:
+            found.append(nearest.id)
+    return tuple(found)

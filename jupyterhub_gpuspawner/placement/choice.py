@@ -1,0 +1,225 @@
+"""Which of the granted GPUs, in which order, and which CPUs and memory go with them. Pure, stdlib only.
+
+The objective, in order: the slowest link of the best ring, the mean bandwidth of all pairs, the way from the granted
+CPUs, the fewest NUMA nodes, what is left for the next job, the lowest positions. For one GPU the first two say
+nothing, so the CPUs decide. The search is exact, and the answer is the same every time.
+
+GPUs are positions into ``topology.gpus`` throughout, NUMA nodes and CPUs are kernel numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple
+
+from jupyterhub_gpuspawner.placement import ring
+from jupyterhub_gpuspawner.placement.affinity import aligned, choose_cpus, home, memory_nodes, ways
+from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
+
+LIMIT = 2_000_000
+"""Steps of the search at most: 20 GPUs without any symmetry need half of it, 16 a thirtieth. Only dozens of MIG devices
+need more, and those have no links to each other: then the nearest to the CPUs are taken."""
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+
+__all__ = ["POLICIES", "Choice", "aligned", "choose", "choose_cpus", "memory_nodes"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The GPUs of one server, in the order of ``CUDA_VISIBLE_DEVICES``: that of their best ring."""
+
+    gpus: Tuple[int, ...] = ()
+    weakest_link: Optional[str] = None
+    """Link word of the slowest link of the ring; None for fewer than two GPUs."""
+    ring_gbps: Optional[float] = None
+    """GB/s one way of that link; None for fewer than two GPUs, or where it is not known."""
+    mean_gbps: Optional[float] = None
+    """Mean over all pairs; None for fewer than two GPUs, or where a link is not known."""
+    numa_nodes: Tuple[int, ...] = ()
+    """NUMA nodes the GPUs are nearest to, as far as known."""
+    aligned: Optional[bool] = None
+    why: str = ""
+    """One sentence."""
+
+
+def choose(
+    topology: NodeTopology,
+    *,
+    granted: Sequence[int],
+    count: int,
+    cpus: Iterable[int] = (),
+    policy: str = "best-effort",
+) -> Choice:
+    """The best ``count`` of the ``granted`` GPUs (positions); all of them where fewer are granted.
+
+    ``cpus`` are the CPUs granted, empty where not known. ``none`` keeps the order of ``granted``; ``restricted`` and
+    ``single-numa-node`` put few NUMA nodes, near to the CPUs, before bandwidth. Raises ValueError for an unknown
+    policy, a negative count or a position that is not in the topology.
+    """
+    if policy not in POLICIES:
+        raise ValueError(f"policy: {policy!r} is not one of {', '.join(POLICIES)}")
+    if count < 0:
+        raise ValueError(f"count: {count} is negative")
+    wrong = [position for position in granted if not 0 <= position < len(topology.gpus)]
+    if wrong:
+        raise ValueError(f"granted: no GPU at position {wrong[0]}; the node has {len(topology.gpus)}")
+    free = list(dict.fromkeys(granted))
+    bound = frozenset(cpus)
+    if not free or not count:
+        return Choice(why="No GPU was asked for." if not count else "No GPU was granted.")
+    field = _Field(topology, sorted(free), bound)
+    if policy == "none":
+        gpus = free[:count]
+        order = field.ring(sum([1 << field.positions.index(gpu) for gpu in gpus]))
+    else:
+        order = gpus = field.best(min(count, len(free)), nodes_first=policy != "best-effort")
+    choice = replace(field.measured(topology, gpus, order), aligned=aligned(topology, gpus, bound))
+    nearest = len(set(field.far)) > 1
+    return replace(choice, why=_why(topology, choice, granted=len(free), count=count, nearest=nearest, policy=policy))
+
+
+class _Field:
+    """The granted GPUs as whole numbers: bandwidth in 10 MB/s, the way from the CPUs, the home node as a bit."""
+
+    def __init__(self, topology: NodeTopology, positions: Sequence[int], cpus: FrozenSet[int]) -> None:
+        self.positions = positions
+        size = len(positions)
+        self.weight = [[0] * size for _ in positions]
+        self.nvlink = [[0] * size for _ in positions]
+        known: Dict[Tuple[str, Optional[int], Optional[int]], int] = {}
+        for i, a in enumerate(positions):
+            for j, b in enumerate(positions[:i]):
+                one, two = topology.gpus[a], topology.gpus[b]
+                key = (
+                    topology.link(a, b),
+                    _lower(one.nvlink_generation, two.nvlink_generation),
+                    _lower(one.pcie_generation, two.pcie_generation),
+                )
+                if key not in known:
+                    known[key] = round(100 * gbps(key[0], nvlink_generation=key[1], pcie_generation=key[2]))
+                self.weight[i][j] = self.weight[j][i] = known[key]
+                if key[0].startswith("NV"):
+                    self.nvlink[i][j] = self.nvlink[j][i] = known[key]
+        self.far = ways(topology, positions, cpus)
+        homes: Dict[object, int] = {}
+        self.home = [homes.setdefault(home(topology, position), 1 << len(homes)) for position in positions]
+
+    def best(self, count: int, *, nodes_first: bool) -> List[int]:
+        """The best ``count`` as positions, in ring order."""
+        if count == len(self.positions):
+            return self.ring((1 << count) - 1)
+        kinds = self._kinds()
+        if ring.cost(count, kinds) > LIMIT:
+            order = sorted(range(len(self.positions)), key=lambda i: (self.far[i], i))
+            return self.ring(sum([1 << i for i in order[:count]]))
+        sums, masks = ring.sets(self.weight, count, kinds)
+        if nodes_first:
+            hosts = [self._host(mask, nodes_first=True) for mask in masks]
+            best = max(hosts)
+            near = [n for n, host in enumerate(hosts) if host == best]
+            sums, masks = [sums[n] for n in near], [masks[n] for n in near]
+        if count == 1:
+            return self.ring(max(masks, key=self._tie))
+        return self.ring(ring.best_set(self.weight, sums, masks, self._tie))
+
+    def ring(self, mask: int) -> List[int]:
+        """The best ring through ``mask`` as positions: the nearest to the CPUs in front, then the nearer way round."""
+        first = min(ring.members(mask), key=lambda i: (self.far[i], i))
+        one = ring.best_ring(self.weight, mask, first)
+        other = [first, *one[:0:-1]]
+        way = min(one, other, key=lambda order: ([self.far[i] for i in order], order))
+        return [self.positions[i] for i in way]
+
+    def measured(self, topology: NodeTopology, gpus: Sequence[int], order: Sequence[int]) -> Choice:
+        """The links and nodes of ``gpus``, whose best ring is ``order``."""
+        nodes = {topology.gpus[gpu].numa_node for gpu in gpus}
+        choice = Choice(tuple(gpus), numa_nodes=tuple(sorted([node for node in nodes if node is not None])))
+        if len(gpus) < 2:
+            return choice
+        inside = [self.positions.index(gpu) for gpu in order]
+        slow, i, j = min([(self.weight[i][j], i, j) for i, j in zip(inside, inside[1:] + inside[:1])])
+        link = topology.link(self.positions[i], self.positions[j])
+        known = link != "?"
+        words = {topology.link(a, b) for a in gpus for b in gpus}
+        sums = [self.weight[i][j] for i in inside for j in inside if i < j]
+        return replace(
+            choice,
+            weakest_link=link if known else None,
+            ring_gbps=slow / 100 if known else None,
+            mean_gbps=None if "?" in words else round(sum(sums) / len(sums) / 100, 2),
+        )
+
+    def _kinds(self) -> List[List[int]]:
+        """GPUs in groups of which any is as good as any other: same links to all others, same home, same way."""
+        kinds: List[List[int]] = []
+        for i in range(len(self.positions)):
+            kind = next((each for each in kinds if self._alike(i, each[0])), None)
+            if kind is None:
+                kinds.append([i])
+            else:
+                kind.append(i)
+        return kinds
+
+    def _alike(self, i: int, j: int) -> bool:
+        return (
+            self.home[i] == self.home[j]
+            and self.far[i] == self.far[j]
+            and all(
+                self.weight[i][k] == self.weight[j][k] and self.nvlink[i][k] == self.nvlink[j][k]
+                for k in range(len(self.positions))
+                if k not in (i, j)
+            )
+        )
+
+    def _host(self, mask: int, *, nodes_first: bool = False) -> Tuple[int, int]:
+        way, homes = 0, 0
+        for i in ring.members(mask):
+            way -= self.far[i]
+            homes |= self.home[i]
+        nodes = -bin(homes).count("1")
+        return (nodes, way) if nodes_first else (way, nodes)
+
+    def _tie(self, mask: int) -> Tuple[int, ...]:
+        """Greater is better among sets with equal links: the host, what is left, the lowest positions.
+
+        What is left is the bandwidth between the GPUs not taken: by NVLink first, so that one GPU never breaks a
+        bridged pair while another would do.
+        """
+        inside = list(ring.members(mask))
+        bridged = left = 0
+        for i in inside:
+            nvlink, weight = self.nvlink[i], self.weight[i]
+            bridged += sum([nvlink[j] for j in inside]) - 2 * sum(nvlink)
+            left += sum([weight[j] for j in inside]) - 2 * sum(weight)
+        return (*self._host(mask), bridged, left, *[-i for i in inside])
+
+
+def _lower(one: Optional[int], two: Optional[int]) -> Optional[int]:
+    return one if two is None else two if one is None else min(one, two)
+
+
+def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, nearest: bool, policy: str) -> str:
+    """The choice in one sentence."""
+    gpus = [topology.gpus[gpu] for gpu in choice.gpus]
+    names = [f"{gpu.index} ({gpu.mig})" if gpu.mig else str(gpu.index) for gpu in gpus]
+    said = f"GPU {names[0]}" if len(names) == 1 else f"GPUs {', '.join(names[:-1])} and {names[-1]}"
+    if granted < count:
+        said += f": all that were granted of {count} asked for"
+    elif len(gpus) == granted:
+        said += ", as granted"
+    elif policy == "none":
+        said += f", the first of {granted} granted"
+    elif len(gpus) > 1:
+        said += f": the best {len(gpus)} of {granted} granted"
+    elif nearest:
+        said += f": none of {granted} granted is nearer to the CPUs"
+    else:
+        said += f": of {granted} granted it leaves the best links to others"
+    if choice.weakest_link:
+        said += f"; the slowest link of their ring is {choice.weakest_link} (about {choice.ring_gbps:g} GB/s)"
+    elif len(gpus) > 1:
+        said += "; the links between them are not known"
+    return said + "."

@@ -1,0 +1,280 @@
+"""The text of ``nvidia-smi topo -m``, read. Pure, stdlib only: the launcher reads it where NVML cannot be had.
+
+A table of link words with a row and a column for each GPU and NIC, then up to three columns of affinity::
+
+    <TAB>GPU0<TAB>GPU1<TAB>NIC0<TAB>CPU Affinity<TAB>NUMA Affinity<TAB>GPU NUMA ID
+    GPU0<TAB> X <TAB>NV12<TAB>PXB<TAB>0-31,64-95<TAB>0<TAB><TAB>N/A
+    NIC0<TAB>PXB<TAB>SYS<TAB> X
+
+People's copies have their tabs expanded or collapsed, are comments or Markdown tables, are cut or wrapped. What is
+sound is read; the rest is unknown, and ``problems`` says why. Nothing is ever taken from a column's place in
+the line: values float. The CPU Affinity column is clipped to the caller's cpuset, so inside a job it does not tell a
+GPU's socket.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, is_link
+from jupyterhub_gpuspawner.units import parse_cpulist
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[[04]m")
+_COMMENT = re.compile(r"^(?:[^\s|]+:)?\s*(?:#+|//+|\*)(?=\s)")
+_DEVICE = re.compile(r"(?:GPU|NIC)\d+|[a-z][a-z0-9_]*\d")
+_COLUMN = re.compile(r"GPU\s+NUMA\s+ID|CPU\s+Affinity|NUMA(?:\s+Affinity)?")
+_ELIDED = re.compile(r"\.\.\.|…")
+_WORDS = re.compile(r"NV\d+|NODE|PIX|PXB|PHB|SYS|SOC|X")
+_NIC_LEGEND = re.compile(r"\s*(NIC\d+)\s*:\s*(\S+)\s*$")
+_PEER_STATUS = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
+_CPU, _NUMA, _GPU_NUMA = "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"
+
+
+class TopoTextError(ValueError):
+    """A text without a usable matrix; says why in one sentence."""
+
+
+def parse(text: str) -> NodeTopology:
+    """Read the output of ``nvidia-smi topo -m`` (or ``-mp``); raises :class:`TopoTextError` where it holds no matrix.
+
+    ``Gpu.index`` is the number in the GPU's name. ``numa_node`` is set where NUMA Affinity names exactly one.
+    """
+    lines = [_plain(line) for line in text.splitlines()]
+    header, after = _header(lines)
+    table = _Table(header)
+    for line in lines[after:]:
+        if line.strip().startswith("Legend") or (table.rows and _devices(line)):
+            break
+        table.read(line)
+    table.check()
+    legend = {match[1]: match[2] for match in map(_NIC_LEGEND.match, lines[after:]) if match}
+    return table.topology(legend)
+
+
+def _plain(line: str) -> str:
+    """The line without escape sequences, comment signs and the bars of a Markdown table."""
+    line = _COMMENT.sub("", _ESCAPE.sub("", line.rstrip("\r\n")), count=1)
+    if line.count("|") < 2:
+        return line
+    cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+    if not "".join(cells).strip("-: "):
+        return ""
+    return "\t".join(cells[1:] if cells[0] == "GPU" else cells)
+
+
+@dataclass(frozen=True)
+class _Header:
+    devices: Tuple[str, ...]
+    columns: Tuple[str, ...]
+    elided: int
+    """How many ``...`` stand for columns that were left out."""
+
+
+def _devices(line: str) -> Optional[_Header]:
+    """The line as a header: device names, then affinity columns, nothing else; else None."""
+    columns = tuple(
+        _CPU if name.startswith("CPU") else _NUMA if name.startswith("NUMA") else _GPU_NUMA
+        for name in _COLUMN.findall(line)
+    )
+    rest = _COLUMN.sub(" ", line)
+    elided = len(_ELIDED.findall(rest))
+    rest = _ELIDED.sub(" ", rest)
+    devices = tuple(_DEVICE.findall(rest))
+    if _DEVICE.sub("", rest).strip() or not any(name.startswith("GPU") for name in devices):
+        return None
+    return _Header(devices, columns, elided)
+
+
+def _header(lines: Sequence[str]) -> Tuple[_Header, int]:
+    """The first header with a row of one of its devices below it, and the number of the line after it."""
+    for number, line in enumerate(lines):
+        header = _devices(line)
+        if header and any(
+            each.split()[:1] == [header.devices[0]] and not _devices(each) for each in lines[number + 1 :]
+        ):
+            twice = [name for name in header.devices if header.devices.count(name) > 1]
+            if twice:
+                raise TopoTextError(f"The header names {twice[0]} twice.")
+            return header, number + 1
+    raise TopoTextError("There is no header line with GPU0, GPU1, … and rows below it, as nvidia-smi topo -m prints.")
+
+
+@dataclass
+class _Row:
+    links: List[str] = field(default_factory=list)
+    cpus: Tuple[int, ...] = ()
+    numa: Tuple[int, ...] = ()
+    gpu_numa: Optional[int] = None
+    fields: int = 0
+    """Tab-separated fields after the links."""
+    unclear: str = ""
+
+
+class _Table:
+    """The rows below one header."""
+
+    def __init__(self, header: _Header) -> None:
+        self.header = header
+        self.rows: Dict[str, _Row] = {}
+        self.problems: List[str] = []
+        self.last_word = ""
+
+    def read(self, line: str) -> None:
+        """One line: a row of the table, or nothing."""
+        tokens = line.split()
+        if not tokens or tokens[0] not in self.header.devices or tokens[0] in self.rows:
+            return
+        name, row = tokens[0], _Row()
+        self.rows[name] = row
+        self.last_word = tokens[-1]
+        cells = [cell.strip() for cell in line.lstrip().split("\t")]
+        tabbed = len(cells) > 1 and not any(len(cell.split()) > 1 for cell in cells)
+        cells = cells[1:] if tabbed else tokens[1:]
+        if self.header.elided:
+            cells = [cell for cell in cells if not _ELIDED.fullmatch(cell)]
+        if _PEER_STATUS.intersection(cells):
+            raise TopoTextError("This is a table of nvidia-smi topo -p2p, which tells peer access, not of topo -m.")
+        used = self._links(name, row, cells)
+        if name.startswith("GPU"):
+            self._affinity(name, row, cells[used:], tabbed=tabbed)
+
+    def _links(self, name: str, row: _Row, cells: Sequence[str]) -> int:
+        """Take the link words at the start of ``cells``; how many cells they are."""
+        size = len(self.header.devices)
+        used = 0
+        for cell in cells:
+            words = _WORDS.findall(cell) if _WORDS.sub("", cell) == "" else []
+            if len(row.links) >= size or not (words or (cell.isalnum() and cell.isupper() and cell[0].isalpha())):
+                break
+            if not words:
+                self.problems.append(f"{name}: {cell:.20} is no known link word.")
+            row.links.extend(words or ["?"])
+            used += 1
+        at = self.header.devices.index(name)
+        if len(row.links) > at and row.links[at] != "X":
+            self.problems.append(f"{name}: its own column says {row.links[at]}, not X; the row is not used.")
+            row.links = []
+        elif len(row.links) != size:
+            self.problems.append(
+                f"{name}: the row has {len(row.links)} links where the header names {size} device{'s' * (size > 1)}."
+            )
+            row.links = row.links[:size]
+        return used
+
+    def _affinity(self, name: str, row: _Row, tail: Sequence[str], *, tabbed: bool) -> None:
+        """The values after the links."""
+        columns = self.header.columns
+        row.fields = len(tail)
+        found = _by_tabs(tail, columns) if tabbed else _by_blanks(tail, columns)
+        if found is None:
+            if columns and any(tail):
+                row.unclear = f"{name}: it is not clear which affinity {' '.join(filter(None, tail)):.60} is."
+            return
+        for column, word in found.items():
+            if word in ("", "N/A"):
+                continue
+            try:
+                numbers = parse_cpulist(word)
+            except ValueError as error:
+                self.problems.append(f"{name}: {column}: {error}.")
+                continue
+            if column == _CPU:
+                row.cpus = numbers
+            elif column == _NUMA:
+                row.numa = numbers
+            elif len(numbers) == 1:
+                row.gpu_numa = numbers[0]
+            else:
+                self.problems.append(f"{name}: {column}: {word} is not one node.")
+
+    def check(self) -> None:
+        """Say what is missing. What stands at the very end of a cut text may be cut too, so it is not used."""
+        if self.header.elided:
+            self.problems.append("Columns of this text are left out (…).")
+        missing = [name for name in self.header.devices if name not in self.rows]
+        if missing:
+            gpus = len([name for name in missing if name.startswith("GPU")])
+            counts = [f"{n} {kind}{'s' * (n > 1)}" for n, kind in ((gpus, "GPU"), (len(missing) - gpus, "NIC")) if n]
+            self.problems.append(f"The text is cut: it has no rows of {' and '.join(counts)}, from {missing[0]} on.")
+        if missing or self._short(list(self.rows)[-1]):
+            self._distrust_end(list(self.rows)[-1])
+        self.problems.extend(row.unclear for row in self.rows.values() if row.unclear)
+
+    def _short(self, name: str) -> bool:
+        """Whether the row ends before its like do."""
+        row = self.rows[name]
+        like = [each.fields for other, each in self.rows.items() if other[:3] == name[:3] and other != name]
+        cut = len(row.links) < len(self.header.devices) and not row.fields
+        return cut or row.fields < min(like, default=0)
+
+    def _distrust_end(self, name: str) -> None:
+        row = self.rows[name]
+        if self.last_word[:1].isdigit():
+            self.rows[name] = _Row(row.links)
+            self.problems.append(f"{name}: its affinity ends with the text, so it is not used.")
+        elif row.links and row.links[-1] == self.last_word and self.last_word.startswith("NV"):
+            row.links.pop()
+
+    def topology(self, legend: Dict[str, str]) -> NodeTopology:
+        """The node as far as the rows tell it."""
+        devices = self.header.devices
+        gpus = [name for name in devices if name.startswith("GPU")]
+        nics = [name for name in devices if name not in gpus]
+        links = tuple(tuple(self._link(a, b) for b in gpus) for a in gpus)
+        nic_links = tuple(tuple(self._link(nic, gpu) for gpu in gpus) for nic in nics)
+        if len(gpus) > 1 and all(word in ("X", "?") for line in links for word in line):
+            raise TopoTextError(" ".join(["No link between two GPUs could be read.", *self.problems[:3]]))
+        return NodeTopology(
+            gpus=tuple(self._gpu(name) for name in gpus),
+            links=links,
+            nics=tuple(legend.get(nic, nic) for nic in nics),
+            nic_links=nic_links,
+            source="nvidia-smi",
+            problems=tuple(dict.fromkeys(self.problems)),
+        )
+
+    def _gpu(self, name: str) -> Gpu:
+        row = self.rows.get(name, _Row())
+        node = row.numa[0] if len(row.numa) == 1 else None
+        return Gpu(int(name[3:]), numa_node=node, cpus=row.cpus, numa_affinity=row.numa, gpu_numa_id=row.gpu_numa)
+
+    def _link(self, one: str, two: str) -> str:
+        """The word both rows agree on, or that of the one row there is."""
+        if one == two:
+            return "X"
+        words = {word for word in (self._word(one, two), self._word(two, one)) if word != "?"}
+        if words == {"SYS", "SOC"}:
+            return "SYS"
+        if len(words) > 1:
+            first, second = sorted((one, two))
+            self.problems.append(f"{first} and {second}: one row says {min(words)}, the other {max(words)}.")
+        return words.pop() if len(words) == 1 else "?"
+
+    def _word(self, row: str, column: str) -> str:
+        at = self.header.devices.index(column)
+        links = self.rows[row].links if row in self.rows else []
+        return links[at] if at < len(links) and is_link(links[at]) and links[at] != "X" else "?"
+
+
+def _by_tabs(tail: Sequence[str], columns: Sequence[str]) -> Optional[Dict[str, str]]:
+    """Values of a row that kept its tabs: ``cpu TAB numa TAB TAB gpunuma``; ``N/A`` for numa has one more in front."""
+    words = [word for word in tail[1:] if word]
+    if len(words) > max(0, len(columns) - 1):
+        return None
+    found = dict(zip(columns, tail[:1]))
+    if _GPU_NUMA in columns and words:
+        last = max(n for n, word in enumerate(tail) if word)
+        if last > 2 or len(tail) == len(columns):
+            found[_GPU_NUMA] = words.pop()
+    if words:
+        found[_NUMA] = words[0]
+    return found
+
+
+def _by_blanks(tail: Sequence[str], columns: Sequence[str]) -> Optional[Dict[str, str]]:
+    """Values of a row without tabs: only a full set of them is clear. ``N/A`` alone says nothing in any column."""
+    if len(tail) == len(columns) or not any(word != "N/A" for word in tail):
+        return dict(zip(columns, tail))
+    return None

@@ -1,0 +1,1 @@
+"""Profiles in YAML files, which others than the admin may write."""

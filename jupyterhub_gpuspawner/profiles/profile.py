@@ -1,0 +1,232 @@
+"""A profile: what a user may pick, as its admin or instructor wrote it; KubeSpawner's ``profile_list``, typed.
+
+:func:`parse_profiles` reads what a hub's configuration holds: dicts of this schema, wrapspawner's
+tuples and pairs, mixed. Every fault is a ConfigError that names the path to the field.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profiles.environment import Environment
+from jupyterhub_gpuspawner.profiles.option import OPTION_LIMIT, UNLISTED, Override, ProfileOption, put_over
+from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.schema import (
+    BadValue,
+    Checked,
+    Frozen,
+    OneOrMany,
+    Prose,
+    Seconds,
+    Text,
+    UrlPath,
+    dotted,
+    matching,
+    printable,
+    validated,
+)
+from jupyterhub_gpuspawner.profiles.wrapspawner import as_document, typed_fields
+
+SLUG = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
+
+
+def _moment(value: object) -> date:
+    if isinstance(value, date):
+        return value
+    try:
+        text = str(value)
+        return date.fromisoformat(text) if len(text) == len("2024-05-31") else datetime.fromisoformat(text)
+    except ValueError:
+        raise BadValue("is no moment: write 2024-05-31, or 2024-05-31 09:00", value) from None
+
+
+Moment = Annotated[date, Checked(_moment, {"type": "string", "examples": ["2024-05-31", "2024-05-31 09:00"]})]
+
+
+class Allow(Frozen):
+    """Who may use a profile, and when. Left out: everybody, always."""
+
+    groups: Annotated[tuple[Text, ...], OneOrMany] = ()
+    """JupyterHub groups; being in one of them is enough."""
+    users: Annotated[tuple[Text, ...], OneOrMany] = ()
+    """User names; either a group or a name is enough."""
+    from_: Moment | None = Field(default=None, alias="from")
+    """The first day, or the first moment, by the hub's clock unless it has an offset."""
+    until: Moment | None = None
+    """The last day (to its end), or the moment when it ends."""
+
+
+def _command(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return shlex.split(printable(value))
+    except ValueError as error:
+        raise error if isinstance(error, BadValue) else BadValue("has a quote that is not closed", value) from None
+
+
+def _port_range(value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,5}-[0-9]{1,5}", value):
+        value = [int(port) for port in value.split("-")]
+    match value:
+        case [int(first), int(last)] if 1024 <= first <= last <= 65535:
+            return first, last
+    raise BadValue("must be two ports within 1024 to 65535, such as 20000-20999", value)
+
+
+class Profile(Frozen):
+    """What a user may pick."""
+
+    display_name: Prose
+    slug: Annotated[str, matching(SLUG, "letters, digits and . _ -, at most 63")]
+    """Its name in links, REST and stored options; left out: made of the display name."""
+    description: Prose = ""
+    default: bool = False
+    """Picked where the user picks none; of several, the first one that the user may use."""
+    kind: Literal["slurm", "local", "other"] = "slurm"
+    """A Slurm job, a process on the hub's machine, or a spawner class of the admin's."""
+    spawner_class: Text | None = None
+    """Dotted name of that class, for kind ``other``."""
+    traits: Mapping[str, Any] = Field(default_factory=dict)
+    """Settings of the spawner that starts the server, such as ``ip``. batchspawner's ``req_*`` that have a field in
+    ``slurm`` are that field, unless ``slurm`` sets it, too."""
+    slurm: Resources = Resources()
+    environment: Environment = Environment()
+    placement: PlacementRules = PlacementRules()
+    allow: Allow = Allow()
+    profile_options: dict[str, ProfileOption] = Field(default_factory=dict)
+    start_timeout: Seconds | None = None
+    """Seconds from the click until the server's address is known; waiting in Slurm's queue counts."""
+    http_timeout: Seconds | None = None
+    """Seconds until the server answers at its address."""
+    poll_interval: Seconds | None = None
+    """Seconds between two looks at whether the server still runs."""
+    command: Annotated[tuple[Text, ...], BeforeValidator(_command)] | None = None
+    """The server's command; left out: the hub's (``jupyterhub-singleuser``)."""
+    default_url: UrlPath | None = None
+    """The page that opens first, such as ``/lab/tree/start.ipynb``."""
+    port_range: Annotated[tuple[int, int], BeforeValidator(_port_range)] | None = None
+    """Ports that the server may listen on: ``20000-20999``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_slug(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "slug" not in value and isinstance(value.get("display_name"), str):
+            return {**value, "slug": slug_of(value["display_name"])}
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _typed_traits(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or value.get("kind", "slurm") != "slurm":
+            return value
+        traits, slurm = value.get("traits"), value.get("slurm", {})
+        if not isinstance(traits, Mapping) or not isinstance(slurm, Mapping):
+            return value
+        rest = dict(traits)
+        found = typed_fields(rest)
+        return {**value, "traits": rest, "slurm": {**found, **slurm}} if found else value
+
+    @field_validator("profile_options")
+    @classmethod
+    def _names(cls, value: dict[str, ProfileOption]) -> dict[str, ProfileOption]:
+        if len(value) > OPTION_LIMIT:
+            raise BadValue(f"has more than {OPTION_LIMIT} options: no choice of a user may have more")
+        for name in value:
+            good = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", name, re.ASCII)
+            if not good or "--" in name or name in ("profile", UNLISTED):
+                raise BadValue("is no name of an option: letters, digits, . _ -, no --, and not 'profile'", name)
+        return value
+
+    @model_validator(mode="after")
+    def _class_of_other(self) -> Profile:
+        if (self.kind == "other") != bool(self.spawner_class):
+            raise BadValue("kind: other needs a spawner_class (a dotted name), and other kinds have none")
+        return self
+
+    @model_validator(mode="after")
+    def _starts_untouched(self) -> Profile:
+        """What holds if the user touches nothing is allowed: else each start without a change would be refused."""
+        said = self.as_override()
+        for name, option in self.profile_options.items():
+            said_here = option.said(said)
+            if option.range is not None and option.range.default is None and said_here is not None:
+                try:
+                    option.choose(said_here)
+                except ValueError:
+                    raise BadValue(
+                        f"profile_options.{name}.range has no default, and what the profile says of "
+                        f"{option.range.sets} is not among its numbers: give the range a default, or change the field"
+                    ) from None
+            initial = option.initial(said)
+            if initial is not None:
+                said = put_over(said, option.choose(initial)[1])
+        if said.slurm.gpus and said.slurm.shards:
+            raise BadValue("GPUs and shards cannot be asked for together, as they are before the user changes anything")
+        return self
+
+    def as_override(self) -> Override:
+        """What the profile itself says, before any option."""
+        return Override(
+            slurm=self.slurm,
+            environment=self.environment,
+            placement=self.placement,
+            command=self.command,
+            default_url=self.default_url,
+        )
+
+
+def slug_of(display_name: str) -> str:
+    """``Furiosa GPU node - 40 cores`` -> ``furiosa-gpu-node-40-cores``."""
+    plain = unicodedata.normalize("NFKD", display_name).encode("ascii", "ignore").decode().lower()
+    return re.sub("[^a-z0-9]+", "-", plain).strip("-")[:63].rstrip("-")
+
+
+NO_TUPLE = "is no profile: write a table with display_name, slurm, ... (or wrapspawner's list, as its documents say)"
+Where = Callable[[Sequence[str | int]], str]
+
+
+def parse_profile(value: object, where: Where, *, quoting: bool = True) -> Profile:
+    """One profile from a dict of this schema, a wrapspawner tuple or a pair; raises ConfigError.
+
+    ``where`` turns the path of a field in ``value`` into a place for people. Without ``quoting`` the error has nothing
+    of ``value`` in it but what ``where`` says.
+    """
+    if isinstance(value, Profile):
+        return value
+    if isinstance(value, (tuple, list)):
+        try:
+            value = as_document(value, slug_of)
+        except ValueError as error:
+            raise ConfigError(str(error) if quoting else NO_TUPLE, where=where(())) from None
+    return validated(Profile, value, where, quoting=quoting)
+
+
+def parse_profiles(value: Sequence[object], *, name: str = "profiles") -> tuple[Profile, ...]:
+    """Every profile of a list; raises ConfigError for the first fault, such as ``profiles[2].slurm.memory: …``."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
+        raise ConfigError("must be a list of profiles", where=name)
+    found: dict[str, Profile] = {}
+    for position, item in enumerate(value):
+
+        def where(path: Sequence[str | int], position: int = position) -> str:
+            return dotted((name, position, *path))
+
+        profile = parse_profile(item, where)
+        if profile.slug in found:
+            raise ConfigError(
+                f"{profile.slug!r} is the slug of an earlier profile, too.",
+                where=where(("slug",)),
+                hint="Give each profile a slug of its own.",
+            )
+        found[profile.slug] = profile
+    return tuple(found.values())

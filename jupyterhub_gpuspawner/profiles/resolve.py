@@ -1,0 +1,266 @@
+"""From what a user chose to what a job is: one gate for form, link and REST.
+
+``parse_choice`` reads the flat user options, ``choice_from_form`` makes them from a form, and ``resolve`` checks them
+against the profiles of today. What comes out is typed and plain; what is refused is a RequestError
+that names the field and says what is allowed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.profiles.option import put_over
+from jupyterhub_gpuspawner.profiles.resources import names_in_gres, over_defaults
+from jupyterhub_gpuspawner.profiles.user_options import UserChoice, choice_from_form, parse_choice
+from jupyterhub_gpuspawner.units import GPU_GRES, Gres
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.profiles.environment import Environment
+    from jupyterhub_gpuspawner.profiles.option import Override
+    from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
+    from jupyterhub_gpuspawner.profiles.profile import Profile
+    from jupyterhub_gpuspawner.profiles.resources import Resources
+
+__all__ = [
+    "JobRequest",
+    "ResolvedResources",
+    "UserChoice",
+    "choice_from_form",
+    "parse_choice",
+    "permitted",
+    "resolve",
+    "resolved",
+]
+
+
+@dataclass(frozen=True)
+class ResolvedResources:
+    """What one job asks of Slurm, in plain values; None: not asked for. Counts are for each node."""
+
+    partition: str | None = None
+    nodes: int = 1
+    gpus: int | None = None
+    gpu_type: str | None = None
+    shards: int | None = None
+    cpus: int | None = None
+    memory: int | None = None
+    """MiB; 0 is all of the node's."""
+    time: int | str | None = None
+    """Seconds, or UNLIMITED."""
+    account: str | None = None
+    qos: str | None = None
+    reservation: str | None = None
+    constraint: str | None = None
+    exclusive: bool = False
+    extra: tuple[str, ...] = ()
+
+    @property
+    def gres(self) -> tuple[Gres, ...]:
+        """The generic resources to ask for, as ``--gres`` takes them."""
+        asked = (("gpu", self.gpus), ("shard", self.shards))
+        return tuple(Gres(name, self.gpu_type, count) for name, count in asked if count)
+
+    @property
+    def gres_option(self) -> str:
+        """The value of ``--gres``: GPUs or shards, and the other generic resources that ``extra`` asks for.
+
+        sbatch takes the last ``--gres`` alone, so there must be one.
+        """
+        return ",".join([*map(str, self.gres), *(line.partition("=")[2] for line in self._lines_of_gres())])
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The lines of ``extra`` that :attr:`gres_option` does not hold."""
+        return tuple(line for line in self.extra if line not in self._lines_of_gres())
+
+    def _lines_of_gres(self) -> list[str]:
+        """Lines that ask for generic resources alone, and for no GPUs beside those of the fields."""
+        beside = GPU_GRES if self.gres else ()
+        named = ((line, names_in_gres(line)) for line in self.extra)
+        return [line for line, names in named if names and not set(names).intersection(beside)]
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """One server that may be started: who, what, where, all checked."""
+
+    profile: str
+    """The profile's slug."""
+    display_name: str
+    kind: str
+    """``slurm``, ``local`` or ``other``."""
+    username: str
+    server_name: str
+    resources: ResolvedResources
+    environment: Environment
+    placement: PlacementRules
+    spawner_class: str | None = None
+    command: tuple[str, ...] | None = None
+    default_url: str | None = None
+    port_range: tuple[int, int] | None = None
+    start_timeout: int | None = None
+    http_timeout: int | None = None
+    poll_interval: int | None = None
+    traits: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, str | int | float] = field(default_factory=dict)
+    """The user options to store: the slug under ``profile``, and what the user chose."""
+
+
+def permitted(profile: Profile, user: str, groups: Collection[str], now: datetime) -> str | None:
+    """Why this user may not use the profile now, in words; None where they may.
+
+    A moment without an offset is by ``now``'s clock.
+    """
+    allow = profile.allow
+    if (allow.groups or allow.users) and user not in allow.users and not set(allow.groups) & set(groups):
+        if not allow.groups:
+            return "it is for other users"
+        return f"it is for the group{'s' if len(allow.groups) > 1 else ''} {', '.join(allow.groups)}"
+    if allow.from_ is not None and now < _start(allow.from_, now):
+        return f"it begins {_said(allow.from_)}"
+    if allow.until is not None and now >= _end(allow.until, now):
+        return f"it ended {_said(allow.until)}"
+    return None
+
+
+def _start(moment: date, now: datetime) -> datetime:
+    if not isinstance(moment, datetime):
+        moment = datetime.combine(moment, time())
+    return moment.replace(tzinfo=now.tzinfo) if moment.tzinfo is None else moment
+
+
+def _end(moment: date, now: datetime) -> datetime:
+    if isinstance(moment, datetime):
+        return _start(moment, now)
+    if moment == date.max:  # the last day that there is has no day after it: it means no end
+        return datetime.max.replace(tzinfo=now.tzinfo)
+    return _start(moment + timedelta(days=1), now)
+
+
+def _said(moment: date) -> str:
+    return moment.isoformat(" ", "minutes") if isinstance(moment, datetime) else moment.isoformat()
+
+
+def resolve(
+    profiles: Sequence[Profile],
+    user_options: Mapping[str, object],
+    *,
+    username: str,
+    groups: Collection[str],
+    server_name: str,
+    now: datetime,
+    defaults: Resources | None = None,
+) -> JobRequest:
+    """The job that the user's options ask for under today's profiles; raises RequestError.
+
+    ``{}`` is the default profile: the first marked so that the user may use, else the first that they may. ``now`` is
+    the hub's clock, with or without its zone. ``defaults`` are the site's, for Slurm jobs alone. The result is
+    complete: form, availability, dry run and batch script all read it, and none of them adds to it.
+    """
+    choice = parse_choice(user_options)
+    profile = _chosen(profiles, choice.profile, username, groups, now if now.tzinfo else now.astimezone())
+    unknown = [name for name in choice.options if name not in profile.profile_options]
+    if unknown:
+        raise RequestError(
+            f"Profile {profile.slug} has no option {unknown[0]!r}.",
+            field=unknown[0],
+            hint=f"Its options are {', '.join(profile.profile_options) or 'none'}.",
+        )
+    said = untouched = profile.as_override()
+    stored: dict[str, str | int | float] = {"profile": profile.slug}
+    for name, option in profile.profile_options.items():
+        value = choice.options.get(name, option.initial(untouched))
+        if value is None:
+            continue
+        try:
+            value, over = option.choose(value)
+        except ValueError as error:
+            raise RequestError(f"{name}: {value!r} is not allowed: {str(error).rstrip('.')}.", field=name) from None
+        said = put_over(said, over)
+        if name in choice.options:
+            stored[name] = value
+    if profile.kind == "slurm" and defaults is not None:
+        said = said.model_copy(update={"slurm": over_defaults(said.slurm, defaults)})
+    return _job(profile, said, stored, username=username, server_name=server_name, now=now)
+
+
+def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Collection[str], now: datetime) -> Profile:
+    reasons = {profile.slug: permitted(profile, username, groups, now) for profile in profiles}
+    usable = [profile for profile in profiles if reasons[profile.slug] is None]
+    names = ", ".join(profile.slug for profile in usable) or "none"
+    if slug:
+        named = next((profile for profile in profiles if profile.slug == slug), None)
+        if named is None:
+            raise RequestError(f"There is no profile {slug!r}.", field="profile", hint=f"You may use: {names}.")
+        if reasons[slug] is not None:
+            raise RequestError(
+                f"You may not use profile {slug} now: {reasons[slug]}.", field="profile", hint=f"You may use: {names}."
+            )
+        return named
+    if not usable:
+        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        raise RequestError(f"There is no profile that you may use now{f' ({why})' if why else ''}.", field="profile")
+    return next((profile for profile in usable if profile.default), usable[0])
+
+
+def _job(
+    profile: Profile,
+    said: Override,
+    stored: Mapping[str, str | int | float],
+    *,
+    username: str,
+    server_name: str,
+    now: datetime,
+) -> JobRequest:
+    return JobRequest(
+        profile=profile.slug,
+        display_name=profile.display_name,
+        kind=profile.kind,
+        spawner_class=profile.spawner_class,
+        username=username,
+        server_name=server_name,
+        resources=resolved(said.slurm, now.date()),
+        environment=said.environment,
+        placement=said.placement,
+        command=said.command,
+        default_url=said.default_url,
+        port_range=profile.port_range,
+        start_timeout=profile.start_timeout,
+        http_timeout=profile.http_timeout,
+        poll_interval=profile.poll_interval,
+        traits=profile.traits,
+        options=stored,
+    )
+
+
+def resolved(asked: Resources, day: date) -> ResolvedResources:
+    """Plain values for a job of ``day``; raises RequestError where there is no reservation for it."""
+    try:
+        reservation = asked.reservation.on(day) if asked.reservation is not None else None
+    except LookupError as error:
+        told = str(error.args[0])
+        raise RequestError(f"{told[:1].upper()}{told[1:]}.", field="slurm.reservation") from None
+    if asked.gpus and asked.shards:
+        raise RequestError("GPUs and shards cannot be asked for together.", field="slurm.gpus", hint="Choose one.")
+    gpus = 1 if asked.gpus is None and asked.gpu_type and not asked.shards else asked.gpus
+    return ResolvedResources(
+        partition=asked.partition,
+        nodes=asked.nodes or 1,
+        gpus=gpus,
+        gpu_type=asked.gpu_type if gpus or asked.shards else None,
+        shards=asked.shards,
+        cpus=asked.cpus,
+        memory=asked.memory,
+        time=asked.time,
+        account=asked.account,
+        qos=asked.qos,
+        reservation=reservation,
+        constraint=asked.constraint,
+        exclusive=bool(asked.exclusive),
+        extra=asked.extra or (),
+    )

@@ -1,0 +1,183 @@
+"""Slurm's commands as they are installed here: where, in whose name, with what environment, how many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.messages import failure, last_line
+from jupyterhub_gpuspawner.slurm.process import Answer, run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    Observer = Callable[[str, float, int | None], None]
+
+
+@dataclass
+class _Share:
+    """What one prefix, so usually one user, has of the commands that run."""
+
+    turns: asyncio.Semaphore
+    leftovers: set[int] = field(default_factory=set)
+    """Processes that could not be ended."""
+    callers: int = 0
+
+
+class Installation:
+    """Runs a command of Slurm's by its name."""
+
+    def __init__(
+        self,
+        *,
+        bin_dir: str = "",
+        wrapper_dir: str = "",
+        prefix: Sequence[str] = (),
+        timeout: float = 10.0,
+        limit: int = 8,
+        environment: Mapping[str, str] | None = None,
+        observe: Observer | None = None,
+    ) -> None:
+        """``wrapper_dir`` holds the scripts that stand for sbatch and scancel where these are run as somebody else.
+
+        ``prefix`` stands before the commands that only read; ``timeout`` in seconds; ``limit`` commands at once, half
+        of them at most with one user's prefix. Nothing more is run for a user as many of whose commands cannot be
+        ended: a user can stop (SIGSTOP) what runs as them.
+
+        ``environment`` is added to the commands' own (PATH, LANG, TZ, SLURM_CONF); of the hub's they get nothing else.
+        ``observe`` is told of each command: its name, seconds, and exit status, None for one that gave no answer.
+        """
+        self.bin_dir = bin_dir
+        self.wrapper_dir = wrapper_dir
+        self.prefix = tuple(prefix)
+        self.timeout = timeout
+        self._observe = observe or _unobserved
+        self._turns = asyncio.Semaphore(limit)
+        self._share = max(1, limit // 2)
+        self._shares: dict[tuple[str, ...], _Share] = {}
+        self._own_leftovers: set[int] = set()
+        self._environment = {**_base_environment(bin_dir), **(environment or {})}
+
+    def wraps(self, prefix: Sequence[str]) -> bool:
+        """Whether scripts stand for the commands that are run with this prefix."""
+        return bool(self.wrapper_dir and prefix)
+
+    async def run(
+        self,
+        command: str,
+        *arguments: str,
+        wrapper: str = "",
+        prefix: Sequence[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        stdin: str = "",
+        limit: int = 1 << 24,
+    ) -> Answer:
+        """One command's answer, whatever its exit status; with ``prefix``, even an empty one, it is for a user.
+
+        ``wrapper`` is the script of ``wrapper_dir`` that stands for it; ``limit`` in bytes of its answer. Raises
+        SlurmUnavailable, ConfigError where the prefix's command is missing, SlurmOutputError past the limit.
+        """
+        before = self.prefix if prefix is None else tuple(prefix)
+        folder = self.wrapper_dir if wrapper else self.bin_dir
+        words = (*before, str(Path(folder, wrapper or command)) if folder else command, *arguments)
+        env = {**self._environment, **(environment or {})}
+        if prefix is None:
+            env["SLURM_TIME_FORMAT"] = "%s"  # for answers alone: a job would inherit it
+        # by the hub's PATH: the job's may be another
+        path = shutil.which(words[0], path=self._environment["PATH"])
+        if path is None:
+            raise _missing(before, words[0])
+        async with self._share_of(before if prefix else ()) as leftovers, self._turns:
+            began = time.monotonic()
+            try:
+                answer = await run(
+                    (path, *words[1:]),
+                    name=command,
+                    environment=env,
+                    timeout=self.timeout,
+                    stdin=stdin,
+                    limit=limit,
+                    leftovers=leftovers,
+                )
+            except OSError as error:
+                raise _missing(before, path) from error
+            except SlurmUnavailable:
+                self._observe(command, time.monotonic() - began, None)
+                raise
+            self._observe(command, time.monotonic() - began, answer.code)
+            return answer
+
+    @asynccontextmanager
+    async def _share_of(self, prefix: tuple[str, ...]) -> AsyncIterator[set[int]]:
+        """A turn among the commands that are run with this prefix; raises SlurmUnavailable where too many hang.
+
+        Gives the set of those that could not be ended. What runs as the hub's own account has no share but the whole.
+        """
+        if not prefix:
+            self._refuse_after(self._own_leftovers)
+            yield self._own_leftovers
+            return
+        share = self._shares.setdefault(prefix, _Share(asyncio.Semaphore(self._share)))
+        share.callers += 1
+        try:
+            async with share.turns:
+                self._refuse_after(share.leftovers)
+                yield share.leftovers
+        finally:
+            share.callers -= 1
+            if not share.callers and not share.leftovers:
+                self._shares.pop(prefix, None)
+
+    def _refuse_after(self, leftovers: set[int]) -> None:
+        if len(leftovers) >= self._share:
+            raise SlurmUnavailable(
+                f"{len(leftovers)} commands hang and cannot be ended; no other is run before one of them has ended.",
+                hint=f"Look at these processes on the hub's machine: {', '.join(map(str, sorted(leftovers)))}.",
+            )
+
+
+def _unobserved(_command: str, _seconds: float, _status: int | None) -> None:
+    """Nobody looks."""
+
+
+class CommandMissing(SlurmUnavailable):
+    """A command of Slurm's is not on this machine."""
+
+
+def _missing(before: Sequence[str], path: str) -> GPUSpawnerError:
+    if before:
+        return ConfigError(
+            f"The command {path!r} is not there, or may not be run.", where="exec_prefix", hint="Give its full path."
+        )
+    return CommandMissing(
+        f"Slurm's command {path!r} is not there, or may not be run.",
+        hint="Set slurm_bin_dir to the folder of Slurm's commands.",
+    )
+
+
+def good(command: str, answer: Answer) -> str:
+    """What a command said; raises what :func:`unanswered` makes of one that failed."""
+    if answer.code != 0:
+        raise unanswered(command, answer)
+    return answer.stdout
+
+
+def unanswered(command: str, answer: Answer) -> GPUSpawnerError:
+    """The error of a command that failed, by its own words."""
+    return failure(command, answer.stderr) or SlurmUnavailable(
+        f"{command} failed with exit code {answer.code}: {last_line(answer.stderr or answer.stdout)}"
+    )
+
+
+def _base_environment(bin_dir: str) -> dict[str, str]:
+    path = os.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
+    found = {"PATH": f"{bin_dir}:{path}" if bin_dir else path, "LANG": "C.UTF-8"}
+    found.update({name: os.environ[name] for name in ("SLURM_CONF", "TZ") if os.environ.get(name)})
+    return found

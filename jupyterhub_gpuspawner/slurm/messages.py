@@ -1,0 +1,302 @@
+"""What Slurm's commands, and sudo in front of them, say when they fail: tables from their words to ours. Pure.
+
+The words are those of Slurm 22.05, 24.11 and 26.05 as recorded in ``tests/data/slurm-outputs``, of slurm_errno.c, and
+of sudo(8) and sudo-rs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from jupyterhub_gpuspawner.errors import (
+    ConfigError,
+    GPUSpawnerError,
+    NotPermitted,
+    SlurmUnavailable,
+    SubmitRejected,
+)
+from jupyterhub_gpuspawner.jobs.reason import meaning
+
+_NEVER = r"(?!)"
+"""A pattern that nothing matches."""
+
+
+class _Row(NamedTuple):
+    said: str
+    """A pattern in the command's words."""
+    ours: str
+    hint: str
+
+
+class _Silence(NamedTuple):
+    error: str
+    """Slurm's errors (slurm_strerror, and errno's behind it) that say so, each whole; a pattern."""
+    line: str
+    """Whole lines of a command that got as far as no answer at all, without the command's name; a pattern."""
+    ours: str
+    hint: str
+
+    @property
+    def said(self) -> str:
+        """Both."""
+        return "|".join(pattern for pattern in (self.error, self.line) if pattern != _NEVER)
+
+
+_NO_ANSWER = (
+    _Silence(
+        r"Protocol authentication error|Invalid authentication credential|Munge (?:en|de)code failed.*",
+        r"Munge (?:en|de)code failed: .*|\w+: auth_g_\w+: \w+ has authentication error",
+        "munge does not answer or refuses",
+        "Check munge on the hub's machine and on slurmctld's: the same key, and clocks that agree.",
+    ),
+    _Silence(
+        _NEVER,
+        r"(?:\w+: )?cannot stat file .*|Unable to process configuration file"
+        r"|Could not establish a configuration source|ClusterName needs to be specified",
+        "Slurm's configuration was not found",
+        "Put slurm.conf in its place, or set SLURM_CONF for the hub; sudo hands it on only where env_keep names it.",
+    ),
+    _Silence(
+        r"Unable to contact slurm controller(?: \(\w+ failure\))?",
+        _NEVER,
+        "slurmctld cannot be reached",
+        "Look at `scontrol ping`.",
+    ),
+    _Silence(
+        r"Unable to contact slurmdbd?.*|Problem talking to (?:the )?database",
+        r"There is a problem talking to the database: .*|Problem talking to (?:the )?database",
+        "slurmdbd cannot be reached",
+        "Look at `sacctmgr ping`.",
+    ),
+    _Silence(
+        r"Zero Bytes were transmitted or received",  # all that 22.05's commands say where munge refuses
+        _NEVER,
+        "slurmctld does not answer",
+        "Look at `scontrol ping`, and at slurmctld's log: munge refuses where keys or clocks differ.",
+    ),
+    _Silence(
+        r"Socket timed out on send/recv operation|Connection (?:refused|timed out|reset by peer)"
+        r"|Transport endpoint is not connected|[Cc]ommunication (?:connection|send|receive|shutdown) failure"
+        r"|Controller is in standby mode, try a different controller|Slurm backup controller in standby mode"
+        r"|Unable to query jobs state",
+        _NEVER,
+        "slurmctld does not answer",
+        "Look at `scontrol ping`.",
+    ),
+    _Silence(
+        r"Incompatible versions? of client and server code|[^:]*[Pp]rotocol version[^:]*",
+        _NEVER,
+        "the hub's Slurm commands and slurmctld are too far apart in version",
+        "Install Slurm commands of slurmctld's version.",
+    ),
+    _Silence(
+        r"Resource temporarily unavailable|Slurm temporarily unable to accept job.*|Slurm job queue full.*"
+        r"|Job creation temporarily disabled|I/O error writing script/environment to file",
+        _NEVER,
+        "slurmctld takes no jobs at the moment",
+        "See slurmctld's log.",
+    ),
+)
+_OUTCOME = re.compile(
+    r"^(?:sbatch: error: Batch job submission failed|(?:sbatch: error: )?allocation failure): (?P<error>.*?)\s*$",
+    re.MULTILINE,
+)
+"""sbatch's last word; with --test-only it stands without sbatch's name.
+
+Whatever stands before it, a job_submit plugin may have written.
+"""
+_OWN_LINE = re.compile(r"^sbatch: (?:error|fatal): (?P<line>.*?)\s*$", re.MULTILINE)
+
+_SUDO = (
+    _Row(
+        r"^sudo: .*(password|terminal is required|no tty present|authentication is required)|^Sorry, try again",
+        "sudo asks for a password",
+        "Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers).",
+    ),
+    _Row(
+        r"^sudo: unknown user|^sudo: user '.*' not found|^(sudo|runuser|su): user .* does not exist",
+        "there is no such account on the hub's machine",
+        "Accounts of the hub must be accounts of the system.",
+    ),
+    _Row(
+        r"^(sudo: )?\S+ is not in the sudoers file"
+        r"|^(sudo: |Sorry, ).*(is not allowed to (execute|run)|may not run sudo)"
+        r"|^sudo: .*not allowed to (preserve|set) the|^(sudo(-rs)?: )?I'm sorry .*afraid I can't do that",
+        "sudo does not allow it",
+        "Compare the command with the sudoers file.",
+    ),
+    _Row(
+        r"^sudo: .*: command not found|^sudo: unable to execute",
+        "sudo does not find the command",
+        "Set slurm_bin_dir to the folder of Slurm's commands, wrapper_dir to that of the scripts.",
+    ),
+    _Row(
+        r"^sudo: |^PAM |^runuser: |^su: |^setpriv: ",
+        "what stands in front of it failed",
+        "Run the command by hand as the hub's account.",
+    ),
+)
+
+
+class Refusal(NamedTuple):
+    """Why Slurm refused a job."""
+
+    field: str
+    """The profile field at fault; empty where it cannot be told."""
+    clause: str
+    """For a participant; no capital, no full stop."""
+
+
+_REFUSALS = (
+    (r"invalid partition specified: (?P<what>\S+)", "partition", "there is no partition {what}"),
+    (r"Invalid partition name", "partition", "there is no such partition"),
+    (r"Required partition not available", "partition", "the partition is closed (inactive or draining)"),
+    (r"Requested partition configuration", "partition", "the partition does not offer this at the moment"),
+    (r"User's group not permitted", "partition", "you are in none of the groups that may use the partition"),
+    (r"Invalid account", "account", "the account does not exist, or you may not use it in this partition"),
+    (r"Invalid qos", "qos", "the QOS does not exist, or you may not use it"),
+    (r"Requested reservation is invalid", "reservation", "there is no such reservation"),
+    (r"Access denied to requested reservation", "reservation", "you are not among those who may use the reservation"),
+    (r"Requested time limit is invalid", "time", "it asks for more time than the partition allows, or for none"),
+    (r"Invalid --time\b", "time", "the time is not understood"),
+    (r"Memory specification can not be satisfied", "memory", "no node of the partition has as much memory"),
+    (r"Invalid --mem(-per-\w+)? ", "memory", "the memory is not understood"),
+    (r"CPU count per node can not be satisfied", "cpus", "no node of the partition has as many CPUs"),
+    (r"More processors requested", "cpus", "it asks for more CPUs than the partition or its nodes allow"),
+    (r"Invalid numeric value .* for --(ntasks|cpus-per-task)", "cpus", "the number of CPUs or tasks is not understood"),
+    (
+        r"Invalid generic resource|Invalid Trackable RESource",
+        "gpus",
+        "the cluster has no such generic resource: the type of GPU is unknown, or the count is no number",
+    ),
+    (r"Node count specification invalid", "nodes", "the partition does not allow this number of nodes"),
+    (r"not a valid node count", "nodes", "the number of nodes is not understood"),
+    (r"Invalid node name", "nodelist", "there is no such node"),
+    (r"Invalid feature", "constraint", "no node has such a feature"),
+    (r"Invalid license", "licenses", "there is no such licence"),
+    (r"Job dependency problem", "dependency", "the job to wait for is not there, or is not understood"),
+    (r"Invalid job array", "array", "the job array is too large, or not understood"),
+    (r"No cluster '|can't be reached now", "clusters", "there is no such cluster"),
+    (r"--uid only permitted by root", "uid", "only root may submit for somebody else with --uid"),
+    (r"Invalid user id|User not found on host", "exec_prefix", "this account may not submit jobs here"),
+    (
+        r"Requested node configuration is not available",
+        "gpus, cpus, memory, nodes",
+        "no node of the partition has all of what is asked for",
+    ),
+    (r"unrecognized option '(?P<what>[^']*)'", "script", "sbatch does not know the option {what}"),
+    (r"option '(?P<what>[^']*)' \w+n't allow an argument", "script", "sbatch's option {what} takes no value"),
+    (r"option '(?P<what>[^']*)' requires an argument", "script", "sbatch's option {what} needs a value"),
+    (r"Batch script is empty", "script", "the batch script is empty"),
+    (r"does not look like a batch script", "script", "the batch script does not begin with #! and an interpreter"),
+    (r"DOS line breaks", "script", "the batch script has DOS line ends"),
+    (r"NULL character", "script", "the batch script has a NUL character"),
+    (r"Unable to open file", "script", "sbatch cannot read the batch script"),
+    (
+        r"allocation failure: Invalid time specified",  # only --test-only says it
+        "reservation",
+        "the reservation has not begun, or does not last that long",
+    ),
+    (r"Invalid --begin|Invalid time specification", "begin", "the time to begin is not understood"),
+    (r"Invalid --(?P<what>[\w-]+) specification", "script", "sbatch does not understand the value of --{what}"),
+    (r"Access/permission denied", "account", "you have no permission for this"),
+)
+
+_POLICY = "Job violates accounting/QOS policy"
+_LIMIT = re.compile(r"error: ((?:QOS|Assoc|Max)\w+)\s*$", re.MULTILINE)
+_PREFIX = re.compile(
+    r"^(?:sbatch: )?(?:error: |fatal: )?(?:Batch job submission failed: |allocation failure: )?", re.MULTILINE
+)
+_OF_A_PROFILE = frozenset(
+    ("partition", "account", "qos", "reservation", "time", "memory", "cpus", "gpus", "nodes", "constraint")
+)
+_PLUGINS_OUTCOME = "Unspecified error"
+"""SLURM_ERROR: Slurm has no word for it, since a job_submit plugin refused."""
+_NOISE = re.compile(r"Unspecified error|Try .*--help.*|")
+
+
+def refusal(stderr: str) -> Refusal:
+    """The field at fault and a plain clause, from what sbatch said; sbatch's own words where the table knows none.
+
+    A job_submit plugin's words are such: they were written for the user.
+    """
+    if _POLICY in stderr:
+        limit = _LIMIT.search(stderr)
+        told = meaning(limit[1]).sentence if limit else "A limit of the account or the QOS is reached."
+        clause = told.removeprefix("Waiting: ").partition(", so it never starts")[0].rstrip(".")
+        return Refusal("account, qos", clause[0].lower() + clause[1:])
+    outcomes = _OUTCOME.findall(stderr)
+    of_a_plugin = bool(outcomes) and outcomes[-1] == _PLUGINS_OUTCOME
+    for said, field, ours in () if of_a_plugin else _REFUSALS:
+        match = re.search(said, stderr)
+        if match is not None:
+            return Refusal(field, ours.format(**match.groupdict()))
+    lines = (line.strip() for line in _PREFIX.sub("", stderr).splitlines())
+    own = " ".join(line for line in lines if not _NOISE.fullmatch(line))
+    return Refusal("", own[:500].rstrip(".") or "sbatch gave no reason")
+
+
+def rejected(stderr: str, exit_code: int) -> SubmitRejected:
+    """The error for a job that sbatch refused."""
+    told = refusal(stderr)
+    hint = f"Check `{told.field}` in the profile." if told.field else ""
+    message = f"Slurm refused the job: {told.clause}."
+    field = f"slurm.{told.field}" if told.field in _OF_A_PROFILE else ""
+    return SubmitRejected(message, stderr=stderr.strip(), exit_code=exit_code, hint=hint, field=field)
+
+
+def failure(command: str, stderr: str) -> GPUSpawnerError | None:
+    """The error for a command that got no answer (SlurmUnavailable) or was not let through (ConfigError); else None."""
+    if not re.search(rf"^{re.escape(command)}: ", stderr, re.MULTILINE):  # else it ran, and sudo only warned
+        for row in _SUDO:
+            match = re.search(row.said, stderr, re.MULTILINE)
+            if match is not None:
+                line = stderr[stderr.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].strip()
+                return ConfigError(f"{command} was not run: {row.ours} ({line}).", where="exec_prefix", hint=row.hint)
+    silence = _silence_of_sbatch(stderr) if command == "sbatch" else _silence(stderr)
+    return SlurmUnavailable(f"{command} got no answer: {silence.ours}.", hint=silence.hint) if silence else None
+
+
+def _silence_of_sbatch(stderr: str) -> _Silence | None:
+    """Whether slurmctld gave no answer, by sbatch's own words alone.
+
+    A job_submit plugin's sentence is printed as if it were sbatch's, and then the outcome; a wrapper or cli_filter of
+    the site's may say anything. So the outcome counts where there is one, and else lines that are Slurm's as a whole.
+    """
+    outcomes = _OUTCOME.findall(stderr)
+    if outcomes:
+        return next((row for row in _NO_ANSWER if re.fullmatch(row.error, outcomes[-1])), None)
+    lines = _OWN_LINE.findall(stderr)
+    return next((row for row in _NO_ANSWER if any(re.fullmatch(row.line, line) for line in lines)), None)
+
+
+def _silence(stderr: str) -> _Silence | None:
+    """The same of a command that prints nobody else's words."""
+    return next((row for row in _NO_ANSWER if re.search(row.said, stderr)), None)
+
+
+_UNKNOWN_JOB = re.compile("Invalid job id specified|already complet")
+_FORBIDDEN = re.compile("Access/permission denied|Invalid user id|User not found on host")
+
+
+def not_cancelled(job_id: str, stderr: str) -> NotPermitted | None:
+    """The error for a job that Slurm does not let this account cancel; None where it said something else."""
+    if _FORBIDDEN.search(stderr) is None:
+        return None
+    return NotPermitted(
+        f"scancel may not cancel job {job_id}: {last_line(stderr)}.",
+        where="exec_prefix",
+        hint="It must run the command as the job's owner.",
+    )
+
+
+def is_over(stderr: str) -> bool:
+    """Whether scancel says that there is no such job, or that it has ended."""
+    return _UNKNOWN_JOB.search(stderr) is not None
+
+
+def last_line(stderr: str) -> str:
+    """The last line that says something; for a command that failed with words that no table knows."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"

@@ -1,0 +1,1 @@
+"""Readers of the output of Slurm's commands."""

@@ -1,0 +1,122 @@
+"""What all of Slurm's answers share: fields, absent values, times. Pure.
+
+Written against the recorded answers of Slurm 22.05, 24.11 and 26.05 in ``tests/data/slurm-outputs``.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
+
+from jupyterhub_gpuspawner.cluster.snapshot import Unread
+from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres, parse_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from jupyterhub_gpuspawner.units import Gres
+
+    Notice = Callable[[Unread], None]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_ABSENT = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNKNOWN", "NO_VAL"})
+_SECONDS = re.compile(r"[0-9]{1,15}")
+_FIELD = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/:]*)=", re.ASCII)
+
+
+def present(text: str | None) -> str:
+    """The value, or nothing for Slurm's many words for nothing (``(null)``, ``N/A``, ``n/a``, ``None``, ...)."""
+    value = (text or "").strip()
+    return "" if value in _ABSENT else value
+
+
+def fields(line: str) -> dict[str, str]:
+    """The ``Key=value`` pairs of one record of ``scontrol show``; values may hold blanks. The first of a key counts."""
+    found: dict[str, str] = {}
+    marks = list(_FIELD.finditer(line))
+    ends = [mark.start() for mark in marks[1:]] + [len(line)]
+    for mark, end in zip(marks, ends, strict=False):  # text without a field has an end and no mark
+        found.setdefault(mark[1], line[mark.end() : end].strip())
+    return found
+
+
+def epoch(text: str | None, key: str = "") -> float | None:
+    """Seconds since the epoch of a time as Slurm prints it for ``key``; None where it prints none.
+
+    The client sets ``SLURM_TIME_FORMAT=%s``, which squeue and scontrol of 22.05 to 26.05 honour. The standard form
+    (``2026-11-21T10:14:49``) is in local time, and so ambiguous for one hour of the year.
+    """
+    value = present(text)
+    if not value:
+        return None
+    if _SECONDS.fullmatch(value):
+        return float(value)
+    try:
+        return datetime.fromisoformat(value).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise SlurmOutputError(f"Slurm gave {value[:80]!r} for a time.", raw=value, field=key) from error
+
+
+def read(reader: Callable[[str], T], key: str, text: str) -> T:
+    """``reader(text)``, with its ValueError told as Slurm's odd answer for ``key``."""
+    try:
+        return reader(text)
+    except ValueError as error:
+        raise SlurmOutputError(
+            f"Slurm gave {text[:80]!r} for {key}: {error}", raw=f"{key}={text}", field=key
+        ) from error
+
+
+def ignored(_unread: object) -> None:
+    """Nobody is told."""
+
+
+def each_read(
+    records: Iterable[R], reader: Callable[[R], T], kind: str, name: Callable[[R], str], notice: Notice
+) -> tuple[T, ...]:
+    """Every record that ``reader`` understands; one that it does not is left out, and ``notice`` is told of it.
+
+    ``name`` gives the name by which an unread record is told of. Raises the reader's SlurmOutputError where there are
+    records and none is understood: then it is the answer that is odd.
+    """
+    found: list[T] = []
+    faults: list[tuple[R, SlurmOutputError]] = []
+    for record in records:
+        try:
+            found.append(reader(record))
+        except SlurmOutputError as error:
+            faults.append((record, error))
+    if faults and not found:
+        raise faults[0][1]
+    for record, fault in faults:
+        notice(Unread(kind, name(record), fault.field))
+    return tuple(found)
+
+
+@lru_cache(maxsize=8192)
+def gres(key: str, text: str) -> tuple[Gres, ...]:
+    """:func:`parse_gres`, remembered: thousands of nodes and jobs have the same few."""
+    return read(parse_gres, key, text)
+
+
+@lru_cache(maxsize=8192)
+def nodes(key: str, text: str) -> tuple[str, ...]:
+    """:func:`expand_nodelist`, remembered likewise; none for an absent value."""
+    return read(expand_nodelist, key, present(text))
+
+
+def memory(key: str, text: str | None) -> int | None:
+    """MiB of a bound or default of slurm.conf's; None for an absent one, UNLIMITED, and 0, which means the same."""
+    value = present(text)
+    return None if value in ("", "UNLIMITED") else read(parse_memory, key, value) or None
+
+
+def words(text: str | None, *, everyone: str = "") -> tuple[str, ...]:
+    """The items of a list with commas; none for an absent one or for ``everyone``."""
+    value = present(text)
+    return () if not value or value == everyone else tuple(item for item in value.split(",") if item)

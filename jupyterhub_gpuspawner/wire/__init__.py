@@ -1,0 +1,1 @@
+"""The documents that hub and node exchange; standard library only."""

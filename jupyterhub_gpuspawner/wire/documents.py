@@ -1,0 +1,247 @@
+"""The two documents that hub and node exchange, both versioned. Pure, stdlib only.
+
+:class:`LaunchPlan` goes from the hub to the node, inside the batch script: nothing in it is secret.
+:class:`NodeReport` comes back by ``POST /hub/api/gpuspawner/report`` with the server's own token; how the
+hub reads it, which does not trust it, is :mod:`~jupyterhub_gpuspawner.hub.report.reader`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping  # noqa: TC003 - the reference is made from these types
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+PLAN_VERSION = 1
+REPORT_VERSION = 2
+"""Version 1, of launchers that were submitted by an older hub, names the port before anything listens there."""
+PLACEMENT_VERSION = 1
+REPORT_LIMIT = 65536
+"""Bytes of a report at most."""
+TEXT_LIMIT = 500
+"""Characters of one text in a report at most; all of them printable."""
+LIST_LIMIT = 64
+"""Items of one list in a placement at most."""
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+MEMORY_POLICIES = ("none", "preferred", "bind")
+COUNT_LIMIT = 65536
+"""GPUs or CPUs that a plan may promise."""
+DEADLINE_LIMIT = 600.0
+"""Seconds that looking at the hardware may take at most."""
+UNKNOWN_CLAIM = ""
+"""In the place of a folder of claims: a node could not read whether this server is to claim its GPUs."""
+SEEN = ("process", "user", "unseen", "taken")
+"""What the launcher saw at a server's port: see :class:`Door`."""
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """What the launcher is to do on the node."""
+
+    gpus: int | None = None
+    """GPUs the profile promised; None: whatever was granted."""
+    cpus: int | None = None
+    """CPUs the profile promised; None: all granted."""
+    policy: str = "best-effort"
+    memory_policy: str = "preferred"
+    port_range: tuple[int, int] | None = None
+    """First and last port to try, both included; None: any free port."""
+    topology_file: str | None = None
+    """A topology file that stands in for discovery; ``{node}`` in it is the node's Slurm name."""
+    deadline: float = 3.0
+    """Seconds that looking at the hardware may take."""
+    set_threads: bool = True
+    """Export OMP_NUM_THREADS and its kin unless set."""
+    report: bool = True
+    """False: bind and exec only (``gpuspawner bind``)."""
+    claim: str | None = None
+    """Folder of the locks by which servers claim GPUs that Slurm does not hand out; None: they do not.
+
+    On a node it may be :data:`UNKNOWN_CLAIM`, and then the server uses no GPU.
+    """
+
+    def dumps(self) -> str:
+        """One line of JSON, as :func:`parse_plan` reads it; raises ValueError for what a node would refuse."""
+        _values(asdict(self))
+        return json.dumps({"version": PLAN_VERSION, **asdict(self)}, sort_keys=True)
+
+
+def parse_plan(text: str) -> LaunchPlan:
+    """Read a plan; raises ValueError. Fields a newer hub added are ignored: the notebook always starts."""
+    return LaunchPlan(**_values(_document(text)))
+
+
+def recover_plan(text: str) -> tuple[LaunchPlan, str]:
+    """As much of a plan as can be read, and what is wrong with the rest (empty: nothing).
+
+    For a node, where the server starts whatever the plan is. A field with a wrong value counts as left out, except for
+    ``claim``: a server that was to claim its GPUs must not use them without. So where it cannot be read whether it was,
+    ``claim`` is :data:`UNKNOWN_CLAIM`. :meth:`LaunchPlan.dumps` writes ``claim`` first, so that a plan that was cut off
+    still tells.
+    """
+    try:
+        document = _document(text)
+    except (ValueError, RecursionError) as error:
+        return LaunchPlan(claim=None if text.lstrip().startswith('{"claim": null,') else UNKNOWN_CLAIM), str(error)
+    faults = []
+    for name in list(document):
+        try:
+            _values({name: document[name]})
+        except ValueError as error:
+            faults.append(str(error))
+            del document[name]
+            if name == "claim":
+                document[name] = UNKNOWN_CLAIM
+    return LaunchPlan(**_values(document, checked=True)), "; ".join(faults)
+
+
+def _document(text: str) -> dict[str, Any]:
+    document = json.loads(text)
+    if not isinstance(document, dict):
+        raise ValueError("a launch plan is a JSON object")  # noqa: TRY004 - what json.loads raises, too
+    return document
+
+
+def _values(document: Mapping[str, Any], *, checked: bool = False) -> dict[str, Any]:
+    """The fields of a plan that this version knows; raises ValueError for a value that is wrong."""
+    values = {key: value for key, value in document.items() if key in LaunchPlan.__dataclass_fields__}
+    for key, value in values.items():
+        if not (checked or _FITS[key](value)):
+            raise ValueError(f"{key}: {value!r:.40} is not what a launch plan may say")
+    if values.get("port_range") is not None:
+        first, last = values["port_range"]
+        values["port_range"] = (first, last)
+    return values
+
+
+def _is_count(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_LIMIT)
+
+
+def _is_range(value: object) -> bool:
+    if value is None:
+        return True
+    if not isinstance(value, (list, tuple)) or len(value) != 2 or not all(type(port) is int for port in value):
+        return False
+    return bool(1024 <= value[0] <= value[1] <= 65535)
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= DEADLINE_LIMIT
+
+
+_FITS: Mapping[str, Callable[[object], bool]] = {
+    "gpus": _is_count,
+    "cpus": _is_count,
+    "policy": POLICIES.__contains__,
+    "memory_policy": MEMORY_POLICIES.__contains__,
+    "port_range": _is_range,
+    "topology_file": lambda value: value is None or isinstance(value, str),
+    "deadline": _is_seconds,
+    "set_threads": lambda value: isinstance(value, bool),
+    "report": lambda value: isinstance(value, bool),
+    "claim": lambda value: value is None or (isinstance(value, str) and value.startswith("/")),
+}
+
+
+@dataclass(frozen=True)
+class PlacedGpu:
+    """One of the server's own GPUs, in the order of ``CUDA_VISIBLE_DEVICES``."""
+
+    index: int
+    uuid: str = ""
+    pci: str = ""
+    name: str = ""
+    memory_mib: int | None = None
+    numa_node: int | None = None
+    mig: str | None = None
+
+
+@dataclass(frozen=True)
+class NodeGrant:
+    """What a job of several nodes has on one of the others, as Slurm tells the hub."""
+
+    node: str
+    gpus: tuple[int, ...] = ()
+    """By Slurm's index, the place in gres.conf."""
+    gpu_type: str | None = None
+    """Slurm's word, such as ``k80``; None where it has none, or several."""
+    cpus: int = 0
+    """How many, as Slurm counts them."""
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True)
+class PlacementDocument:
+    """Where a server runs and what it got: version 1, as pages and REST show it."""
+
+    job_id: str | None = None
+    """Slurm's job id; None for a server on the hub's own machine."""
+    node: str = ""
+    partition: str | None = None
+    simulated: bool = False
+    gpus: tuple[PlacedGpu, ...] = ()
+    cpus: str = ""
+    """CPUs the server may use, as a kernel cpulist (``0-3,8``)."""
+    numa_nodes: tuple[int, ...] = ()
+    """NUMA nodes of these CPUs by kernel number; those of the GPUs where the CPUs' are not known."""
+    memory_policy: str = "none"
+    """What the kernel answered when asked: ``default``, ``preferred:0``, ``bind:0-1``, …"""
+    policy: str = "best-effort"
+    aligned: bool | None = None
+    """GPUs, CPUs and memory on the same NUMA node(s); None where unknown."""
+    weakest_link: str | None = None
+    why: str = ""
+    problems: tuple[str, ...] = ()
+    started_at: str | None = None
+    """ISO 8601, UTC."""
+    ends_at: str | None = None
+    other_nodes: tuple[NodeGrant, ...] = ()
+    """The job's nodes beside ``node``, at most 64."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as pages, REST and the spawner's state carry it."""
+        return {"version": PLACEMENT_VERSION, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Door:
+    """What was seen at the server's port, in the kernel's table of sockets."""
+
+    seen: str
+    """``process``: one of the server's processes listens; ``user``: a process of the server's user does, which one
+    cannot be seen; ``unseen``: the table cannot be read; ``taken``: another process listens there."""
+    addresses: tuple[str, ...] = ()
+    """On which the server listens; several, or ``0.0.0.0`` and ``::`` for all."""
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """What the launcher tells the hub: where the server is placed, and its port once the server listens there."""
+
+    port: int
+    """0 (null in JSON) while the server does not listen."""
+    placement: PlacementDocument = field(default_factory=PlacementDocument)
+    topology: Mapping[str, Any] | None = None
+    """The node's topology document, for the picture; None where it is not known or too large."""
+    door: Door | None = None
+    """None before anybody listens at the port, and in reports of version 1."""
+
+    def dumps(self) -> str:
+        """The body of the report."""
+        document: dict[str, Any] = {
+            "version": REPORT_VERSION,
+            "port": self.port or None,
+            "placement": self.placement.to_json(),
+        }
+        if self.door is not None:
+            document["door"] = asdict(self.door)
+        if self.topology is not None:
+            document["topology"] = self.topology
+        return json.dumps(document)
+
+
+def printable(text: str) -> str:
+    """One line of text, at most :data:`TEXT_LIMIT` characters: what a document may hold."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    return line if len(line) <= TEXT_LIMIT else line[: TEXT_LIMIT - 1] + "…"

@@ -1,0 +1,216 @@
+"""An admin's own batch_script: filled in, mended, explained."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyterhub_gpuspawner.batch.template import Rendered, render_template
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.jobs.comment import tag
+from jupyterhub_gpuspawner.profiles.environment import Environment
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+
+DATA = Path(__file__).parents[1] / "data"
+TAG = tag("hub", "ada", "")
+VARIABLES = {
+    "partition": "gpu",
+    "runtime": "8:00:00",
+    "memory": "32000M",
+    "nprocs": "40",
+    "gres": "",
+    "account": "",
+    "qos": "",
+    "reservation": "",
+    "options": "",
+    "prologue": "",
+    "epilogue": "",
+    "homedir": "/home/ada",
+    "username": "ada",
+    "keepvars": "HOME,JUPYTERHUB_API_TOKEN",
+    "srun": "srun",
+}
+CALL = '"$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser'
+
+
+def _render(template: str, **changed: Any) -> Rendered:
+    variables = {**VARIABLES, **{key: changed.pop(key) for key in list(changed) if key in VARIABLES}}
+    settings: dict[str, Any] = {
+        "launcher": b"the launcher's zipapp",
+        "plan": LaunchPlan(),
+        "command": ["jupyterhub-singleuser"],
+        "tag": TAG,
+    }
+    return render_template(template, variables, **{**settings, **changed})
+
+
+def _head(rendered: Rendered) -> list[str]:
+    return rendered.script.split("# --- gpuspawner")[0].splitlines()
+
+
+def test_the_workshops_template_runs_on_todays_slurm() -> None:
+    """As printed, with {cmd} added: compared whole, and each thing that was mended is told."""
+    rendered = _render((DATA / "templates" / "workshop.txt").read_text(encoding="utf-8"))
+    assert rendered.script == (DATA / "scripts" / "workshop.sh").read_text(encoding="utf-8")
+    assert rendered.notes == (
+        "--workdir=/home/ada is written --chdir=/home/ada: that is the option's name today.",
+        "--uid=ada is left out: it is root's alone, and the job is submitted as its user.",
+        "A bare #SBATCH line, of an empty value, is left out.",
+    )
+    subprocess.run(["bash", "-n"], input=rendered.script, text=True, check=True)
+
+
+def test_batchspawners_own_template_is_filled_in() -> None:
+    """Its jinja2, its srun, its prologue; nothing to mend."""
+    rendered = _render(
+        (DATA / "templates" / "batchspawner.txt").read_text(encoding="utf-8"), gres="gpu:1", prologue="module load a\nb"
+    )
+    assert rendered.script == (DATA / "scripts" / "batchspawner.sh").read_text(encoding="utf-8")
+    assert rendered.notes == ()
+    subprocess.run(["bash", "-n"], input=rendered.script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "mended", "notes"),
+    [
+        ("#SBATCH --workdir /x", "#SBATCH --chdir=/x", ["--workdir=/x is written --chdir=/x"]),
+        ("#SBATCH --uid ada --mem=1G", "#SBATCH --mem=1G", ["--uid=ada is left out: it is root's alone"]),
+        ("#SBATCH --gid=g", None, ["--gid=g is left out: it is root's alone"]),
+        ("#SBATCH", None, ["A bare #SBATCH line"]),
+        ("#SBATCH  ", None, ["A bare #SBATCH line"]),
+        ("#SBATCH --gres=", None, ["--gres is left out: it has no value"]),
+        ("#SBATCH --account {account}", None, ["--account is left out: it has no value"]),
+        ('#SBATCH --account="{account}"', None, ["--account is left out: it has no value"]),
+        ("#SBATCH --exclusive", "#SBATCH --exclusive", []),
+        ('#SBATCH --output="a b.log" -p gpu', '#SBATCH --output="a b.log" -p gpu', []),
+        ("#SBATCH --comment=mine", None, ["--comment=mine is left out: the comment of a job is the tag"]),
+        ("#SBATCH --comment={tag}", None, []),
+        ("#SBATCH --mem=1G # enough", "#SBATCH --mem=1G", []),
+        ("# SBATCH --uid=ada", "# SBATCH --uid=ada", []),
+        ("##SBATCH --uid=ada", "##SBATCH --uid=ada", []),
+    ],
+)
+def test_what_todays_slurm_does_not_take_is_mended_and_told(line: str, mended: str | None, notes: list[str]) -> None:
+    """One sentence each; everything else stays as it is."""
+    rendered = _render(f"#!/bin/bash\n{line}\n{{cmd}}\n")
+    kept = [f"#SBATCH --comment={TAG}", "#SBATCH --nodes=1", "#SBATCH --export=ALL", *([mended] if mended else [])]
+    assert _head(rendered) == ["#!/bin/bash", *kept]
+    assert [note[: len(said)] for note, said in zip(rendered.notes, notes, strict=True)] == notes
+
+
+@pytest.mark.parametrize("nodes", ["--nodes=2", "-N 2", "-N2", "--nodes 2"])
+def test_a_template_that_names_its_nodes_keeps_them(nodes: str) -> None:
+    """Otherwise a job could spread over several."""
+    assert "#SBATCH --nodes=1" not in _head(_render(f"#!/bin/bash\n#SBATCH {nodes}\n{{cmd}}\n"))
+
+
+@pytest.mark.parametrize("export", ["--export=NIL", "--export=ALL,A=1", "--export HOME,PATH"])
+def test_a_template_that_names_what_is_exported_keeps_it(export: str) -> None:
+    """Otherwise Slurm 26.05 drops what `--export-file` gives: the job would have no token."""
+    added = [line for line in _head(_render(f"#!/bin/bash\n#SBATCH {export}\n{{cmd}}\n")) if "export" in line]
+    assert added == [f"#SBATCH {export.replace(' ', '=')}"]
+
+
+@pytest.mark.parametrize(
+    ("template", "added"),
+    [
+        ("#!/bin/bash\n{cmd}", ["--gres=gpu:k80:1", "--reservation=ml-hpc-1"]),
+        ("#!/bin/bash\n#SBATCH --gres={gres}\n{cmd}", ["--reservation=ml-hpc-1"]),
+        ("#!/bin/bash\n#SBATCH --gpus=1 --reservation=x\n{cmd}", []),
+    ],
+)
+def test_what_a_profile_promises_and_the_template_leaves_out_is_added_and_told(template: str, added: list[str]) -> None:
+    """A GPU profile is no CPU job, and a course runs in its reservation."""
+    rendered = _render(template, gres="gpu:k80:1", reservation="ml-hpc-1")
+    assert rendered.notes == tuple(
+        f"{option} is added: the profile asks for it, and the template does not." for option in added
+    )
+    assert [line for line in _head(rendered) if line[8:] in added] == [f"#SBATCH {option}" for option in added]
+
+
+def test_a_policy_that_only_slurm_can_keep_is_asked_for_in_a_template_too() -> None:
+    """Where the template does not say it itself."""
+    rendered = _render("#!/bin/bash\n#SBATCH --gres={gres}\n{cmd}", gres="gpu:1", plan=LaunchPlan(policy="restricted"))
+    assert rendered.notes == ("--gres-flags=enforce-binding is added: the policy restricted asks it of Slurm.",)
+    assert "#SBATCH --gres-flags=enforce-binding" in _head(rendered)
+
+
+def test_the_profiles_environment_is_set_up_before_the_templates_commands() -> None:
+    """Modules and variables too; a container holds the server."""
+    environment = Environment.model_validate({"variables": {"A": "1"}, "container": "/a.sif"})
+    script = _render("#!/bin/bash\necho own\n{cmd}\n", environment=environment, gres="gpu:1").script
+    assert script.index("export A=1") < script.index("GPUSPAWNER_PYTHON=$") < script.index("echo own")
+    assert script.endswith("-- apptainer exec --nv /a.sif jupyterhub-singleuser\n")
+
+
+def test_a_template_without_a_shebang_gets_one() -> None:
+    """sbatch refuses a script without."""
+    assert _render("{cmd}").script.startswith(
+        f"#!/bin/bash\n#SBATCH --comment={TAG}\n#SBATCH --nodes=1\n#SBATCH --export=ALL\n# --- gpuspawner"
+    )
+
+
+def test_cmd_is_where_the_template_puts_it() -> None:
+    """Behind srun, in a condition, wherever."""
+    assert (
+        f"\nif true; then srun -n1 {CALL} --debug; fi\n"
+        in _render("#!/bin/bash\nif true; then srun -n1 {cmd} --debug; fi\n").script
+    )
+
+
+def test_exec_is_told_to_leave_a_folder_behind() -> None:
+    """The shell that would remove it is gone by then."""
+    assert _render("#!/bin/bash\nexec srun {cmd}\n").notes == (
+        "exec before {cmd} leaves the launcher's folder behind on the node: write {cmd} without it.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        (
+            "#!/bin/bash\necho\n",
+            "batch_script: the template has no {cmd} outside of its comments. Put {cmd} on the line",
+        ),
+        ("#!/bin/bash\n# {cmd}\necho\n", "batch_script: the template has no {cmd} outside of its comments."),
+        ("", "batch_script: the template has no {cmd}"),
+        (
+            "{cmd} {queu}",
+            "batch_script: there is no value called 'queu'. "
+            "A brace that is the shell's own is written twice: ${{HOME}}.",
+        ),
+        ("{{ cmd }} {{ queu }}", "batch_script: 'queu' is undefined. Names are account, cmd, epilogue,"),
+        ("{{ cmd }}\n{% if %}", "batch_script, line 2: Expected an expression, got 'end of statement block'."),
+        ("{{ cmd }} {{ ''.__class__ }}", "batch_script: access to attribute '__class__' of 'str' object is unsafe."),
+        ("{cmd} ${HOME:-x}", "batch_script: there is no value called 'HOME'."),
+        ("{cmd} }", "batch_script: the template cannot be filled in: Single '}' encountered in format string."),
+        ("{cmd} {}", "batch_script: the template cannot be filled in: "),
+        ("{cmd.nothing}", "batch_script: the template cannot be filled in: 'str' object has no attribute 'nothing'."),
+    ],
+)
+def test_a_template_that_cannot_be_a_script_is_explained(template: str, says: str) -> None:
+    """The error names the fault and the names that there are."""
+    with pytest.raises(ConfigError) as caught:
+        _render(template)
+    assert str(caught.value).startswith(says)
+
+
+@given(
+    st.sampled_from(["partition", "runtime", "memory", "reservation", "account", "options", "homedir", "username"]),
+    st.text(max_size=20) | st.sampled_from(["a\n#SBATCH --uid=0", "a\r\nid", "{cmd}", "{{ cmd }}", "{% raw %}"]),
+)
+def test_no_value_can_add_a_line_or_be_a_template(name: str, value: str) -> None:
+    """It is refused, or stands in the line where the template puts it, letter by letter."""
+    template = f"#!/bin/bash\n#SBATCH --nodes=1\necho '{{{name}}}'\n{{cmd}}\n"
+    try:
+        lines = _render(template, **{name: value}).script.split("\n")
+    except ConfigError:
+        assert not value.isprintable()
+        return
+    assert f"echo '{value}'" in lines
+    assert lines.index(CALL) - lines.index(f"echo '{value}'") == 1

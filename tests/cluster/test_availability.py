@@ -1,0 +1,662 @@
+"""What a page says of a job that is not submitted yet: now, later or never, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyterhub_gpuspawner.cluster.availability import STALE, Availability, Chance, availability
+from jupyterhub_gpuspawner.cluster.snapshot import (
+    ClusterJob,
+    ClusterSnapshot,
+    DefaultMemory,
+    NodeState,
+    Partition,
+    Reservation,
+    Unread,
+)
+from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+from jupyterhub_gpuspawner.units import Gres
+from tests.slurm.recorded import VERSIONS
+from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, waiting
+
+HOUR = 3600
+
+
+def told(found: ClusterSnapshot, *, user: str = "", now: float | None = None, **asked: Any) -> tuple[str, str, str]:
+    """Chance, sentence and field."""
+    got = availability(ResolvedResources(**asked), found, now=found.taken_at if now is None else now, user=user)
+    assert got.taken_at == found.taken_at
+    return got.chance.value, got.sentence, got.field
+
+
+def opens_in(found: ClusterSnapshot, **asked: Any) -> float | None:
+    """Seconds until the start that is told."""
+    got = availability(ResolvedResources(**asked), found, now=NOW)
+    return None if got.starts_at is None else got.starts_at - NOW
+
+
+# --- a real cluster -------------------------------------------------------------------------------
+
+RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
+    ({"partition": "gpu", "gpus": 1, "gpu_type": "v100"}, ("now", "starts now, 1 of 8 V100 free", "")),
+    ({"partition": "gpu", "gpus": 1, "gpu_type": "t4"}, ("now", "starts now, 1 of 2 T4 free", "")),
+    (
+        {"partition": "gpu", "gpus": 1, "gpu_type": "1g.10gb"},
+        ("now", "starts now, 3 of 4 MIG devices 1g.10gb free", ""),
+    ),
+    (
+        {"partition": "gpu", "gpus": 8, "gpu_type": "v100"},
+        ("later", "full: about 60 min at the latest, if nobody comes before you", ""),
+    ),
+    ({"partition": "batch"}, ("now", "starts now, 47 of 96 cores free", "")),
+    ({}, ("now", "starts now, 47 of 96 cores free", "")),
+    ({"partition": "batch", "exclusive": True}, ("now", "starts now, 2 of 5 nodes free", "")),
+    ({"partition": "batch", "cpus": 24, "nodes": 3}, ("later", "full, and nothing tells until when", "")),
+    ({"partition": "gpu,batch", "cpus": 30}, ("now", "starts now, 106 of 120 cores free", "")),
+    ({"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-0"}, ("now", "starts now, 3 of 4 K80 free", "")),
+    (
+        {"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-0", "time": 3 * HOUR},
+        ("never", "cannot run: it asks for 3 h, and reservation ml-hpc-0 has 2 h left", "slurm.time"),
+    ),
+    (
+        {"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-2"},
+        ("never", "cannot run: there is no reservation ml-hpc-2", "slurm.reservation"),
+    ),
+    (
+        {"partition": "debug", "time": 2 * HOUR},
+        ("never", "cannot run: it asks for 2 h, and partition debug allows 30 min", "slurm.time"),
+    ),
+    (
+        {"partition": "gpu", "time": "UNLIMITED"},
+        ("never", "cannot run: it asks for no time limit, and partition gpu allows 24 h", "slurm.time"),
+    ),
+    (
+        {"partition": "gpu", "gpus": 9},
+        ("never", "cannot run: it asks for 9 GPUs a node, and a node of partition gpu has at most 8", "slurm.gpus"),
+    ),
+    (
+        {"partition": "gpu", "gpus": 1, "gpu_type": "h100"},
+        (
+            "never",
+            "cannot run: partition gpu has no GPUs of type h100 (there are 1g.10gb, a100, k80, t4, v100)",
+            "slurm.gpu_type",
+        ),
+    ),
+    (
+        {"partition": "gpu", "memory": 1000000},
+        (
+            "never",
+            "cannot run: it asks for 976.6 GiB of memory a node, and a node of partition gpu has at most 500 GiB",
+            "slurm.memory",
+        ),
+    ),
+    (
+        {"partition": "gpu", "gpus": 4, "gpu_type": "k80", "cpus": 40},
+        ("never", "cannot run: no node of partition gpu has all of what it asks for together", "slurm.cpus"),
+    ),
+    (
+        {"partition": "gpu", "gpus": 1, "gpu_type": "v100", "constraint": "k80"},
+        ("never", "cannot run: partition gpu has no GPUs of type v100 (there are k80)", "slurm.gpu_type"),
+    ),
+    (
+        {"partition": "gpu", "gpus": 1, "constraint": "k80&dgx"},
+        ("never", "cannot run: no node of partition gpu has the feature k80&dgx", "slurm.constraint"),
+    ),
+    ({"partition": "batch", "gpus": 1}, ("never", "cannot run: partition batch has no GPUs", "slurm.gpus")),
+    (
+        {"partition": "gpu", "shards": 9},
+        (
+            "never",
+            "cannot run: it asks for 9 GPU shares a node, and a node of partition gpu has at most 8",
+            "slurm.shards",
+        ),
+    ),
+    (
+        {"partition": "gpu", "gpus": 8, "nodes": 2},
+        ("never", "cannot run: it asks for 2 nodes, and partition gpu has 1 of that kind", "slurm.nodes"),
+    ),
+    ({"partition": "downp"}, ("never", "cannot run: partition downp is closed at the moment", "slurm.partition")),
+    (
+        {"partition": "drainp"},
+        ("never", "cannot run: partition drainp takes no new jobs at the moment", "slurm.partition"),
+    ),
+    (
+        {"partition": "inactive"},
+        ("never", "cannot run: partition inactive is switched off at the moment", "slurm.partition"),
+    ),
+    (
+        {"partition": "noroot", "memory": 40000},
+        (
+            "never",
+            "cannot run: it asks for 39.06 GiB of memory a node, and partition noroot allows 31.25 GiB",
+            "slurm.memory",
+        ),
+    ),
+    (
+        {"partition": "gpu,nosuch"},
+        (
+            "never",
+            "cannot run: there is no partition nosuch (there are bad, batch, cloud, debug, downp, drainp, gpu, hi, "
+            "inactive, long, lowcan, lowreq, noroot, slow)",
+            "slurm.partition",
+        ),
+    ),
+    (
+        {"partition": "gpu", "gpus": 1, "extra": ("--gres-flags=enforce-binding", "--nodelist=g1")},
+        ("unknown", "it also asks Slurm for --nodelist, which this page does not weigh", ""),
+    ),
+]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("asked", "answer"), RECORDED, ids=[str(asked) for asked, _ in RECORDED])
+def test_jobs_on_a_real_cluster(version: str, asked: dict[str, Any], answer: tuple[str, str, str]) -> None:
+    """Free and full, every kind of GPU, and all that can never be: the same from three versions of Slurm."""
+    assert told(recorded_snapshot(version), **asked) == answer
+
+
+@pytest.mark.parametrize(("version", "share"), [("22.05", "7 of 8"), ("24.11", "5 of 8"), ("26.05", "5 of 8")])
+def test_shares_of_gpus_on_a_real_cluster(version: str, share: str) -> None:
+    """Three of eight are in use; 22.05 counts them as one (its GresUsed is known to be wrong)."""
+    assert told(recorded_snapshot(version), partition="gpu", shards=1) == (
+        "now",
+        f"starts now, {share} GPU shares free",
+        "",
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_reservation_of_a_later_hour_on_a_real_cluster(version: str) -> None:
+    """It says when it begins, by the hub's clock, and that is the start told."""
+    found = recorded_snapshot(version)
+    start = found.reservation_by_name["ml-hpc-1"].start or 0
+    got = availability(ResolvedResources("gpu", gpus=1, reservation="ml-hpc-1"), found, now=found.taken_at)
+    assert (got.chance, got.starts_at, got.field) == (Chance.LATER, start, "slurm.reservation")
+    assert got.sentence.endswith(f"{datetime.fromtimestamp(start).astimezone():%H:%M}")
+
+
+@pytest.mark.parametrize(
+    ("version", "answer"),
+    [
+        ("22.05", ("unknown", "not known: Slurm does not show the nodes that could run it", "")),
+        ("24.11", ("now", "starts now, 8 of 8 cores free; a node is switched on for it first", "")),
+        ("26.05", ("now", "starts now, 8 of 8 cores free; a node is switched on for it first", "")),
+    ],
+)
+def test_cloud_nodes_that_are_switched_off(version: str, answer: tuple[str, str, str]) -> None:
+    """22.05 hides them, so nothing is known; later versions show what they have."""
+    assert told(recorded_snapshot(version), partition="cloud") == answer
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_full_type_with_jobs_in_line_says_who_is_before(version: str) -> None:
+    """All K80 outside the reservation are in use and two jobs wait for them; a GPU of any type is free all the same."""
+    found = recorded_snapshot(version)
+    chance, sentence, _ = told(found, partition="gpu", gpus=1, gpu_type="k80")
+    assert (chance, sentence.partition(";")[0]) == ("later", "full, and 2 jobs wait before you")
+    assert told(found, partition="gpu", gpus=1)[0] == "now"
+
+
+# --- made ones --------------------------------------------------------------------------------------
+
+G4 = "gpu:k80:4(S:0-1)"
+
+
+def test_gpus_count_for_each_node() -> None:
+    """Three and three free ones are six, and no four on one node."""
+    found = cluster(
+        node("g1", G4, "gpu:k80:1(IDX:0)"),
+        node("g2", G4, "gpu:k80:1(IDX:0)"),
+        jobs=(running("1", "g1", "gpu:k80:1"), running("2", "g2", "gpu:k80:1", ends_in=300)),
+    )
+    assert told(found, gpus=3, nodes=2) == ("now", "starts now, 6 of 8 K80 free", "")
+    assert told(found, gpus=4) == ("later", "full: about 5 min at the latest, if nobody comes before you", "")
+    assert (opens_in(found, gpus=4), opens_in(found, gpus=4, nodes=2)) == (300, 600)
+
+
+@pytest.mark.parametrize(
+    ("asked", "opens"),
+    [
+        ({"gpus": 1}, 300.0),
+        ({"gpus": 2}, 300.0),
+        ({"gpus": 3}, 900.0),
+        ({"gpus": 4}, None),
+        ({"gpus": 1, "cpus": 12}, 900.0),
+        ({"gpus": 1, "memory": 50000}, 900.0),
+        ({"gpus": 1, "exclusive": True}, None),
+        ({"gpus": 1, "memory": 0}, None),
+    ],
+)
+def test_what_jobs_give_back_opens_the_node(asked: dict[str, Any], opens: float | None) -> None:
+    """Jobs end after 5 and 15 minutes and never: GPUs, cores and memory come back with each."""
+    found = cluster(
+        node("g1", G4, "gpu:k80:4(IDX:0-3)"),
+        jobs=(
+            running("1", "g1", "gpu:k80:2", ends_in=300, memory_mib=20000),
+            running("2", "g1", "gpu:k80:1", ends_in=900, memory_mib=30000),
+            running("3", "g1", "gpu:k80:1", ends_in=None, memory_mib=10000),
+        ),
+    )
+    assert told(found, **asked)[0] == "later"
+    assert opens_in(found, **asked) == opens
+
+
+def test_untyped_jobs_give_back_what_their_node_has() -> None:
+    """On a node of one type that type; on a node of several some GPU, and every one when the last job has ended."""
+    one = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(running("1", "g1", "gpu:4", ends_in=60),))
+    assert opens_in(one, gpus=4, gpu_type="k80") == 60
+    two = cluster(
+        node("m1", "gpu:a100:2,gpu:1g.10gb:2", "gpu:a100:2(IDX:0-1),gpu:1g.10gb:2(IDX:2-3)"),
+        jobs=(running("1", "m1", "gpu:2", ends_in=60), running("2", "m1", "gpu:2", ends_in=120)),
+    )
+    assert (opens_in(two, gpus=1), opens_in(two, gpus=1, gpu_type="a100")) == (60, 120)
+
+
+@pytest.mark.parametrize(
+    ("gres", "used", "asked", "answer"),
+    [
+        ("gpu:4", "gpu:1(IDX:0)", {"gpus": 2}, "3 of 4 GPUs free"),
+        ("gpu:4", "gpu:1", {"gpus": 2}, "3 of 4 GPUs free"),
+        ("gpu:h100_pcie:2", "", {"gpus": 1, "gpu_type": "h100_pcie"}, "2 of 2 h100_pcie free"),
+        ("gpu:rtx4090:2(S:0)", "gpu:rtx4090:1(IDX:1)", {"gpus": 1, "gpu_type": "rtx4090"}, "1 of 2 RTX4090 free"),
+        (
+            "gpu:a100:1,gpu:1g.10gb:7",
+            "gpu:a100:1(IDX:0),gpu:1g.10gb:3(IDX:1-3)",
+            {"gpus": 2, "gpu_type": "1g.10gb"},
+            "4 of 7 MIG devices 1g.10gb free",
+        ),
+        ("gpu:t4:2,shard:t4:8", "gpu:t4:0(IDX:N/A),shard:t4:3(3/4,0/4)", {"gpus": 1}, "1 of 2 T4 free"),
+        ("gpu:t4:2,shard:8", "gpu:t4:1(IDX:0),shard:2(0/4,2/4)", {"shards": 2}, "2 of 8 GPU shares free"),
+        ("gpu:t4:2,mps:200", "gpu:t4:0(IDX:N/A),mps:50(50/100,0/100)", {"gpus": 1}, "1 of 2 T4 free"),
+        ("gpu:a100:1,gpu:2", "", {"gpus": 2}, "3 of 3 GPUs free"),
+        ("gpu:no_consume:2", "", {"gpus": 2}, "2 of 2 GPUs free"),
+    ],
+)
+def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer: str) -> None:
+    """Untyped, typed, MIG, shards and MPS, as Slurm writes them: a shared GPU is no free one."""
+    assert told(cluster(node("g1", gres, used)), **asked) == ("now", f"starts now, {answer}", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "asked", "chance", "sentence"),
+    [
+        ([waiting("9", "gpu:k80:4")], {"gpus": 1}, "later", "2 of 4 K80 free, but 1 job waits before you"),
+        ([waiting("9", "gpu:k80:4", starts_in=7200)], {"gpus": 1, "time": HOUR}, "now", "starts now, 2 of 4 K80 free"),
+        (
+            [waiting("9", "gpu:k80:4", starts_in=7200)],
+            {"gpus": 1, "time": 3 * HOUR},
+            "later",
+            "2 of 4 K80 free, but 1 job waits before you",
+        ),
+        ([waiting("9", "gpu:v100:4")], {"gpus": 1, "gpu_type": "k80"}, "now", "starts now, 2 of 4 K80 free"),
+        ([waiting("9")], {"gpus": 1}, "now", "starts now, 2 of 4 K80 free"),
+        (
+            [waiting("9", "gpu:k80:4", reason="JobHeldUser", priority=0)],
+            {"gpus": 1},
+            "now",
+            "starts now, 2 of 4 K80 free",
+        ),
+        ([waiting("9", "gpu:k80:4", reservation="other")], {"gpus": 1}, "now", "starts now, 2 of 4 K80 free"),
+        ([waiting("9", "gpu:k80:4")], {"gpus": 3}, "later", "full, and 1 job waits before you"),
+        (
+            [waiting("8", "gpu:2", starts_in=600), waiting("9", "gpu:k80:4", starts_in=1800)],
+            {"gpus": 3},
+            "later",
+            "full, and 2 jobs wait before you; Slurm expects the last of them to start in about 30 min",
+        ),
+        ([waiting("9")], {}, "later", "12 of 16 cores free, but 1 job waits before you"),
+    ],
+)
+def test_those_who_wait_come_first(line: list[ClusterJob], asked: dict[str, Any], chance: str, sentence: str) -> None:
+    """Free GPUs are not promised while somebody waits for such, unless the job ends before that one starts."""
+    held = running("1", "g1", "gpu:k80:2")
+    found = cluster(node("g1", G4, "gpu:k80:2(IDX:0-1)"), jobs=(held, *line))
+    assert told(found, **asked) == (chance, sentence, "")
+
+
+def reserved(name: str, starts_in: float, ends_in: float, *nodes: str, **more: Any) -> Reservation:
+    """A reservation."""
+    return Reservation(name, start=NOW + starts_in, end=NOW + ends_in, nodes=nodes, **more)
+
+
+@pytest.mark.parametrize(
+    ("kept", "asked", "chance", "opens"),
+    [
+        (reserved("r", -60, 1800, "g1"), {}, "later", 1800),
+        (reserved("r", 1800, 7200, "g1"), {"time": 1200}, "now", None),
+        (reserved("r", 1800, 7200, "g1"), {"time": 2400}, "later", 7200),
+        (reserved("r", -60, 1800, "g1"), {"reservation": "r", "time": 600}, "now", None),
+        (reserved("r", 60, 1800, "g1"), {"reservation": "r", "time": 600}, "later", 60),
+        (reserved("r", -60, 1800), {"reservation": "r", "time": 600}, "now", None),
+        (reserved("r", -60, 1800, "g1", flags=frozenset({"FLEX"})), {"reservation": "r"}, "now", None),
+    ],
+)
+def test_reservations_keep_others_out_and_their_own_in(
+    kept: Reservation, asked: dict[str, Any], chance: str, opens: float | None
+) -> None:
+    """A job that would run into somebody else's reservation waits for its end, even where all is free now."""
+    found = cluster(node("g1", G4), reservations=(kept,))
+    assert (told(found, gpus=1, **asked)[0], opens_in(found, gpus=1, **asked)) == (chance, opens)
+
+
+def test_reservation_of_another_day_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Today it names the hour, tomorrow says so, later names the day."""
+    moments = [datetime.fromtimestamp(NOW).astimezone().replace(hour=9, minute=0)]
+    moments += [moments[0].replace(day=moments[0].day + days) for days in (1, 3)]
+    now = moments[0].replace(hour=8).timestamp()
+    answers = []
+    for moment in moments:
+        kept = Reservation("ml-hpc-1", start=moment.timestamp(), end=moment.timestamp() + 7200, nodes=("g1",))
+        found = replace(cluster(node("g1", G4), reservations=(kept,)), taken_at=now)
+        answers.append(told(found, gpus=1, reservation="ml-hpc-1")[1])
+    assert answers == [
+        "not yet: reservation ml-hpc-1 starts at 09:00",
+        "not today: reservation ml-hpc-1 starts tomorrow at 09:00",
+        f"not today: reservation ml-hpc-1 starts on {moments[2]:%Y-%m-%d} at 09:00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kept", "user", "clause"),
+    [
+        ({"users": ("alice",)}, "bob", "reservation r is for other users"),
+        ({"users": ("-bob",)}, "bob", "reservation r is for other users"),
+        ({"users": ("alice",)}, "alice", None),
+        ({"users": ("-alice",)}, "bob", None),
+        ({"users": ("alice",), "accounts": ("proj",)}, "bob", None),
+        ({"groups": ("course",)}, "bob", None),
+        ({"users": ("alice",)}, "", None),
+    ],
+)
+def test_reservation_of_others_is_told_where_it_can_be_known(
+    kept: dict[str, Any], user: str, clause: str | None
+) -> None:
+    """By user names; of accounts and Unix groups only Slurm knows who is in them."""
+    found = cluster(node("g1", G4), reservations=(reserved("r", -60, 7200, "g1", **kept),))
+    got = told(found, user=user, gpus=1, reservation="r")
+    if clause is None:
+        assert got == ("now", "starts now, 4 of 4 K80 free", "")
+    else:
+        assert got == ("never", f"cannot run: {clause}", "slurm.reservation")
+
+
+@pytest.mark.parametrize(
+    ("partition", "asked", "clause", "field"),
+    [
+        ({"max_nodes": 1}, {"nodes": 2}, "it asks for 2 nodes, and partition gpu allows 1", "nodes"),
+        ({"min_nodes": 2}, {}, "it asks for 1 node, and partition gpu wants 2", "nodes"),
+        ({"max_cpus_per_node": 4}, {"cpus": 8}, "it asks for 8 cores a node, and partition gpu allows 4", "cpus"),
+        ({"allow_accounts": ("a", "b")}, {"account": "c"}, "partition gpu is not for account c", "account"),
+        ({"deny_accounts": ("c",)}, {"account": "c"}, "partition gpu is not for account c", "account"),
+        ({"allow_qos": ("high",)}, {"qos": "low"}, "partition gpu is not for QOS low", "qos"),
+        ({"needs_reservation": True}, {}, "partition gpu is only for jobs with a reservation", "reservation"),
+        ({"default": False}, {}, "it names no partition, and the cluster has no default one", "partition"),
+        ({"max_time": 600}, {}, "it asks for 60 min, and partition gpu allows 10 min", "time"),
+    ],
+)
+def test_bounds_of_a_partition(partition: dict[str, Any], asked: dict[str, Any], clause: str, field: str) -> None:
+    """What slurm.conf does not allow is never, with the field that asks for it."""
+    found = cluster(node("g1", G4), node("g2", G4), **partition)
+    assert told(found, **asked) == ("never", f"cannot run: {clause}", f"slurm.{field}")
+
+
+def test_qos_may_lift_a_partitions_bounds() -> None:
+    """Only Slurm knows what a QOS allows, so nothing is forbidden here that it might."""
+    assert told(cluster(node("g1", G4), max_time=600), gpus=1, time=HOUR, qos="long")[0] == "now"
+
+
+IS_FOR = "partition gpu is for course or staff, and Slurm knows who that is"
+
+
+@pytest.mark.parametrize(
+    ("groups", "answer"),
+    [
+        ({"course": True}, ("now", "starts now, 4 of 4 K80 free", "")),
+        ({"course": False, "staff": True}, ("now", "starts now, 4 of 4 K80 free", "")),
+        (
+            {"course": False, "staff": False},
+            ("never", "cannot run: partition gpu is only for members of course or staff", "slurm.partition"),
+        ),
+        ({"course": False}, ("unknown", f"not known: {IS_FOR}", "")),
+        ({}, ("unknown", f"not known: {IS_FOR}", "")),
+    ],
+)
+def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str, str, str]) -> None:
+    """Who is in one of them may; who is in none may not; where the hub's machine does not know, Slurm does."""
+    found = cluster(node("g1", G4), allow_groups=("course", "staff"))
+    got = availability(ResolvedResources(gpus=1), found, now=NOW, groups=groups)
+    assert (got.chance.value, got.sentence, got.field) == answer
+
+
+@pytest.mark.parametrize(
+    ("memory", "partition", "asked", "answer"),
+    [
+        (None, {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(allocated=False), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(), {}, {"cpus": 4}, "full: about 10 min at the latest, if nobody comes before you"),
+        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 6}, "full: about 10 min at the latest, if nobody comes before"),
+        (DefaultMemory(per_node_mib=8000), {}, {}, "full: about 10 min at the latest, if nobody comes before you"),
+        (DefaultMemory(per_node_mib=8000), {"default_memory_per_cpu_mib": 100}, {}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(per_cpu_mib=1), {"default_memory_per_node_mib": 8000}, {}, "full: about 10 min at the latest"),
+        (DefaultMemory(), {"default_memory_per_node_mib": 100}, {}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(), {}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(), {"max_memory_per_cpu_mib": 1000}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(), {"max_memory_per_cpu_mib": 400}, {"memory": 5000}, "full: about 10 min at the latest"),
+        (
+            DefaultMemory(per_node_mib=99999),
+            {},
+            {},
+            "cannot run: it asks for 97.66 GiB of memory a node, and a node of partition gpu has at most 64 GiB",
+        ),
+    ],
+)
+def test_memory_of_a_job_that_asks_for_none(
+    memory: DefaultMemory | None, partition: dict[str, Any], asked: dict[str, Any], answer: str
+) -> None:
+    """The partition's default, else the cluster's, else all of a node's; a node has 5.5 of its 64 GiB free."""
+    holds = running("7", "g1", memory_mib=60000)
+    found = replace(cluster(node("g1"), jobs=(holds,), **partition), memory=memory)
+    assert told(found, **asked)[1][: len(answer)] == answer
+
+
+def test_nodes_out_of_service_are_named_with_their_reason() -> None:
+    """It can run again when they are back, so it is not never."""
+    out = node("g1", G4, states=frozenset({"IDLE", "DRAIN"}), reason="disk 3 fails")
+    assert told(cluster(out, node("c1")), gpus=1) == (
+        "later",
+        "not now: the node that fits is out of service: g1 (disk 3 fails)",
+        "",
+    )
+
+
+def test_feature_that_a_reboot_would_bring_counts() -> None:
+    """Plugins change a node's features at the start of a job."""
+    assert told(cluster(node("g1", G4, other_features=("mig",))), gpus=1, constraint="mig")[0] == "now"
+
+
+UNREAD_JOB = Unread("job", "9", "StartTime")
+UNREAD_RESERVATION = Unread("reservation", "day", "Nodes")
+
+
+@pytest.mark.parametrize(
+    ("unread", "asked", "answer"),
+    [
+        (UNREAD_JOB, {"gpus": 1}, ("unknown", "not known: a part of what Slurm tells of jobs is not understood")),
+        (
+            UNREAD_RESERVATION,
+            {"gpus": 1},
+            ("unknown", "not known: a part of what Slurm tells of jobs is not understood"),
+        ),
+        (
+            UNREAD_RESERVATION,
+            {"gpus": 1, "reservation": "day"},
+            ("unknown", "not known: a part of what Slurm tells of jobs is not understood"),
+        ),
+        (UNREAD_JOB, {"gpus": 9}, ("never", "cannot run: it asks for 9 GPUs a node, and a node of partition gpu")),
+        (replace(UNREAD_JOB, kept=True), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
+        (Unread("node", "g9", "Gres"), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
+    ],
+)
+def test_what_was_not_understood_is_not_called_free(
+    unread: Unread, asked: dict[str, Any], answer: tuple[str, str]
+) -> None:
+    """A job or reservation that could not be read may hold the nodes: then nothing starts now for certain."""
+    found = replace(cluster(node("g1", "gpu:k80:4")), unread=(unread,))
+    chance, sentence, _ = told(found, **asked)
+    assert (chance, sentence[: len(answer[1])]) == answer
+
+
+@pytest.mark.parametrize(
+    ("asked", "chance"), [({"gpus": 1}, "later"), ({"shards": 1}, "later"), ({"cpus": 1}, "later")]
+)
+def test_a_job_in_line_whose_gpus_are_unknown_comes_before_everybody(asked: dict[str, Any], chance: str) -> None:
+    """It may want what is asked for, whatever that is."""
+    unknown = waiting("7", gpus_unknown=True)
+    found = cluster(node("g1", "gpu:k80:4,shard:16"), jobs=(unknown,))
+    assert told(found, **asked)[0] == chance
+
+
+def test_a_running_job_whose_gpus_are_unknown_holds_what_its_node_says() -> None:
+    """The node's own count of what is in use goes before; what the job gives back is known only when all have ended."""
+    unknown = replace(running("7", "g1", ends_in=600), gpus_unknown=True)
+    other = running("8", "g1", "gpu:k80:2", ends_in=1200)
+    found = cluster(node("g1", "gpu:k80:4", "gpu:k80:4"), jobs=(unknown, other))
+    assert told(found, gpus=1)[0] == "later"
+    assert (opens_in(found, gpus=1), opens_in(found, gpus=4)) == (1200, 1200)
+    assert opens_in(replace(found, unread=(UNREAD_JOB,)), gpus=4) is None
+
+
+def test_a_node_that_was_not_understood_refuses_nothing() -> None:
+    """Its partition has more nodes than are known: nobody can say that a request never fits."""
+    found = cluster(node("g1", "gpu:k80:4"), nodes=("g1", "g2"))
+    assert told(found, gpus=8) == (
+        "unknown",
+        "not known: Slurm does not show the nodes that could run it",
+        "",
+    )
+
+
+def test_a_partition_that_was_not_understood_is_in_doubt() -> None:
+    """Neither now nor never."""
+    found = cluster(node("g1", "gpu:k80:4"), unread=("MaxTime",))
+    assert [told(found, gpus=gpus) for gpus in (1, 9)] == [
+        ("unknown", "not known: what Slurm tells of partition gpu is not understood", "")
+    ] * 2
+
+
+def test_silence_of_slurm_is_told() -> None:
+    """No snapshot: nothing is known. An old one: no promise is drawn from it, but what can never be stays so."""
+    assert availability(ResolvedResources(), None, now=NOW) == Availability(
+        Chance.UNKNOWN, "Slurm has not told yet what is free"
+    )
+    found = cluster(node("g1", G4))
+    assert told(found, gpus=1, now=NOW + STALE)[0] == "now"
+    assert told(found, gpus=1, now=NOW + STALE + 60) == ("unknown", "not known: Slurm has not answered for 16 min", "")
+    assert told(found, gpus=5, now=NOW + STALE + 60)[0] == "never"
+
+
+def test_ten_thousand_ends_of_jobs_are_not_all_looked_at() -> None:
+    """An answer costs a bounded time; past the bound nothing is told."""
+    jobs = tuple(running(str(n), "g1", ends_in=n, cpus=0) for n in range(5000))
+    found = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(*jobs, running("5001", "g1", "gpu:4", ends_in=6000)))
+    assert told(found, gpus=1) == ("later", "full, and nothing tells until when", "")
+
+
+# --- anything ---------------------------------------------------------------------------------------
+
+words = st.sampled_from(["", "k80", "v100", "1g.10gb", "gpu", "batch", "r", "a&(b", "x"])
+gres = st.lists(
+    st.builds(
+        Gres,
+        st.sampled_from(["gpu", "shard", "mps", "other"]),
+        st.sampled_from([None, "k80", "v100", "1g.10gb"]),
+        st.integers(0, 9),
+        st.sampled_from([(), (0,), (0, 3)]),
+    ),
+    max_size=3,
+).map(tuple)
+names = st.lists(st.sampled_from(["g1", "g2", "g3", "hidden"]), max_size=4).map(tuple)
+moments = st.none() | st.floats(NOW - 10**5, NOW + 10**5)
+nodes = st.builds(
+    NodeState,
+    st.sampled_from(["g1", "g2", "g3"]),
+    states=st.frozensets(st.sampled_from(["IDLE", "MIXED", "DOWN", "DRAIN", "RESERVED", "POWERED_DOWN", "NEW"])),
+    cpus=st.integers(0, 64),
+    cpus_allocated=st.integers(0, 64),
+    memory_mib=st.integers(0, 10**6),
+    memory_allocated_mib=st.integers(0, 10**6),
+    gres=gres,
+    gres_used=gres,
+    features=st.lists(words, max_size=2).map(tuple),
+)
+jobs = st.builds(
+    ClusterJob,
+    st.integers(1, 99).map(str),
+    st.sampled_from(Phase),
+    partitions=st.lists(words, max_size=2).map(tuple),
+    priority=st.integers(0, 3),
+    reason=st.sampled_from(["", "Resources", "JobHeldUser"]),
+    nodes=names,
+    node_count=st.integers(1, 4),
+    cpus=st.integers(0, 64),
+    gpus=gres,
+    starts_at=moments,
+    ends_at=moments,
+    reservation=words,
+)
+partitions = st.builds(
+    Partition,
+    words,
+    state=st.sampled_from(["UP", "DOWN", "", "NEW"]),
+    default=st.booleans(),
+    nodes=names,
+    max_time=st.none() | st.integers(0, 10**6),
+    default_time=st.none() | st.integers(0, 10**6),
+    max_nodes=st.none() | st.integers(0, 9),
+)
+reservations = st.builds(
+    Reservation, words, start=moments, end=moments, nodes=names, users=st.lists(words, max_size=2).map(tuple)
+)
+snapshots = st.builds(
+    ClusterSnapshot,
+    nodes=st.lists(nodes, max_size=4, unique_by=lambda each: each.name).map(tuple),
+    partitions=st.lists(partitions, max_size=3).map(tuple),
+    reservations=st.lists(reservations, max_size=3).map(tuple),
+    jobs=st.lists(jobs, max_size=6).map(tuple),
+    taken_at=st.just(NOW),
+)
+requests = st.builds(
+    ResolvedResources,
+    partition=st.none() | words.filter(bool) | st.just("gpu,batch"),
+    nodes=st.integers(1, 3),
+    gpus=st.none() | st.integers(0, 9),
+    gpu_type=st.none() | words.filter(bool),
+    shards=st.none() | st.integers(0, 9),
+    cpus=st.none() | st.integers(1, 64),
+    memory=st.none() | st.integers(0, 10**6),
+    time=st.none() | st.integers(1, 10**6) | st.just("UNLIMITED"),
+    reservation=st.none() | words.filter(bool),
+    constraint=st.none() | words.filter(bool),
+    exclusive=st.booleans(),
+    extra=st.sampled_from([(), ("-w g1",), ("--gres-flags=enforce-binding",)]),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(requests, snapshots, st.floats(NOW - 10**6, NOW + 10**6))
+def test_any_job_on_any_cluster_gets_a_sentence(asked: ResolvedResources, found: ClusterSnapshot, now: float) -> None:
+    """However odd the cluster: no exception, one sentence, and a start that is not in the past."""
+    got = availability(asked, found, now=now, user="alice")
+    assert got.sentence
+    assert not got.sentence.endswith(".")
+    assert (got.chance is Chance.NEVER) <= got.field.startswith("slurm.")
+    assert got.starts_at is None or got.starts_at >= now
+    assert (got.starts_at is None) or got.chance is Chance.LATER

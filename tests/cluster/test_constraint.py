@@ -1,0 +1,45 @@
+"""Which nodes a job's ``--constraint`` lets it have."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyterhub_gpuspawner.cluster.constraint import satisfies
+
+HAS = frozenset({"k80", "ib", "gpu:big"})
+
+
+@pytest.mark.parametrize(
+    ("constraint", "good"),
+    [
+        ("k80", True),
+        ("v100", False),
+        ("k80&ib", True),
+        ("k80,ib", True),
+        ("k80&v100", False),
+        ("v100|ib", True),
+        ("v100|a100", False),
+        ("(v100|k80)&ib", True),
+        ("ib|k80&v100", False),
+        ("ib|(k80&v100)", True),
+        ("gpu:big", True),
+        ("[k80|v100]", None),
+        ("k80*2&ib*4", None),
+        ("k80&", None),
+        ("(k80", None),
+        ("k80)", None),
+        ("!k80", None),
+    ],
+)
+def test_constraint_reads_from_left_to_right_as_sbatch_does(constraint: str, good: bool | None) -> None:
+    """``&`` and ``|`` bind alike, parentheses group; counts and matching sets are for Slurm alone."""
+    assert satisfies(constraint, HAS) is good
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="ab&|(),[]*!", max_size=30))
+def test_any_text_gets_an_answer(constraint: str) -> None:
+    """True, False or not known; never an exception."""
+    assert satisfies(constraint, frozenset("a")) in (True, False, None)

@@ -1,0 +1,69 @@
+"""A waiting job's place in line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jupyterhub_gpuspawner.cluster.pending import Place, place_in_line
+from tests.slurm.recorded import VERSIONS
+from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, waiting
+
+
+def test_order_is_by_priority_and_then_by_age() -> None:
+    """Higher priority first, then the lower id; a job that runs or is held stands in no line."""
+    found = cluster(
+        node("g1"),
+        jobs=(
+            running("1", "g1"),
+            waiting("12", priority=5, starts_in=90),
+            waiting("9", priority=5),
+            waiting("100", priority=7),
+            waiting("3", priority=0, reason="JobHeldUser"),
+            waiting("4", priority=9, reason="Dependency"),
+            waiting("5", priority=9, reason="QOSMaxJobsPerUserLimit"),
+            waiting("6", priority=9, partitions=("batch",)),
+        ),
+    )
+    assert {job.job_id: place_in_line(found, job.job_id) for job in found.jobs} == {
+        "1": None,
+        "100": Place(1, 3, "gpu"),
+        "9": Place(2, 3, "gpu"),
+        "12": Place(3, 3, "gpu", NOW + 90),
+        "3": None,
+        "4": None,
+        "5": None,
+        "6": Place(1, 1, "batch"),
+    }
+
+
+def test_job_in_several_partitions_has_its_best_place() -> None:
+    """It starts where its turn comes first."""
+    found = cluster(
+        node("g1"),
+        jobs=(waiting("1"), waiting("2", partitions=("gpu", "batch")), waiting("3", partitions=("batch",))),
+    )
+    assert place_in_line(found, "2") == Place(1, 2, "batch")
+
+
+def test_job_that_slurm_does_not_list_has_no_place() -> None:
+    """It has ended, or is too new for the snapshot."""
+    assert place_in_line(cluster(node("g1")), "7") is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_places_of_a_real_line(version: str) -> None:
+    """Two jobs wait for K80s; one cannot run anywhere, one waits for tomorrow, one is held."""
+    found = recorded_snapshot(version)
+    places = {job.job_id: place_in_line(found, job.job_id) for job in found.jobs if job.reason}
+    estimates = {job.job_id: job.starts_at for job in found.jobs}
+    assert places == {
+        "14": Place(1, 2, "gpu", estimates["14"]),
+        "15": Place(2, 2, "gpu", estimates["15"]),
+        "16": None,
+        "17": None,
+        "18": None,
+        "19": None,
+    }
+    assert place_in_line(replace(found, jobs=()), "14") is None

@@ -1,0 +1,121 @@
+"""What a snapshot of the cluster tells about GPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition, Reservation, free_gpus
+from jupyterhub_gpuspawner.slurm.parse.cluster import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.units import parse_gres
+from tests.slurm.recorded import VERSIONS, recorded
+
+
+def snapshot(version: str) -> ClusterSnapshot:
+    """The recorded cluster."""
+    return ClusterSnapshot(
+        nodes=parse_nodes(recorded(version, "scontrol", "node_a_o").stdout),
+        partitions=parse_partitions(recorded(version, "scontrol", "partition_a_o").stdout),
+        reservations=parse_reservations(recorded(version, "scontrol", "reservation_o").stdout),
+        taken_at=1795256100.0,
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_gpus_of_the_recorded_cluster_by_type(version: str) -> None:
+    """Typed GPUs, MIG devices, untyped ones; a partition without any; a partition that is not there."""
+    found = snapshot(version)
+    gpus = {
+        partition: sum((node.gpus() for node in found.nodes_of(partition)), Counter[str]())
+        for partition in ("gpu", "debug", "batch", "nosuch")
+    }
+    assert gpus == {
+        "gpu": {"k80": 8, "v100": 8, "1g.10gb": 4, "a100": 2, "t4": 2, "": 2},
+        "debug": {"k80": 4},
+        "batch": {},
+        "nosuch": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "free"),
+    [
+        ("22.05", {"k80": 4, "v100": 2, "1g.10gb": 3, "a100": 2, "": 1}),  # its job got gpu:a100:0
+        ("24.11", {"k80": 4, "v100": 2, "1g.10gb": 3, "a100": 1, "": 1}),
+    ],
+)
+def test_free_gpus_of_the_recorded_cluster(version: str, free: dict[str, int]) -> None:
+    """What jobs hold is not free; a GPU with shards in use is not free as a whole."""
+    assert free_gpus(snapshot(version), "gpu") == free
+
+
+def node(gres: str, used: str, *states: str) -> NodeState:
+    """A node with that much, in those states."""
+    return NodeState("n1", states=frozenset(states or ("MIXED",)), gres=parse_gres(gres), gres_used=parse_gres(used))
+
+
+@pytest.mark.parametrize(
+    ("gres", "used", "free"),
+    [
+        ("gpu:a100:4", "", {"a100": 4}),
+        ("gpu:a100:4(S:0-1)", "gpu:a100:4(IDX:0-3)", {}),
+        ("gpu:4", "gpu:1(IDX:2)", {"": 3}),
+        ("gpu:a100:2,gpu:1g.10gb:7", "gpu:a100:0(IDX:N/A),gpu:1g.10gb:6(IDX:2-7)", {"a100": 2, "1g.10gb": 1}),
+        ("gpu:t4:2,shard:t4:8", "gpu:t4:0(IDX:N/A),shard:t4:3(3/4,0/4)", {"t4": 1}),
+        ("gpu:t4:2,shard:t4:8", "gpu:t4:0(IDX:N/A),shard:t4:5(3/4,2/4)", {}),
+        ("gpu:t4:2,shard:t4:8", "gpu:t4:1(IDX:0),shard:t4:2(IDX:1)", {}),
+        ("(null)", "gpu:0,shard:0", {}),
+    ],
+)
+def test_free_gpus_of_one_node(gres: str, used: str, free: dict[str, int]) -> None:
+    """Whole GPUs by type, less those held whole and those held by shards."""
+    assert dict(node(gres, used).gpus_free()) == free
+
+
+@pytest.mark.parametrize(
+    ("states", "usable"),
+    [
+        ({"IDLE"}, True),
+        ({"MIXED", "PLANNED"}, True),
+        ({"ALLOCATED"}, True),
+        ({"MIXED", "COMPLETING"}, True),
+        ({"IDLE", "RESERVED"}, True),
+        ({"IDLE", "CLOUD", "POWERED_DOWN"}, True),
+        ({"MIXED", "REBOOT_REQUESTED"}, True),
+        ({"IDLE", "DRAIN"}, False),
+        ({"MIXED", "FAIL"}, False),
+        ({"IDLE", "MAINTENANCE", "RESERVED"}, False),
+        ({"IDLE", "NOT_RESPONDING"}, False),
+        ({"DOWN"}, False),
+        ({"UNKNOWN", "NOT_RESPONDING"}, False),
+        ({"IDLE", "CLOUD", "POWERING_DOWN"}, False),
+        ({"FUTURE"}, False),
+        (set(), False),
+    ],
+)
+def test_usable_nodes(states: set[str], usable: bool) -> None:
+    """Slurm may start a job on a node that is up, answers, and is neither draining nor in maintenance."""
+    assert NodeState("n1", states=frozenset(states)).usable is usable
+
+
+def test_reserved_nodes_count_for_their_reservation_alone() -> None:
+    """Two nodes, one in a course's reservation: each side sees its own."""
+    open_node = node("gpu:k80:4", "", "IDLE")
+    reserved = replace(open_node, name="n2", states=frozenset({"IDLE", "RESERVED"}))
+    found = ClusterSnapshot(
+        nodes=(open_node, reserved),
+        partitions=(Partition("gpu", nodes=("n1", "n2")),),
+        reservations=(Reservation("course", nodes=("n2",)),),
+    )
+    assert free_gpus(found, "gpu") == {"k80": 4}
+    assert free_gpus(found, "gpu", reservation="course") == {"k80": 4}
+    assert free_gpus(replace(found, nodes=(open_node,)), "gpu", reservation="course") == {}
+    assert free_gpus(found, "gpu", reservation="nosuch") == {}
+
+
+def test_what_is_left_on_a_node_is_never_negative() -> None:
+    """Slurm may count more as allocated than it counts as there (config_overrides)."""
+    full = NodeState("n1", cpus=4, cpus_allocated=6, memory_mib=1000, memory_allocated_mib=1200)
+    assert (full.cpus_free, full.memory_free_mib) == (0, 0)

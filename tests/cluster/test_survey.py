@@ -1,0 +1,277 @@
+"""The admin's map: every GPU free, used and by whom, or out and why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.cluster.cluster_map import (
+    ClusterMap,
+    GpuUse,
+    Holder,
+    MapGpu,
+    MapNode,
+    NodeUse,
+    ServedJob,
+    Totals,
+)
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition, Reservation
+from jupyterhub_gpuspawner.cluster.survey import survey
+from jupyterhub_gpuspawner.jobs.status import NodeAllocation, Phase
+from jupyterhub_gpuspawner.units import Gres, parse_gres
+
+FREE, USED, OUT = GpuUse.FREE, GpuUse.USED, GpuUse.OUT
+
+
+def node(name: str = "g1", states: str = "MIXED", gres: str = "gpu:k80:4", used: str = "", **more: Any) -> NodeState:
+    facts = {"cpus": 24, "memory_mib": 64000, "partitions": ("gpu",), "cpus_allocated": 4 if used else 0, **more}
+    return NodeState(
+        name, states=frozenset(states.split("+")), gres=parse_gres(gres), gres_used=parse_gres(used), **facts
+    )
+
+
+def job(job_id: str, user: str, *nodes: str) -> ClusterJob:
+    return ClusterJob(job_id, Phase.RUNNING if nodes else Phase.QUEUED, user=user, nodes=nodes, partitions=("gpu",))
+
+
+def snapshot(*nodes: NodeState, jobs: tuple[ClusterJob, ...] = (), **more: Any) -> ClusterSnapshot:
+    names = tuple(each.name for each in nodes)
+    return ClusterSnapshot(nodes=nodes, partitions=(Partition("gpu", nodes=names),), jobs=jobs, taken_at=100.0, **more)
+
+
+def gpus(*nodes: NodeState, jobs=(), allocations=None, servers=()) -> list[tuple[int | None, str, str, str]]:
+    """Index, type, use, holders of the first node's GPUs."""
+    drawn = survey(snapshot(*nodes, jobs=jobs), allocations or {}, servers)
+    return [
+        (gpu.index, gpu.type, gpu.use.value, " ".join(f"{each.user}:{each.job_id}" for each in gpu.holders))
+        for gpu in drawn.nodes[0].gpus
+    ]
+
+
+def has(where: str, gres: str) -> NodeAllocation:
+    return NodeAllocation(where, gres=parse_gres(gres))
+
+
+def test_a_node_with_a_server_and_another_job() -> None:
+    """A server of this hub has its user's and its own name, another job its owner's; the rest is free."""
+    state = node(used="gpu:k80:3(IDX:0-1,3)", memory_allocated_mib=8000)
+    jobs = (job("7", "hub", "g1"), job("8", "bob", "g1"), job("9", "eve"))
+    allocations = {"7": (has("g1", "gpu:k80:2(IDX:0-1)"),), "8": (has("g1", "gpu:k80:1(IDX:3)"),)}
+    ada, bob = Holder("7", "ada", "second"), Holder("8", "bob")
+
+    drawn = survey(snapshot(state, jobs=jobs), allocations, [ServedJob("7", "ada", "second", "g1", (0, 1))])
+
+    assert drawn.nodes == (
+        MapNode(
+            "g1",
+            NodeUse.MIXED,
+            "partly used",
+            cpus=24,
+            cpus_used=4,
+            memory_mib=64000,
+            memory_used_mib=8000,
+            gpus=(
+                MapGpu(0, "k80", USED, (ada,)),
+                MapGpu(1, "k80", USED, (ada,)),
+                MapGpu(2, "k80", FREE),
+                MapGpu(3, "k80", USED, (bob,)),
+            ),
+            jobs=(ada, bob),
+            partitions=("gpu",),
+        ),
+    )
+    (partition,) = drawn.partitions
+    assert (partition.nodes, partition.waiting) == (("g1",), 1)
+    assert partition.totals == Totals(1, 0, 4, 1, 3, 0, 24, 4, 64000, 8000)
+
+
+GPU_CASES = {
+    "untyped": (("gpu:2", "gpu:1(IDX:1)"), "gpu:1(IDX:1)", [(0, "", "free", ""), (1, "", "used", "bob:7")]),
+    "two types in the order of Gres": (
+        ("gpu:a100:1,gpu:1g.10gb:2", "gpu:a100:0(IDX:N/A),gpu:1g.10gb:1(IDX:2)"),
+        "gpu:1g.10gb:1(IDX:2)",
+        [(0, "a100", "free", ""), (1, "1g.10gb", "free", ""), (2, "1g.10gb", "used", "bob:7")],
+    ),
+    "two types in another order, by what is in use": (
+        ("gpu:a100:1,gpu:1g.10gb:2", "gpu:a100:1(IDX:2),gpu:1g.10gb:0(IDX:N/A)"),
+        "gpu:a100:1(IDX:2)",
+        [(0, "1g.10gb", "free", ""), (1, "1g.10gb", "free", ""), (2, "a100", "used", "bob:7")],
+    ),
+    "a shard": (
+        ("gpu:a100:2,shard:8", "gpu:a100:0(IDX:N/A),shard:3(0/4,3/4)"),
+        "shard:3(0/4,3/4)",
+        [(0, "a100", "free", ""), (1, "a100", "used", "bob:7")],
+    ),
+    "counted, not told apart": (
+        ("gpu:k80:3", "gpu:k80:1(IDX:N/A)"),
+        "gpu:k80:1",
+        [(None, "k80", "used", ""), (None, "k80", "free", ""), (None, "k80", "free", "")],
+    ),
+    "in use, nobody knows by whom": (
+        ("gpu:k80:2", "gpu:k80:1(IDX:0)"),
+        "",
+        [(0, "k80", "used", ""), (1, "k80", "free", "")],
+    ),
+    "an index that the node does not have": (
+        ("gpu:k80:1", "gpu:k80:0(IDX:N/A)"),
+        "gpu:k80:1(IDX:5)",
+        [(0, "k80", "free", "")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("told", "has_gres", "expected"), GPU_CASES.values(), ids=GPU_CASES.keys())
+def test_gpus_of_a_node(told, has_gres, expected) -> None:
+    """Each device once, under Slurm's index and type, with who holds it."""
+    gres, used = told
+    allocations = {"7": (has("g1", has_gres),)}
+    assert gpus(node(gres=gres, used=used), jobs=(job("7", "bob", "g1"),), allocations=allocations) == expected
+
+
+def test_two_jobs_share_a_gpu() -> None:
+    """Both are told."""
+    allocations = {"7": (has("g1", "shard:1(1/4)"),), "8": (has("g1", "shard:2(2/4)"),)}
+    state = node(gres="gpu:a100:1,shard:4", used="shard:3(3/4)")
+    jobs = (job("7", "ada", "g1"), job("8", "bob", "g1"))
+    assert gpus(state, jobs=jobs, allocations=allocations) == [(0, "a100", "used", "ada:7 bob:8")]
+
+
+def test_gpus_that_slurm_does_not_hand_out_are_known_by_the_servers_word() -> None:
+    """A job without indices has the GPUs that its server reports, on the node that Slurm names and on no other."""
+    jobs = (job("7", "hub", "g1"),)
+    mine = ServedJob("7", "ada", "", "g1", (2,))
+    assert [gpu[3] for gpu in gpus(node(), jobs=jobs, servers=[mine])] == ["", "", "ada:7", ""]
+    elsewhere = replace(mine, node="g2")
+    assert [gpu[3] for gpu in gpus(node(), jobs=jobs, servers=[elsewhere])] == ["", "", "", ""]
+
+
+def test_an_allocation_of_a_job_that_is_not_there_holds_nothing() -> None:
+    """Who ended since, or was forged by somebody's job name, is not on the map."""
+    allocations = {"7": (has("g1", "gpu:k80:4(IDX:0-3)"),)}
+    assert [gpu[2] for gpu in gpus(node(), allocations=allocations)] == ["free"] * 4
+
+
+STATES = {
+    "IDLE": (NodeUse.IDLE, "free", False),
+    "IDLE+PLANNED": (NodeUse.IDLE, "free, kept for a job that starts soon", False),
+    "IDLE+POWERED_DOWN": (NodeUse.IDLE, "free, powered down until it is needed", False),
+    "IDLE+DRAIN": (NodeUse.OUT, "drained: takes no jobs", False),
+    "MIXED+DRAIN": (NodeUse.OUT, "draining: takes no new jobs", True),
+    "DOWN+NOT_RESPONDING": (NodeUse.OUT, "down: does not answer", False),
+    "DOWN+DRAIN": (NodeUse.OUT, "down", False),
+    "IDLE+NOT_RESPONDING": (NodeUse.OUT, "does not answer", False),
+    "IDLE+MAINTENANCE+RESERVED": (NodeUse.OUT, "in maintenance", False),
+    "DOWN+INVALID_REG": (NodeUse.OUT, "down", False),
+    "IDLE+INVALID_REG+DRAIN": (NodeUse.OUT, "registered with other hardware than is configured", False),
+    "UNKNOWN": (NodeUse.OUT, "in a state that Slurm does not know", False),
+    "SOMETHING_NEW": (NodeUse.OUT, "in a state that Slurm does not know", False),
+    "MIXED": (NodeUse.MIXED, "partly used", True),
+}
+
+
+@pytest.mark.parametrize(("states", "expected"), STATES.items(), ids=STATES)
+def test_states_in_words(states: str, expected: tuple[NodeUse, str, bool]) -> None:
+    """What Slurm's words mean; GPUs of a node that is out are out, unless a job still has them."""
+    use, words, busy = expected
+    state = node(states=states, used="gpu:k80:1(IDX:0)" if busy else "", reason="fan")
+    (drawn,) = survey(snapshot(state), {}).nodes
+    rest = OUT if use is NodeUse.OUT else FREE
+    assert (drawn.use, drawn.state, drawn.reason) == (use, words, "fan")
+    assert [gpu.use for gpu in drawn.gpus] == [USED if busy else rest, rest, rest, rest]
+
+
+REASONS = {
+    "Not responding [slurm@1795273256]": ("Not responding", "slurm", 1795273256.0),
+    "fan [left] broken [root@1795273256]": ("fan [left] broken", "root", 1795273256.0),
+    "gone [root@2026-11-21T10:00:00]": ("gone [root@2026-11-21T10:00:00]", "", None),
+    "": ("", "", None),
+}
+
+
+@pytest.mark.parametrize(("told", "expected"), REASONS.items(), ids=REASONS)
+def test_a_reason_its_author_and_its_time(told: str, expected: tuple[str, str, float | None]) -> None:
+    """scontrol writes them in one; what is written otherwise is left as it is."""
+    (drawn,) = survey(snapshot(node(reason=told)), {}).nodes
+    assert (drawn.reason, drawn.reason_by, drawn.reason_at) == expected
+
+
+def test_a_node_is_full_without_a_free_gpu_or_without_a_free_cpu() -> None:
+    """Either is enough to keep a GPU job out."""
+    no_gpu = node("g1", used="gpu:k80:4(IDX:0-3)")
+    no_cpu = node("g2", used="gpu:k80:1(IDX:0)", cpus_allocated=24)
+    no_gpus = node("c1", gres="", cpus_allocated=24)
+    drawn = survey(snapshot(no_gpu, no_cpu, no_gpus), {})
+    assert [each.use for each in drawn.nodes] == [NodeUse.FULL] * 3
+
+
+def test_a_reservation_that_has_begun_is_named() -> None:
+    """One of tomorrow is not."""
+    today = Reservation("course", start=50.0, end=200.0, nodes=("g1",))
+    tomorrow = Reservation("later", start=150.0, nodes=("g2",))
+    drawn = survey(snapshot(node("g1"), node("g2"), reservations=(today, tomorrow)), {})
+    assert [each.reservation for each in drawn.nodes] == ["course", ""]
+
+
+@pytest.fixture(scope="module")
+def small() -> ClusterMap:
+    """A node with a server, an idle one, one that is down, and one without GPUs in a partition of its own."""
+    nodes = (
+        node("g1", used="gpu:k80:1(IDX:0)"),
+        node("g2", states="IDLE", gres="gpu:p100:2"),
+        node("g3", states="DOWN", gres="gpu:p100:2", reason="Fan broken"),
+        node("c1", states="IDLE", gres="", partitions=("batch",)),
+    )
+    found = ClusterSnapshot(
+        nodes=nodes,
+        partitions=(Partition("gpu", nodes=("g1", "g2", "g3")), Partition("batch", nodes=("c1",))),
+        jobs=(job("7", "hub", "g1"),),
+    )
+    return survey(found, {"7": (has("g1", "gpu:k80:1(IDX:0)"),)}, [ServedJob("7", "Ada", "second")])
+
+
+FILTERS = {
+    "nothing": ({}, ["gpu", "batch"], ["g1", "g2", "g3", "c1"]),
+    "a user": ({"text": "ada"}, ["gpu"], ["g1"]),
+    "a server": ({"text": "SECOND"}, ["gpu"], ["g1"]),
+    "a job": ({"text": "7"}, ["gpu"], ["g1"]),
+    "a type of GPU": ({"text": "p100"}, ["gpu"], ["g2", "g3"]),
+    "two words, in any order": ({"text": "fan p100"}, ["gpu"], ["g3"]),
+    "a partition": ({"partition": "batch"}, ["batch"], ["c1"]),
+    "a partition that is not there": ({"partition": "x"}, [], []),
+    "out of service": ({"use": "out"}, ["gpu"], ["g3"]),
+    "free": ({"use": "idle"}, ["gpu", "batch"], ["g2", "c1"]),
+    "with a free GPU": ({"use": "with-free-gpus"}, ["gpu"], ["g1", "g2"]),
+    "all three": ({"text": "p100", "partition": "gpu", "use": "idle"}, ["gpu"], ["g2"]),
+    "no such text": ({"text": "<script>"}, [], []),
+}
+
+
+@pytest.mark.parametrize(("asked", "partitions", "nodes"), FILTERS.values(), ids=FILTERS.keys())
+def test_filters(small: ClusterMap, asked: dict[str, str], partitions: list[str], nodes: list[str]) -> None:
+    """By words, partition and use; totals are those of what is left."""
+    left = small.only(**asked)
+    assert ([each.name for each in left.partitions], [each.name for each in left.nodes]) == (partitions, nodes)
+    assert left.totals.nodes == len(nodes)
+
+
+def test_the_document_is_json_and_holds_each_node_once(small: ClusterMap) -> None:
+    """What REST gives: nodes once, partitions by their nodes' names."""
+    document = json.loads(json.dumps(small.to_json()))
+    assert document["version"] == 1
+    assert [each["nodes"] for each in document["partitions"]] == [["g1", "g2", "g3"], ["c1"]]
+    assert document["nodes"][0]["gpus"][0] == {
+        "index": 0,
+        "type": "k80",
+        "use": "used",
+        "holders": [{"job_id": "7", "user": "Ada", "server": "second"}],
+    }
+    assert document["nodes"][2]["reason"] == "Fan broken"
+
+
+def test_a_count_no_machine_has_is_cut() -> None:
+    """A slip in gres.conf does not fill the hub's memory."""
+    state = replace(node(), gres=(Gres("gpu", "k80", 10**9),))
+    assert len(survey(snapshot(state), {}).nodes[0].gpus) == 1024

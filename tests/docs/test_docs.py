@@ -1,0 +1,315 @@
+"""The documentation says what is: links, examples, names, messages and the reference are held against the code."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from traitlets import HasTraits
+from traitlets.config import Config, Configurable
+from traitlets.config.loader import PyFileConfigLoader
+from traitlets.utils.importstring import import_item
+
+from docs.reference_pages import FOLDER, rendered
+from docs.reference_pages.commands import walk
+from docs.reference_pages.documents import EXAMPLE
+from docs.reference_pages.errors import error_classes
+from docs.reference_pages.profile import MODELS
+from docs.reference_pages.settings import SPAWNERS
+from docs.reference_pages.wording import anchor
+from jupyterhub_gpuspawner.cli.main import main as gpuspawner
+from jupyterhub_gpuspawner.cli.site import load_site
+from jupyterhub_gpuspawner.hub.report.reader import parse_placement
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder, read_profiles
+from jupyterhub_gpuspawner.profiles.files.rights import EVERYTHING, Rights
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)])
+WRITTEN = [path for path in PAGES if path.parent != FOLDER or path.name == "README.md"]
+"""Pages that are written by hand."""
+
+_FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?<!\\)\]\((?P<target>[^()\s]+)\)")
+_CODE = re.compile(r"`([^`\n]+)`")
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _blocks(*kinds: str) -> list[Any]:
+    """The fenced blocks of these kinds in all pages, each named by its page and line."""
+    found = []
+    for path in PAGES:
+        text = path.read_text("utf-8")
+        for block in _FENCE.finditer(text):
+            if block["kind"] in kinds:
+                line = text[: block.start()].count("\n") + 2
+                found.append(pytest.param(block["text"], id=f"{_name(path)}:{line}"))
+    assert found
+    return found
+
+
+def _prose(path: Path) -> str:
+    return _FENCE.sub("", path.read_text("utf-8"))
+
+
+# --- links -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page: Path) -> None:
+    """Relative links resolve in the repository, with their fragments; pictures too."""
+    missing = []
+    for target in _LINK.findall(_prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, fragment = target.partition("#")
+        path = (page.parent / file).resolve() if file else page
+        if not path.exists() or (fragment and fragment not in _anchors(path)):
+            missing.append(target)
+    assert missing == []
+
+
+@cache
+def _anchors(path: Path) -> frozenset[str]:
+    return frozenset(anchor(title.replace("`", "")) for title in re.findall(r"^#+ (.+)$", _prose(path), re.MULTILINE))
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("myst_parser") is None, reason="Sphinx and MyST are not installed (extra: docs)"
+)
+def test_sphinx_builds_the_same_pages_without_a_warning(tmp_path: Path) -> None:
+    """What reads well in the repository is also a site; every page is in its table of contents."""
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        str(ROOT / "docs"),
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- examples --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", _blocks("yaml"))
+def test_every_yaml_example_is_a_file_of_profiles(text: str, tmp_path: Path) -> None:
+    """Whoever copies one into the folder of profiles gets what it says."""
+    path = tmp_path / "example.yaml"
+    path.write_text(text, "utf-8")
+    assert read_profiles(path, EVERYTHING)
+
+
+@pytest.mark.parametrize("text", _blocks("python"))
+def test_every_python_example_is_configuration_that_loads(text: str, tmp_path: Path) -> None:
+    """Each setting in it is one of the class that it names, and its profiles parse."""
+    path = tmp_path / "jupyterhub_config.py"
+    path.write_text(f"c = get_config()\n{text}", "utf-8")
+    config = PyFileConfigLoader(path.name, path=str(tmp_path)).load_config()
+    assert list(_unknown(config)) == []
+    for name in ("GPUProfilesSpawner", "ProfilesSpawner"):
+        profiles = config.get(name, {}).get("profiles", [])
+        assert len(parse_profiles(profiles)) == len(profiles)
+
+
+@cache
+def _classes() -> dict[str, type[HasTraits]]:
+    """Every configurable class that a hub's configuration may name, by its name."""
+    for module in ("jupyterhub.app", "jupyterhub.auth", "jupyterhub.proxy", "batchspawner", "wrapspawner"):
+        import_item(module)
+    found: dict[str, type[HasTraits]] = {}
+    waiting: list[type[HasTraits]] = [Configurable]
+    while waiting:
+        cls = waiting.pop()
+        found.setdefault(cls.__name__, cls)
+        waiting += cls.__subclasses__()
+    return found
+
+
+def _unknown(config: Config) -> Iterator[str]:
+    for class_name, settings in config.items():
+        cls = _classes().get(class_name)
+        for name in settings:
+            if cls is None or not getattr(cls.class_traits().get(name), "metadata", {}).get("config"):
+                yield f"c.{class_name}.{name}"
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=_name)
+def test_every_setting_named_in_the_text_exists(page: Path) -> None:
+    """``c.CLASS.NAME`` in the prose is no slip of the pen."""
+    names = re.findall(r"`c\.([A-Z]\w+)\.(\w+)(?![\w*])", _prose(page))
+    config = Config({cls: {} for cls, _ in names})
+    for cls, name in names:
+        config[cls][name] = None
+    assert list(_unknown(config)) == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=_name)
+def test_every_command_of_ours_in_the_text_exists_with_its_options(page: Path) -> None:
+    """``gpuspawner ...`` in a block or in the prose names a command, and options that it has."""
+    text = page.read_text("utf-8")
+    lines = re.findall(r"^\$ (gpuspawner .*)$", text, re.MULTILINE) + [
+        code for code in _CODE.findall(_prose(page)) if code.startswith("gpuspawner ")
+    ]
+    for line in lines:
+        command: click.Command = gpuspawner
+        words = shlex.split(line.partition(" > ")[0])[1:]
+        while isinstance(command, click.Group) and words and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        assert command is not gpuspawner, line
+        known = {option for each in command.params if isinstance(each, click.Option) for option in each.opts}
+        assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known, line
+
+
+def test_the_example_configuration_loads_with_its_profiles(tmp_path: Path) -> None:
+    """What an admin copies from config/ works before it is changed."""
+    site = load_site(ROOT / "config" / "jupyterhub_config.py")
+    assert site.spawner_class is GPUProfilesSpawner
+    assert list(_unknown(site.config)) == []
+    spawner = site.spawner("ada")
+    spawner.profiles_dir = str(ROOT / "config" / "profiles")
+    assert {profile.slug for profile in spawner.offered()} >= {"gpu", "course", "test"}
+    child = spawner.slurm_spawner_class(config=site.config, user=spawner.user)
+    assert (child.port_range, child.hub_name, child.req_partition) == ("20000-20999", "jupyter", "gpu")
+
+
+def test_the_example_profiles_have_no_fault() -> None:
+    """Each file of config/profiles is read whole, under what config/jupyterhub_config.py lets files say."""
+    settings = load_site(ROOT / "config" / "jupyterhub_config.py").config.GPUProfilesSpawner
+    folder = ProfileFolder(ROOT / "config" / "profiles", Rights(frozenset(settings.profiles_dir_allows)))
+    folder.profiles()
+    assert folder.errors == ()
+
+
+# --- the generated reference -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(rendered()))
+def test_the_reference_is_what_the_code_says_today(name: str) -> None:
+    """After a change of a setting, field, command, document, error or state: run scripts/reference."""
+    assert (FOLDER / name).read_text("utf-8") == rendered()[name], "run scripts/reference"
+
+
+OWN = [
+    base
+    for cls in SPAWNERS
+    for base in cls.__mro__
+    if base.__module__.startswith("jupyterhub_gpuspawner") and issubclass(base, Configurable)
+]
+
+
+def test_every_setting_field_command_and_error_is_in_the_reference() -> None:
+    """The generator leaves nothing out: names are counted from the classes themselves."""
+    wanted = {
+        "settings.md": [
+            *(f"## {cls.__name__}\n" for cls in SPAWNERS),
+            *(f"| `{name}` |" for cls in OWN for name in cls.class_own_traits(config=True)),
+        ],
+        "profile.md": [
+            *(f"## {model.__name__}\n" for model in MODELS),
+            *(f"| `{field.alias or name}` |" for model in MODELS for name, field in model.model_fields.items()),
+        ],
+        "commands.md": [
+            word
+            for words, command in walk("gpuspawner", gpuspawner)
+            for word in (f"## {words}\n", *(each.opts[-1] for each in command.params if each.opts[0][0] == "-"))
+        ],
+        "errors.md": [f"| `{cls.__name__}` |" for cls in error_classes()],
+    }
+    pages = rendered()
+    assert {page: [name for name in names if name not in pages[page]] for page, names in wanted.items()} == {
+        page: [] for page in wanted
+    }
+
+
+def test_the_documented_placement_is_one_that_the_hub_reads() -> None:
+    """The example of the reference goes through the parser of reports."""
+    assert parse_placement(json.loads(json.dumps(EXAMPLE.to_json()))) == EXAMPLE
+
+
+def test_every_setting_of_batchspawner_and_wrapspawner_has_its_line_in_the_guide() -> None:
+    """Who moves finds each setting they may have: what it is now, or that it has no effect."""
+    text = (ROOT / "docs" / "howto" / "migrate-from-batchspawner.md").read_text("utf-8")
+    named = set(_CODE.findall(text))
+    theirs = {
+        name
+        for base in (*GPUSlurmSpawner.__mro__, *GPUProfilesSpawner.__mro__)
+        if base.__module__.partition(".")[0] in ("batchspawner", "wrapspawner") and issubclass(base, Configurable)
+        for name in base.class_own_traits(config=True)
+    }
+    assert theirs - named == set()
+
+
+# --- messages --------------------------------------------------------------------------------------
+
+
+@cache
+def _sentences() -> frozenset[re.Pattern[str]]:
+    """Every text of the code as an expression that any value may fill in."""
+    found = set()
+    for path in (ROOT / "jupyterhub_gpuspawner").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for line in re.split(r'[\n";]', _text(node)):
+                parts = [
+                    re.escape(part)
+                    for part in re.split(_HOLE, line.lstrip().rstrip(" .:\0").removeprefix("gpuspawner: "))
+                ]
+                if len("".join(parts)) > 8:
+                    found.add(re.compile(".{1,40}?".join(parts), re.IGNORECASE))
+    return frozenset(found)
+
+
+_HOLE = r"\0|\{\w+\}|%[a-z]|\$\(\w+\)"
+
+
+def _text(node: ast.AST) -> str:
+    """The text of a literal, with a NUL for each value of an f-string."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) or "\0" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _share_said(message: str) -> float:
+    """How much of the message texts of the code can say; one that a text goes on from counts whole."""
+    said = [False] * len(message)
+    for sentence in _sentences():
+        for found in sentence.finditer(message):
+            said[found.start() : found.end()] = [True] * len(found[0])
+    longer = any(re.escape(message) in sentence.pattern for sentence in _sentences())
+    return 1.0 if longer else sum(said) / len(said)
+
+
+def test_every_message_of_the_trouble_guide_is_one_that_the_code_can_say() -> None:
+    """The first columns of its tables are made of texts of the code; what JupyterHub says is not in them."""
+    page = ROOT / "docs" / "howto" / "when-a-server-does-not-start.md"
+    cells = re.findall(r"^\| ([^|]+) \|", page.read_text("utf-8"), re.MULTILINE)
+    messages = [
+        code.removeprefix("gpuspawner: ").strip(". :") for cell in cells for code in _CODE.findall(cell) if " " in code
+    ]
+    assert len(messages) > 30
+    assert {message: share for message in messages if (share := _share_said(message)) < 0.7} == {}

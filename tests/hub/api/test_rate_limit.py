@@ -1,0 +1,34 @@
+"""How often one caller may do something, on a clock of the test's own."""
+
+from __future__ import annotations
+
+from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
+
+
+def test_some_at_once_and_then_so_many_a_minute() -> None:
+    """A refusal says when to come again, costs nothing, and holds for that caller alone."""
+    now = [100.0]
+    limit = RateLimit(burst=2, per_minute=6, clock=lambda: now[0])
+
+    assert [limit.wait("ann") for _ in range(4)] == [0.0, 0.0, 10.0, 10.0]
+    assert limit.wait("ben") == 0.0
+
+    now[0] += 10.0
+
+    assert [limit.wait("ann"), limit.wait("ann")] == [0.0, 10.0]
+
+    now[0] += 3600.0
+
+    assert [limit.wait("ann") for _ in range(3)] == [0.0, 0.0, 10.0]
+
+
+def test_callers_who_have_all_of_it_back_are_forgotten() -> None:
+    """What is remembered does not grow with the callers of a day."""
+    now = [0.0]
+    limit = RateLimit(burst=1, per_minute=60, clock=lambda: now[0])
+    for caller in range(5000):
+        now[0] += 0.01
+        limit.wait(caller)
+
+    assert len(limit._left) <= 1000
+    assert limit.wait(4999) > 0.0

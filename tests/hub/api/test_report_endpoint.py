@@ -1,0 +1,366 @@
+"""``POST /hub/api/gpuspawner/report`` on a real hub: who may report, what, how often, and what of it is shown."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.hub.api.report import BODY_TIMEOUT, REPORTS
+from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
+from tests.hub.conftest import LIGHT, StartHub
+from tests.hub.visitor import Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+SILENT = """
+- display_name: Says nothing
+  slug: silent
+  description: Its job runs and starts no server, so that the test can report in its place.
+  slurm: {partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}
+  environment: {setup: 'env > "$HOME/environ.$SLURM_JOB_ID"; sleep 600'}
+  command: [/bin/true]
+"""
+PATH = "/hub/api/gpuspawner/report"
+NEXT = 60.0 / REPORTS.per_minute
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub) -> HubProcess:
+    """A hub with one profile that starts a server and one that does not."""
+    return start_light_hub(profiles=LIGHT + SILENT)
+
+
+class Started:
+    """A server whose job runs and has not reported, with its own token."""
+
+    def __init__(self, hub: HubProcess, slurm: PrivateSlurm, user: str) -> None:
+        self.hub, self.slurm, self.user = hub, slurm, user
+        hub.api("POST", f"/users/{user}")
+        hub.api("POST", f"/users/{user}/server", {"profile": "silent"})
+        home = hub.folder / "homes" / user
+        text = _until(lambda: next((each.read_text() for each in home.glob("environ.*")), ""), "JUPYTERHUB_API_TOKEN=")
+        self.environ = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        self.token, self.job = self.environ["JUPYTERHUB_API_TOKEN"], self.environ["SLURM_JOB_ID"]
+
+    def report(self, body: Any, *, token: str | None = None, **headers: str) -> requests.Response:
+        """Post a report; what is not bytes is sent as JSON."""
+        return requests.post(
+            f"{self.hub.url}{PATH}",
+            data=body if isinstance(body, bytes) else json.dumps(body),
+            headers={"Authorization": f"token {token or self.token}", "Content-Type": "application/json", **headers},
+            timeout=30,
+        )
+
+    def end(self) -> None:
+        """Stop it, and see its job gone."""
+        self.hub.end(self.user)
+
+
+def _until(look: Any, wanted: str, *, seconds: float = 60.0) -> str:
+    ends_at = time.monotonic() + seconds
+    while wanted not in (found := str(look())):
+        assert time.monotonic() < ends_at, f"{wanted!r} did not come; there is {found!r}"
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def started(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[Started]:
+    """A new user's for each test, since the allowance of reports is the server's."""
+    global _COUNT  # noqa: PLW0603 - a name for each
+    _COUNT += 1
+    server = Started(hub, slurm_cluster, f"ann{_COUNT}")
+    yield server
+    server.end()
+
+
+_COUNT = 0
+
+
+def good(started: Started, **changes: Any) -> dict[str, Any]:
+    """A report that would be taken."""
+    placement = {"job_id": started.job, "node": started.environ["SLURMD_NODENAME"], **changes}
+    return {"version": 1, "port": 41234, "placement": placement}
+
+
+def message(answer: requests.Response) -> tuple[int, str]:
+    """Status and the hub's words."""
+    return answer.status_code, answer.json()["message"] if answer.text else ""
+
+
+# --- who --------------------------------------------------------------------------------------------
+
+
+def test_only_the_servers_own_token_reports(hub: HubProcess, started: Started) -> None:
+    """Neither another server's, nor its user's, an admin's, a service's or none; nothing is stored."""
+    hub.spawn("ben", {"profile": "light"})
+    other = requests.get(f"{hub.url}/user/ben/environ", timeout=10).json()["JUPYTERHUB_API_TOKEN"]
+    own, admins = own_token(hub, started.user), own_token(hub, "admin")
+    one, all_servers = (403, "A report needs the token of one server."), 403
+    report = good(started)
+
+    # Ben's token stands for Ben's server: what it says of Ann's job is refused there
+    assert message(started.report(report, token=other))[0] == 409
+    assert message(started.report(report, token=own)) == one
+    assert message(started.report(report, token=admins)) == one
+    assert started.report(report, token=hub.token).status_code == all_servers
+    assert started.report(report, token="0" * 64).status_code == 403
+    assert requests.post(f"{hub.url}{PATH}", json=report, timeout=10).status_code == 403
+    assert hub.api("GET", f"/gpuspawner/placement/{started.user}").status_code == 404
+
+    hub.end("ben")
+
+
+def test_a_servers_token_ends_with_it(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """After Stop the hub takes no word of its job."""
+    gone = Started(hub, slurm_cluster, "cleo")
+    gone.end()
+
+    assert gone.report(good(gone)).status_code == 403
+
+
+def own_token(hub: HubProcess, user: str) -> str:
+    """A token as the page of tokens gives it to a person, with all that this person may do."""
+    visitor = Visitor(hub, user)
+    xsrf = next(cookie.value for cookie in visitor.session.cookies if cookie.name == "_xsrf")
+    answer = visitor.session.post(
+        f"{hub.url}/hub/api/users/{user}/tokens", json={}, headers={"X-XSRFToken": str(xsrf)}, timeout=30
+    )
+    return str(answer.json()["token"])
+
+
+# --- what -------------------------------------------------------------------------------------------
+
+
+def test_a_report_of_another_job_is_refused(hub: HubProcess, started: Started) -> None:
+    """409, with the job that would be right."""
+    answer = message(started.report(good(started, job_id="1")))
+
+    assert answer == (409, f"placement.job_id: must be {started.job}, the job of this server")
+    assert hub.api("GET", f"/gpuspawner/placement/{started.user}").status_code == 404
+
+
+def test_a_report_of_another_node_is_told_and_not_shown(hub: HubProcess, started: Started) -> None:
+    """Node and address are Slurm's; of the GPUs it claims nothing is kept."""
+    body = good(started, node="h100-secret", gpus=[{"index": 3, "name": "NVIDIA H100"}], why="Because.")
+
+    assert started.report(body).status_code == 204
+
+    _until(lambda: hub.api("GET", f"/gpuspawner/placement/{started.user}").status_code, "200")
+    shown = hub.api("GET", f"/gpuspawner/placement/{started.user}").json()
+    node = started.environ["SLURMD_NODENAME"]
+
+    assert (shown["node"], shown["gpus"], shown["why"]) == (node, [], "")
+    assert shown["problems"] == [f"The report names node h100-secret; Slurm says {node}. The rest of it is not shown."]
+
+
+def test_the_last_report_before_the_server_answers_counts_and_no_placement_after(
+    hub: HubProcess, started: Started
+) -> None:
+    """A launcher may choose another port; of a server that is ready the same again does no harm."""
+    assert started.report(good(started)).status_code == 204
+
+    with serving("server") as port:
+        second = {**good(started), "port": port}
+
+        assert started.report(second).status_code == 204
+
+        hub.wait(started.user, ready=True)
+        other = {**second, "placement": {**second["placement"], "why": "Another."}}
+        seen = {**second, "version": 2, "door": {"seen": "process", "addresses": ["127.0.0.1"]}}
+
+        assert message(started.report(other)) == (409, "server: it is ready, and has reported")
+        assert started.report(second).status_code == 204
+        assert started.report(seen).status_code == 204
+        assert answer_at(hub, started.user) == "server"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_later_report_of_another_port_is_an_alarm_and_leads_there(
+    hub: HubProcess, started: Started, version: int
+) -> None:
+    """Whoever listens at the first port may be a neighbour: the hub follows the job, and the proxy leads there."""
+    with serving("neighbour") as first, serving("server") as second:
+        started.report({**good(started), "port": first})
+        hub.wait(started.user, ready=True)
+        before, counted = answer_at(hub, started.user), moved(hub)
+
+        assert started.report({**good(started), "port": second, "version": version}).status_code == 204
+
+        _until(lambda: answer_at(hub, started.user), "server")
+
+        assert moved(hub) == counted + 1
+
+        hub.restart()
+        hub.wait(started.user, ready=True)
+
+        assert before == "neighbour"
+        assert answer_at(hub, started.user) == "server"
+        warning = f"{started.user} was expected at port {first} and reports port {second}: whoever listens at the first"
+        assert warning in hub.log.read_text()
+
+
+def test_a_server_that_has_lost_its_port_is_led_to_again_when_it_has_another(hub: HubProcess, started: Started) -> None:
+    """In between the address leads to nobody."""
+    with serving("neighbour") as first, serving("server") as second:
+        started.report({**good(started), "port": first})
+        hub.wait(started.user, ready=True)
+        before = moved(hub)
+        lost = {**good(started), "version": 2, "port": None, "door": {"seen": "taken"}}
+
+        assert started.report(lost).status_code == 204
+
+        _until(lambda: answer_at(hub, started.user) != "neighbour", "True")
+        nobody = answer_at(hub, started.user)
+        started.report({**good(started), "port": second, "version": 2})
+        _until(lambda: answer_at(hub, started.user), "server")
+
+        assert nobody == ""
+        assert moved(hub) == before + 2
+
+
+def test_a_start_without_a_port_shows_its_placement_and_waits(hub: HubProcess, started: Started) -> None:
+    """The page has the placement while the server starts; a port that was taken is nobody's to be asked at."""
+    with serving("neighbour") as first, serving("server") as second:
+        started.report({**good(started), "version": 2, "port": None})
+        _until(lambda: hub.api("GET", f"/gpuspawner/placement/{started.user}").status_code, "200")
+        waiting = hub.server(started.user)
+        started.report({**good(started), "version": 2, "port": None, "door": {"seen": "taken"}})
+        started.report({**good(started), "version": 2, "port": second})
+        hub.wait(started.user, ready=True)
+
+        assert waiting is not None
+        assert not waiting["ready"]
+        assert answer_at(hub, started.user) == "server"
+        assert first not in (0, second)
+
+
+@contextmanager
+def serving(name: str) -> Iterator[int]:
+    """A listener that answers every request with its name, as much of a server as the hub asks for; its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_serve, args=(listener, name), daemon=True).start()
+        yield int(listener.getsockname()[1])
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def _serve(listener: socket.socket, name: str) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection, suppress(OSError):
+            connection.settimeout(5)
+            if connection.recv(4096):
+                head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(name)}\r\nConnection: close\r\n\r\n"
+                connection.sendall(f"{head}{name}".encode())
+
+
+def answer_at(hub: HubProcess, user: str) -> str:
+    """Who answers at a user's address; empty where the hub itself does, or the proxy."""
+    text = requests.get(f"{hub.url}/user/{user}/api", timeout=10).text
+    return text if text in ("server", "neighbour") else ""
+
+
+def moved(hub: HubProcess) -> float:
+    """How often a server that the hub knew reported another port."""
+    text = Visitor(hub, "admin").session.get(f"{hub.url}/hub/metrics", timeout=30).text
+    return float(next(line.split()[1] for line in text.splitlines() if 'ports_lost_total{when="moved"}' in line))
+
+
+HOSTILE: dict[str, bytes] = {
+    "not JSON": b"port=41234",
+    "nothing": b"",
+    "another character set": '{"version": 1, "port": 41234}'.encode("utf-16"),
+    "deep nesting": b"[" * 60_000,
+    "deep objects": b'{"placement":' * 5_000,
+    "a field twice": b'{"version": 1, "port": 41234, "port": 22}',
+    "no number": b'{"version": 1, "port": NaN}',
+    "a huge number": b'{"version": 1, "port": ' + b"9" * 60_000 + b"}",
+    "a lone surrogate": b'{"version": 1, "port": 41234, "placement": {"why": "\\udcff"}}',
+    "a line break": b'{"version": 1, "port": 41234, "placement": {"node": "g1\\n#SBATCH --uid=0"}}',
+    "an attribute": b'{"version": 1, "port": 41234, "cmd": ["/bin/sh"]}',
+    "an address": b'{"version": 1, "port": 41234, "placement": {"ip": "10.0.0.1"}}',
+    "a class": b'{"version": 1, "port": 41234, "placement": {"__class__": "os.system"}}',
+}
+
+
+def test_what_is_no_report_is_named_and_changes_nothing(hub: HubProcess, started: Started) -> None:
+    """400 each; too many of them are told to come later, like too many good ones."""
+    for name, body in HOSTILE.items():
+        answer = started.report(body)
+        if answer.status_code == 429:
+            time.sleep(float(answer.headers["Retry-After"]))
+            answer = started.report(body)
+
+        assert answer.status_code == 400, name
+        assert ":" in answer.json()["message"], name
+
+    assert hub.api("GET", f"/gpuspawner/placement/{started.user}").status_code == 404
+    assert "Traceback" not in hub.log.read_text()
+
+
+# --- how much, how often ----------------------------------------------------------------------------
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(started: Started) -> None:
+    """By the length that it announces, and without one as soon as it is too long."""
+    host, port = started.hub.url.removeprefix("http://").split(":")[0], started.hub.ports[1]
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: token {started.token}\r\n"
+    with socket.create_connection((host, port), timeout=20) as connection:
+        connection.sendall(f"{head}Content-Length: {REPORT_LIMIT + 1}\r\n\r\n".encode())  # and not a byte of it
+        answer = connection.recv(4096)
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+    sent = 0
+    with socket.create_connection((host, port), timeout=20) as connection:
+        connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        try:
+            while sent < 50 << 20:
+                connection.sendall(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+                sent += 0x10000
+        except OSError:
+            pass
+
+    assert sent < 20 << 20  # what the kernel's buffers hold; the hub has read no more than a report's
+
+
+@pytest.mark.parametrize("head", ["Content-Length: 1000", "Transfer-Encoding: chunked"])
+def test_a_body_that_does_not_come_is_not_waited_for(started: Started, head: str) -> None:
+    """Half of it, then nothing: the connection is closed. The same server's next report is taken."""
+    address = (started.hub.url.removeprefix("http://").split(":")[0], started.hub.ports[1])
+    with socket.create_connection(address, timeout=BODY_TIMEOUT * 6) as connection:
+        connection.sendall(
+            f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: token {started.token}\r\n{head}\r\n\r\n".encode()
+        )
+        connection.sendall(b"{" if "Length" in head else b"1\r\n{\r\n")
+
+        assert connection.recv(4096) == b""
+
+    assert started.report(good(started)).status_code == 204
+
+
+def test_a_server_that_reports_without_end_is_told_when_to_come_again(hub: HubProcess, started: Started) -> None:
+    """429 with Retry-After after some; other servers are not concerned."""
+    answers = [started.report({"version": 1, "port": 1}) for _ in range(REPORTS.burst + 3)]
+    codes = [answer.status_code for answer in answers]
+
+    assert codes[: REPORTS.burst] == [400] * REPORTS.burst
+    assert codes[-1] == 429
+    assert 1 <= int(answers[-1].headers["Retry-After"]) <= NEXT
+    assert answers[-1].json()["message"] == "That server reports too often."
+
+    hub.spawn("dora", {"profile": "light"})
+    hub.end("dora")

@@ -1,0 +1,92 @@
+"""The end of a job's log, as a page may show it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.ending.joblog import LIMIT, LINES, last_lines, outgrew_memory, shown
+from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase
+
+
+async def test_the_last_lines_are_shown(tmp_path: Path) -> None:
+    """A long log gives its last lines, whole."""
+    log = tmp_path / "job.log"
+    log.write_text("".join(f"line {n}\n" for n in range(1000)))
+
+    assert await last_lines(str(log)) == "\n".join(f"line {n}" for n in range(1000 - LINES, 1000))
+
+
+async def test_control_characters_do_not_reach_the_page(tmp_path: Path) -> None:
+    """An escape sequence in a log becomes a visible stand-in."""
+    log = tmp_path / "job.log"
+    log.write_bytes(b"\x1b[31mred\xff\n")
+
+    assert await last_lines(str(log)) == "�[31mred�"
+
+
+async def test_what_is_no_plain_file_is_not_read(tmp_path: Path) -> None:
+    """A missing file, a link and a pipe without a writer give no lines, and do not block."""
+    (tmp_path / "target").write_text("secret\n")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    os.mkfifo(tmp_path / "pipe")
+
+    assert [await last_lines(str(tmp_path / name)) for name in ("missing", "link", "pipe")] == ["", "", ""]
+
+
+async def test_the_log_of_somebody_else_is_read_as_its_owner(tmp_path: Path) -> None:
+    """By a command that has that person's rights; what it cannot read has no lines."""
+    log = tmp_path / "-n 1.log"
+    log.write_text("".join(f"line {n}\n" for n in range(1000)))
+    as_owner = ("env", "-C", "/")
+    tried = [(str(log), as_owner), (str(tmp_path / "missing"), as_owner), (str(log), ("/no/such/command",))]
+
+    assert [await last_lines(*each) for each in tried] == ["\n".join(f"line {n}" for n in range(985, 1000)), "", ""]
+
+
+def test_a_secret_is_not_shown() -> None:
+    """The value of a variable, or of an address's parameter, that is called one; the rest of the line is."""
+    log = [
+        "JUPYTERHUB_API_TOKEN=0123 HOME=/home/ada",
+        "http://g1:8888/lab?token=abc&x=1",
+        "DB_PASSWORD: hunter2",
+        "no token here",
+    ]
+
+    assert shown("\n".join(log)).split("\n") == [
+        "JUPYTERHUB_API_TOKEN=(not shown) HOME=/home/ada",
+        "http://g1:8888/lab?token=(not shown)&x=1",
+        "DB_PASSWORD: (not shown)",
+        "no token here",
+    ]
+
+
+async def test_of_a_long_log_the_end_alone_is_read(tmp_path: Path) -> None:
+    """One line without an end is cut, not read whole."""
+    log = tmp_path / "job.log"
+    log.write_text("x" * 10_000_000)
+
+    assert await last_lines(str(log)) == "x" * LIMIT
+
+
+KILLED = JobStatus("7", Phase.ENDED, end=End.FAILED, exit_code="0:9")
+SLURMD = "slurmstepd-g1: error: Step 7.4294967291 exceeded memory limit (245760 > 51200), being killed"
+
+
+@pytest.mark.parametrize(
+    ("status", "lines", "memory"),
+    [
+        (KILLED, f"working\n{SLURMD}", True),
+        (KILLED, "working", False),
+        (KILLED, f"I read that {SLURMD}", False),
+        (replace(KILLED, exit_code="1:0"), SLURMD, False),
+        (replace(KILLED, end=End.CANCELLED), SLURMD, False),
+    ],
+    ids=["slurmd says so", "nobody says so", "quoted", "it ended by itself", "cancelled"],
+)
+def test_memory_is_named_where_slurmd_has_killed_for_it(status: JobStatus, lines: str, memory: bool) -> None:
+    """Signal 9 alone may have another reason."""
+    assert outgrew_memory(status, lines) is memory

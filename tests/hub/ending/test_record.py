@@ -1,0 +1,89 @@
+"""How a server ended, kept in its spawner's state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import (
+    ConfigError,
+    GPUSpawnerError,
+    RequestError,
+    SlurmUnavailable,
+    SubmitRejected,
+)
+from jupyterhub_gpuspawner.hub.ending.failure import ending_of, spawn_failure, start_failed
+from jupyterhub_gpuspawner.hub.ending.record import TEXT_LIMIT, Ending, parse_ending
+from jupyterhub_gpuspawner.hub.pages.text import wait
+
+WHOLE = Ending(
+    "The job reached its time limit of 1 h.",
+    advice="Start again.",
+    hint="More time.",
+    job_id="7",
+    at=1.5e9,
+    log="/home/ada/jupyterhub-7.log",
+    lines="first\nlast",
+    served=True,
+)
+
+
+@pytest.mark.parametrize("ending", [WHOLE, Ending("It ended.")], ids=["whole", "least"])
+def test_what_is_stored_is_what_is_read(ending: Ending) -> None:
+    """Nothing is lost, and nothing empty is stored."""
+    document = ending.to_json()
+
+    assert parse_ending(document) == ending
+    assert all(document.values())
+
+
+def test_what_is_stored_has_bounds() -> None:
+    """Of a text its beginning is kept, of a log its end."""
+    stored = Ending("w" * 9999, lines="x" * 9999 + "last").to_json()
+
+    assert stored == {"what": "w" * TEXT_LIMIT, "lines": "x" * (TEXT_LIMIT - 4) + "last"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [None, {}, [], "text", {"what": ""}, {"what": 7}, {"what": "x", "log": 7}, {"what": "x", "at": "noon"}],
+)
+def test_what_does_not_fit_is_dropped(document: Any) -> None:
+    """A damaged state never keeps a page from being shown."""
+    assert parse_ending(document) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (RequestError("gpus: 9 is too many.", hint="At most 4."), Ending("gpus: 9 is too many.", advice="At most 4.")),
+        (
+            SubmitRejected("Slurm refused the job.", hint="Check `account`."),
+            Ending("Slurm refused the job.", advice=wait.REFUSED, hint="Check `account`."),
+        ),
+        (
+            SlurmUnavailable("slurmctld does not answer.", hint="Look at `scontrol ping`."),
+            Ending("slurmctld does not answer.", advice=wait.TRY_LATER, hint="Look at `scontrol ping`."),
+        ),
+        (
+            ConfigError("there is no folder.", where="c.X.y", hint="Make it."),
+            Ending("c.X.y: there is no folder.", advice=wait.ASK, hint="Make it."),
+        ),
+    ],
+)
+def test_each_of_our_errors_says_who_can_do_what(error: GPUSpawnerError, ending: Ending) -> None:
+    """The user what the user can mend, the administrator the rest."""
+    assert ending_of(spawn_failure(error)) == ending
+
+
+def test_a_failure_has_words_for_every_place_where_the_hub_shows_it() -> None:
+    """REST, form and page; as HTML everything is escaped."""
+    failure = start_failed("It <b>ended</b>.", detail="</pre><script>", ending=WHOLE)
+
+    assert vars(failure)["jupyterhub_message"] == "It <b>ended</b>.\n</pre><script>"
+    assert vars(failure)["jupyterhub_html_message"] == (
+        '<p>It &lt;b&gt;ended&lt;/b&gt;.</p><pre class="text-start">&lt;/pre&gt;&lt;script&gt;</pre>'
+    )
+    assert ending_of(failure) == WHOLE
+    assert ending_of(TimeoutError()) is None

@@ -1,0 +1,174 @@
+"""What the home page says of a running server, in words and as a picture."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+
+from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, headline, server_facts, up_to_date
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load, to_document
+from jupyterhub_gpuspawner.units import format_cpulist
+from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
+
+MACHINES = Path(__file__).parents[3] / "jupyterhub_gpuspawner" / "demo" / "machines"
+K80 = PlacementDocument(
+    job_id="12",
+    node="g1",
+    partition="gpu",
+    gpus=(PlacedGpu(index=1, name="Tesla K80", memory_mib=11441, numa_node=0),),
+    cpus="0-3",
+    numa_nodes=(0,),
+    memory_policy="preferred:0",
+    aligned=True,
+    why="The GPU, the cores and the memory are on NUMA node 0.",
+    ends_at="2026-05-04T12:30:00+00:00",
+)
+
+
+def test_a_gpu_server_in_words() -> None:
+    """Node, job, GPUs, cores, NUMA nodes, memory policy and alignment, in this order."""
+    assert server_facts(K80, None) == ServerFacts(
+        rows=(
+            ("Node", "g1"),
+            ("Job", "12, partition gpu"),
+            ("GPUs", "GPU 1: Tesla K80, 11 GiB, NUMA node 0"),
+            ("Cores", "0-3"),
+            ("NUMA nodes", "0"),
+            ("Memory policy", "preferred:0"),
+            ("Aligned", "yes: The GPU, the cores and the memory are on NUMA node 0."),
+        )
+    )
+
+
+def test_the_other_nodes_of_a_job_are_told() -> None:
+    """A job of several nodes has a line for each node beside the server's."""
+    placement = PlacementDocument(
+        node="g1", other_nodes=(NodeGrant("g2", (0, 1), "k80", 4, 8000), NodeGrant("g3", cpus=1), NodeGrant("g4"))
+    )
+    rows = dict(server_facts(placement, None).rows)
+    assert rows["Other nodes"] == "g2: GPU 0-1 (k80), 4 CPUs\ng3: 1 CPU\ng4: not known"
+    assert headline(placement) == "g1 · 3 more nodes"
+
+
+def test_what_is_not_known_is_said_to_be_not_known() -> None:
+    """An empty report gives no empty row and no invention; a server without a job runs on the hub's machine."""
+    facts = server_facts(PlacementDocument(node="c1", problems=("NVML did not answer.",)), None)
+
+    assert facts == ServerFacts(
+        rows=(
+            ("Node", "c1"),
+            ("Job", "none: it runs on the hub's own machine, without a time limit"),
+            ("GPUs", "none"),
+            ("Cores", "not known"),
+            ("NUMA nodes", "not known"),
+            ("Memory policy", "none"),
+            ("Aligned", "not known"),
+        ),
+        problems=("NVML did not answer.",),
+    )
+
+
+HEADLINES = {
+    "g1 · 1 x Tesla K80 · 4 CPUs": K80,
+    "g1 · 2 x A100 MIG 1g.10gb · 1 CPU": PlacementDocument(
+        node="g1", gpus=(PlacedGpu(2, name="A100", mig="1g.10gb"),) * 2, cpus="7"
+    ),
+    "g1 · 1 x A · 1 x GPU": PlacementDocument(node="g1", gpus=(PlacedGpu(0, name="A"), PlacedGpu(1))),
+    "": PlacementDocument(cpus="not a list"),
+}
+
+
+@pytest.mark.parametrize(("words", "placement"), HEADLINES.items(), ids=["k80", "mig", "two kinds", "nothing"])
+def test_headlines(words: str, placement: PlacementDocument) -> None:
+    """Node, GPUs by their names, and how many CPUs."""
+    assert headline(placement) == words.replace(" x ", " \N{MULTIPLICATION SIGN} ")
+
+
+PLACED = {
+    "k80-2socket": ((2, 3), "12-15"),
+    "dgx1": ((0, 2, 3), "0-19"),
+    "a100-mig": ((1,), "0-3,16"),
+    "cpu": ((), "4-7"),
+}
+
+
+def _mig_too() -> list[tuple[str, tuple[int, ...], str]]:
+    return [(name, *own) for name, own in PLACED.items()] + [("a100-mig", (2, 4), "16-17"), ("k80-2socket", (0,), "")]
+
+
+@pytest.mark.parametrize(("machine", "positions", "cpus"), _mig_too())
+def test_picture_and_rows_say_the_same(machine: str, positions: tuple[int, ...], cpus: str) -> None:
+    """The server's node, GPUs and CPUs, and whether it is simulated: the same in both, and in the node's words."""
+    topology = load(str(MACHINES / f"{machine}.json"))
+    own = [topology.gpus[position] for position in positions]
+    placement = PlacementDocument(
+        node="g<1>",
+        gpus=tuple(PlacedGpu(gpu.index, gpu.uuid, name=gpu.name, mig=gpu.mig) for gpu in own),
+        cpus=cpus,
+        simulated=topology.simulated,
+    )
+    facts = server_facts(placement, to_document(topology))
+    rows = dict(facts.rows)
+    drawn = BeautifulSoup(facts.picture, "html.parser")
+
+    assert drawn.title is not None
+    assert drawn.title.text == f"Node {rows['Node']}"
+    assert len(drawn.select("rect.gpu.own")) == len(re.findall("^GPU ", rows["GPUs"], re.MULTILINE)) == len(own)
+    ticked = [re.findall("CPUs (.*)", text.text) for text in drawn.select("text.mine")]
+    told = ",".join(cpus for found in ticked for cpus in found)
+    assert format_cpulist(_cpus(told)) == ("" if rows["Cores"] == "not known" else rows["Cores"])
+    assert ("simulated" in [text.text for text in drawn.select("text")]) is facts.simulated
+    in_words = [name.removesuffix(", yours") for name, _ in facts.node if name.endswith(", yours")]
+    assert drawn.desc is not None
+    assert all(name in drawn.desc.text for name in in_words)
+    assert len(in_words) == len(own)
+
+
+def _cpus(told: str) -> list[int]:
+    spans = [part.partition("-") for part in told.split(",") if part]
+    return [cpu for low, _, high in spans for cpu in range(int(low), int(high or low) + 1)]
+
+
+TWO = NodeTopology(
+    gpus=(Gpu(0, uuid="GPU-a", numa_node=0), Gpu(1, uuid="GPU-b", numa_node=0)),
+    links=(("X", "PIX"), ("PIX", "X")),
+    numa_nodes=(NumaNode(0, cpus=(0, 1)),),
+)
+NOT_DRAWN = {
+    "a GPU that the node does not have": (PlacementDocument(node="g1", gpus=(PlacedGpu(0, "GPU-c"),)), TWO),
+    "a CPU that the node does not have": (PlacementDocument(node="g1", cpus="0-2"), TWO),
+    "CPUs that are no list": (PlacementDocument(node="g1", cpus="all"), TWO),
+}
+
+
+@pytest.mark.parametrize(("placement", "topology"), NOT_DRAWN.values(), ids=NOT_DRAWN.keys())
+def test_a_picture_that_would_say_less_is_not_drawn(placement: PlacementDocument, topology: NodeTopology) -> None:
+    """The rows stand alone."""
+    facts = server_facts(placement, to_document(topology))
+    assert (facts.picture, facts.node, facts.rows[0]) == ("", (), ("Node", "g1"))
+
+
+def test_a_gpu_without_a_uuid_is_known_by_its_index() -> None:
+    """A report that names no UUIDs is drawn all the same."""
+    facts = server_facts(PlacementDocument(node="g1", gpus=(PlacedGpu(1),), cpus="0"), to_document(TWO))
+    assert "Yours: GPU 1, CPUs 0." in facts.picture
+
+
+def test_a_topology_that_cannot_be_read_gives_no_picture() -> None:
+    """The rows stand; nothing is drawn of what is not understood."""
+    facts = server_facts(PlacementDocument(node="c1"), {"version": 99})
+
+    assert (facts.picture, facts.rows[0]) == ("", ("Node", "c1"))
+
+
+def test_the_end_is_the_one_that_slurm_tells_now() -> None:
+    """An admin has changed the time limit; a job that does not run, or has no limit, changes nothing."""
+    running = JobStatus("12", Phase.RUNNING, ends_at=1777900000.0)
+    assert up_to_date(K80, running) == replace(K80, ends_at="2026-05-04T13:06:40+00:00")
+    for told in (None, replace(running, phase=Phase.ENDING), replace(running, ends_at=None)):
+        assert up_to_date(K80, told) is K80

@@ -1,0 +1,335 @@
+"""The form: what it offers, what it says, and that nothing in it is code."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from types import SimpleNamespace
+
+import pytest
+from bs4 import BeautifulSoup
+from traitlets.config import Config
+
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition
+from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
+from jupyterhub_gpuspawner.hub.pages.choose.form import fault_at, form_html, render_form
+from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
+from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import duration, what_you_get
+from jupyterhub_gpuspawner.hub.site.outlook import outlooks
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.units import Gres
+
+NOW = datetime(2026, 3, 2, 9, 0, tzinfo=timezone.utc)
+DOCUMENTS: list[dict[str, object]] = [
+    {
+        "display_name": "One K80",
+        "slug": "k80",
+        "slurm": {
+            "partition": "gpu",
+            "gpus": 1,
+            "gpu_type": "k80",
+            "cpus": 4,
+            "memory": "8G",
+            "time": "1:00:00",
+        },
+        "profile_options": {
+            "gpus": {"display_name": "GPUs", "range": {"min": 1, "max": 4, "sets": "slurm.gpus"}},
+            "image": {
+                "choices": {"a": {"display_name": "Image A", "default": True}, "b": {}},
+                "unlisted_choice": {"validation_regex": "[a-z/]+", "sets": "environment.container"},
+            },
+        },
+    },
+    {"display_name": '<b>Bold</b> & "quoted"', "slug": "bold", "description": "<script>alert(1)</script>"},
+    {"display_name": "A week", "slug": "week", "slurm": {"partition": "gpu", "time": "7-0"}},
+    {"display_name": "Spring", "slug": "spring", "allow": {"from": "2026-03-21"}},
+    {"display_name": "Winter", "slug": "winter", "allow": {"until": "2026-01-31"}},
+    {"display_name": "Staff", "slug": "staff", "allow": {"groups": ["staff"]}},
+    {"display_name": "Staff's spring", "slug": "both", "allow": {"groups": ["staff"], "from": "2026-03-21"}},
+]
+PROFILES = parse_profiles(DOCUMENTS)
+CLUSTER = ClusterSnapshot(
+    nodes=(
+        NodeState(
+            "g1",
+            states=frozenset({"IDLE"}),
+            cpus=24,
+            memory_mib=64000,
+            gres=(Gres("gpu", "k80", 4),),
+            partitions=("gpu",),
+        ),
+    ),
+    partitions=(Partition("gpu", default=True, nodes=("g1",), max_time=86400),),
+    taken_at=NOW.timestamp() - 20,
+)
+
+DURATIONS = {
+    60: "1 minute",
+    90 * 60: "90 minutes",
+    3600: "1 hour",
+    2 * 3600: "2 hours",
+    150 * 60: "2 hours 30 minutes",
+    8 * 3600: "8 hours",
+    26 * 3600: "1 day 2 hours",
+    7 * 86400: "7 days",
+}
+
+GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
+    "a K80 for an hour": (
+        {"slurm": {"gpus": 1, "gpu_type": "k80", "cpus": 4, "memory": "8G", "time": "1:00:00"}},
+        ("1 x K80 (12 GB)", "4 cores", "8 GiB memory", "1 hour"),
+    ),
+    "nothing said": ({}, ()),
+    "any GPU": ({"slurm": {"gpus": 2}}, ("2 x P100",)),
+    "a type alone": ({"slurm": {"gpu_type": "1g.10gb"}}, ("1 x MIG 1g.10gb (10 GB)",)),
+    "shards": ({"slurm": {"shards": 3}}, ("3 GPU shards",)),
+    "many nodes, without end": (
+        {"slurm": {"nodes": 2, "cpus": 1, "memory": 0, "time": "UNLIMITED"}},
+        ("2 nodes", "1 core", "all of a node's memory", "no time limit"),
+    ),
+    "a range": (
+        {"slurm": {"cpus": 4}, "profile_options": {"c": {"range": {"min": 1, "max": 32, "sets": "slurm.cpus"}}}},
+        ("1 to 32 cores",),
+    ),
+    "a range from none": (
+        {"profile_options": {"g": {"range": {"min": 0, "max": 4, "sets": "slurm.gpus"}}}},
+        ("0 to 4 x P100",),
+    ),
+    "choices": (
+        {
+            "slurm": {"memory": "16G", "gpus": 1},
+            "profile_options": {
+                "m": {"choices": {"small": {}, "large": {"slurm": {"memory": "64G"}}}},
+                "t": {"choices": {"a": {"slurm": {"gpu_type": "k80"}}, "b": {"slurm": {"gpu_type": "a100"}}}},
+            },
+        },
+        ("1 x K80 (12 GB) or A100", "16 to 64 GiB memory"),
+    ),
+    "hours": (
+        {"profile_options": {"h": {"range": {"min": 1, "max": 24, "sets": "slurm.time", "unit": "hours"}}}},
+        ("1 hour to 1 day",),
+    ),
+}
+
+
+def check(options: Mapping[str, object]) -> object:
+    """As a hub checks a choice."""
+    return resolve(PROFILES, options, username="ann", groups=(), server_name="", now=NOW)
+
+
+def form(filled_in: FilledIn, snapshot: ClusterSnapshot | None = CLUSTER) -> BeautifulSoup:
+    """The form as the browser gets it."""
+    found = outlooks(PROFILES, username="ann", groups=(), snapshot=snapshot, now=NOW)
+    html = form_html(offers(found, filled_in, base_url="/hub/", snapshot=snapshot), now=NOW.timestamp())
+    return BeautifulSoup(html, "html.parser")
+
+
+def held(page: BeautifulSoup) -> dict[str, object]:
+    """What a click on *Start* would send of the chosen profile's fields."""
+    radio = page.select_one("input[type=radio][checked]")
+    fields = page.select("input:not([type=radio])")
+    selects = page.select("select")
+    return {
+        "profile": radio and radio["value"],
+        **{str(field["name"]).partition("--")[2]: field.get("value") for field in fields},
+        **{
+            str(each["name"]).partition("--")[2]: option["value"]
+            for each in selects
+            for option in each.select("option[selected]")
+        },
+    }
+
+
+@pytest.mark.parametrize(("seconds", "words"), DURATIONS.items())
+def test_a_time_limit_in_words(seconds: int, words: str) -> None:
+    """The shortest exact words."""
+    assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(("document", "words"), GETS.values(), ids=GETS.keys())
+def test_a_profile_says_what_one_gets(document: Mapping[str, object], words: tuple[str, ...]) -> None:
+    """GPUs with what is known of them, cores, memory and time; bounds where there is a choice; nothing unsaid."""
+    (profile,) = parse_profiles([{"display_name": "It", **document}])
+
+    assert what_you_get(profile, gpu_type="p100") == words
+
+
+def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
+    """The words are those of the job, with the site's defaults in it, and without those that the profile replaces."""
+    site = Resources.model_validate({"gpus": 1, "gpu_type": "k80", "cpus": 2, "memory": "8G", "time": "1:00:00"})
+    profiles = parse_profiles(
+        [
+            {"display_name": "As the site says"},
+            {"display_name": "Shares", "slurm": {"shards": 2, "memory": None}},
+            {"display_name": "No GPU", "slurm": {"gpus": 0, "cpus": 4}},
+        ]
+    )
+    found = outlooks(profiles, username="ann", groups=(), snapshot=None, now=NOW, defaults=site)
+
+    assert [offer.gets for offer in offers(found, FilledIn(), base_url="/hub/")] == [
+        ("1 x K80 (12 GB)", "2 cores", "8 GiB memory", "1 hour"),
+        ("2 GPU shards", "2 cores", "1 hour"),
+        ("4 cores", "8 GiB memory", "1 hour"),
+    ]
+
+
+def test_the_form_has_kubespawners_field_names_and_the_defaults() -> None:
+    """One radio button a profile; an option's bounds are the field's; the first profile is chosen."""
+    page = form(FilledIn())
+    number = page.select_one("[name=profile-option-k80--gpus]")
+
+    assert held(page) == {"profile": "k80", "gpus": "1", "image": "a", "image--unlisted-choice": ""}
+    assert number is not None
+    assert (number["min"], number["max"], number["step"]) == ("1", "4", "1")
+
+
+def test_what_is_offered_and_what_is_not() -> None:
+    """What can never run and what begins later say so and cannot be chosen; others' and past ones are left out."""
+    page = form(FilledIn())
+    shown = {
+        str(radio["value"]): " ".join(part.get_text(" ", strip=True) for part in box.select(".gpuspawner-never"))
+        for box in page.select(".gpuspawner-profile")
+        for radio in box.select("input[type=radio]")
+    }
+
+    assert shown == {
+        "k80": "",
+        "bold": "",
+        "week": "Cannot run: it asks for 7 days, and partition gpu allows 24 h.",
+        "spring": "Not yet: it begins 2026-03-21.",
+    }
+    assert [radio["value"] for radio in page.select("input[type=radio][disabled]")] == ["week", "spring"]
+
+
+def test_an_outlook_has_its_age() -> None:
+    """What is free, and when Slurm said so."""
+    line = form(FilledIn()).select_one(".gpuspawner-now")
+
+    assert line is not None
+    assert " ".join(line.get_text(" ").split()) == "Starts now, 4 of 4 K80 free. as of 20 s ago"
+
+
+def test_without_slurm_everything_can_be_chosen() -> None:
+    """Unknown is not never."""
+    page = form(FilledIn(), snapshot=None)
+
+    assert [radio["value"] for radio in page.select("input[type=radio]:not([disabled])")] == ["k80", "bold", "week"]
+
+
+def test_the_last_choice_is_chosen_again() -> None:
+    """Profile, number and text of one's own come back."""
+    filled_in = of_the_last_time({"profile": "k80", "gpus": 3, "image": "my/image"}, check)
+
+    assert held(form(filled_in)) == {
+        "profile": "k80",
+        "gpus": "3",
+        "image": "unlisted-choice",
+        "image--unlisted-choice": "my/image",
+    }
+
+
+def test_a_last_choice_that_is_gone_falls_back_with_a_note() -> None:
+    """An option alone goes back to its default; a profile takes its options with it."""
+    narrower = of_the_last_time({"profile": "k80", "gpus": 9, "image": "b"}, check)
+    gone = of_the_last_time({"profile": "winter", "gpus": 2}, check)
+
+    assert narrower == FilledIn(
+        "k80",
+        {"image": "b"},
+        note="Your last choice cannot be had any more. gpus: 9 is not allowed: it must be a number from 1 to 4. "
+        "The form shows what is usual instead.",
+    )
+    assert gone == FilledIn(
+        note="Your last choice cannot be had any more. You may not use profile winter now: it ended 2026-01-31. "
+        "You may use: k80, bold, week. The form shows what is usual instead."
+    )
+
+
+def test_a_link_fills_the_form_in() -> None:
+    """By the short names and by KubeSpawner's; a note says that nothing has been started."""
+    short = of_a_link({"profile": ["k80"], "gpus": ["2"]}, check)
+    long = of_a_link({"profile": ["k80"], "profile-option-k80--gpus": ["2"]}, check)
+
+    assert short == long
+    assert held(form(short))["gpus"] == "2"
+    assert short.note.startswith("This link has filled in the form.")
+
+
+FAULTS = {
+    "a number": ({"profile": ["k80"], "gpus": ["9"]}, "profile-option-k80--gpus", {"gpus": "9"}),
+    "a text": ({"profile": ["k80"], "image": ["A B"]}, "profile-option-k80--image", {"image--unlisted-choice": "A B"}),
+    "a profile": ({"profile": ["nope"]}, "profile-k80", {"profile": "k80"}),
+    "somebody else's": ({"profile": ["staff"]}, "profile-k80", {"profile": "k80"}),
+    "twice": ({"profile": ["k80"], "gpus": ["2", "3"]}, "profile-option-k80--gpus", {"gpus": "2"}),
+}
+
+
+@pytest.mark.parametrize(("fields", "at", "kept"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_fault_is_told_at_its_field_and_the_values_are_kept(
+    fields: Mapping[str, list[str]], at: str, kept: Mapping[str, str]
+) -> None:
+    """The same whether a link or a click has brought it."""
+    by_link = of_a_link(fields, check)
+    by_click = of_a_form(fields, None if by_link.field == "gpus" and len(fields["gpus"]) > 1 else _refusal(fields))
+    found = outlooks(PROFILES, username="ann", groups=(), snapshot=CLUSTER, now=NOW)
+    shown = offers(found, by_link, base_url="/hub/")
+    page = form(by_link)
+    told = page.find(id=f"{at}-fault")
+
+    assert by_link == by_click
+    assert fault_at(shown, by_link) == at
+    assert kept.items() <= held(page).items()
+    assert told is None or told.get_text() == by_link.fault
+    assert [field["id"] for field in page.select("[aria-invalid=true]") if field.get("id")] == ([at] if told else [])
+
+
+def _refusal(fields: Mapping[str, list[str]]) -> Exception | None:
+    try:
+        check({name: values[0] for name, values in fields.items()})
+    except Exception as error:  # noqa: BLE001 - what the hub would be given
+        return error
+    return None
+
+
+def test_the_link_of_a_choice_carries_what_stands_in_the_form() -> None:
+    """Its text is quoted; a profile's own defaults need no mention."""
+    page = form(of_the_last_time({"profile": "k80", "image": "my/image"}, check))
+
+    assert [link["href"] for link in page.select(".gpuspawner-link")] == [
+        "/hub/spawn?opt-profile=k80&opt-image=my%2Fimage",
+        "/hub/spawn?opt-profile=bold",
+    ]
+
+
+async def test_fifty_who_open_the_page_at_once_ask_slurm_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them read what is free."""
+    asked = []
+
+    async def snapshot(_client: SlurmClient) -> ClusterSnapshot:
+        asked.append("a question")
+        await asyncio.sleep(0)
+        return replace(CLUSTER, taken_at=time.time())
+
+    monkeypatch.setattr(SlurmClient, "snapshot", snapshot)
+    people = [SimpleNamespace(name=f"user{number}", groups=[]) for number in range(50)]
+    pages = await asyncio.gather(
+        *(render_form(GPUProfilesSpawner(profiles=DOCUMENTS, user=each, config=Config())) for each in people)
+    )
+
+    assert asked == ["a question"]
+    assert [page.count("Starts now, 4 of 4 K80 free.") for page in pages] == [1] * 50
+
+
+def test_a_profiles_words_are_text_and_no_html() -> None:
+    """Markup in names and descriptions is shown, not run."""
+    page = form(FilledIn("bold"))
+
+    assert page.select("script:not([type='application/json']), b") == []
+    assert page.select_one("label[for=profile-bold]").text == '<b>Bold</b> & "quoted"'  # type: ignore[union-attr]

@@ -1,0 +1,42 @@
+"""What the pages of a server's start and end are given."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.pages.server.waiting import clock, iso, same_choice
+
+
+@pytest.mark.parametrize(
+    ("options", "address"),
+    [
+        ({}, ""),
+        ({"profile": "k80", "gpus": 2}, "/hub/spawn/ada?opt-profile=k80&opt-gpus=2"),
+        ({"profile": "k80", "image": "a b&c=d"}, "/hub/spawn/ada?opt-profile=k80&opt-image=a+b%26c%3Dd"),
+        ({"profile": ["k80"], "cpus": 1}, "/hub/spawn/ada?opt-cpus=1"),
+    ],
+)
+def test_the_same_choice_is_an_address_of_the_form(options: dict[str, object], address: str) -> None:
+    """Each value is quoted; what is no plain value is left out."""
+    assert same_choice("/hub/spawn/ada", options) == address
+
+
+def test_the_server_is_gone_to_where_it_was_wanted() -> None:
+    """An address that already has a question keeps it."""
+    assert same_choice("/hub/spawn/ada?next=%2Fuser%2Fada%2Flab", {"profile": "k80"}) == (
+        "/hub/spawn/ada?next=%2Fuser%2Fada%2Flab&opt-profile=k80"
+    )
+
+
+def test_a_time_of_another_day_has_its_date() -> None:
+    """In the hub's zone, which is named."""
+    now = datetime.now().astimezone()
+    before = now - timedelta(days=2)
+
+    assert clock(now.timestamp()) == f"{now:%H:%M %Z}"
+    assert clock(before.isoformat()) == f"{before:%Y-%m-%d %H:%M} {before:%Z}"
+    assert datetime.fromisoformat(iso(now.timestamp())) == now.replace(microsecond=0) + (
+        timedelta(seconds=1) if now.microsecond >= 500_000 else timedelta()
+    )

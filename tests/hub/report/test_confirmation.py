@@ -1,0 +1,47 @@
+"""What a node reports, held against Slurm's answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.report.confirmation import confirmed
+from jupyterhub_gpuspawner.jobs.status import JobDetail, Phase
+from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
+
+CLAIMED = PlacementDocument(
+    job_id="1", node="g1", partition="debug", gpus=(PlacedGpu(2),), ends_at="2026-05-04T20:30:00+00:00"
+)
+DETAIL = JobDetail(job_id="17", phase=Phase.RUNNING, nodes="g[1-2]", batch_host="g1")
+
+
+def test_what_slurm_says_goes_over_the_nodes_word() -> None:
+    """Job, node, partition and end are Slurm's; where it names none, the node's stay."""
+    told = replace(DETAIL, partition="gpu", ends_at=0.0)
+
+    assert confirmed(CLAIMED, told) == replace(
+        CLAIMED, job_id="17", partition="gpu", ends_at="1970-01-01T00:00:00+00:00"
+    )
+    assert confirmed(CLAIMED, DETAIL) == replace(CLAIMED, job_id="17")
+
+
+@pytest.mark.parametrize("name", ["", "g1", "g2", "g2.example.org"])
+def test_a_node_of_the_jobs_may_have_its_full_name(name: str) -> None:
+    """And none at all: the server is on the first."""
+    assert confirmed(replace(CLAIMED, node=name), DETAIL) == replace(CLAIMED, job_id="17")
+
+
+def test_of_a_report_from_elsewhere_nothing_is_kept() -> None:
+    """The page says which node it named."""
+    problem = "The report names node h9; Slurm says g[1-2]. The rest of it is not shown."
+    assert confirmed(replace(CLAIMED, node="h9"), DETAIL) == PlacementDocument(
+        job_id="17", node="g1", problems=(problem,)
+    )
+
+
+def test_a_nodes_own_word_on_other_nodes_does_not_count() -> None:
+    """Whatever a report says of other nodes, Slurm's answer stands in its place, also where that is none."""
+    told = PlacementDocument(node="g1", other_nodes=(NodeGrant("elsewhere", (7,)),))
+    detail = JobDetail(job_id="1", phase=Phase.RUNNING, nodes="g1", batch_host="g1")
+    assert confirmed(told, detail).other_nodes == ()

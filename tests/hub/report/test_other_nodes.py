@@ -1,0 +1,83 @@
+"""A job of several nodes: the server on the first, and what it has on the others."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.report.other_nodes import other_nodes
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_placement
+from jupyterhub_gpuspawner.jobs.status import JobDetail, NodeAllocation, Phase
+from jupyterhub_gpuspawner.units import Gres
+from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
+
+if TYPE_CHECKING:
+    from tests.hub.conftest import StartHub
+
+STAND_IN = Path(__file__).parents[2] / "standins" / "single_user.py"
+TWO_NODES = f"""
+- display_name: Two nodes
+  slug: two
+  slurm: {{partition: gpu, nodes: 2, gpus: 2, cpus: 4, memory: 1G, time: "0:10:00", constraint: "[k80*1&p100*1]"}}
+  command: [{sys.executable}, {STAND_IN}]
+"""
+
+
+def test_nodes_beside_the_servers() -> None:
+    """Every node but the batch host, with Slurm's GPUs and counts; kinds that differ have no name together."""
+    detail = JobDetail(
+        job_id="1",
+        phase=Phase.RUNNING,
+        batch_host="g1",
+        allocations=(
+            NodeAllocation("g1", (0, 1), 4000, (Gres("gpu", "k80", 2, (0, 1)),)),
+            NodeAllocation("g2", (0, 1, 2), 6000, (Gres("gpu", "k80", 2, (2, 3)),)),
+            NodeAllocation("m1", (4,), 500, (Gres("gpu", "a100", 1, (0,)), Gres("gpu", "1g.10gb", 1, (5,)))),
+            NodeAllocation("c1", (0,), 100),
+        ),
+    )
+    found = other_nodes(detail)
+    assert found == (
+        NodeGrant("g2", (2, 3), "k80", 3, 6000),
+        NodeGrant("m1", (0, 5), None, 1, 500),
+        NodeGrant("c1", (), None, 1, 100),
+    )
+    placement = PlacementDocument(node="g1", other_nodes=found)
+    assert parse_placement(json.loads(json.dumps(placement.to_json()))) == placement
+
+
+@pytest.mark.parametrize(
+    ("grant", "fault"),
+    [
+        ({"gpus": [0]}, "node: must be printable text of at most 500 characters"),
+        ({"node": "g2", "gpus": [-1]}, "gpus[0]: must be a whole number from 0 to 1023"),
+        ({"node": "g2", "gpus": 2}, "gpus: must be a list of at most 64"),
+        ({"node": "g2", "cores": 4}, "cores: no such field"),
+    ],
+)
+def test_a_document_with_odd_nodes_is_refused(grant: dict[str, object], fault: str) -> None:
+    """The refusal names the field."""
+    with pytest.raises(ReportError) as refused:
+        parse_placement({"other_nodes": [grant]})
+    assert str(refused.value) == f"placement.other_nodes[0].{fault}"
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_a_profile_of_two_nodes(start_light_hub: StartHub) -> None:
+    """The notebook runs on the job's first node; the placement tells both."""
+    hub = start_light_hub(profiles=TWO_NODES)
+    placement = hub.spawn("ada", {"profile": "two"})
+    [other] = placement["other_nodes"]
+    assert {placement["node"], other["node"]} == {"d1", "g1"}
+    assert len(placement["gpus"]) == 2
+    assert {key: other[key] for key in ("gpus", "cpus", "memory_mib")} == {
+        "gpus": [0, 1],
+        "cpus": 4,
+        "memory_mib": 1024,
+    }
+    hub.end("ada")

@@ -1,0 +1,142 @@
+"""Settings with bounds: a value outside is refused when the hub starts, and a plan within is one that a node takes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traitlets import Enum, Float, Integer, TraitError
+from traitlets.config import Config
+
+from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, PortRange, Seconds
+from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
+from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.start.build import launch_plan
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import resolve
+from jupyterhub_gpuspawner.wire.documents import parse_plan
+
+SPAWNERS = (GPUSlurmSpawner, GPULocalSpawner, GPUProfilesSpawner)
+
+
+def ours(cls: type[Any]) -> dict[str, Any]:
+    """The settings that a spawner of ours declares."""
+    base = next(each for each in cls.__mro__ if not each.__module__.startswith("jupyterhub_gpuspawner"))
+    return {n: trait for n, trait in cls.class_traits(config=True).items() if getattr(base, n, None) is not trait}
+
+
+def test_every_number_that_can_be_set_has_bounds() -> None:
+    """So none is forgotten that is added later."""
+    numbers = {
+        f"{cls.__name__}.{name}": type(trait)
+        for cls in SPAWNERS
+        for name, trait in ours(cls).items()
+        if isinstance(trait, (Float, Integer))
+    }
+    assert {name for name, kind in numbers.items() if kind not in (Seconds, Count)} == set()
+    assert len(numbers) >= 8
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "waiting_interval": (0, "0 must be from 0.2 to 60 seconds."),
+    "resting_interval": (0.5, "0.5 must be from 1 to 600 seconds."),
+    "slurm_timeout": (-1, "-1 must be from 0.5 to 600 seconds."),
+    "slurm_limit": (0, "0 must be a whole number from 1 to 256."),
+    "reconcile_interval": (0.001, "0.001 must be from 0.2 to 604800 seconds, or 0."),
+    "stop_wait": (float("inf"), "inf must be from 0 to 600 seconds."),
+    "observe_timeout": (601, "601 must be from 0.05 to 600 seconds."),
+    "claim_folder": ("", "'' must be the full path of a folder, such as /var/tmp."),
+    "port_range": ("80-90", "'80-90' must be FIRST-LAST within 1024-65535, such as 20000-20999"),
+}
+
+
+@pytest.mark.parametrize(("name", "value", "says"), [(name, *wrong) for name, wrong in WRONG.items()], ids=WRONG.keys())
+def test_a_value_out_of_bounds_is_refused_with_the_bounds(name: str, value: object, says: str) -> None:
+    """Whichever class the setting is written for."""
+    for section in ("GPUSlurmSpawner", "SlurmSpawner", "BatchSpawnerBase"):
+        with pytest.raises(TraitError) as refused:
+            GPUSlurmSpawner(config=Config({section: {name: value}}))
+        assert str(refused.value) == f"{name}: {says}"
+
+
+def test_what_is_no_number_is_out_of_bounds() -> None:
+    """NaN is smaller than nothing and greater than nothing."""
+    with pytest.raises(TraitError, match=r"waiting_interval: nan must be from 0\.2 to 60 seconds\."):
+        GPUSlurmSpawner(waiting_interval=float("nan"))
+
+
+def test_the_bounds_themselves_are_allowed() -> None:
+    """And zero, where it means never."""
+    for name, trait in ours(SlurmSettings).items():
+        for value in (trait.low, trait.high) if isinstance(trait, (Seconds, Count)) else ():
+            assert getattr(GPUSlurmSpawner(**{name: value}), name) == value
+    assert GPUSlurmSpawner(reconcile_interval=0).reconcile_interval == 0
+
+
+def test_check_names_the_setting_and_its_bounds(tmp_path: Path) -> None:
+    """The sentence with which the hub does not start."""
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text(
+        "c.JupyterHub.spawner_class = 'gpu-profiles'\n"
+        "c.SlurmSpawner.waiting_interval = 0\n"
+        "c.GPUProfilesSpawner.profiles = [('A', {})]\n"
+    )
+    checked = CliRunner().invoke(main, ["check", "--config", str(config)])
+
+    assert checked.exit_code == 1
+    assert checked.stderr == ("gpuspawner: c.GPUSlurmSpawner: waiting_interval: 0 must be from 0.2 to 60 seconds.\n")
+
+
+def _values(trait: Any) -> st.SearchStrategy[Any]:
+    if isinstance(trait, Seconds):
+        return st.sampled_from([trait.low, trait.high]) | st.floats(trait.low, trait.high)
+    if isinstance(trait, Enum):
+        return st.sampled_from(trait.values or ())
+    if isinstance(trait, Folder):
+        return st.sampled_from(["/", "/run/claims", "/a b"])
+    assert isinstance(trait, PortRange)
+    return st.sampled_from(["", "1024-65535", "20000-20000"])
+
+
+OF_THE_PLAN = ("observe_timeout", "placement_policy", "memory_policy", "claim_folder", "port_range")
+SETTINGS = st.fixed_dictionaries(
+    {}, optional={name: _values(GPUSlurmSpawner.class_traits()[name]) for name in OF_THE_PLAN}
+)
+PROFILES = st.fixed_dictionaries(
+    {
+        "slurm": st.fixed_dictionaries(
+            {}, optional={"gpus": st.sampled_from([0, 1024]), "cpus": st.sampled_from([1, 65536])}
+        )
+    },
+    optional={
+        "placement": st.fixed_dictionaries(
+            {}, optional={"claim": st.sampled_from([1, 1024]), "policy": st.sampled_from(["none", "restricted"])}
+        ),
+        "port_range": st.sampled_from(["1024-65535", [30000, 30001]]),
+    },
+)
+
+
+@settings(deadline=None, max_examples=80)
+@given(site=SETTINGS, fields=PROFILES)
+def test_every_plan_that_the_hub_can_send_is_one_that_a_node_takes(
+    site: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    """At the bounds of each setting and each field, too."""
+    profiles = parse_profiles([{"display_name": "P", **fields}])
+    request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime(2026, 3, 3))
+    plan = launch_plan(GPUSlurmSpawner(**site), request)
+
+    assert parse_plan(plan.dumps()) == plan
+
+    local = GPULocalSpawner(**{name: value for name, value in site.items() if GPULocalSpawner.class_traits().get(name)})
+    local.request = request
+    assert parse_plan(local.plan().dumps()) == local.plan()

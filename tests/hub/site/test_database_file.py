@@ -1,0 +1,58 @@
+"""Who can read the hub's sqlite database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
+
+
+@pytest.fixture
+def folder(public_folder: Path) -> Path:
+    """A folder that all can enter."""
+    inner = public_folder / "hub"
+    inner.mkdir(mode=0o755, exist_ok=True)
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("mode", "exposed"), [(0o600, False), (0o640, True), (0o604, True), (0o644, True), (0o622, False)]
+)
+def test_a_database_that_others_can_read_is_told(folder: Path, mode: int, exposed: bool) -> None:
+    """With its mode and what to do."""
+    file = folder / "hub.sqlite"
+    file.touch()
+    file.chmod(mode)
+
+    assert exposed_database(f"sqlite:///{file}") == (
+        f"the hub's database can be read by others (mode {mode:04o}): make it its owner's alone with chmod 600 {file}"
+        if exposed
+        else ""
+    )
+
+
+def test_a_closed_folder_protects_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the address is not a full path: it begins at the hub's own folder."""
+    closed = folder / "closed"
+    closed.mkdir(exist_ok=True)
+    (closed / "hub.sqlite").touch()
+    (closed / "hub.sqlite").chmod(0o644)
+    monkeypatch.chdir(closed)
+    closed.chmod(0o755)
+
+    assert "mode 0644" in exposed_database("sqlite:///hub.sqlite")
+
+    closed.chmod(0o700)
+
+    assert exposed_database("sqlite:///hub.sqlite") == ""
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["sqlite:///:memory:", "sqlite://", "postgresql://hub:pw@db/hub", "sqlite:////no/such/file", "no address", ""],
+)
+def test_what_is_no_file_is_not_exposed(url: str) -> None:
+    """A database in memory, or of a server, or none."""
+    assert exposed_database(url) == ""

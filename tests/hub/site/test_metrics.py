@@ -1,0 +1,220 @@
+"""What Prometheus reads on the hub's page, by a real scrape: stages, commands, GPUs, servers taken up, jobs found."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import REGISTRY
+from prometheus_client.parser import text_string_to_metric_families
+
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.hub.site.metrics import TYPES_AT_MOST, StartTimes, gpus_in_use
+from jupyterhub_gpuspawner.hub.start import submission
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
+from tests.hub.conftest import COMMAND, StartHub
+from tests.hub.start.test_submission import Slurm, asked, settle
+from tests.hub.visitor import Visitor
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.demo.hub import HubProcess
+
+PROFILES = f"""
+- display_name: Two K80
+  slug: two-k80
+  slurm: {{partition: gpu, gpus: 2, gpu_type: k80, cpus: 2, memory: 1G, time: "0:10:00"}}
+  command: {COMMAND}
+- display_name: Too many
+  slug: too-many
+  slurm: {{partition: gpu, gpus: 500, cpus: 1, memory: 1G, time: "0:10:00"}}
+  command: {COMMAND}
+"""
+Samples = dict[tuple[str, tuple[str, ...]], float]
+"""By name and the values of the labels."""
+
+
+def scrape(hub: HubProcess) -> Samples:
+    """Our samples on the hub's page, as an admin's Prometheus reads them; buckets and times of creation left out."""
+    text = Visitor(hub, "admin").session.get(f"{hub.url}/hub/metrics", timeout=30).text
+    return {
+        (sample.name.removeprefix("gpuspawner_"), tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        if family.name.startswith("gpuspawner_")
+        for sample in family.samples
+        if not sample.name.endswith(("_bucket", "_created"))
+    }
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub) -> HubProcess:
+    """One for this module: its counts begin at zero."""
+    return start_light_hub(profiles=PROFILES)
+
+
+# the tests of this hub follow each other in one, since each scrape counts from the one before it
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_a_servers_life_in_numbers(hub: HubProcess) -> None:
+    """None, Slurm was asked; one started; one refused; after a restart of the hub the first one, taken up; none."""
+    at_first = scrape(hub)
+    assert {name for (name, _), value in at_first.items() if value} <= {
+        "slurm_command_seconds_count",
+        "slurm_command_seconds_sum",
+    }
+    assert {
+        ("servers_adopted_total", ("running",)),
+        ("servers_adopted_total", ("starting",)),
+        ("jobs_without_server_total", ("start given up",)),
+        ("jobs_without_server_total", ("sbatch unanswered",)),
+        ("jobs_without_server_total", ("orphan",)),
+    } <= at_first.keys()
+
+    began = time.time()
+    hub.spawn("rae", {"profile": "two-k80"})
+    took = time.time() - began
+    started = scrape(hub)
+    stages = ("queue", "start", "ready")
+    assert [started["spawn_stage_seconds_count", ("two-k80", stage)] for stage in stages] == [1.0] * 3
+    assert 0 < sum(started["spawn_stage_seconds_sum", ("two-k80", stage)] for stage in stages) < took
+    assert started["slurm_command_seconds_count", ("sbatch",)] == 1.0
+    assert started["slurm_command_seconds_count", ("squeue",)] >= 1.0
+    assert started["gpus_in_use", ("gpu", "Tesla K80")] == 2.0
+    assert not any(name == "slurm_failures_total" for name, _ in started)
+
+    hub.api("POST", "/users/sam")
+    assert hub.api("POST", "/users/sam/server", {"profile": "too-many"}).status_code >= 400
+    refused = scrape(hub)
+    assert refused["slurm_failures_total", ("sbatch", "refused")] == 1.0
+    assert ("spawn_stage_seconds_count", ("too-many", "queue")) not in refused
+
+    hub.restart()
+    hub.wait("rae", ready=True)
+    again = scrape(hub)
+    assert {name: value for name, value in again.items() if name[0] in ("servers_adopted_total", "gpus_in_use")} == {
+        ("servers_adopted_total", ("running",)): 1.0,
+        ("servers_adopted_total", ("starting",)): 0.0,
+        ("gpus_in_use", ("gpu", "Tesla K80")): 2.0,
+    }
+
+    hub.end("rae")
+    assert ("gpus_in_use", ("gpu", "Tesla K80")) not in scrape(hub)
+
+
+# --- without a hub --------------------------------------------------------------------------------
+
+
+@dataclass
+class Server:
+    """What is counted of one."""
+
+    placement: PlacementDocument | None
+    job: JobStatus | None
+    address: str = ""
+
+    @classmethod
+    def of(cls, *names: str, phase: Phase = Phase.RUNNING, partition: str = "gpu") -> Server:
+        gpus = tuple(PlacedGpu(number, name=name) for number, name in enumerate(names))
+        return cls(PlacementDocument(partition="elsewhere", gpus=gpus), JobStatus("1", phase, partition=partition))
+
+
+MIG = PlacementDocument(gpus=(PlacedGpu(0, name="NVIDIA A100", mig="1g.10gb"),))
+SEVERAL_NODES = PlacementDocument(
+    gpus=(PlacedGpu(0, name="Tesla K80"),), other_nodes=(NodeGrant("g2", (0, 1), "k80"), NodeGrant("g3", (0,)))
+)
+RUNNING = JobStatus("1", Phase.RUNNING, partition="gpu")
+COUNTED = {
+    "none": ([], {}),
+    "two servers": ([Server.of("K80", "K80"), Server.of("K80", "P100")], {("gpu", "K80"): 3, ("gpu", "P100"): 1}),
+    "the partition is Slurm's word": ([Server.of("K80", partition="course")], {("course", "K80"): 1}),
+    "a job that waits or has ended has none": (
+        [Server.of("K80", phase=Phase.QUEUED), Server.of("K80", phase=Phase.ENDED), Server(MIG, None)],
+        {},
+    ),
+    "a start that knows more than the watcher": (
+        [Server(PlacementDocument(partition="gpu", gpus=(PlacedGpu(0, name="K80"),)), None, address="10.0.0.1")],
+        {("gpu", "K80"): 1},
+    ),
+    "a server without a report has none": ([Server(None, RUNNING)], {}),
+    "one without GPUs": ([Server.of()], {}),
+    "a MIG device is named by its profile": ([Server(MIG, RUNNING)], {("gpu", "1g.10gb"): 1}),
+    "several nodes": (
+        [Server(SEVERAL_NODES, RUNNING)],
+        {("gpu", "Tesla K80"): 1, ("gpu", "k80"): 2, ("gpu", "GPU"): 1},
+    ),
+    "a long name is cut": ([Server.of("x" * 500)], {("gpu", "x" * 60): 1}),
+}
+
+
+@pytest.mark.parametrize(("servers", "counts"), COUNTED.values(), ids=COUNTED.keys())
+def test_gpus_in_use(servers: list[Server], counts: dict[tuple[str, str], int]) -> None:
+    """By partition and type, of jobs that run."""
+    assert gpus_in_use(servers) == counts
+
+
+def test_a_report_that_names_many_kinds_does_not_fill_the_page() -> None:
+    """The most frequent kinds have a line each, all others one together."""
+    honest = [Server.of("K80", "K80") for _ in range(3)]
+    counts = gpus_in_use([*honest, Server.of(*(f"kind {number}" for number in range(60)))])
+
+    assert len(counts) == TYPES_AT_MOST + 1
+    assert counts["gpu", "K80"] == 6
+    assert counts["gpu", "other"] == 61 - TYPES_AT_MOST
+
+
+@pytest.mark.parametrize(
+    ("answer", "how"),
+    [("14", "start given up"), (SlurmUnavailable("sbatch got no answer."), "sbatch unanswered")],
+    ids=["sbatch answers", "sbatch does not answer"],
+)
+async def test_a_job_that_lost_its_server_is_counted_once(
+    monkeypatch: pytest.MonkeyPatch, answer: str | Exception, how: str
+) -> None:
+    """A start is given up while sbatch runs; its job is found, cancelled, and counted by what had parted them."""
+    monkeypatch.setattr(submission, "PAUSES", (0.0,))
+    name = "gpuspawner_jobs_without_server_total"
+    before = REGISTRY.get_sample_value(name, {"how": how}) or 0.0
+    slurm = Slurm(answer, tagged="14", silent=2)
+    start = asked(slurm)
+    await settle()
+    start.cancel()
+    slurm.may_answer.set()
+    await settle()
+
+    assert slurm.cancelled == ["14"]
+    assert REGISTRY.get_sample_value(name, {"how": how}) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("started", "expected"),
+    [
+        (103.0, {"queue": 3.0, "start": 4.0, "ready": 2.0}),
+        (98.0, {"queue": 0.0, "start": 7.0, "ready": 2.0}),
+        (200.0, {"queue": 7.0, "start": 0.0, "ready": 2.0}),
+        (None, {}),
+    ],
+    ids=["as it was", "slurmctld's clock is behind", "slurmctld's clock is ahead", "Slurm told no start"],
+)
+def test_stages_add_up_whatever_slurmctlds_clock_says(
+    monkeypatch: pytest.MonkeyPatch, started: float | None, expected: dict[str, float]
+) -> None:
+    """Submitted at 100, reported at 107, ready at 109; no stage is shorter than nothing."""
+    profile = f"clock {started}"
+    for now, what in ((100.0, "submitted"), (107.0, "reported"), (109.0, "ready")):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        if what == "submitted":
+            times = StartTimes(profile)
+        elif what == "reported":
+            times.reported()
+            times.started(started)
+        else:
+            times.ready()
+    name = "gpuspawner_spawn_stage_seconds_sum"
+    found = {stage: REGISTRY.get_sample_value(name, {"profile": profile, "stage": stage}) for stage in expected}
+
+    assert found == expected
+    assert REGISTRY.get_sample_value(name, {"profile": profile, "stage": "ready"}) == expected.get("ready")

@@ -1,0 +1,110 @@
+"""How each profile fares for one user."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.cluster.snapshot import Reservation
+from jupyterhub_gpuspawner.hub.site.account import job_owner
+from jupyterhub_gpuspawner.hub.site.outlook import outlooks
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from tests.snapshots import NOW, cluster, node
+
+PROFILES = parse_profiles(
+    [
+        {"display_name": "One GPU", "slurm": {"gpus": 1}},
+        {"display_name": "Course", "slurm": {"gpus": 1}, "allow": {"groups": ["ml-course"]}},
+        {"display_name": "Here", "kind": "local"},
+        {"display_name": "Huge", "slurm": {"gpus": 16}},
+        {
+            "display_name": "Adjustable",
+            "profile_options": {"gpus": {"range": {"min": 1, "max": 8, "default": 8, "sets": "slurm.gpus"}}},
+        },
+        {"display_name": "Yesterday", "slurm": {"reservation": {"2000-01-01": "old"}}},
+    ]
+)
+FOUR = cluster(node("g1", "gpu:k80:4", "gpu:k80:1(IDX:0)"))
+
+
+def told(**more: Any) -> dict[str, tuple[str | None, str | None]]:
+    """Refusal and sentence of each profile."""
+    asked: dict[str, Any] = {"username": "alice", "groups": (), "snapshot": FOUR, **more}
+    found = outlooks(PROFILES, now=datetime.fromtimestamp(NOW).astimezone(), **asked)
+    assert [each.profile for each in found] == list(PROFILES)
+    return {
+        each.profile.slug: (each.refusal, each.availability.sentence if each.availability else None) for each in found
+    }
+
+
+def test_every_profile_is_told_in_one_glance() -> None:
+    """Free, not for this user, needs no Slurm, can never run, as its options stand, without a reservation today."""
+    day = datetime.fromtimestamp(NOW).astimezone().date().isoformat()
+    assert told() == {
+        "one-gpu": (None, "starts now, 3 of 4 K80 free"),
+        "course": ("it is for the group ml-course", None),
+        "here": (None, None),
+        "huge": (None, "cannot run: it asks for 16 GPUs a node, and a node of partition gpu has at most 4"),
+        "adjustable": (None, "cannot run: it asks for 8 GPUs a node, and a node of partition gpu has at most 4"),
+        "yesterday": (None, f"cannot run: there is no reservation for {day}; days are 2000-01-01"),
+    }
+    assert told(groups={"ml-course"})["course"] == (None, "starts now, 3 of 4 K80 free")
+
+
+def test_defaults_of_the_site_count() -> None:
+    """What no profile says is asked for all the same."""
+    found = told(defaults=Resources(cpus=64))
+    assert found["one-gpu"] == (
+        None,
+        "cannot run: it asks for 64 cores a node, and a node of partition gpu has at most 16",
+    )
+
+
+def test_silent_slurm_keeps_no_profile_from_being_shown() -> None:
+    """Nothing is known, and that is said; what can be refused without Slurm still is."""
+    found = told(snapshot=None)
+    assert found["one-gpu"] == (None, "Slurm has not told yet what is free")
+    assert found["course"] == ("it is for the group ml-course", None)
+
+
+def test_outlook_carries_what_the_job_would_ask_for() -> None:
+    """The profile's word over the site's, and the option as it stands."""
+    found = outlooks(
+        PROFILES[4:5],
+        username="alice",
+        groups=(),
+        snapshot=FOUR,
+        now=datetime.fromtimestamp(NOW).astimezone(),
+        defaults=Resources(gpus=1, cpus=2),
+    )[0]
+    assert found.resources is not None
+    assert found.availability is not None
+    assert (found.resources.gpus, found.resources.cpus, found.availability.chance) == (8, 2, Chance.NEVER)
+
+
+def test_a_reservation_is_for_the_account_that_owns_the_jobs() -> None:
+    """Where all jobs are the hub's own account's, its users are not asked for by name."""
+    reserved = Reservation("lab", start=NOW - 60, end=NOW + 3600, nodes=("g1",), users=("jupyter",))
+    snapshot = replace(FOUR, reservations=(reserved,))
+    defaults = Resources.model_validate({"reservation": "lab"})
+    sentences = [
+        told(snapshot=snapshot, defaults=defaults, owner=owner)["one-gpu"][1] for owner in ("jupyter", "", "alice")
+    ]
+
+    assert sentences == [
+        "starts now, 3 of 4 K80 free",
+        "starts now, 3 of 4 K80 free",
+        "cannot run: reservation lab is for other users",
+    ]
+
+
+def test_whose_jobs_they_are() -> None:
+    """The hub's own account's without a prefix, the user's where the prefix names them, else nobody can tell."""
+    own = pwd.getpwuid(os.getuid()).pw_name
+
+    assert [job_owner(prefix, "ann") for prefix in ("", "sudo -u {username}", "sudo -u jupyter")] == [own, "ann", ""]

@@ -1,0 +1,122 @@
+"""One view of the cluster for all pages: asked once for all who look, and kept while Slurm is silent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+import pytest
+
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.hub.site.shared_view import FIRST_PAUSE, ClusterView
+
+
+@dataclass
+class Slurm:
+    """A Slurm that counts questions, answers when it is let, and fails when it is told."""
+
+    asked: int = 0
+    now: float = 1000.0
+    fault: Exception | None = None
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def snapshot(self) -> ClusterSnapshot:
+        self.asked += 1
+        taken_at = self.now
+        await self.answers.wait()
+        if self.fault is not None:
+            raise self.fault
+        return ClusterSnapshot(taken_at=taken_at)
+
+    def clock(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def slurm() -> Slurm:
+    """A Slurm that answers."""
+    found = Slurm()
+    found.answers.set()
+    return found
+
+
+@pytest.fixture
+def view(slurm: Slurm) -> ClusterView:
+    """The view of it."""
+    return ClusterView(slurm.snapshot, clock=slurm.clock)
+
+
+async def test_fifty_who_ask_at_once_are_one_question(slurm: Slurm, view: ClusterView) -> None:
+    """All get the same snapshot; another one is fetched when that is older than they take."""
+    found = await asyncio.gather(*(view.recent() for _ in range(50)))
+    assert (slurm.asked, found) == (1, [ClusterSnapshot(taken_at=1000.0)] * 50)
+    slurm.now += 15
+    assert (await view.recent(), slurm.asked) == (ClusterSnapshot(taken_at=1000.0), 1)
+    slurm.now += 1
+    assert (await view.recent(), slurm.asked) == (ClusterSnapshot(taken_at=1016.0), 2)
+    slurm.now += 3
+    assert (await view.recent(max_age=2), slurm.asked) == (ClusterSnapshot(taken_at=1019.0), 3)
+
+
+async def test_nothing_is_asked_until_somebody_looks(slurm: Slurm, view: ClusterView) -> None:
+    """``latest`` costs nothing."""
+    assert (view.latest, view.silent, slurm.asked) == (None, False, 0)
+
+
+async def test_slow_slurm_keeps_nobody_waiting_and_its_answer_counts(slurm: Slurm, view: ClusterView) -> None:
+    """Who waits long enough goes without; the question goes on, once, and serves the next one."""
+    slurm.answers.clear()
+    assert [await view.recent(patience=0), await view.recent(patience=0.01)] == [None, None]
+    slurm.answers.set()
+    assert (await view.recent(), slurm.asked) == (ClusterSnapshot(taken_at=1000.0), 1)
+
+
+async def test_one_who_leaves_does_not_take_the_answer_from_the_others(slurm: Slurm, view: ClusterView) -> None:
+    """A cancelled request cancels no question."""
+    slurm.answers.clear()
+    leaves, stays = (asyncio.ensure_future(view.recent()) for _ in range(2))
+    await asyncio.sleep(0)
+    leaves.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaves
+    slurm.answers.set()
+    assert (await stays, slurm.asked) == (ClusterSnapshot(taken_at=1000.0), 1)
+
+
+async def test_silent_slurm_leaves_the_last_snapshot_and_is_asked_less_and_less(
+    slurm: Slurm, view: ClusterView, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The age tells; one line for the outage, one for its end; pauses double, to a minute."""
+    known = await view.recent()
+    slurm.fault = SlurmUnavailable("squeue got no answer: slurmctld cannot be reached.")
+    asked: list[float] = []
+    with caplog.at_level(logging.INFO):
+        for _ in range(300):
+            slurm.now += 1
+            assert await view.recent(max_age=0.5) == known
+            if slurm.asked > len(asked) + 1:
+                asked.append(slurm.now - 1001.0)
+        assert view.silent
+        slurm.fault = None
+        slurm.now += 60
+        assert await view.recent() == ClusterSnapshot(taken_at=1360.0)
+    assert asked == [0, 5, 15, 35, 75, 135, 195, 255]
+    assert (asked[1], view.silent) == (FIRST_PAUSE, False)
+    assert [record.getMessage() for record in caplog.records] == [
+        "The cluster cannot be shown as it is now: squeue got no answer: slurmctld cannot be reached.",
+        "Slurm tells of the cluster again",
+    ]
+
+
+async def test_fault_of_ours_is_silence_too(slurm: Slurm, view: ClusterView, caplog: pytest.LogCaptureFixture) -> None:
+    """A page goes on; the log has the traceback, once."""
+    slurm.fault = ZeroDivisionError("nodes")
+    assert await view.recent() is None
+    slurm.now += 10
+    assert await view.recent() is None
+    assert (view.silent, str(view.fault), slurm.asked) == (True, "ZeroDivisionError: nodes", 2)
+    assert [(record.getMessage(), record.exc_info is not None) for record in caplog.records] == [
+        ("The cluster cannot be shown", True)
+    ]

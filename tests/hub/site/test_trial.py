@@ -1,0 +1,207 @@
+"""The trial before the click: limited, shared, kept, and never an exception for Slurm's silence."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub.site.trial import AT_ONCE, KEPT, WAITING, Trial, Trials, directives, of_error, of_start
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.slurm.parse.trial import WillRun
+
+NINE = datetime(2026, 3, 2, 9, 0).astimezone().timestamp()
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("after", "nodes", "chance", "sentence"),
+    [
+        (0, ("g3",), Chance.NOW, "would start now on g3"),
+        (-5, ("g3", "g4", "g5"), Chance.NOW, "would start now on g3 and 2 more"),
+        (1.7 * HOUR, ("g3",), Chance.LATER, "would start at 10:42 on g3"),
+        (25 * HOUR, ("g3",), Chance.LATER, "would start tomorrow at 10:00 on g3"),
+        (73 * HOUR, ("g3",), Chance.LATER, "would start on 2026-03-05 at 10:00 on g3"),
+        (73 * HOUR, (), Chance.LATER, "would start on 2026-03-05 at 10:00"),
+    ],
+)
+def test_start_in_words(after: float, nodes: tuple[str, ...], chance: Chance, sentence: str) -> None:
+    """The hour today, the day where it is another one, and the first node."""
+    told = of_start(WillRun(NINE + after, nodes, 1, "gpu"), now=NINE)
+    assert told == Trial(chance, sentence, NINE + after, nodes)
+
+
+def test_start_in_centuries_is_none() -> None:
+    """So Slurm answers for a partition that is down, or whose groups the user is not in."""
+    assert of_start(WillRun(NINE + 340 * 365 * 86400, ("c1",), 1, "downp"), now=NINE) == Trial(
+        Chance.NEVER,
+        "Slurm sees no time when it could start: partition downp is closed, or not for you",
+        field="slurm.partition",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "trial"),
+    [
+        (
+            SubmitRejected("Slurm refused the job: there is no such reservation.", field="slurm.reservation"),
+            Trial(Chance.NEVER, "Slurm would refuse it: there is no such reservation", field="slurm.reservation"),
+        ),
+        (SlurmUnavailable("x"), Trial(Chance.UNKNOWN, "Slurm does not answer at the moment")),
+        (ConfigError("x"), Trial(Chance.UNKNOWN, "this hub cannot ask Slurm beforehand")),
+    ],
+)
+def test_refusal_and_silence_in_words(error: GPUSpawnerError, trial: Trial) -> None:
+    """A refusal is never; silence, and a sudo that does not let it through, is not known."""
+    assert of_error(error) == trial
+
+
+@dataclass
+class Slurm:
+    """A Slurm that answers trials when it is let."""
+
+    asked: list[str] = field(default_factory=list)
+    at_once: int = 0
+    most: int = 0
+    fault: GPUSpawnerError | None = None
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+    now: float = 0.0
+
+    async def test_only(self, script: str, *, prefix: tuple[str, ...], environment: dict[str, str]) -> WillRun:
+        user = environment["USER"]
+        assert (prefix, environment) == (("as", user), {"USER": user, "LOGNAME": user})
+        self.asked.append(f"{user} {' '.join(directives(script))}")
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        await self.answers.wait()
+        self.at_once -= 1
+        if self.fault is not None:
+            raise self.fault
+        return WillRun(time.time(), ("g1",), 1, "gpu")
+
+
+@dataclass
+class Child:
+    """What a trial needs of a prepared server of a user's."""
+
+    slurm: Slurm
+    name: str
+    gpus: int = 1
+    more: tuple[str, ...] = ()
+
+    @property
+    def user(self) -> Any:
+        return SimpleNamespace(name=self.name)
+
+    @property
+    def request(self) -> Any:
+        raise AssertionError("what is asked is the script")
+
+    async def account(self) -> None:
+        """It has one."""
+
+    def batch_job(self, _account: None) -> Any:
+        lines = ["#!/bin/bash", f"#SBATCH --gpus={self.gpus}", *self.more, "", "echo", "#SBATCH --not-read"]
+        return SimpleNamespace(script="\n".join(lines))
+
+    def as_user(self) -> tuple[str, ...]:
+        return ("as", self.name)
+
+    def connection(self) -> Any:
+        return SimpleNamespace(client=self.slurm)
+
+
+@pytest.fixture
+def slurm() -> Slurm:
+    """A Slurm that answers."""
+    found = Slurm()
+    found.answers.set()
+    return found
+
+
+@pytest.fixture
+def trials(slurm: Slurm) -> Trials:
+    """The hub's trials."""
+    return Trials(clock=lambda: slurm.now)
+
+
+def child(slurm: Slurm, name: str, gpus: int = 1, *more: str) -> GPUSlurmSpawner:
+    """A prepared server, with ``more`` lines in its batch script."""
+    return cast("GPUSlurmSpawner", Child(slurm, name, gpus, more))
+
+
+async def settled(slurm: Slurm, count: int) -> None:
+    """So many have been asked."""
+    while len(slurm.asked) < count:  # noqa: ASYNC110 - one loop turn after the other
+        await asyncio.sleep(0)
+
+
+async def test_answer_is_kept_for_the_user_and_the_job(slurm: Slurm, trials: Trials) -> None:
+    """The same question costs nothing for a while; another user's and another job's is a new one."""
+    for each in (("alice", 1), ("alice", 1), ("bob", 1), ("alice", 2)):
+        assert (await trials.of(child(slurm, *each))).sentence == "would start now on g1"
+    slurm.now += KEPT
+    await trials.of(child(slurm, "alice"))
+    one, two = "#SBATCH --gpus=1", "#SBATCH --gpus=2"
+    assert slurm.asked == [f"alice {one}", f"bob {one}", f"alice {two}", f"alice {one}"]
+
+
+async def test_answer_is_kept_for_all_that_slurm_reads_of_the_script(slurm: Slurm, trials: Trials) -> None:
+    """A stricter placement policy is another question; another module to load is the same one."""
+    strict = "#SBATCH --gres-flags=enforce-binding"
+    for more in ((), (strict,), ("", "module load CUDA"), (strict, "# a comment")):
+        await trials.of(child(slurm, "alice", 1, *more))
+    assert slurm.asked == ["alice #SBATCH --gpus=1", f"alice #SBATCH --gpus=1 {strict}"]
+
+
+async def test_one_trial_at_a_time_for_a_user(slurm: Slurm, trials: Trials) -> None:
+    """Who clicks through all cards waits for one after the other, and past a few is told to."""
+    slurm.answers.clear()
+    asked = [asyncio.ensure_future(trials.of(child(slurm, "alice", gpus))) for gpus in range(WAITING + 1)]
+    (refused,), _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    assert refused.result().sentence == "wait a moment: your earlier choices are being asked about"
+    slurm.answers.set()
+    assert {(await each).chance for each in asked if each is not refused} == {Chance.NOW}
+    assert (len(slurm.asked), slurm.most) == (WAITING, 1)
+
+
+async def test_few_trials_at_a_time_for_the_hub(slurm: Slurm, trials: Trials) -> None:
+    """However many users look."""
+    slurm.answers.clear()
+    asked = [asyncio.ensure_future(trials.of(child(slurm, f"user{n}"))) for n in range(20)]
+    await settled(slurm, AT_ONCE)
+    slurm.answers.set()
+    await asyncio.gather(*asked)
+    assert (len(slurm.asked), slurm.most) == (20, AT_ONCE)
+
+
+async def test_who_leaves_does_not_end_the_trial(slurm: Slurm, trials: Trials) -> None:
+    """Its answer serves the next one."""
+    slurm.answers.clear()
+    leaves = asyncio.ensure_future(trials.of(child(slurm, "alice")))
+    await settled(slurm, 1)
+    leaves.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaves
+    slurm.answers.set()
+    assert (await trials.of(child(slurm, "alice"))).chance is Chance.NOW
+    assert len(slurm.asked) == 1
+
+
+async def test_sudo_that_refuses_is_logged_once(slurm: Slurm, trials: Trials, caplog: pytest.LogCaptureFixture) -> None:
+    """The participant goes on without; the admin reads what to allow."""
+    slurm.fault = ConfigError("sbatch was not run: sudo does not allow it.", where="exec_prefix")
+    with caplog.at_level(logging.INFO):
+        found = [await trials.of(child(slurm, name)) for name in ("alice", "bob")]
+    assert {each.sentence for each in found} == {"this hub cannot ask Slurm beforehand"}
+    assert [record.getMessage() for record in caplog.records] == [
+        "Starts cannot be told before the click: exec_prefix: sbatch was not run: sudo does not allow it."
+    ]

@@ -1,0 +1,142 @@
+"""What a profile's spawner gets from the one that JupyterHub knows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+from traitlets.config import Config
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.spawners.child import configured_as
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+
+
+def wrapper(**sections: dict[str, Any]) -> GPUProfilesSpawner:
+    """A spawner under a configuration: ``wrapper(Spawner={"http_timeout": 5})``."""
+    return GPUProfilesSpawner(config=Config({name: Config(values) for name, values in sections.items()}))
+
+
+def request(**fields: Any) -> JobRequest:
+    """Of a profile with these fields."""
+    profiles = parse_profiles([{"display_name": "P", **fields}])
+    return resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime(2026, 3, 3, 10))
+
+
+SLOW = {"start_timeout": 900}
+TIMES: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
+    "the profile says": ({"GPUSlurmSpawner": SLOW}, {"start_timeout": 5}, 5),
+    "the site says so for jobs": ({"GPUSlurmSpawner": SLOW}, {}, 900),
+    "the site says so for every server": ({"Spawner": {"start_timeout": 70}}, {}, 70),
+    "the site says so for the wrapper": (
+        {"GPUSlurmSpawner": SLOW, "GPUProfilesSpawner": {"start_timeout": 80}},
+        {},
+        80,
+    ),
+    "nobody says": ({}, {}, 300),  # batchspawner's
+}
+
+
+@pytest.mark.parametrize(("sections", "fields", "expected"), TIMES.values(), ids=TIMES.keys())
+def test_whose_start_timeout_the_hub_takes(sections: dict[str, Any], fields: dict[str, Any], expected: int) -> None:
+    """The nearest to the job; wrapper and child agree, since one counts and the other tells."""
+    spawner = wrapper(**sections)
+    spawner.prepare(request(**fields))
+
+    assert (spawner.start_timeout, spawner.child_spawner.start_timeout) == (expected, expected)
+
+
+def test_a_profiles_times_do_not_stick_to_the_next_choice() -> None:
+    """After a failed start the same spawner object is used again."""
+    spawner = wrapper(GPUSlurmSpawner=SLOW)
+    spawner.prepare(request(start_timeout=5, http_timeout=6, poll_interval=7))
+    spawner.prepare(request())
+
+    assert (spawner.start_timeout, spawner.http_timeout, spawner.poll_interval) == (900, 30, 30)
+
+
+def test_a_hooks_time_reaches_the_child() -> None:
+    """Hooks run after the choice is made."""
+    spawner = wrapper()
+    spawner.prepare(request())
+    spawner.start_timeout = 42
+    spawner._inheritance.hand_down(spawner.child_spawner)
+
+    assert spawner.child_spawner.start_timeout == 42
+
+
+def test_the_profiles_own_settings_stand_against_the_wrappers() -> None:
+    """What the admin or a hook sets on the wrapper fills in, it does not replace."""
+    spawner = wrapper(GPUProfilesSpawner={"default_url": "/lab", "notebook_dir": "~"})
+    spawner.prepare(request(default_url="/lab/tree/start.ipynb"))
+    spawner._inheritance.hand_down(spawner.child_spawner, but=spawner._of_the_profile)
+
+    assert (spawner.child_spawner.default_url, spawner.child_spawner.notebook_dir) == ("/lab/tree/start.ipynb", "~")
+
+
+def test_environments_are_joined() -> None:
+    """Every server's, every job's over it, the wrapper's and a hook's over both."""
+    spawner = wrapper(
+        Spawner={"environment": {"A": "server", "B": "server"}},
+        GPUSlurmSpawner={"environment": {"B": "job", "C": "job"}},
+    )
+    spawner.prepare(request())
+    spawner.environment["C"] = "hook"
+    spawner._inheritance.hand_down(spawner.child_spawner)
+
+    assert spawner.child_spawner.environment == {"A": "server", "B": "job", "C": "hook"}
+
+
+def test_a_profile_cannot_share_what_it_changes() -> None:
+    """Traits are copied: a server's child never writes into the hub's configuration."""
+    chosen = request(traits={"environment": {"A": "profile"}})
+    spawner = wrapper()
+    spawner.prepare(chosen)
+    spawner.child_spawner.environment["A"] = "changed"
+
+    assert chosen.traits == {"environment": {"A": "profile"}}
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a name that is no setting": (
+        {"traits": {"req_foo": "1"}},
+        "profile p: GPUSlurmSpawner has no setting 'req_foo'. The reference lists the settings of each spawner.",
+    ),
+    "a value of another type": (
+        {"traits": {"slurm_limit": "many"}},
+        "profile p: The 'slurm_limit' trait of a GPUSlurmSpawner instance expected an int, not the str 'many'.",
+    ),
+    "a class that is none": (
+        {"kind": "other", "spawner_class": "os.path"},
+        "profile p: 'os.path' is not a Spawner class",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "sentence"), WRONG.values(), ids=WRONG.keys())
+def test_a_profile_that_no_spawner_takes(fields: dict[str, Any], sentence: str) -> None:
+    """ConfigError with the profile's name."""
+    with pytest.raises(ConfigError) as refused:
+        wrapper().prepare(request(**fields))
+
+    assert str(refused.value) == sentence
+
+
+NAMES: dict[str, tuple[dict[str, Any], str]] = {
+    "ours": ({"GPUProfilesSpawner": {"profiles": []}}, "c.GPUProfilesSpawner.profiles"),
+    "wrapspawner's": ({"ProfilesSpawner": {"profiles": []}}, "c.ProfilesSpawner.profiles"),
+    "both": (
+        {"ProfilesSpawner": {"profiles": []}, "GPUProfilesSpawner": {"profiles": []}},
+        "c.GPUProfilesSpawner.profiles",
+    ),
+    "nowhere": ({}, "c.GPUProfilesSpawner.profiles"),
+}
+
+
+@pytest.mark.parametrize(("sections", "expected"), NAMES.values(), ids=NAMES.keys())
+def test_a_setting_is_called_what_the_admin_called_it(sections: dict[str, Any], expected: str) -> None:
+    """So that a sentence leads to the line of the configuration."""
+    assert configured_as(wrapper(**sections), "profiles") == expected

@@ -1,0 +1,228 @@
+"""batchspawner's and wrapspawner's settings: each does what the table says, and what does nothing is named."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import batchspawner
+import pytest
+from batchspawner.batchspawner import BatchSpawnerRegexStates
+from click.testing import CliRunner
+from jupyterhub.spawner import Spawner
+from traitlets.config import Config
+from wrapspawner import ProfilesSpawner, WrapSpawner
+
+from docs.reference_pages import FOLDER, migration
+from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.cli.site import SOMEBODY, Site
+from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, WRAPSPAWNER, Effect, ignored_settings
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from tests.hub.conftest import StartHub
+
+SLURM_CLASSES = (
+    batchspawner.BatchSpawnerBase,
+    BatchSpawnerRegexStates,
+    batchspawner.SlurmSpawner,
+    batchspawner.MultiSlurmSpawner,
+)
+
+
+def settings_of(*classes: type[Spawner]) -> set[str]:
+    """What these classes add to JupyterHub's spawner, or declare anew; and every ``req_*``, configurable or not."""
+    stock = Spawner.class_traits()
+    found = {
+        name
+        for cls in classes
+        for name, trait in cls.class_traits().items()
+        if stock.get(name) is not trait and (trait.metadata.get("config") or name.startswith("req_"))
+    }
+    return found - {"options_form"}  # JupyterHub's own
+
+
+def test_the_table_has_every_setting_of_batchspawner() -> None:
+    """By their traits of today, so that a new version's new setting is found."""
+    assert {each.name for each in BATCHSPAWNER} == settings_of(*SLURM_CLASSES)
+
+
+def test_the_table_has_every_setting_of_wrapspawner() -> None:
+    """The same."""
+    assert {each.name for each in WRAPSPAWNER} == settings_of(WrapSpawner, ProfilesSpawner)
+
+
+def test_the_guide_has_the_table() -> None:
+    """It is written by scripts/reference."""
+    assert (FOLDER / migration.NAME).read_text("utf-8") == migration.page()
+    assert all(f"`{each.name}`" in migration.tables() for each in (*BATCHSPAWNER, *WRAPSPAWNER))
+
+
+VALUES = {
+    "req_nprocs": "3",
+    "req_memory": "3G",
+    "req_runtime": "0:33:00",
+    "req_ngpus": "3",
+    "req_gres": "gpu:3",
+    "req_options": "--mail-type=END",
+    "req_homedir": "/home/other",
+    "batch_script": "#!/bin/bash\n{cmd}\n",
+    "start_timeout": 33,
+    "startup_poll_interval": 3.0,
+    "daemon_resolver": {"a": "b"},
+    "exec_prefix": "runuser -u {username} --",
+    "ip": "10.0.0.1",
+}
+"""One for each setting that is not any text."""
+
+
+def spawner_of(template: str = "", **values: Any) -> GPUSlurmSpawner:
+    """A server's spawner under these settings of the site."""
+    config = Config({"GPUSlurmSpawner": {"batch_script": template, **values}} if template else {"SlurmSpawner": values})
+    spawner: GPUSlurmSpawner = Site(config, GPUSlurmSpawner).spawner("ada")
+    return spawner
+
+
+async def effect_of(template: str = "", **values: Any) -> tuple[object, ...]:
+    """All that a start does with its settings."""
+    spawner = spawner_of(template, **values)
+    account = SOMEBODY if not spawner.req_homedir else await spawner.account()
+    environment = {**spawner.job_environment(account), "JUPYTERHUB_API_TOKEN": ""}
+    return spawner.batch_job(account).script, spawner.as_user(), spawner.start_timeout, environment
+
+
+@pytest.mark.parametrize("setting", BATCHSPAWNER, ids=lambda setting: setting.name)
+async def test_a_setting_does_what_the_table_says(setting: Any) -> None:
+    """It changes what is started and is not named; or it changes nothing, and is named."""
+    values: dict[str, Any] = {setting.name: VALUES.get(setting.name, "word")}
+    template = f"#!/bin/bash\n# {{{setting.name.removeprefix('req_')}}}\n{{cmd}}\n"
+    changes = await effect_of(**values) != await effect_of()
+    named = [each.where for each in spawner_of(**values).ignored_settings()]
+
+    kept = setting.effect is Effect.KEPT
+    assert (changes, named) == (kept, [] if kept else [f"c.SlurmSpawner.{setting.name}"])
+    if setting.effect is Effect.TEMPLATE:
+        assert "word" in spawner_of(template, **values).batch_job(SOMEBODY).script
+        assert spawner_of(template, **values).ignored_settings() == ()
+        (unused,) = spawner_of("#!/bin/bash\n{cmd}\n", **values).ignored_settings()
+        assert "batch_script does not name {" in unused.text
+
+
+@pytest.mark.parametrize("setting", [*BATCHSPAWNER, *WRAPSPAWNER], ids=lambda setting: setting.name)
+def test_what_has_no_effect_says_what_to_do_instead(setting: Any) -> None:
+    """A sentence, and every setting in it is one that there is."""
+    assert bool(setting.instead) is (setting.effect is not Effect.KEPT)
+    assert setting.instead == "" or re.fullmatch(r"[A-Z].*\.", setting.instead)
+    for section, name in re.findall(r"c\.(\w+)\.(\w+)", setting.instead):
+        cls = {"Spawner": Spawner, "GPUSlurmSpawner": GPUSlurmSpawner, "GPUProfilesSpawner": GPUProfilesSpawner}[
+            section
+        ]
+        assert name in cls.class_trait_names(config=True)
+
+
+SECTIONS = ("GPUSlurmSpawner", "SlurmSpawner", "BatchSpawnerRegexStates", "BatchSpawnerBase", "Spawner")
+WRAPPERS = ("GPUProfilesSpawner", "ProfilesSpawner", "WrapSpawner")
+QUEUE = "has no effect without a batch_script that names it. Set c.GPUSlurmSpawner.req_partition."
+ELSEWHERE = "has no effect: no Slurm server reads this class. Write c.GPUSlurmSpawner.{}."
+
+
+def told(sections: dict[str, dict[str, Any]], *profiles: Any, template: str = "") -> list[str]:
+    """What a hub with profiles says of a configuration."""
+    found = ignored_settings(
+        Config(sections),
+        GPUSlurmSpawner,
+        GPUProfilesSpawner,
+        batch_script=template,
+        profiles=parse_profiles(list(profiles)),
+    )
+    return list(map(str, found))
+
+
+@pytest.mark.parametrize("section", [*SECTIONS, *WRAPPERS, "MultiSlurmSpawner"])
+def test_a_setting_is_named_under_whichever_class_it_stands(section: str) -> None:
+    """As the admin wrote it; settings of classes go down to those that are made of them."""
+    assert told({section: {"req_queue": "gpu"}}) == [f"c.{section}.req_queue {QUEUE}"]
+
+
+@pytest.mark.parametrize("section", [*WRAPPERS, "MultiSlurmSpawner", "OurSlurmSpawner"])
+@pytest.mark.parametrize("name", ["req_partition", "batch_script", "exec_prefix", "port_range"])
+def test_a_slurm_servers_setting_under_a_class_that_starts_none_is_named(section: str, name: str) -> None:
+    """wrapspawner does not hand it down, either."""
+    assert told({section: {name: "x"}}) == [f"c.{section}.{name} {ELSEWHERE.format(name)}"]
+
+
+SILENT: dict[str, dict[str, dict[str, Any]]] = {
+    "what every server has": {"ProfilesSpawner": {"start_timeout": 60, "ip": "0.0.0.0"}},  # noqa: S104 - batchspawner's
+    "profiles": {"ProfilesSpawner": {"profiles": [("A", {})]}},
+    "what asks for nothing": {"SlurmSpawner": {"req_srun": "", "req_queue": ""}, "WrapSpawner": {"child_config": {}}},
+    "another part of the hub": {"JupyterHub": {"req_queue": "x"}, "LocalProcessSpawner": {"req_queue": "x"}},
+    "ours": {"GPUSlurmSpawner": {"req_nnodes": "2", "req_constraint": "fast", "waiting_interval": 3}},
+}
+
+
+@pytest.mark.parametrize("sections", SILENT.values(), ids=SILENT.keys())
+def test_what_has_an_effect_is_not_named(sections: dict[str, dict[str, Any]]) -> None:
+    """Nor what is empty, nor what is not ours to judge."""
+    assert told(sections) == []
+
+
+def test_a_profiles_own_settings_are_named_with_the_profile() -> None:
+    """Those of a tuple, too; the profile's own template counts."""
+    traits = {"req_queue": "gpu", "batch_query_cmd": "qstat", "req_partition": "gpu", "req_epilogue": "date"}
+    template = {"req_queue": "gpu", "batch_script": "#SBATCH --partition={queue}\n{cmd}"}
+    found = told(
+        {},
+        ("A", "a", "batchspawner.SlurmSpawner", traits),
+        {"display_name": "B", "traits": template},
+        ("C", "c", "dockerspawner.DockerSpawner", {"req_queue": "x"}),
+    )
+
+    assert found == [
+        "profile a: traits.batch_query_cmd has no effect. The commands are fixed; set c.GPUSlurmSpawner.slurm_bin_dir "
+        "to the folder of another Slurm's commands.",
+        f"profile a: traits.req_queue {QUEUE}",
+    ]
+
+
+def test_a_folder_of_profiles_that_is_empty_yet_keeps_no_hub_from_starting(tmp_path: Path) -> None:
+    """What has no effect is found all the same."""
+    config = Config({"GPUProfilesSpawner": {"profiles_dir": str(tmp_path)}, "SlurmSpawner": {"req_queue": "x"}})
+    spawner = Site(config, GPUProfilesSpawner).spawner("ada")
+
+    assert list(map(str, spawner.ignored_settings())) == [f"c.SlurmSpawner.req_queue {QUEUE}"]
+
+
+SITE = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUSlurmSpawner.slurm_bin_dir = "/no/such/folder"
+c.SlurmSpawner.req_queue = "gpu"
+c.ProfilesSpawner.child_config = {"req_queue": "gpu"}
+c.ProfilesSpawner.profiles = [("GPU", "gpu", "batchspawner.SlurmSpawner", {"state_pending_re": "x"})]
+"""
+
+
+def test_check_warns_of_settings_without_effect(tmp_path: Path) -> None:
+    """Each in a line; the exit code is Slurm's, which is not there, as without them."""
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text(SITE)
+    checked = CliRunner().invoke(main, ["check", "--config", str(config)])
+    warned = [line.partition(": ")[0] for line in checked.stdout.splitlines() if line.startswith("warn ")]
+
+    assert checked.exit_code == 3
+    assert warned == ["warn  c.ProfilesSpawner.child_config", "warn  c.SlurmSpawner.req_queue", "warn  profile gpu"]
+    assert f"warn  c.SlurmSpawner.req_queue: {QUEUE}\n" in checked.stdout
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_the_hub_names_each_once_when_it_starts(start_light_hub: StartHub) -> None:
+    """And not again at a start of a server."""
+    lines = 'c.SlurmSpawner.req_queue = "gpu"\nc.BatchSpawnerBase.startup_poll_interval = 2.0'
+    hub = start_light_hub(lines)
+    hub.spawn("ann", {"profile": "light"})
+    log = hub.log.read_text()
+
+    assert log.count(f"c.SlurmSpawner.req_queue {QUEUE}") == 1
+    assert log.count("c.BatchSpawnerBase.startup_poll_interval has no effect. ") == 1
+    hub.end("ann")

@@ -1,0 +1,115 @@
+"""The folder of profiles as a hub reads it: never in its loop, never for long."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.spawners import profile_source
+from jupyterhub_gpuspawner.hub.spawners.profile_source import SharedFolder, offered_profiles
+from tests.fixtures.hung import hung
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A folder with a profile in it."""
+    path = tmp_path / "profiles"
+    path.mkdir()
+    (path / "a.yaml").write_text("display_name: A\n")
+    return path
+
+
+def slugs(folder: SharedFolder) -> list[str]:
+    """What is offered."""
+    return [profile.slug for profile in folder.besides(())]
+
+
+async def test_what_was_written_before_a_request_is_offered_in_its_answer(path: Path) -> None:
+    """Also where other requests look at the same time."""
+    folder = SharedFolder(str(path))
+
+    async def writer(number: int) -> bool:
+        (path / f"n{number}.yaml").write_text(f"display_name: N{number}\n")
+        await folder.refresh()
+        return f"n{number}" in slugs(folder)
+
+    assert await asyncio.gather(*map(writer, range(20))) == [True] * 20
+
+
+async def test_a_folder_that_hangs_holds_nobody_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop goes on; what the last look found is offered, with the fault; it is read again once it answers."""
+    monkeypatch.setattr(profile_source, "PATIENCE", 0.5)
+    folder = SharedFolder(str(path))
+    await folder.refresh()
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.01)
+            ticks += 1
+
+    ticking = asyncio.create_task(tick())
+    fault = f"{path}: the folder does not answer; what it held at the last look is offered"
+    with hung(path):
+        for _ in range(3):
+            await folder.refresh()
+            assert (slugs(folder), [str(error) for error in folder.errors]) == (["a"], [fault])
+    ticking.cancel()
+    assert ticks > 5
+
+    (path / "b.yaml").write_text("display_name: B\n")
+    while slugs(folder) != ["a", "b"]:
+        await folder.refresh()
+        await asyncio.sleep(0.05)
+    assert folder.errors == ()
+
+
+def test_a_hub_starts_though_its_folder_hangs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the profiles of its configuration, and the fault."""
+    monkeypatch.setattr(profile_source, "PATIENCE", 0.5)
+    folder = SharedFolder(str(path))
+    with hung(path):
+        folder.first_look()
+        found = offered_profiles([{"display_name": "C"}], folder)
+        faults = [str(error) for error in folder.errors]
+
+    assert ([profile.slug for profile in found], folder.missing) == (["c"], False)
+    assert faults == [f"{path}: the folder does not answer; what it held at the last look is offered"]
+
+
+async def test_no_thread_can_be_started(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was offered is; the fault is told, and gone with the next look."""
+    folder = SharedFolder(str(path))
+    await folder.refresh()
+
+    def refuse(_thread: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("threading.Thread.start", refuse)
+        await folder.refresh()
+        assert (slugs(folder), [str(error) for error in folder.errors]) == (
+            ["a"],
+            [f"{path}: the folder cannot be read: this process has too many threads"],
+        )
+    await folder.refresh()
+    assert (slugs(folder), folder.errors) == (["a"], ())
+
+
+async def test_a_crowded_folder_is_not_looked_at_for_each_request(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at it takes its time, in which the loop gets less of the processor."""
+    folder = SharedFolder(str(path))
+    for number in range(300):
+        (path / f"n{number}.yaml").write_text(f"display_name: N{number}\n")
+    await folder.refresh()
+    before = slugs(folder)
+    (path / "a.yaml").unlink()
+    await folder.refresh()
+    at_once = slugs(folder)
+    monkeypatch.setattr(profile_source, "REST", 0.0)
+    await folder.refresh()
+
+    assert (len(before), at_once == before, "a" in before, "a" in slugs(folder)) == (200, True, True, False)

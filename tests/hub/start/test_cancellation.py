@@ -1,0 +1,82 @@
+"""A scancel meets the start's own job, and no other one under its number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.hub.start.cancellation import Cancellation
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+OWN = JobStatus("7", Phase.RUNNING, user="ann", uid=1001, tag="jupyterhub-gpuspawner/demo/ann/#0a-1")
+IDENTITY = JobIdentity(owner="ann", uid=1001, tag=OWN.tag)
+ANOTHER = JobStatus("7", Phase.RUNNING, user="ann", uid=1001, tag="", name="train.sh")
+STRANGERS = JobStatus("7", Phase.RUNNING, user="bob", uid=1002, tag=OWN.tag)
+
+
+class Slurm:
+    """A stand-in for the client, with one job or none."""
+
+    def __init__(self, job: JobStatus | None, *, silent: bool = False) -> None:
+        self.found = {"7": job} if job else {}
+        self.silent = silent
+        self.cancelled: list[str] = []
+
+    async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+        assert list(job_ids) == ["7"]
+        if self.silent:
+            raise SlurmUnavailable("squeue got no answer.")
+        return self.found
+
+    async def cancel(self, job_id: str, *, prefix: tuple[str, ...], environment: dict[str, str]) -> None:
+        assert (prefix, environment) == (("sudo",), {"USER": "ann"})
+        self.cancelled.append(job_id)
+
+
+def cancellation(slurm: Slurm, trusted_until: float | None = 0.0) -> Cancellation:
+    return Cancellation(
+        slurm,  # type: ignore[arg-type]
+        IDENTITY,
+        prefix=("sudo",),
+        environment={"USER": "ann"},
+        trusted_until=trusted_until,
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "cancelled"),
+    [(OWN, ["7"]), (None, ["7"]), (ANOTHER, []), (STRANGERS, [])],
+    ids=["the start's own", "none that squeue shows", "the person's own batch job", "a stranger's"],
+)
+async def test_whose_job_is_cancelled(job: JobStatus | None, cancelled: list[str]) -> None:
+    """One that is hidden from the hub's account is left to scancel, which runs as its owner."""
+    slurm = Slurm(job)
+    await cancellation(slurm)("7")
+
+    assert slurm.cancelled == cancelled
+
+
+async def test_where_slurm_does_not_say_whose_the_number_is_nothing_is_cancelled() -> None:
+    """The caller tries again."""
+    slurm = Slurm(OWN, silent=True)
+    with pytest.raises(SlurmUnavailable):
+        await cancellation(slurm)("7")
+
+    assert slurm.cancelled == []
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_a_number_that_sbatch_gave_just_now_is_the_starts_own(silent: bool) -> None:
+    """Though squeue is silent, or a plugin has replaced comment and name; a stranger's other job it never is."""
+    slurm, strangers = Slurm(ANOTHER, silent=silent), Slurm(replace(STRANGERS, tag="train", name="train.sh"))
+    await cancellation(slurm, trusted_until=None)("7")
+    await cancellation(strangers, trusted_until=None)("7")
+
+    assert (slurm.cancelled, strangers.cancelled) == (["7"], [])

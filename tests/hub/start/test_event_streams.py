@@ -1,0 +1,86 @@
+"""One reader's event streams: the oldest ends where there are too many, and all pages go on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo.hub import server_path
+from jupyterhub_gpuspawner.hub.start.event_streams import LIMIT, OpenStreams
+from tests.hub.conftest import StartHub
+from tests.hub.visitor import Visitor, events
+
+WAITS = """
+- display_name: Waits
+  slug: waits
+  slurm: {partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}
+  environment: {setup: "sleep 600"}
+  command: [/bin/true]
+"""
+TABS = 30
+
+
+def test_beyond_the_cap_the_oldest_ends_and_only_the_readers_own() -> None:
+    """One that has ended by itself counts no more."""
+    streams = OpenStreams(2)
+    with ExitStack() as stack:
+        others = stack.enter_context(streams.one("ben"))
+        first, second = stack.enter_context(streams.one("ann")), stack.enter_context(streams.one("ann"))
+        with streams.one("ann"):
+            ended = [each.is_set() for each in (first, second)]
+        third = stack.enter_context(streams.one("ann"))
+
+        assert ended == [True, False]
+        assert [each.is_set() for each in (others, first, second, third)] == [False, True, False, False]
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_a_start_that_is_open_in_thirty_tabs(start_light_hub: StartHub) -> None:
+    """Ten streams end with a word; the newest twenty, and another person's, go on; the page can be read by all."""
+    hub = start_light_hub(profiles=WAITS)
+    for user in ("ann", "ben"):
+        hub.api("POST", f"/users/{user}")
+        assert hub.api("POST", f"/users/{user}/server", {"profile": "waits"}).status_code in (201, 202)
+    other = events(hub, "ben")
+    next(other)
+    ended: dict[int, Any] = {}
+
+    def read(tab: int, answer: requests.Response) -> None:
+        with suppress(requests.RequestException):  # it ends with the test
+            for line in answer.iter_lines(chunk_size=1):
+                if line.startswith(b"data: ") and json.loads(line[6:]).get("elsewhere"):
+                    ended[tab] = json.loads(line[6:])
+
+    readers, answers = [], []
+    for tab in range(TABS):
+        answer = requests.get(
+            f"{hub.url}/hub/api{server_path('ann', '')}/progress",
+            headers={"Authorization": f"token {hub.token}"},
+            stream=True,
+            timeout=60,
+        )
+        answers.append(answer)
+        readers.append(threading.Thread(target=read, args=(tab, answer), daemon=True))
+        readers[-1].start()
+    for reader in readers[: TABS - LIMIT]:
+        reader.join(30)
+
+    assert sorted(ended) == list(range(TABS - LIMIT))
+    assert all(reader.is_alive() for reader in readers[TABS - LIMIT :])
+    assert [document["message"] for document in ended.values()] == [
+        f"This page is open in more than {LIMIT} tabs. This tab now checks for news from time to time."
+    ] * len(ended)
+    assert next(other)
+    assert "spawn-pending" in Visitor(hub, "ann").pending().url
+    assert "Traceback" not in hub.log.read_text()
+
+    for user in ("ann", "ben"):
+        hub.end(user)
+    for reader in readers:
+        reader.join(30)

@@ -1,0 +1,161 @@
+"""What a person reads while a server starts: each stage with its time, why it waits, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.pages.text import wait
+from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, stages
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
+
+NOON = 1_800_000_000.0
+QUEUED = JobStatus("7", Phase.QUEUED, "PENDING", "Priority", partition="gpu")
+RUNNING = JobStatus("7", Phase.RUNNING, "RUNNING", nodes="g1", batch_host="g1", partition="gpu", starts_at=NOON + 60)
+PLACED = PlacementDocument(node="g1", gpus=(PlacedGpu(0, name="Tesla K80"), PlacedGpu(1, name="Tesla K80")), cpus="0-7")
+REACHED = {"submitted": NOON, "queued": NOON + 1}
+TOLD: dict[str, tuple[StartFacts, int, str]] = {
+    "nothing is known": (StartFacts(), 5, "Asking Slurm for a job."),
+    "there is a job": (StartFacts("7"), 10, "Submitted as job 7."),
+    "it waits": (StartFacts("7", job=QUEUED), 20, "Job 7: Waiting behind other jobs."),
+    "Slurm is silent": (
+        StartFacts("7", job=QUEUED, silent=True),
+        20,
+        "Job 7: Slurm does not answer at the moment, your server goes on.",
+    ),
+    "Slurm is silent and the job runs": (
+        StartFacts("7", job=RUNNING, silent=True),
+        60,
+        "Job 7: Slurm does not answer at the moment, your server goes on.",
+    ),
+    "it runs": (StartFacts("7", job=RUNNING), 60, "Job 7: The job is running on g1."),
+    "it has reported": (
+        StartFacts("7", job=RUNNING, placement=PLACED),
+        85,
+        "Job 7: running on g1, 2 x Tesla K80, cores 0-7. The server is starting.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("known", "percent", "sentence"), TOLD.values(), ids=TOLD.keys())
+def test_what_is_known_becomes_one_sentence(known: StartFacts, percent: int, sentence: str) -> None:
+    """And a percentage that only grows, and the facts beside it."""
+    assert event(known, now=NOON) == {
+        "progress": percent,
+        "message": sentence,
+        "gpuspawner": document(known, now=NOON),
+    }
+
+
+STAGES: dict[str, tuple[StartFacts, str, list[float | None]]] = {
+    "sbatch has not answered": (StartFacts(reached={"submitted": NOON}), "submitted", [NOON]),
+    "it waits": (StartFacts("7", REACHED, QUEUED), "queued", [NOON, NOON + 1]),
+    "it was put back": (
+        StartFacts("7", REACHED, JobStatus("7", Phase.QUEUED, "REQUEUED", starts_at=NOON + 900)),
+        "queued",
+        [NOON, NOON + 1],
+    ),
+    "a node is prepared": (
+        StartFacts("7", REACHED, JobStatus("7", Phase.STARTING, "CONFIGURING", starts_at=NOON + 60)),
+        "allocated",
+        [NOON, NOON + 1, NOON + 60],
+    ),
+    "it runs": (StartFacts("7", REACHED, RUNNING), "allocated", [NOON, NOON + 1, NOON + 60]),
+    "it has reported, and the hub compares": (
+        StartFacts("7", {**REACHED, "starting": NOON + 62}, RUNNING),
+        "starting",
+        [NOON, NOON + 1, NOON + 60, NOON + 62],
+    ),
+    "the state is of a version that stored no times": (
+        StartFacts("7", {}, RUNNING, PLACED),
+        "starting",
+        [None, None, NOON + 60, None],
+    ),
+}
+
+
+@pytest.mark.parametrize(("known", "current", "times"), STAGES.values(), ids=STAGES.keys())
+def test_each_stage_has_its_time(known: StartFacts, current: str, times: list[float | None]) -> None:
+    """What lies behind is done, one is current, and none to come has a time."""
+    names = list(wait.STAGES)
+    now = names.index(current)
+
+    assert [(each.name, each.state, each.at) for each in stages(known)] == [
+        (name, "done" if n < now else "current" if n == now else "coming", (times + [None] * 5)[n])
+        for n, name in enumerate(names)
+    ]
+
+
+def waiting(reason: str, starts_at: float | None = None, **more: Any) -> dict[str, Any]:
+    """The document of a job that waits, less its stages."""
+    job = JobStatus("7", Phase.QUEUED, "PENDING", reason, partition="gpu", starts_at=starts_at)
+    told = document(StartFacts("7", REACHED, job, **more), now=NOON)
+    assert [stage["name"] for stage in told.pop("stages")] == list(wait.STAGES)
+    return told
+
+
+PLAIN = {
+    "job_id": "7",
+    "partition": "gpu",
+    "reason": "Waiting behind other jobs.",
+    "hint": "It starts by itself: there is nothing to do but wait. "
+    "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner.",
+    "position": None,
+    "of": None,
+    "place": "",
+    "starts_at": None,
+    "sure": "",
+    "estimate": "Slurm has no estimate yet.",
+    "silent": False,
+    "answered_at": None,
+    "answered": "",
+}
+
+
+def test_a_page_is_told_why_and_what_to_do() -> None:
+    """Without an estimate, it says so."""
+    assert waiting("Priority", answered_at=NOON) == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("reason", "starts_at", "estimate", "sure"),
+    [
+        ("Priority", NOON + 600, wait.AT_THE_LATEST, "at the latest"),
+        ("Priority", NOON - 600, wait.OVERDUE, "at the latest"),
+        ("Reservation", NOON + 600, wait.NOT_BEFORE, "not before"),
+        ("BeginTime", NOON + 600, wait.NOT_BEFORE, "not before"),
+        ("Resources", None, wait.NO_ESTIMATE, ""),
+    ],
+)
+def test_how_sure_an_expected_start_is(reason: str, starts_at: float | None, estimate: str, sure: str) -> None:
+    """Slurm's estimate is a latest time, a reservation's begin an earliest one, and a time that has passed is told."""
+    told = waiting(reason, starts_at)
+
+    assert (told["estimate"], told["sure"], told["starts_at"] is None) == (estimate, sure, starts_at is None)
+
+
+def test_a_silent_slurm_is_told_with_the_age_of_what_is_known() -> None:
+    """All that was known stays, and the time of the last answer comes to it."""
+    assert waiting("Priority", silent=True, answered_at=NOON) == {
+        **PLAIN,
+        "silent": True,
+        "answered_at": "2027-01-15T08:00:00+00:00",
+        "answered": "Slurm's last answer was at {time}. Waiting behind other jobs.",
+    }
+    assert waiting("Priority", silent=True)["answered"] == wait.NO_ANSWER_YET
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (13, "13th"), (22, "22nd")]
+)
+def test_ordinals(number: int, text: str) -> None:
+    """As they are spoken."""
+    assert wait.ordinal(number) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(60, "1 min"), (3600, "1 h"), (5400, "1 h 30 min"), (86400, "24 h")])
+def test_spans(seconds: int, text: str) -> None:
+    """To the minute."""
+    assert wait.span(seconds) == text

@@ -1,0 +1,238 @@
+"""A job that sbatch has made, and its start: neither loses the other."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import (
+    ConfigError,
+    NotPermitted,
+    SlurmOutputError,
+    SlurmUnavailable,
+    SubmitRejected,
+)
+from jupyterhub_gpuspawner.hub.start import submission
+from jupyterhub_gpuspawner.hub.start.build import BatchJob
+from jupyterhub_gpuspawner.hub.start.submission import cancel_surely, submit
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+
+TAG = "jupyterhub-gpuspawner/demo/ann/#1"
+IDENTITY = JobIdentity(owner="ann", uid=1001, tag=TAG)
+JOB = BatchJob("#!/bin/bash\n", (), TAG, IDENTITY)
+
+
+class Slurm:
+    """A stand-in for the client: sbatch answers when told to; what it was asked is kept."""
+
+    def __init__(self, answer: str | Exception, *, tagged: str = "", silent: int = 0, uid: int | None = 1001) -> None:
+        self.answer = answer
+        job = JobStatus(tagged, Phase.QUEUED, user="ann" if uid == 1001 else "nobody", uid=uid, tag=TAG)
+        self.found = {tagged: job} if tagged else {}
+        self.looks = 0
+        self.silent = silent
+        """Looks that get no answer."""
+        self.may_answer = asyncio.Event()
+        self.cancelled: list[str] = []
+
+    async def submit(self, _script: str, **_settings: object) -> str:
+        await self.may_answer.wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def made(self, identity: JobIdentity) -> dict[str, JobStatus]:
+        assert identity == IDENTITY
+        self.looks += 1
+        if self.silent:
+            self.silent -= 1
+            raise SlurmUnavailable("squeue gave no answer.")
+        return self.found
+
+    async def cancel(self, job_id: str) -> None:
+        self.cancelled.append(job_id)
+
+
+def asked(slurm: Slurm) -> asyncio.Task[str]:
+    return asyncio.create_task(submit(slurm, JOB, prefix=(), environment={}, cancel=slurm.cancel))  # type: ignore[arg-type]
+
+
+async def settle() -> None:
+    """Let everything happen that needs no time."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries follow each other at once."""
+    monkeypatch.setattr(submission, "PAUSES", (0.0,))
+
+
+async def test_the_id_comes_back() -> None:
+    """As sbatch gave it; nothing is cancelled."""
+    slurm = Slurm("12")
+    slurm.may_answer.set()
+
+    assert await asked(slurm) == "12"
+    assert slurm.cancelled == []
+
+
+FAILURES: dict[str, Exception] = {
+    "no answer": SlurmUnavailable("sbatch got no answer."),
+    "more than an id": SlurmOutputError("sbatch took the job and gave no job id.", raw="12\nHave a nice day"),
+    "a wrapper that fails after sbatch": SubmitRejected("Slurm refused the job: the quota mail was not sent."),
+    "sudo that fails after sbatch": ConfigError("sbatch was not run: what stands in front of it failed."),
+    "what nobody has foreseen": UnicodeError("odd bytes"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES.keys())
+async def test_a_job_that_is_there_although_sbatch_failed_is_taken_for_made(failure: Exception) -> None:
+    """However sbatch failed: a job with the start's tag, of the start's owner, is the start's job."""
+    slurm = Slurm(failure, tagged="13")
+    slurm.may_answer.set()
+
+    assert await asked(slurm) == "13"
+    assert slurm.cancelled == []
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES.keys())
+async def test_a_job_that_cannot_be_seen_at_once_is_looked_for_however_sbatch_failed(failure: Exception) -> None:
+    """Slurm is silent when sbatch has failed; the job that it shows later is cancelled."""
+    slurm = Slurm(failure, tagged="13", silent=3)
+    slurm.may_answer.set()
+    with pytest.raises(type(failure)):
+        await asked(slurm)
+    await settle()
+
+    assert slurm.cancelled == ["13"]
+    assert set() == submission.UNDER_WAY
+
+
+async def test_a_job_whose_owner_is_not_certain_is_not_taken_up() -> None:
+    """A comment is anybody's to write: the start fails, and what carries its tag is cancelled, as far as Slurm lets."""
+    slurm = Slurm(SlurmUnavailable("sbatch got no answer."), tagged="13", uid=None)
+    slurm.may_answer.set()
+    with pytest.raises(SlurmUnavailable):
+        await asked(slurm)
+    await settle()
+
+    assert slurm.cancelled == ["13"]
+
+
+async def test_a_start_that_is_given_up_while_sbatch_runs_gets_its_job_cancelled() -> None:
+    """The cancellation goes through at once; the job follows when sbatch has answered."""
+    slurm = Slurm("14")
+    start = asked(slurm)
+    await settle()
+    start.cancel()
+    await settle()
+
+    assert start.cancelled()
+    assert slurm.cancelled == []
+
+    slurm.may_answer.set()
+    await settle()
+
+    assert slurm.cancelled == ["14"]
+
+
+class Stepping(Slurm):
+    """sbatch makes the job in the middle of a number of steps."""
+
+    there = False
+
+    async def submit(self, _script: str, **_settings: object) -> str:
+        for step in range(6):
+            self.there = self.there or step == 3
+            await asyncio.sleep(0)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def made(self, identity: JobIdentity) -> dict[str, JobStatus]:
+        await asyncio.sleep(0)
+        return await super().made(identity) if self.there else {}
+
+
+@pytest.mark.parametrize("answer", ["18", SlurmUnavailable("Socket timed out.")], ids=["answers", "times out"])
+@pytest.mark.parametrize("steps", range(1, 20))
+async def test_a_start_that_is_given_up_at_any_step_has_its_job_or_none(steps: int, answer: str | Exception) -> None:
+    """Wherever the cancellation strikes: the id has come back, or the job is cancelled."""
+    slurm = Stepping(answer, tagged="18")
+    start = asked(slurm)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    start.cancel()
+    await settle()
+
+    assert (slurm.there, start.cancelled(), slurm.cancelled) in [(True, True, ["18"]), (True, False, [])]
+    assert start.cancelled() or start.result() == "18"
+    assert set() == submission.UNDER_WAY
+
+
+GIVEN_UP = {
+    "while sbatch runs, which then gets no answer": True,
+    "when sbatch has got no answer": False,
+}
+
+
+@pytest.mark.parametrize("cancelled", GIVEN_UP.values(), ids=GIVEN_UP.keys())
+async def test_a_job_that_shows_up_later_is_cancelled(cancelled: bool) -> None:
+    """Slurm is silent for a while; the tag finds the job all the same."""
+    slurm = Slurm(SlurmUnavailable("sbatch got no answer."), tagged="15", silent=3)
+    start = asked(slurm)
+    await settle()
+    if cancelled:
+        start.cancel()
+    slurm.may_answer.set()
+    with pytest.raises(asyncio.CancelledError if cancelled else SlurmUnavailable):
+        await start
+    await settle()
+
+    assert slurm.cancelled == ["15"]
+
+
+async def test_a_refusal_that_made_no_job_costs_one_look() -> None:
+    """Slurm's no, and no job of this start: that is the end of it."""
+    slurm = Slurm(SubmitRejected("Slurm refused the job."))
+    slurm.may_answer.set()
+    with pytest.raises(SubmitRejected):
+        await asked(slurm)
+    await settle()
+
+    assert (slurm.looks, slurm.cancelled) == (1, [])
+    assert set() == submission.UNDER_WAY
+
+
+async def test_a_job_is_cancelled_again_until_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """Slurm silent, then sudo in the way: both are waited out, and the log is told once each of trouble and success."""
+    troubles: list[Exception] = [SlurmUnavailable("No answer."), ConfigError("sudo asks for a password.")]
+
+    async def cancel(_job_id: str) -> None:
+        if troubles:
+            raise troubles.pop(0)
+
+    with caplog.at_level("INFO"):
+        await cancel_surely("17", cancel)
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "Job 17 is not cancelled yet; the hub tries on: No answer.",
+        "Job 17 is cancelled",
+    ]
+
+
+async def test_a_job_that_slurm_does_not_let_the_account_cancel_is_not_tried_again() -> None:
+    """It is somebody else's, or will be refused each time."""
+    tries = []
+
+    async def cancel(job_id: str) -> None:
+        tries.append(job_id)
+        raise NotPermitted("Access/permission denied.")
+
+    await cancel_surely("17", cancel)
+
+    assert tries == ["17"]

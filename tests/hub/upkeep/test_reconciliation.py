@@ -1,0 +1,421 @@
+"""Jobs that no server belongs to are found by their tag and cancelled; no other job is touched."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.start import submission
+from jupyterhub_gpuspawner.hub.start.records import Start
+from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan
+from jupyterhub_gpuspawner.hub.upkeep.reconciliation import Reconciliation, hub_mark, state_job_ids
+from jupyterhub_gpuspawner.jobs.comment import parse_tag, tag
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from tests.hub.commands import commands
+from tests.hub.conftest import STAND_IN, StartHub
+from tests.hub.site.test_metrics import scrape
+from tests.hub.test_life import in_the_end, start, state, stored, wait_for
+from tests.hub.visitor import Visitor
+
+MARK = "0a1b2c3d"
+START = f"{MARK}-11111111"
+TAG = f"jupyterhub-gpuspawner/demo/ann/#{START}"
+ELSEWHERE = "jupyterhub-gpuspawner/demo/bob/#"
+NAME = f"jupyterhub-{START}"
+CASES: dict[str, tuple[dict[str, Any], bool]] = {
+    "it waits": ({}, True),
+    "it is being started": ({"phase": Phase.STARTING}, True),
+    "it runs": ({"phase": Phase.RUNNING}, True),
+    "it ends already": ({"phase": Phase.ENDING}, False),
+    "it has ended": ({"phase": Phase.ENDED}, False),
+    "its state is not known": ({"phase": Phase.UNKNOWN}, False),
+    "it is another hub's by name": ({"tag": f"jupyterhub-gpuspawner/demo2/ann/#{START}"}, False),
+    "it is another hub's of the same name": ({"tag": "jupyterhub-gpuspawner/demo/ann/#99999999-11111111"}, False),
+    "its script was submitted by hand": ({"tag": "jupyterhub-gpuspawner/demo/ann/"}, False),
+    "its comment is something else": ({"tag": "my job"}, False),
+    "its comment was replaced, and its name was not": ({"tag": "project 7", "name": NAME}, True),
+    "it has the name of another hub's": ({"tag": "", "name": "jupyterhub-99999999-11111111"}, False),
+    "it has the site's name alone": ({"tag": "", "name": "jupyterhub-"}, False),
+    "it is somebody else's, who wrote this comment": ({"user": "bob"}, False),
+    "it is somebody else's, who gave it this name": ({"tag": "", "name": NAME, "user": "bob"}, False),
+    "its comment names another's server": ({"tag": f"{ELSEWHERE}{START}"}, False),
+    "it is a server's": ({"job_id": "7"}, False),
+    "its start is under way": ({"tag": f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222"}, False),
+    "its start is not recorded here": ({"tag": f"jupyterhub-gpuspawner/demo/ann/#{MARK}-33333333"}, False),
+}
+
+
+@pytest.mark.parametrize(("changed", "found"), CASES.values(), ids=CASES.keys())
+async def test_which_jobs_belong_to_no_server(
+    changed: dict[str, Any], found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alive, by mark and record this hub's, its user's by Slurm's word, and of no server and no start."""
+    monkeypatch.setattr(submission, "UNDER_WAY", {f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222"})
+    job = JobStatus(**{"job_id": "12", "phase": Phase.QUEUED, "user": "ann", "tag": TAG, **changed})
+    site = Site(job, starts=(START, f"{MARK}-22222222"))
+    site.in_memory.add("7")
+    looks = reconciliation(site)
+    await looks.look()
+    await looks.look()
+
+    assert site.cancelled == ([("ann", "12")] if found else [])
+
+
+async def test_an_account_that_acts_for_all_may_be_any() -> None:
+    """Where exec_prefix names one account, nobody here knows whose jobs those are: Slurm says what it may cancel."""
+    site = Site(JobStatus("12", Phase.QUEUED, user="service", tag=TAG))
+    site.exec_prefix = "sudo -u service"
+    looks = reconciliation(site)
+    await looks.look()
+    await looks.look()
+
+    assert site.cancelled == [("ann", "12")]
+
+
+def test_a_mark_is_the_hubs_own_and_tells_nothing_of_its_secret() -> None:
+    """The same after each restart, another for each secret."""
+    assert hub_mark(b"one") == hub_mark(b"one") != hub_mark(b"two")
+    assert len(hub_mark(b"one")) == 8
+    assert hub_mark(b"") == ""
+
+
+STATES: dict[str, tuple[Any, set[str]]] = {
+    "ours": ({"version": 1, "kind": "slurm", "child": {"job_id": "7", "port": 2000}}, {"7"}),
+    "a spawner without profiles": ({"job_id": "8"}, {"8"}),
+    "wrapspawner's": ({"child_conf": {}, "child_state": {"job_id": "9"}}, {"9"}),
+    "a process": ({"kind": "local", "child": {"pid": 7}}, set()),
+    "nothing": (None, set()),
+    "no document of ours": ({"child": ["job_id"]}, set()),
+}
+
+
+@pytest.mark.parametrize(("stored_state", "found"), STATES.values(), ids=STATES.keys())
+def test_whose_job_a_stored_state_names(stored_state: Any, found: set[str]) -> None:
+    """In each form that a hub's database may hold."""
+    assert state_job_ids(stored_state) == found
+
+
+class Site:
+    """A stand-in for the spawner with the settings of all, for its connection, and for the hub's servers."""
+
+    hub_name = "demo"
+    exec_prefix = "sudo -n -E -u {username}"
+    job_name = "jupyterhub-{start}"
+    reconcile_interval = 600.0
+
+    def __init__(self, *jobs: JobStatus, starts: Collection[str] = (START,), fault: Exception | None = None) -> None:
+        self.jobs = {job.job_id: job for job in jobs}
+        self.recorded = {start: Start("ann", "") for start in starts}
+        self.faults = [fault] if fault else []
+        self.in_memory: set[str] = set()
+        self.in_database: set[str] = set()
+        self.at_the_question: Callable[[], None] = lambda: None
+        self.cancelled: list[tuple[str, str]] = []
+        self.told: list[str] = []
+
+    def connection(self) -> Any:
+        return SimpleNamespace(client=self)
+
+    async def every_job(self) -> dict[str, JobStatus]:
+        self.at_the_question()
+        return self.jobs
+
+    def cancellation(self, user: str, identity: JobIdentity) -> Callable[[str], Awaitable[None]]:
+        async def cancel(job_id: str) -> None:
+            assert identity.matches(self.jobs[job_id])
+            if self.faults:
+                raise self.faults.pop()
+            self.cancelled.append((user, job_id))
+
+        return cancel
+
+    def job_ids(self) -> set[str]:
+        return set(self.in_memory)
+
+    def stored_job_ids(self, user: str, server: str) -> set[str]:
+        assert (user, server) == ("ann", "")
+        return self.in_database
+
+    def starts(self, start_ids: Collection[str]) -> dict[str, Start]:
+        return {start: self.recorded[start] for start in start_ids if start in self.recorded}
+
+    def tell(self, orphan: Orphan) -> None:
+        self.told.append(orphan.job_id)
+
+
+def reconciliation(site: Site) -> Reconciliation:
+    return Reconciliation(site, site, MARK)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def two_looks_are_enough(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the seconds between them."""
+    monkeypatch.setattr("jupyterhub_gpuspawner.hub.upkeep.reconciliation.CONFIRMED_AFTER", 0.0)
+
+
+JOB = JobStatus("12", Phase.RUNNING, user="ann", tag=TAG)
+
+
+async def test_an_orphan_is_cancelled_as_its_user_who_is_told() -> None:
+    """One squeue and one scancel, at the second look."""
+    site = Site(JOB)
+    looks = reconciliation(site)
+
+    assert await looks.look() is True
+    assert (site.cancelled, site.told) == ([], [])
+
+    assert await looks.look() is True
+    assert (site.cancelled, site.told) == ([("ann", "12")], ["12"])
+
+
+async def test_what_a_server_had_before_the_question_or_has_after_it_is_no_orphan() -> None:
+    """Slurm's answer is as old as the question: servers come and go meanwhile."""
+    came, went, cold = Site(JOB), Site(JOB), Site(JOB)
+    came.at_the_question = lambda: came.in_memory.add("12")
+    went.in_memory.add("12")
+    went.at_the_question = went.in_memory.clear
+    cold.in_database.add("12")
+
+    for site in (came, went, cold):
+        looks = reconciliation(site)
+        assert await looks.look() is True
+        assert site.cancelled == []
+    looks = reconciliation(cold)
+    assert [await looks.look(), await looks.look(), cold.cancelled] == [True, True, []]
+
+
+async def test_a_job_that_has_a_server_at_the_second_look_is_no_orphan() -> None:
+    """What was suspected at the first look is forgotten."""
+    site = Site(JOB)
+    looks = reconciliation(site)
+    await looks.look()
+    site.in_memory.add("12")
+    await looks.look()
+    site.in_memory.clear()
+    await looks.look()
+
+    assert site.cancelled == []
+
+
+async def test_a_submission_under_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its job is there before its id is stored; and one that is being cancelled needs no second one to do it."""
+    monkeypatch.setattr(submission, "UNDER_WAY", {TAG, "13"})
+    named = JobStatus("14", Phase.RUNNING, user="ann", tag="project 7", name=NAME)
+    site = Site(JOB, JobStatus("13", Phase.RUNNING, user="ann", tag=f"{TAG}9"), named, starts=(START, f"{START}9"))
+    looks = reconciliation(site)
+    await looks.look()
+    await looks.look()
+
+    assert site.cancelled == []
+
+
+async def test_slurm_says_nothing() -> None:
+    """Nothing is done."""
+    site = Site(JOB)
+
+    def fail() -> None:
+        raise SlurmUnavailable("squeue got no answer.")
+
+    site.at_the_question = fail
+
+    assert await reconciliation(site).look() is False
+    assert site.cancelled == []
+
+
+async def test_the_database_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is done."""
+    site = Site(JOB)
+
+    def fail(_start_ids: Collection[str]) -> dict[str, Start]:
+        raise OperationalError("select", {}, Exception("the database is locked"))
+
+    monkeypatch.setattr(site, "starts", fail)
+
+    assert await reconciliation(site).look() is False
+    assert site.cancelled == []
+
+
+async def test_a_job_of_another_copy_of_this_hub_is_left_alone_and_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its mark and name are this hub's, its start is not in this hub's database."""
+    site = Site(JOB, starts=())
+    looks = reconciliation(site)
+    with caplog.at_level("INFO"):
+        for _ in range(3):
+            assert await looks.look() is True
+
+    assert (site.cancelled, site.told) == ([], [])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Job 12 ({TAG}) carries this hub's mark, and this hub's database has no record of its start: another copy of "
+        "this hub has made it. It is left alone."
+    ]
+
+
+async def test_what_cannot_be_cancelled_is_tried_again_at_the_next_look(caplog: pytest.LogCaptureFixture) -> None:
+    """The log is told once of the job, once of the trouble, and that it is done."""
+    site = Site(JOB, fault=ConfigError("sudo asks for a password."))
+    looks = reconciliation(site)
+    with caplog.at_level("INFO"):
+        await looks.look()
+        await looks.look()
+        assert (site.cancelled, site.told) == ([], [])
+        await looks.look()
+        await looks.look()
+
+    assert (site.cancelled, site.told) == ([("ann", "12")], ["12"])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Job 12 ({TAG}) belongs to no server: cancelling it",
+        "Job 12 is not cancelled yet; the hub tries on: sudo asks for a password.",
+        "Job 12 is cancelled",
+    ]
+
+
+# --- a real hub and a real Slurm -------------------------------------------------------------------
+
+CONFIG = """
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST is answered at once
+c.GPUSlurmSpawner.waiting_interval = 0.5
+"""
+
+
+def comment(slurm: PrivateSlurm, job: str) -> str:
+    return slurm.run("squeue", "-h", "-t", "all", "-j", job, "-O", "Comment:|").rstrip("|")
+
+
+def sleeper(slurm: PrivateSlurm, text: str, *options: str) -> str:
+    """A job with this comment that has started."""
+    job = slurm.run(
+        *("sbatch", "--parsable", "-p", "batch", "-c", "1", "--mem=50M", "--output=/dev/null", "--chdir=/"),
+        *("--comment", text, *options, "--wrap=sleep 600"),
+    )
+    assert wait_for(lambda: state(slurm, job) != "PENDING"), slurm.run("squeue")
+    return job
+
+
+@pytest.fixture
+def cancelled_after(slurm_cluster: PrivateSlurm) -> Iterator[list[str]]:
+    """Jobs to be cancelled when the test is over."""
+    jobs: list[str] = []
+    yield jobs
+    for job in jobs:
+        slurm_cluster.run("scancel", job)
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
+    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path, cancelled_after: list[str]
+) -> None:
+    """The next hub cancels the job and says so on the user's page; servers and others' jobs are left alone."""
+    answered = tmp_path / "answered"
+    slow_answer = f'"$real" "$@" >{answered}.part; mv {answered}.part {answered}; sleep 20; cat {answered}'
+    folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, {"sbatch": slow_answer})
+    hub = start_light_hub(lines=CONFIG)
+    kept = hub.spawn("kept", {"profile": "light"})["job_id"]
+    hub.config.write_text(f"{hub.config.read_text()}c.GPUSlurmSpawner.slurm_bin_dir = {str(folder)!r}\n")
+    hub.restart()
+    visitor = Visitor(hub, "una")
+    start(hub, "una", "light")
+    assert wait_for(answered.exists), hub.log_end()
+    lost = answered.read_text().strip()
+    elsewhere = comment(slurm_cluster, kept).replace("/kept/#", "/other/#ffffffff")
+    others = sleeper(slurm_cluster, elsewhere)
+    cancelled_after.append(others)
+    assert "job_id" not in stored(hub, "una").get("child", {})  # only the job's own report may be there
+
+    hub.restart()
+
+    assert in_the_end(slurm_cluster, lost) == "CANCELLED"
+    assert wait_for(lambda: f"Job {lost} is cancelled" in hub.log.read_text()), hub.log_end()
+    assert hub.log.read_text().count(f"Job {lost} (jupyterhub-gpuspawner/demo/una/#") == 1
+    assert scrape(hub)["jobs_without_server_total", ("orphan",)] == 1
+    page = visitor.pending()
+    assert page.status == 503
+    assert f"Slurm had made job {lost} for it; it is cancelled. Please start your server again." in page.text
+    assert (state(slurm_cluster, kept), state(slurm_cluster, others)) == ("RUNNING", "RUNNING")
+    hub.wait("kept", ready=True)
+
+    hub.end("kept")
+    hub.stop()
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+def test_a_twin_that_turns_up_is_cancelled_while_servers_start_and_run(
+    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, cancelled_after: list[str]
+) -> None:
+    """A hub that looks five times in a second: its own servers come to be and go on; a second job of one start goes."""
+    hub = start_light_hub(lines=f"{CONFIG}\nc.GPUSlurmSpawner.reconcile_interval = 0.2")
+    names = [f"vic{number}" for number in range(6)]
+    for name in names:
+        start(hub, name, "light")
+    for name in names:
+        hub.wait(name, ready=True)
+    job = str(stored(hub, "vic0")["child"]["job_id"])
+    twin = sleeper(slurm_cluster, comment(slurm_cluster, job))
+    cancelled_after.append(twin)
+
+    assert in_the_end(slurm_cluster, twin) == "CANCELLED"
+    assert [state(slurm_cluster, str(stored(hub, name)["child"]["job_id"])) for name in names] == ["RUNNING"] * 6
+    assert scrape(hub)["jobs_without_server_total", ("orphan",)] == 1
+
+    for name in names:
+        hub.end(name)
+    hub.stop()
+
+
+AS_USER = """
+c.GPUSlurmSpawner.exec_prefix = "runuser -u {username} --"
+c.GPUSlurmSpawner.req_homedir = ""  # as the account database says
+"""
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+@pytest.mark.users
+def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_another_is(
+    start_light_hub: StartHub,
+    slurm_cluster: PrivateSlurm,
+    two_users: tuple[str, str],
+    cancelled_after: list[str],
+    public_folder: Path,
+) -> None:
+    """Bob may write what he likes into his job's comment: neither his job nor Ann's server ends by it."""
+    ann, bob = two_users
+    stand_in = public_folder / f"reconciled-{STAND_IN.name}"
+    shutil.copy(STAND_IN, stand_in)
+    stand_in.chmod(0o644)
+    hub = start_light_hub(
+        lines=f"{CONFIG}\n{AS_USER}\nc.GPUSlurmSpawner.reconcile_interval = 0.5",
+        profiles=f"""
+- display_name: Light
+  slug: light
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
+  command: [/usr/bin/python3, {stand_in}]
+""",
+    )
+    job = hub.spawn(ann, {"profile": "light"})["job_id"]
+    hub_name, _, server = parse_tag(comment(slurm_cluster, job)) or ("", "", "")
+    tag_of_ann = f"{tag(hub_name, ann, server)}#{comment(slurm_cluster, job).partition('#')[2]}"
+    bobs = sleeper(slurm_cluster, tag_of_ann, f"--uid={bob}")
+    anns = sleeper(slurm_cluster, tag_of_ann, f"--uid={ann}")
+    cancelled_after += [bobs, anns]
+
+    assert in_the_end(slurm_cluster, anns) == "CANCELLED"
+    time.sleep(1.5)  # three more looks
+    assert state(slurm_cluster, bobs) == "RUNNING"
+    assert state(slurm_cluster, job) == "RUNNING"
+
+    hub.end(ann)
+    hub.stop()

@@ -1,0 +1,222 @@
+"""Servers that claim their GPUs: on simulated nodes, and what NVML says is in use through the real pynvml."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.node.allocation import UNMANAGED, JobDetail
+from jupyterhub_gpuspawner.node.claim import claimant
+from jupyterhub_gpuspawner.node.claim.claimant import Claimant, name_of
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
+from tests.standins.nvml import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
+K80, DGX1, MIG = (load(str(MACHINES / f"{name}.json")) for name in ("k80-2socket", "dgx1", "a100-mig"))
+SIMULATED = "This node is simulated; CPUs and memory of the real machine are not bound."
+
+
+class Server(Claimant):
+    """A server on a node of a Slurm that knows of no GPUs, or that gave this job some."""
+
+    def __init__(
+        self, folder: Path, node: NodeTopology, gpus: int | None, environ: dict[str, str] | None = None
+    ) -> None:
+        plan = LaunchPlan(gpus=gpus, claim=str(folder))
+        super().__init__(plan, {"SLURM_JOB_ID": "7", **(environ or {})}, "n1", lambda: node)
+
+    def job(self) -> JobDetail:
+        return JobDetail()
+
+    def hands_out_gpus(self) -> bool | None:
+        return False
+
+    def placed(self) -> PlacementDocument:
+        return self.place()[0]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def own_claims() -> Iterator[None]:
+    """Claims made in this process end with the test."""
+    before = set(Path("/proc/self/fd").iterdir())
+    yield
+    for path in set(Path("/proc/self/fd").iterdir()) - before:
+        if int(path.name) >= 100:
+            os.close(int(path.name))
+
+
+def seen(server: Server) -> tuple[str, tuple[str, ...]]:
+    """CUDA_VISIBLE_DEVICES, and what was said beside that the node is simulated."""
+    placed = server.placed()
+    return server.environ["CUDA_VISIBLE_DEVICES"], tuple(each for each in placed.problems if each != SIMULATED)
+
+
+def test_servers_on_one_node_get_different_gpus(folder: Path) -> None:
+    """Each gets the best of what is left; the last ones are told who is short of what, and see no GPU of others."""
+    assert [seen(Server(folder, K80, gpus)) for gpus in (1, 2, 2, 1)] == [
+        ("0", ()),
+        ("2,3", ()),
+        ("1", ("Others have claimed GPU 0,2-3.", "The profile promises 2 GPUs; 1 could be had.")),
+        ("", ("Others have claimed GPU 0-3.", "The profile promises 1 GPU; 0 could be had.")),
+    ]
+
+
+def test_a_job_claims_within_what_slurm_granted(folder: Path) -> None:
+    """On a node that a job has whole, its servers share the granted GPUs and no others."""
+    granted = {"SLURM_JOB_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": "2,3", "SLURM_GPUS_ON_NODE": "2"}
+    first, second, third = (Server(folder, K80, 1, granted) for _ in range(3))
+    assert [seen(first)[0], seen(second)[0], seen(third)[0]] == ["2", "3", ""]
+
+
+def test_a_local_server_without_a_claim_sees_no_gpu(folder: Path) -> None:
+    """Outside of Slurm too: what others have claimed is hidden."""
+    servers = [Server(folder, K80, 3) for _ in range(3)]
+    for server in servers:
+        del server.environ["SLURM_JOB_ID"]
+    assert [seen(server)[0] for server in servers] == ["0,1,2", "3", ""]
+
+
+def test_an_unfit_folder_costs_the_gpu_and_not_the_server(folder: Path) -> None:
+    """Where no claim can be made there is no GPU, and the reason is in the report."""
+    assert seen(Server(folder / "none", K80, 1)) == (
+        "",
+        (
+            f"No GPU was claimed: the folder of claims, {folder}/none: No such file or directory; "
+            f"make it with: install -d -o root -m 1777 {folder}/none.",
+            "The profile promises 1 GPU; 0 could be had.",
+        ),
+    )
+
+
+def test_names_of_gpus() -> None:
+    """A GPU has one name for all jobs: by its bus id, since a driver that hangs tells no UUID."""
+    assert name_of(K80, 0, "g1") == f"g1-{K80.gpus[0].pci}"
+    assert name_of(MIG, 2, "m1") == f"m1-{MIG.gpus[2].pci}+{MIG.gpus[2].uuid}"
+    assert name_of(NodeTopology(gpus=(Gpu(0, uuid="GPU-1"), Gpu(1))), 1, "g1") == "g1-1"
+
+
+@pytest.mark.parametrize(
+    ("used", "failed", "visible", "problems"),
+    [
+        ({K80.gpus[0].uuid: "2 processes"}, "", "1", ("GPU 0 is left out: it is in use by 2 processes.",)),
+        (
+            {gpu.uuid: "9000 MiB of memory" for gpu in K80.gpus},
+            "",
+            "",
+            (
+                *[f"GPU {n} is left out: it is in use by 9000 MiB of memory." for n in range(4)],
+                "The profile promises 1 GPU; 0 could be had.",
+            ),
+        ),
+        ({}, "NVML cannot be had: gone.", "0", ("Only claims tell which GPUs are free: NVML cannot be had: gone.",)),
+    ],
+)
+def test_gpus_in_use_are_left_out(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    used: dict[str, str],
+    failed: str,
+    visible: str,
+    problems: tuple[str, ...],
+) -> None:
+    """Somebody who claims nothing may use a GPU all the same; where that can't be known, claims alone count."""
+    monkeypatch.setattr(claimant, "in_use", lambda _: (used, failed))
+    real = NodeTopology(gpus=K80.gpus, links=K80.links)
+    server = Server(folder, real, 1)
+    assert seen(server) == (visible, problems)
+    assert UNMANAGED not in server.problems
+
+
+@pytest.mark.parametrize(
+    ("work", "known"),
+    [
+        (lambda fd: os.write(fd, b'{"used": {"GPU-1": "1 process"}, "failed": ""}\n'), ({"GPU-1": "1 process"}, "")),
+        (lambda _: 1 / 0, ({}, "asking the driver failed.")),
+        (lambda _: time.sleep(60), ({}, "the driver was not waited for any longer.")),
+    ],
+)
+def test_a_driver_that_hangs_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, work: Callable[[int], object], known: object
+) -> None:
+    """What is in use is asked for in a child with a deadline."""
+    monkeypatch.setattr(claimant, "_tell", work)
+    assert claimant.in_use(0.3) == known
+
+
+_ASK = "import json; from jupyterhub_gpuspawner.node.claim import claimant; print(json.dumps(claimant.in_use(50)))"
+
+
+@pytest.fixture
+def ask(nvml_folder: Path, tmp_path: Path) -> Callable[[str], Any]:
+    """What is in use, by the real pynvml over the stand-in."""
+    pytest.importorskip("pynvml")
+    machine = tmp_path / "machine.txt"
+
+    def run(text: str) -> Any:
+        machine.write_text(text)
+        environ = {**os.environ, "LD_LIBRARY_PATH": str(nvml_folder), "STANDIN_NVML": str(machine)}
+        done = subprocess.run(
+            [sys.executable, "-c", _ASK], env=environ, capture_output=True, text=True, timeout=60, check=True
+        )
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_nvml_tells_processes_and_memory(ask: Callable[[str], Any]) -> None:
+    """Processes count; where none is told of, memory beyond what an idle GPU has; MIG devices each for itself."""
+    text = describe(DGX1) + "used 0 -1 300 2\nused 1 -1 1024 0\nused 2 -1 1025 0\nused 3 -1 0 1\n"
+    assert ask(text) == [
+        {DGX1.gpus[0].uuid: "2 processes", DGX1.gpus[2].uuid: "1025 MiB of memory", DGX1.gpus[3].uuid: "1 process"},
+        "",
+    ]
+    assert ask(describe(MIG) + "used 2 3 20 1\n") == [{MIG.gpus[3].uuid: "1 process"}, ""]
+
+
+def test_calls_that_fail_tell_nothing_is_in_use(ask: Callable[[str], Any]) -> None:
+    """A call that is not supported leaves the other; without any answer a GPU is not known to be in use."""
+    used = describe(DGX1) + "used 0 -1 9000 2\n"
+    assert ask(f"{used}fail nvmlDeviceGetComputeRunningProcesses_v3 3 -1\n") == [
+        {DGX1.gpus[0].uuid: "9000 MiB of memory"},
+        "",
+    ]
+    blind = "".join(
+        f"fail {call} 999 -1\n"
+        for call in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")
+    )
+    assert ask(used + blind) == [{}, ""]
+
+
+def test_nvidia_smi_stands_in(ask: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where NVML cannot be had, nvidia-smi tells the processes."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text('#!/bin/sh\n[ "$1" = --query-compute-apps=gpu_uuid ] && printf "GPU-1\\nGPU-2\\nGPU-1\\n"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert ask("fail nvmlInitWithFlags 9 -1\n") == [{"GPU-1": "2 processes", "GPU-2": "1 process"}, ""]
+
+
+def test_without_a_driver_it_is_not_known(ask: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why neither NVML nor nvidia-smi answers is told."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert ask("fail nvmlInitWithFlags 9 -1\n") == [
+        {},
+        "NVML cannot be had: Driver Not Loaded. nvidia-smi cannot be had: nvidia-smi: No such file or directory.",
+    ]

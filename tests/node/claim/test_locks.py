@@ -1,0 +1,306 @@
+"""Claims of GPUs: real locks, real processes that race, real users who get in each other's way."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pwd
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jupyterhub_gpuspawner.node.claim.locks import Claim, ClaimError, claim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+ROOT = Path(__file__).parents[3]
+GPUS = {n: f"g1-GPU-{n}" for n in range(8)}
+CLAIM = """
+import json, os, sys
+from jupyterhub_gpuspawner.node.claim.locks import claim
+folder, count, turn = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+os.umask(0o077)
+print(flush=True)
+sys.stdin.buffer.raw.read(1)
+got = claim(folder, {n: f"g1-GPU-{n}" for n in range(8)}, lambda free: free[:count], turn=turn)
+print(json.dumps([got.gpus, got.problems]), flush=True)
+os.execvp("cat", ["cat"])
+"""
+
+
+class Claimer:
+    """A process that claims when it is told to, becomes ``cat``, and lives until it is ended."""
+
+    def __init__(self, folder: Path, count: int = 1, user: str | None = None, turn: float = 60) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", CLAIM, str(folder), str(count), str(turn)],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            user=user,
+            group=None if user is None else pwd.getpwnam(user).pw_gid,
+            extra_groups=None if user is None else [],
+        )
+
+    def ready(self) -> None:
+        assert self._out.readline() == b"\n"
+
+    def go(self) -> None:
+        self._in.write(b"x")
+        self._in.flush()
+
+    def answer(self) -> Any:
+        """The GPUs, and what went wrong."""
+        return json.loads(self._out.readline())
+
+    def gpus(self) -> list[int]:
+        gpus, problems = self.answer()
+        assert problems == []
+        return gpus  # type: ignore[no-any-return]
+
+    def end(self) -> None:
+        with suppress(BrokenPipeError):
+            self._in.close()
+        self.process.wait(10)
+        self._out.close()
+
+    @property
+    def _in(self) -> Any:
+        return self.process.stdin
+
+    @property
+    def _out(self) -> Any:
+        return self.process.stdout
+
+
+@pytest.fixture
+def folder(public_folder: Path) -> Iterator[Path]:
+    """Where every user of this host may claim, as in /var/tmp."""
+    path = public_folder / f"claims-{time.monotonic_ns()}"
+    path.mkdir()
+    path.chmod(0o1777)
+    yield path
+    for each in path.iterdir():
+        each.unlink()
+    path.rmdir()
+
+
+@pytest.fixture
+def crowd() -> Iterator[ExitStack]:
+    """Claimers that are ended with the test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(autouse=True)
+def own_claims() -> Iterator[None]:
+    """Claims made in this process end with the test."""
+    before = set(Path("/proc/self/fd").iterdir())
+    yield
+    for path in set(Path("/proc/self/fd").iterdir()) - before:
+        if int(path.name) >= 100:
+            os.close(int(path.name))
+
+
+def claimers(
+    stack: ExitStack, folder: Path, users: Sequence[str | None], count: int = 1, turn: float = 60
+) -> list[Claimer]:
+    """Processes that all claim at the same moment."""
+    found = []
+    for user in users:
+        found.append(Claimer(folder, count, user, turn))
+        stack.callback(found[-1].end)
+    for each in found:
+        each.ready()
+    for each in found:
+        each.go()
+    return found
+
+
+def first(count: int = 1) -> Any:
+    return lambda free: free[:count]
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_forty_processes_race_for_eight_gpus(folder: Path, crowd: ExitStack, attempt: int) -> None:
+    """Each GPU goes to exactly one of them, over exec; what ends gives its GPU back, and only that."""
+    racers = claimers(crowd, folder, [None] * 40)
+    won = {racer: racer.gpus() for racer in racers}
+    winners = [racer for racer in racers if won[racer]]
+    assert sorted(gpu for gpus in won.values() for gpu in gpus) == list(range(8))
+    assert claim(str(folder), GPUS, first()) == Claim((), tuple(range(8)))
+
+    for racer in winners[:3]:
+        racer.process.kill()
+        racer.process.wait(10)
+    free = tuple(sorted(won[racer][0] for racer in winners[:3]))
+    assert claim(str(folder), GPUS, first(8)).gpus == free
+
+
+def test_no_gpu_goes_to_two_where_nobody_waits_for_their_turn(folder: Path, crowd: ExitStack) -> None:
+    """That each GPU has one owner at most is owed to the locks alone, not to the order in which all choose."""
+    won = [racer.answer()[0] for racer in claimers(crowd, folder, [None] * 24, turn=0)]
+    taken = [gpu for gpus in won for gpu in gpus]
+    assert sorted(taken) == sorted(set(taken))
+    assert taken
+
+
+def test_several_gpus_go_together(folder: Path, crowd: ExitStack) -> None:
+    """Twelve processes that want three GPUs each: no GPU is given twice, and none is left."""
+    won = [racer.gpus() for racer in claimers(crowd, folder, [None] * 12, count=3)]
+    assert sorted(gpu for gpus in won for gpu in gpus) == list(range(8))
+    assert sorted(map(len, won))[-3:] == [2, 3, 3]
+
+
+@pytest.mark.users
+def test_users_race(folder: Path, crowd: ExitStack, two_users: tuple[str, str]) -> None:
+    """Users have files of their own, which nobody else can remove; no GPU goes to two of them."""
+    racers = claimers(crowd, folder, [*two_users, None] * 8)
+    won = [racer.gpus() for racer in racers]
+    assert sorted(gpu for gpus in won for gpu in gpus) == list(range(8))
+    ada, bob = two_users
+    for name in [path.name for path in folder.iterdir() if path.owner() == ada and "turn" not in path.name]:
+        done = subprocess.run(["rm", "-f", str(folder / name)], user=bob, capture_output=True, check=False)
+        assert (done.returncode, (folder / name).exists()) == (1, True)
+    assert claim(str(folder), GPUS, first()) == Claim((), tuple(range(8)))
+
+
+@pytest.mark.users
+def test_a_name_taken_by_another_user_costs_that_gpu_alone(folder: Path, two_users: tuple[str, str]) -> None:
+    """A file under our name that is not ours is not used, and another GPU is claimed."""
+    squatted = folder / f"gpuspawner-claim.g1-GPU-0.{os.geteuid()}"
+    squatted.touch()
+    os.chown(squatted, pwd.getpwnam(two_users[0]).pw_uid, -1)
+    got = claim(str(folder), GPUS, first())
+    assert (got.gpus, got.taken) == ((1,), (0,))
+    [problem] = got.problems
+    assert problem.startswith("The lock of g1-GPU-0 cannot be used: ")
+
+
+@pytest.mark.users
+def test_a_claim_is_seen_by_other_users(folder: Path, crowd: ExitStack, two_users: tuple[str, str]) -> None:
+    """One user's claim holds against the other and against root, until it ends."""
+    ada, bob = two_users
+    [one] = claimers(crowd, folder, [ada], count=5)
+    assert one.gpus() == [0, 1, 2, 3, 4]
+    [two] = claimers(crowd, folder, [bob], count=5)
+    assert two.gpus() == [5, 6, 7]
+    one.end()
+    assert claim(str(folder), GPUS, first(8)).gpus == (0, 1, 2, 3, 4)
+
+
+def test_a_symbolic_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    """A link under our name leads nowhere: what it names is neither made nor changed."""
+    target = tmp_path / "precious"
+    (folder / f"gpuspawner-claim.g1-GPU-0.{os.geteuid()}").symlink_to(target)
+    got = claim(str(folder), GPUS, first())
+    assert (got.gpus, got.problems, target.exists()) == (
+        (1,),
+        ("The lock of g1-GPU-0 cannot be used: Too many levels of symbolic links.",),
+        False,
+    )
+
+
+def test_what_is_no_claim_is_passed_over(folder: Path) -> None:
+    """A pipe, a folder, a dangling link and a file of the wrong owner beside the own file do not count, nor hang."""
+    os.mkfifo(folder / "gpuspawner-claim.g1-GPU-0.1")
+    (folder / "gpuspawner-claim.g1-GPU-0.2").symlink_to("nowhere")
+    with (folder / "gpuspawner-claim.g1-GPU-0.3").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert claim(str(folder), GPUS, first()) == Claim((0,))
+
+
+def test_a_file_that_was_replaced_is_not_held(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock on a file that is gone by then is worth nothing: the GPU is left to whoever has the new one."""
+    own = folder / f"gpuspawner-claim.g1-GPU-0.{os.geteuid()}"
+    flock = fcntl.flock
+
+    def replacing(descriptor: int, operation: int) -> None:
+        flock(descriptor, operation)
+        if own.exists() and os.fstat(descriptor).st_ino == own.stat().st_ino:
+            own.rename(folder / "old")
+            own.touch()
+
+    monkeypatch.setattr(fcntl, "flock", replacing)
+    assert claim(str(folder), {0: GPUS[0]}, first()) == Claim((), (0,))
+
+
+def test_a_gpu_and_its_parts_exclude_each_other(folder: Path) -> None:
+    """Of a divided GPU parts are claimed one by one; who sees it whole gets it only when no part is claimed."""
+    whole, parts = {0: "g1-0000:07:00.0"}, {n: f"g1-0000:07:00.0+MIG-{n}" for n in range(2)}
+    assert claim(str(folder), parts, first()) == Claim((0,))
+    assert claim(str(folder), whole, first()) == Claim((), (0,))
+    assert claim(str(folder), parts, first(2)) == Claim((1,), (0,))
+    assert claim(str(folder), {0: "g1-0000:08:00.0"}, first()) == Claim((0,))
+    assert claim(str(folder), {0: "g1-0000:08:00.0+MIG-9"}, first()) == Claim((), (0,))
+
+
+def test_who_waits_too_long_for_the_turn_chooses_all_the_same(folder: Path) -> None:
+    """One who holds the turn for ever delays others by a bounded time."""
+    with (folder / "gpuspawner-claim.turn").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        got = claim(str(folder), GPUS, first(), turn=0.1)
+    assert got == Claim((0,), (), ("Others are choosing GPUs for more than 0.1 s; the choice was made beside them.",))
+
+
+def test_the_choice_is_asked_again_where_another_was_faster(folder: Path) -> None:
+    """What was lost between choice and lock is not offered again, and nothing of that choice is kept."""
+    offered: list[tuple[int, ...]] = []
+
+    def choose(free: Sequence[int]) -> Sequence[int]:
+        offered.append(tuple(free))
+        if len(offered) == 1:
+            claim(str(folder), GPUS, lambda _: (1,), turn=0)
+        return free[:2]
+
+    got = claim(str(folder), GPUS, choose)
+    assert (got, offered) == (Claim((0, 2), (1,)), [tuple(range(8)), (0, 2, 3, 4, 5, 6, 7)])
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        (0o777, "lets others remove claims; it must have mode 1777"),
+        (0o770, "lets others remove claims; it must have mode 1777"),
+    ],
+)
+def test_an_unsafe_folder_is_refused(folder: Path, mode: int, reason: str) -> None:
+    """Where others can remove files, no lock is worth anything."""
+    folder.chmod(mode)
+    with pytest.raises(ClaimError) as refused:
+        claim(str(folder), GPUS, first())
+    assert str(refused.value) == f"the folder of claims, {folder}, {reason}"
+
+
+def test_a_folder_that_is_not_there_is_refused(folder: Path, tmp_path: Path) -> None:
+    """A missing folder comes with the command that makes it; a link to a folder is none."""
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    said = []
+    for path in (tmp_path / "none", link):
+        with pytest.raises(ClaimError) as refused:
+            claim(str(path), GPUS, first())
+        said.append(str(refused.value))
+    assert said == [
+        f"the folder of claims, {tmp_path}/none: No such file or directory; "
+        f"make it with: install -d -o root -m 1777 {tmp_path}/none",
+        f"the folder of claims, {link}: Not a directory",
+    ]
+
+
+@pytest.mark.users
+def test_a_folder_of_another_user_is_refused(folder: Path, two_users: tuple[str, str]) -> None:
+    """Its owner could remove every claim in it."""
+    uid = pwd.getpwnam(two_users[0]).pw_uid
+    os.chown(folder, uid, -1)
+    with pytest.raises(ClaimError, match=f"belongs to uid {uid}, who could remove claims; root must own it"):
+        claim(str(folder), GPUS, first())
+    os.chown(folder, 0, -1)

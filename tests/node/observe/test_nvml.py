@@ -1,0 +1,263 @@
+"""NVML through the real pynvml: every machine as it is, every call failing in every way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.placement import nvidia_smi_matrix
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
+from tests.standins.nvml import describe
+
+if TYPE_CHECKING:
+    from tests.node.conftest import AskNvml
+
+MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
+TEXTS = Path(__file__).parents[2] / "data" / "topo-m"
+NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, LOST, UNKNOWN = 3, 4, 6, 13, 15, 999
+WORDS = {NO_PERMISSION: "Insufficient Permissions", LOST: "GPU is lost", UNKNOWN: "Unknown Error"}
+FACTS: dict[str, dict[str, Any]] = {
+    "nvmlDeviceGetUUID": {"uuid": ""},
+    "nvmlDeviceGetName": {"name": ""},
+    "nvmlDeviceGetMemoryInfo": {"memory_mib": None},
+    "nvmlDeviceGetMemoryAffinity": {"numa_node": None, "numa_affinity": ()},
+    "nvmlDeviceGetCpuAffinity": {"cpus": ()},
+    "nvmlDeviceGetMinorNumber": {"minor": None},
+    "nvmlDeviceGetMaxPcieLinkGeneration": {"pcie_generation": None},
+    "nvmlDeviceGetNvLinkVersion": {"nvlink_generation": None},
+    "nvmlDeviceGetMigMode": {},
+}
+CALLS = (
+    *FACTS,
+    "nvmlSystemGetDriverVersion",
+    "nvmlDeviceGetCount_v2",
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetPciInfo_v3",
+    "nvmlDeviceGetNumaNodeId",
+    "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    "nvmlDeviceGetNvLinkRemoteDeviceType",
+    "nvmlDeviceGetTopologyCommonAncestor",
+)
+
+
+def usable_texts() -> list[str]:
+    """Recorded matrices with two GPUs or more whose every link is known."""
+    names = []
+    for path in sorted(TEXTS.glob("*.txt")):
+        try:
+            topology = nvidia_smi_matrix.parse(path.read_text(errors="replace"))
+        except nvidia_smi_matrix.TopoTextError:
+            continue
+        words = {word for row in topology.links for word in row}
+        if len(topology.gpus) > 1 and "?" not in words:
+            names.append(path.name)
+    return names
+
+
+@pytest.mark.parametrize("name", ["k80-2socket", "dgx1"])
+def test_a_machine_is_read_as_it_is(ask_nvml: AskNvml, name: str) -> None:
+    """GPUs, links, memory, NUMA nodes and NVLink generation of a described machine come back equal."""
+    known = load(str(MACHINES / f"{name}.json"))
+    nodes = tuple(node.id for node in known.numa_nodes)
+
+    [read] = ask_nvml(describe(known), nodes=nodes)
+
+    expected = tuple(
+        replace(gpu, numa_affinity=() if gpu.numa_node is None else (gpu.numa_node,)) for gpu in known.gpus
+    )
+    assert isinstance(read, NodeTopology)
+    assert expected == read.gpus
+    assert known.links == read.links
+    assert (known.driver or "0", "nvml", ()) == (read.driver, read.source, read.problems)
+
+
+def test_mig_devices_stand_in_the_place_of_their_gpu(ask_nvml: AskNvml) -> None:
+    """Each MIG device is told by UUID and profile, with the holes between them passed over."""
+    known = load(str(MACHINES / "a100-mig.json"))
+
+    [read] = ask_nvml(describe(known), nodes=tuple(node.id for node in known.numa_nodes))
+
+    def facts(topology: NodeTopology) -> list[tuple[int, str, str | None, int | None, int | None]]:
+        return [(gpu.index, gpu.uuid, gpu.mig, gpu.memory_mib, gpu.numa_node) for gpu in topology.gpus]
+
+    assert isinstance(read, NodeTopology)
+    assert any(gpu.mig for gpu in known.gpus)
+    assert facts(known) == facts(read)
+    assert read.problems == ()
+
+
+def test_mig_without_any_device_is_a_gpu_that_nothing_runs_on(ask_nvml: AskNvml) -> None:
+    """A GPU with MIG enabled and no MIG device is told as the GPU, with a problem."""
+    gpu = Gpu(0, "GPU-0", "0000:07:00.0", "A100", 40960)
+
+    [read] = ask_nvml(describe(NodeTopology(gpus=(gpu,))) + "mig 0 7\n")
+
+    assert isinstance(read, NodeTopology)
+    assert [gpu.uuid for gpu in read.gpus] == ["GPU-0"]
+    assert read.problems == ("GPU 0 has MIG enabled and no MIG device: nothing can run on it.",)
+
+
+def test_links_to_switches_count_for_every_pair(ask_nvml: AskNvml) -> None:
+    """Between GPUs on NVSwitches there are as many links as the one with fewer has."""
+    word = {2: "NV6", 1: "NV12"}
+    gpus = tuple(Gpu(n, f"GPU-{n}", f"0000:{n:02x}:00.0", "A100", 40960, nvlink_generation=3) for n in range(3))
+    links = tuple(tuple("X" if a == b else "NV12" for b in range(3)) for a in range(3))
+    text = describe(NodeTopology(gpus=gpus, links=links))
+    half_down = "".join(line for line in text.splitlines(keepends=True) if not _is_link(line, gpu=2, above=5))
+
+    [read] = ask_nvml(half_down)
+
+    assert isinstance(read, NodeTopology)
+    assert read.links == (("X", word[1], word[2]), (word[1], "X", word[2]), (word[2], word[2], "X"))
+
+
+def _is_link(line: str, *, gpu: int, above: int) -> bool:
+    words = line.split()
+    return words[0] == "nvlink" and int(words[1]) == gpu and int(words[2]) > above
+
+
+def test_links_to_nowhere_are_told_and_the_pci_level_counts(ask_nvml: AskNvml) -> None:
+    """In a virtual machine the far end of an NVLink may have a bus id that nobody has."""
+    gpus = tuple(Gpu(n, f"GPU-{n}", f"0000:{n:02x}:00.0", "V100", 16384) for n in range(2))
+    text = describe(NodeTopology(gpus=gpus, links=(("X", "SYS"), ("SYS", "X"))))
+
+    [read] = ask_nvml(text + "nvlink 0 0 0 2 00000000:99:00.0\nnvlink 1 0 255 2 00000000:99:00.0\n")
+
+    assert isinstance(read, NodeTopology)
+    assert read.links == (("X", "SYS"), ("SYS", "X"))
+    assert read.problems == ("GPU 0 has 1 active NVLinks to a device that cannot be identified.",)
+
+
+def recorded(name: str) -> NodeTopology:
+    """The machine of a recorded text, with what that does not say made up."""
+    known = nvidia_smi_matrix.parse((TEXTS / name).read_text(errors="replace"))
+    gpus = tuple(
+        replace(gpu, uuid=f"GPU-{gpu.index}", pci=f"0000:{n:02x}:00.0", name="g", memory_mib=1)
+        for n, gpu in enumerate(known.gpus)
+    )
+    return replace(known, gpus=gpus)
+
+
+@pytest.fixture(scope="module")
+def matrices(ask_nvml: AskNvml) -> dict[str, NodeTopology | str]:
+    names = usable_texts()
+    return dict(zip(names, ask_nvml(*(describe(recorded(name)) for name in names)), strict=True))
+
+
+@pytest.mark.parametrize("name", usable_texts())
+def test_a_recorded_matrix_comes_back_equal(matrices: dict[str, NodeTopology | str], name: str) -> None:
+    """Text of ``nvidia-smi topo -m`` -> stand-in -> pynvml -> the same matrix; SOC is today's SYS."""
+    known = tuple(tuple(word.replace("SOC", "SYS") for word in row) for row in recorded(name).links)
+
+    read = matrices[name]
+
+    assert isinstance(read, NodeTopology)
+    assert known == read.links
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND, NO_PERMISSION, LOST, UNKNOWN])
+def test_a_call_that_fails_for_a_gpu_costs_one_fact_of_that_gpu(ask_nvml: AskNvml, code: int) -> None:
+    """Whatever GPU 3 does not tell, all else stands; "not supported" and "not found" are answers, the rest is told."""
+    known = load(str(MACHINES / "dgx1.json"))
+    text = describe(known)
+
+    [whole, *answers] = ask_nvml(text, *(f"{text}fail {call} {code} 3\n" for call in FACTS))
+
+    assert isinstance(whole, NodeTopology)
+    for (call, lost), read in zip(FACTS.items(), answers, strict=True):
+        assert isinstance(read, NodeTopology)
+        expected = tuple(replace(gpu, **lost) if gpu.index == 3 else gpu for gpu in whole.gpus)
+        told = (f"{call.partition('_v')[0]} failed on GPU 3: {WORDS[code]}.",) if code in WORDS else ()
+        assert (call, expected, whole.links, told) == (call, read.gpus, read.links, read.problems)
+
+
+@pytest.mark.parametrize(
+    ("call", "links"),
+    [
+        ("nvmlDeviceGetNvLinkState", (("X", "NV1"), ("NV1", "X"))),
+        ("nvmlDeviceGetNvLinkRemotePciInfo_v2", (("X", "NV1"), ("NV1", "X"))),
+        ("nvmlDeviceGetNvLinkRemoteDeviceType", (("X", "NV1"), ("NV1", "X"))),
+        ("nvmlDeviceGetTopologyCommonAncestor", (("X", "NV1"), ("NV1", "X"))),
+    ],
+)
+def test_one_end_of_a_link_is_enough(ask_nvml: AskNvml, call: str, links: tuple[tuple[str, ...], ...]) -> None:
+    """A link that one GPU tells of is there, though the other cannot tell."""
+    gpus = tuple(Gpu(n, f"GPU-{n}", f"0000:{n:02x}:00.0", "V100", 16384) for n in range(2))
+    text = describe(NodeTopology(gpus=gpus, links=links))
+
+    [read] = ask_nvml(f"{text}fail {call} {UNKNOWN} 1\n")
+
+    assert isinstance(read, NodeTopology)
+    assert links == read.links
+
+
+@pytest.mark.parametrize("code", [NO_PERMISSION, LOST, UNKNOWN])
+def test_an_unknown_distance_is_no_guess(ask_nvml: AskNvml, code: int) -> None:
+    """Where NVML does not tell how two GPUs are connected, the link word is ``?``."""
+    text = describe(load(str(MACHINES / "k80-2socket.json")))
+
+    [read] = ask_nvml(f"{text}fail nvmlDeviceGetTopologyCommonAncestor {code} 1\n")
+
+    assert isinstance(read, NodeTopology)
+    assert [row[1] for row in read.links] == ["?", "X", "SYS", "SYS"]
+    assert read.problems == (f"nvmlDeviceGetTopologyCommonAncestor failed on GPU 1: {WORDS[code]}.",)
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, LOST, UNKNOWN])
+@pytest.mark.parametrize("name", ["dgx1", "a100-mig"])
+def test_no_failure_of_a_call_for_all_gpus_is_an_exception(ask_nvml: AskNvml, name: str, code: int) -> None:
+    """Whichever call fails for every GPU, there is a topology of the same GPUs, as long as they can be counted."""
+    text = describe(load(str(MACHINES / f"{name}.json")))
+
+    [whole, *answers] = ask_nvml(text, *(f"{text}fail {call} {code} -1\n" for call in CALLS))
+
+    assert isinstance(whole, NodeTopology)
+    for call, read in zip(CALLS, answers, strict=True):
+        assert isinstance(read, NodeTopology)
+        uncounted = call == "nvmlDeviceGetCount_v2" or (call, code) == ("nvmlDeviceGetHandleByIndex_v2", NO_PERMISSION)
+        indices = set() if uncounted else {gpu.index for gpu in whole.gpus}
+        assert (call, indices) == (call, {gpu.index for gpu in read.gpus})
+
+
+def test_numbers_that_cannot_be_are_unknown(ask_nvml: AskNvml) -> None:
+    """All bits set, or no generation at all."""
+    lines = [
+        "driver 1",
+        "gpu GPU-0 00000000:07:00.0 1 2147483647 - 1 65535 0 K80",
+        "gpu GPU-1 00000000:08:00.0 1 7 - 1 3 4 K80",
+    ]
+
+    [read] = ask_nvml("\n".join(lines) + "\n")
+
+    assert isinstance(read, NodeTopology)
+    assert [(gpu.minor, gpu.gpu_numa_id, gpu.pcie_generation) for gpu in read.gpus] == [(None, None, None), (7, 3, 4)]
+
+
+def test_a_gpu_of_another_job_is_left_out_and_a_lost_one_is_kept_without_facts(ask_nvml: AskNvml) -> None:
+    """NVML counts both; no permission means that a GPU is not ours, lost means that it is broken."""
+    text = describe(load(str(MACHINES / "k80-2socket.json")))
+
+    [read] = ask_nvml(
+        f"{text}fail nvmlDeviceGetHandleByIndex_v2 {NO_PERMISSION} 0\nfail nvmlDeviceGetHandleByIndex_v2 {LOST} 2\n"
+    )
+
+    assert isinstance(read, NodeTopology)
+    assert [(gpu.index, bool(gpu.uuid)) for gpu in read.gpus] == [(1, True), (2, False), (3, True)]
+    assert read.links == (("X", "?", "SYS"), ("?", "X", "?"), ("SYS", "?", "X"))
+    assert read.problems == ("GPU 2 does not answer: GPU is lost.",)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [(9, "Driver Not Loaded"), (18, "RM has detected an NVML/RM version mismatch."), (999, "Unknown Error")],
+)
+def test_nvml_that_does_not_open_cannot_be_had(ask_nvml: AskNvml, code: int, reason: str) -> None:
+    """A driver that is not loaded, or does not fit the library, is one sentence."""
+    assert ask_nvml(f"fail nvmlInitWithFlags {code} -1\n") == [reason]

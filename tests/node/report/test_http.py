@@ -1,0 +1,340 @@
+"""The report's way to the hub, over real sockets: what is sent, what is tried again, what is given up."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.node.report import http
+from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT, REPORT_LIMIT, NodeReport, PlacedGpu, PlacementDocument
+from tests.standins.report_hub import ReportHub
+
+REPORT = NodeReport(41234, PlacementDocument(job_id="7", node="g1", gpus=(PlacedGpu(2, "GPU-2"),), cpus="0-3"))
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(http, "TIMEOUT", 2.0)
+
+
+def test_a_report_is_one_request_with_the_servers_own_token() -> None:
+    """To the hub's API, as JSON; the hub reads back what was sent."""
+    with ReportHub() as hub:
+        assert http.deliver(REPORT, hub.environ) is None
+
+    [request] = hub.requests
+    assert request.path == "/hub/api/gpuspawner/report"
+    assert request.headers["Authorization"] == "token the-token"
+    assert request.headers["Content-Type"] == "application/json"
+    assert request.headers["Host"] == hub.url.split("/")[2]
+    assert parse_report(request.body) == REPORT
+
+
+@pytest.mark.parametrize(
+    ("answers", "tries", "failure"),
+    [
+        ((200,), 1, None),
+        ((503,), 2, None),
+        ((500, 502), 3, None),
+        ((503, 503, 503), 3, "503 The hub says 503."),
+        ((401,), 2, None),
+        ((403, 403), 3, None),
+        ((403,) * 3, 3, "403 The hub says 403."),
+        ((404,), 1, "404 The hub says 404."),
+        ((409,), 1, "409 The hub says 409."),
+        ((500, 404), 2, "404 The hub says 404."),
+        ((429,), 2, None),
+        ((429, 503, 429), 3, "429 The hub says 429."),
+        ((302,), 1, "302 The hub says 302."),
+        ((b"",), 2, None),
+        ((b"SSH-2.0-OpenSSH_9.2\r\n",) * 3, 3, "127.0.0.1 did not answer as an HTTP server"),
+        ((b"HTTP/1.1 500 Internal Server Error\r\n\r\n<html>",) * 3, 3, "500 Internal Server Error"),
+        ((b"HTTP/1.1 404 No\r\n\r\n" + b"x" * 100_000,), 1, "404 No"),
+    ],
+)
+def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: int, failure: str | None) -> None:
+    """No answer, 401, 403, 429 and 5xx three times in all; all else is the hub's last word, told in the hub's words."""
+    with ReportHub(*answers) as hub:
+        told = http.deliver(REPORT, hub.environ)
+
+    assert told == (failure and f"The hub could not be told where this server is: {failure}")
+    assert len(hub.requests) == tries
+
+
+def test_a_report_that_the_hub_finds_wrong_is_sent_as_the_port_alone() -> None:
+    """Without the port there is no server, so nothing else in the report may stand in its way."""
+    with ReportHub(400) as hub:
+        told = http.deliver(REPORT, hub.environ)
+
+    problem = "The hub refused the full report: 400 The hub says 400."
+    assert told == "The hub refused the full report, and was told the port alone: 400 The hub says 400."
+    assert parse_report(hub.requests[1].body) == NodeReport(41234, PlacementDocument(problems=(problem,)))
+
+
+def test_a_hub_that_takes_neither_is_given_up() -> None:
+    """After the full report and the port alone."""
+    with ReportHub(400, 400) as hub:
+        told = http.deliver(REPORT, hub.environ)
+
+    assert told == "The hub could not be told where this server is: 400 The hub says 400."
+    assert len(hub.requests) == 2
+
+
+@pytest.mark.parametrize(("second", "again"), [(503, True), (403, True), (404, False), (b"", True)])
+def test_the_port_alone_may_be_told_later(second: int | bytes, again: bool) -> None:
+    """A report that the hub finds wrong, and then a hub that has trouble."""
+    with ReportHub(400, *(second,) * 3) as hub:
+        _, later = http.attempt(REPORT, hub.environ)
+
+    assert later is again
+
+
+def test_a_hub_that_is_down_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens at the first try."""
+    monkeypatch.setattr(http, "PAUSES", (1.0, 3.0))
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    told: list[str | None] = []
+    environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{port}/hub/api", "JUPYTERHUB_API_TOKEN": "t"}
+    launcher = threading.Thread(target=lambda: told.append(http.deliver(REPORT, environ)))
+    launcher.start()
+    time.sleep(0.3)
+
+    with ReportHub(port=port) as hub:
+        launcher.join()
+
+    assert told == [None]
+    assert len(hub.requests) == 1
+
+
+def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try has its time."""
+    monkeypatch.setattr(http, "TIMEOUT", 0.2)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
+        start = time.monotonic()
+
+        assert http.deliver(REPORT, environ) == "The hub could not be told where this server is: timed out"
+        assert time.monotonic() - start < 10
+
+
+def test_a_hub_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time is for the whole answer, not for each byte of it."""
+    monkeypatch.setattr(http, "TIMEOUT", 0.5)
+    stop = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        while not stop.is_set():
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                while not stop.wait(0.1):
+                    try:
+                        connection.sendall(b"H")
+                    except OSError:
+                        break
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.settimeout(10)
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
+        start = time.monotonic()
+        told = http.deliver(REPORT, environ)
+        elapsed = time.monotonic() - start
+        stop.set()
+        listener.close()
+        thread.join()
+
+    assert told is not None
+    assert elapsed < 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"JUPYTERHUB_API_URL": ""}, "JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set"),
+        ({"JUPYTERHUB_API_TOKEN": ""}, "JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set"),
+        ({"JUPYTERHUB_API_URL": "127.0.0.1:8081"}, "is no URL of the form"),
+        ({"JUPYTERHUB_API_URL": "ftp://127.0.0.1/"}, "JUPYTERHUB_API_URL begins with ftp, not http or https"),
+        ({"JUPYTERHUB_API_TOKEN": "a\r\nX-Evil: 1"}, "holds a character that HTTP does not allow"),
+        ({"JUPYTERHUB_API_TOKEN": "é"}, "holds a character that HTTP does not allow"),
+        ({"JUPYTERHUB_API_URL": "http://127.0.0.1/a HTTP/1.0"}, "holds a character that HTTP does not allow"),
+        ({"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"}, "Connection refused"),
+        ({"JUPYTERHUB_API_URL": "http://hub.invalid/hub/api"}, "Name or service not known|resolution|No address"),
+    ],
+)
+def test_what_cannot_be_sent_is_a_sentence(changes: dict[str, str], reason: str) -> None:
+    """With what is wrong in it."""
+    environ = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/", "JUPYTERHUB_API_TOKEN": "t", **changes}
+
+    told = http.deliver(REPORT, environ)
+
+    assert told is not None
+    assert any(each in told for each in reason.split("|"))
+    assert "token" not in told
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A certificate authority and a certificate of it, made as the hub makes its internal ones."""
+    certipy = pytest.importorskip("certipy")
+    folder = tmp_path_factory.mktemp("certificates")
+    maker = certipy.Certipy(store_dir=str(folder))
+    maker.create_ca("hub-ca")
+    maker.create_signed_pair("server", "hub-ca", alt_names=["IP:127.0.0.1", "DNS:localhost"])
+    record, authority = maker.store.get_record("server"), maker.store.get_record("hub-ca")
+    return {
+        "JUPYTERHUB_SSL_KEYFILE": record["files"]["key"],
+        "JUPYTERHUB_SSL_CERTFILE": record["files"]["cert"],
+        "JUPYTERHUB_SSL_CLIENT_CA": authority["files"]["cert"],
+    }
+
+
+def _server_side(certificates: dict[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates["JUPYTERHUB_SSL_CLIENT_CA"])
+    context.load_cert_chain(certificates["JUPYTERHUB_SSL_CERTFILE"], certificates["JUPYTERHUB_SSL_KEYFILE"])
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def test_with_internal_ssl_both_sides_show_their_certificates(certificates: dict[str, str]) -> None:
+    """As the hub does, which takes no client without one."""
+    with ReportHub(tls=_server_side(certificates)) as hub:
+        assert http.deliver(REPORT, hub.environ | certificates) is None
+
+    assert parse_report(hub.requests[0].body) == REPORT
+
+
+def _another_authority(folder: Path) -> str:
+    certipy = pytest.importorskip("certipy")
+    maker = certipy.Certipy(store_dir=str(folder))
+    maker.create_ca("another-ca")
+    return str(maker.store.get_record("another-ca")["files"]["cert"])
+
+
+FAULTS = {
+    "no authority": ({}, "local issuer certificate|self.signed"),
+    "another authority": (
+        {"JUPYTERHUB_SSL_CLIENT_CA": "ANOTHER"},
+        "local issuer certificate|self.signed",
+    ),
+    "another host": ({"HOST": "localhost.localdomain"}, "Hostname mismatch, certificate is not valid for"),
+}
+
+
+@pytest.mark.parametrize(("changes", "reason"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_hub_that_cannot_prove_itself_gets_no_token(
+    certificates: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], reason: str
+) -> None:
+    """It is named with what is wrong, asked once, and never without TLS."""
+    with ReportHub(tls=_server_side(certificates)) as hub:
+        environ = {**hub.environ, **(certificates if changes else {})}
+        if "JUPYTERHUB_SSL_CLIENT_CA" in changes:
+            environ["JUPYTERHUB_SSL_CLIENT_CA"] = _another_authority(tmp_path)
+        host = changes.get("HOST", "127.0.0.1")
+        environ["JUPYTERHUB_API_URL"] = environ["JUPYTERHUB_API_URL"].replace("127.0.0.1", host)
+        connections: list[object] = []
+        connect = socket.create_connection
+
+        def connected(address: tuple[str, int], timeout: float) -> socket.socket:
+            connections.append(address)
+            return connect(("127.0.0.1", address[1]), timeout=timeout)
+
+        monkeypatch.setattr(socket, "create_connection", connected)
+        told = http.deliver(REPORT, environ)
+
+    assert told is not None
+    assert told.startswith(
+        f"The hub could not be told where this server is: {host} showed a certificate that does not "
+    )
+    assert re.search(reason, told)
+    assert len(connections) == 1
+    assert hub.requests == []
+
+
+def test_over_https_the_authority_may_be_the_systems(certificates: dict[str, str]) -> None:
+    """A hub behind https without internal_ssl: its authority is one that OpenSSL knows (SSL_CERT_FILE)."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates["JUPYTERHUB_SSL_CERTFILE"], certificates["JUPYTERHUB_SSL_KEYFILE"])
+    program = (
+        "import os; from jupyterhub_gpuspawner.node.report import http; "
+        "from jupyterhub_gpuspawner.wire.documents import NodeReport; "
+        "print(http.deliver(NodeReport(41234), os.environ))"
+    )
+    with ReportHub(tls=context) as hub:
+        told = [
+            subprocess.run(
+                [sys.executable, "-c", program],
+                env={**hub.environ, "SSL_CERT_FILE": authority},
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            ).stdout
+            for authority in (certificates["JUPYTERHUB_SSL_CLIENT_CA"], os.devnull)
+        ]
+
+    assert told[0] == "None\n"
+    assert told[1].startswith("The hub could not be told where this server is: 127.0.0.1 showed a certificate that ")
+    assert len(hub.requests) == 1
+
+
+def test_the_hub_says_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retry-After is kept to, up to a bound."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    again = ((503, "3"), (429, "3600"))
+    answers = [f"HTTP/1.1 {status} x\r\nRetry-After: {after}\r\n\r\n{{}}".encode() for status, after in again]
+    with ReportHub(*answers) as hub:
+        assert http.deliver(REPORT, hub.environ) is None
+
+    assert slept == [3.0, http.LONGEST_PAUSE]
+
+
+def test_a_topology_that_makes_the_report_too_large_is_left_out() -> None:
+    """The placement is what counts."""
+    large = NodeReport(41234, REPORT.placement, {"version": 1, "hostname": "x" * REPORT_LIMIT})
+
+    assert http.fit(large) == REPORT
+
+
+@given(
+    st.builds(
+        PlacementDocument,
+        job_id=st.none() | st.text(max_size=600),
+        node=st.text(max_size=600),
+        partition=st.none() | st.text(max_size=600),
+        gpus=st.lists(
+            st.builds(PlacedGpu, index=st.integers(0, 1023), uuid=st.text(max_size=600), name=st.text()), max_size=70
+        ).map(tuple),
+        numa_nodes=st.lists(st.integers(0, 4095), max_size=70).map(tuple),
+        why=st.text(max_size=1200),
+        problems=st.lists(st.text(max_size=1200), max_size=LIST_LIMIT + 10).map(tuple),
+    )
+)
+def test_whatever_was_learned_the_hub_takes_it(placement: PlacementDocument) -> None:
+    """Names and messages of drivers are anybody's text; a report is never refused for them."""
+    fitted = http.fit(NodeReport(41234, placement))
+
+    assert parse_report(fitted.dumps().encode()) == fitted

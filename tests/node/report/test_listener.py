@@ -1,0 +1,227 @@
+"""Who listens at a port, by the kernel's own table: real sockets, of this user's and of another's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.node.report import listener, retry
+from jupyterhub_gpuspawner.node.report.listener import NOBODY, OURS, PROCESS, TAKEN, USER, Look, Socket
+from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument
+from tests.standins.report_hub import ReportHub
+
+ALL = "0.0.0.0"  # noqa: S104 - what is bound there ends with its test
+SOMEBODY = 64_001
+"""A user without an account, as whom only root can act."""
+LISTEN = """
+import os, socket, sys, time
+host, port, uid = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+if uid:
+    os.setgid(uid)
+    os.setuid(uid)
+family = socket.AF_INET6 if ":" in host else socket.AF_INET
+door = socket.socket(family)
+door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+if family == socket.AF_INET6:
+    door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, sys.argv[4] == "only")
+door.bind((host, port))
+door.listen()
+print(door.getsockname()[1], flush=True)
+time.sleep(120)
+"""
+Listens = Callable[..., tuple[int, int]]
+
+
+@pytest.fixture
+def listens() -> Iterator[Listens]:
+    """Start a process that listens: ``listens(host, port=0, uid=0, token="", kind="only")``; its pid and port."""
+    with ExitStack() as stack:
+
+        def start(
+            host: str = "127.0.0.1", port: int = 0, *, uid: int = 0, token: str = "", kind: str = "only"
+        ) -> tuple[int, int]:
+            if uid and os.geteuid() != 0:
+                pytest.skip("only root can act as another user")
+            words = [*_PYTHON, "-c", LISTEN, host, str(port), str(uid), kind]
+            process = subprocess.Popen(
+                words, stdout=subprocess.PIPE, text=True, env={"JUPYTERHUB_API_TOKEN": token}, start_new_session=True
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            return process.pid, int(process.stdout.readline())
+
+        yield start
+
+
+_PYTHON = (sys.executable, "-S", "-E")
+
+
+def test_a_socket_is_told_with_address_user_and_inode(listens: Listens) -> None:
+    """Of both families, as Python's own module names the addresses; IPv4 within IPv6 is IPv6."""
+    found = {}
+    for host, kind in (("127.0.0.1", ""), (ALL, ""), ("::1", "only"), ("::", "both"), ("::ffff:127.0.0.1", "")):
+        pid, port = listens(host, kind=kind)
+        [each] = listener.listening(port)
+        found[host] = (each.address, each.uid, f"socket:[{each.inode}]" in _open(pid))
+
+    assert found == {host: (host, os.geteuid(), True) for host in found}
+
+
+def _open(pid: int) -> set[str]:
+    return {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def test_the_server_is_known_by_its_process(listens: Listens) -> None:
+    """By itself, by a parent, or by its token where it has left its parent; not by its user alone."""
+    pid, port = listens(token="mine")  # noqa: S106 - nobody's
+    address = ("127.0.0.1",)
+
+    assert listener.look(port, pid, "") == Look(OURS, PROCESS, address)
+    assert listener.look(port, os.getpid(), "") == Look(OURS, PROCESS, address)
+    assert listener.look(port, 1 << 22, "mine") == Look(OURS, PROCESS, address)
+    assert listener.look(port, 1 << 22, "another") == Look(TAKEN, uid=os.geteuid())
+
+
+def test_nobody_listens_before_the_server_does() -> None:
+    """A port that is bound and not listened on is nobody's yet."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+
+        assert listener.look(bound.getsockname()[1], os.getpid(), "") == Look(NOBODY)
+
+
+def test_another_user_is_seen_at_the_port(listens: Listens) -> None:
+    """Alone, and beside the server on another address, by which the hub might come."""
+    _, port = listens(uid=SOMEBODY)
+
+    assert listener.look(port, os.getpid(), "") != Look(TAKEN, uid=SOMEBODY)  # root sees whose child it is
+    assert listener.look(port, 1 << 22, "") == Look(TAKEN, uid=SOMEBODY)
+
+    pid, port = listens("127.0.0.1")
+    listens("127.0.0.2", port, uid=SOMEBODY)
+
+    assert listener.look(port, pid, "") == Look(TAKEN, uid=SOMEBODY)
+
+
+JUDGED = {
+    "the server's process": ([Socket(ALL, 7, 1)], {1}, set(), Look(OURS, PROCESS, (ALL,))),
+    "on both families": (
+        [Socket(ALL, 7, 1), Socket("::", 7, 2)],
+        {1, 2},
+        set(),
+        Look(OURS, PROCESS, (ALL, "::")),
+    ),
+    "a user whom a container made of ours": ([Socket("::", 100_999, 1)], {1}, set(), Look(OURS, PROCESS, ("::",))),
+    "its user, by a process that cannot be seen": ([Socket("::", 7, 1)], set(), set(), Look(OURS, USER, ("::",))),
+    "its user's other process": ([Socket("::", 7, 1)], set(), {1}, Look(TAKEN, uid=7)),
+    "another user": ([Socket("::", 8, 1)], set(), set(), Look(TAKEN, uid=8)),
+    "another user beside it": ([Socket(ALL, 7, 1), Socket("::", 8, 2)], {1}, set(), Look(TAKEN, uid=8)),
+    "nobody": ([], set(), set(), Look(NOBODY)),
+}
+
+
+@pytest.mark.parametrize(("found", "ours", "others", "look"), JUDGED.values(), ids=JUDGED.keys())
+def test_one_socket_of_somebody_elses_is_enough(
+    found: list[Socket], ours: set[int], others: set[int], look: Look
+) -> None:
+    """A port is the server's where every socket that listens there is."""
+    assert listener.judge(found, uid=7, ours=ours, others=others) == look
+
+
+def test_the_user_of_all_unknown_users_tells_nothing() -> None:
+    """In a user namespace those who have no number of their own share one."""
+    found = [Socket("::", 65534, 1)]
+
+    assert listener.judge(found, uid=65534, ours=(), others=()) == Look(TAKEN, uid=65534)
+    assert listener.judge(found, uid=65534, ours={1}, others=()) == Look(OURS, PROCESS, ("::",))
+
+
+# --- and what the hub is told -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def beside(listens: Listens, tmp_path: Path) -> Iterator[Callable[[ReportHub, int, int], None]]:
+    """``beside(hub, port, server)``: the process beside a server, in a process of its own."""
+    children: list[int] = []
+
+    def start(hub: ReportHub, port: int, server: int) -> None:
+        child = os.fork()
+        if child == 0:
+            try:
+                retry.Beside(NodeReport(0, PlacementDocument(node="g1")), port, hub.environ, server).run(told=True)
+            finally:
+                os._exit(0)
+        children.append(child)
+
+    yield start
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def reports(hub: ReportHub, count: int) -> list[NodeReport]:
+    """Wait for so many."""
+    ends_at = time.monotonic() + 30
+    while len(hub.requests) < count and time.monotonic() < ends_at:
+        time.sleep(0.02)
+    return [parse_report(request.body) for request in hub.requests]
+
+
+def taken_by(uid: int, port: int) -> NodeReport:
+    """The report that another user has the port."""
+    problem = f"Port {port} was taken by another user (uid {uid}) of this node."
+    return NodeReport(0, PlacementDocument(node="g1", problems=(problem,)), door=Door("taken"))
+
+
+def test_the_hub_is_told_of_another_user_and_not_of_the_port(
+    listens: Listens, beside: Callable[[ReportHub, int, int], None]
+) -> None:
+    """Whose user number is in the report."""
+    server, _ = listens()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with ReportHub() as hub:
+        beside(hub, port, server)
+        listens(port=port, uid=SOMEBODY)
+
+        assert reports(hub, 1) == [taken_by(SOMEBODY, port)]
+
+
+def test_another_user_who_comes_after_the_port_was_told_is_told_too(
+    listens: Listens, beside: Callable[[ReportHub, int, int], None]
+) -> None:
+    """At an address of the node on which the server does not listen."""
+    server, port = listens("127.0.0.1")
+    told = NodeReport(port, PlacementDocument(node="g1"), door=Door("process", ("127.0.0.1",)))
+    with ReportHub() as hub:
+        beside(hub, port, server)
+        first = reports(hub, 1)
+        listens("127.0.0.2", port, uid=SOMEBODY)
+
+        assert (first, reports(hub, 2)) == ([told], [told, taken_by(SOMEBODY, port)])
+
+
+def test_where_the_kernel_does_not_tell_a_connection_is_enough(
+    listens: Listens, beside: Callable[[ReportHub, int, int], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The server starts all the same, and the report says that nobody saw who it was."""
+    monkeypatch.setattr(listener.listening, "__defaults__", (str(tmp_path / "no-such-folder"),))
+    server, port = listens()
+    with ReportHub() as hub:
+        beside(hub, port, server)
+        [report] = reports(hub, 1)
+
+    assert (report.port, report.door) == (port, Door("unseen"))
+    assert report.placement.problems == (f"Who listens at port {port} cannot be seen on this node.",)

@@ -1,0 +1,122 @@
+"""The server's port: URLs, ranges, ports that are taken."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from jupyterhub_gpuspawner.node.report import port
+from jupyterhub_gpuspawner.node.report.port import Url
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("http://127.0.0.1:0/user/ada/", Url("http", "127.0.0.1", 0, "/user/ada/")),
+        ("https://10.0.0.7:8888/user/a%20b/gpu%3A1/", Url("https", "10.0.0.7", 8888, "/user/a%20b/gpu%3A1/")),
+        ("http://[::1]:5000/", Url("http", "::1", 5000, "/")),
+        ("http://[::]/x", Url("http", "::", None, "/x")),
+        ("http://:0/user/ada/", Url("http", "", 0, "/user/ada/")),
+        ("http://hub.example:8081/hub/api", Url("http", "hub.example", 8081, "/hub/api")),
+        ("HTTP://hub", Url("http", "hub", None, "")),
+    ],
+)
+def test_a_url_is_read_and_written(text: str, url: Url) -> None:
+    """Both ways, as ``urllib.parse`` would."""
+    assert port.parse_url(text) == url
+    assert str(url).lower() == text.lower()
+
+
+@pytest.mark.parametrize("text", ["", "127.0.0.1:80", "/user/ada", "http://host:port/", "http://host:٣/"])
+def test_what_is_no_url_is_refused(text: str) -> None:
+    """With a sentence that says what one looks like."""
+    with pytest.raises(ValueError, match="is no URL of the form"):
+        port.parse_url(text)
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port of 127.0.0.1 on which somebody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_the_port_is_free() -> None:
+    """It can be bound right after."""
+    number = port.pick("127.0.0.1", port_range=None)
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", number))
+
+
+def test_the_port_that_the_hub_chose_is_kept_if_it_is_free(taken: int) -> None:
+    """A taken one is not."""
+    free = port.pick("127.0.0.1", port_range=None)
+
+    assert port.pick("127.0.0.1", port_range=None, wish=free) == free
+    assert port.pick("127.0.0.1", port_range=None, wish=taken) != taken
+
+
+def test_of_a_range_the_free_port_is_found(taken: int) -> None:
+    """Wherever in the range the search begins."""
+    first, last = (taken, taken + 1) if taken < 65535 else (taken - 1, taken)
+    [free] = {first, last} - {taken}
+    try:
+        port.pick("127.0.0.1", port_range=(free, free))
+    except OSError:
+        pytest.skip("the neighbouring port is taken by chance")
+
+    assert {port.pick("127.0.0.1", port_range=(first, last)) for _ in range(20)} == {free}
+
+
+def test_two_servers_rarely_begin_at_the_same_port() -> None:
+    """The start in the range is random."""
+    found = {port.pick("127.0.0.1", port_range=(20000, 30000)) for _ in range(20)}
+
+    assert len(found) > 10
+
+
+def test_a_range_that_is_taken_is_told(taken: int) -> None:
+    """One sentence with its bounds."""
+    with pytest.raises(OSError, match=f"no port from {taken} to {taken} is free"):
+        port.pick("127.0.0.1", port_range=(taken, taken))
+
+
+def test_the_door_keeps_the_url_but_for_the_port() -> None:
+    """Scheme, host and path are the hub's."""
+    number, url, problems = port.door("http://127.0.0.1:0/user/ada/gpu%201/", None)
+
+    assert url == f"http://127.0.0.1:{number}/user/ada/gpu%201/"
+    assert problems == []
+
+
+def test_without_a_url_there_is_a_port_all_the_same() -> None:
+    """For servers that the hub knows by their command line alone."""
+    number, url, problems = port.door("", None)
+
+    assert number >= 1024
+    assert (url, problems) == (None, [])
+
+
+def test_a_taken_range_gives_any_port_and_a_problem(taken: int) -> None:
+    """The server starts; whether it can be reached is the firewall's word."""
+    number, url, problems = port.door("http://127.0.0.1:0/", (taken, taken))
+
+    assert url == f"http://127.0.0.1:{number}/"
+    assert number not in (0, taken)
+    assert problems == [f"No port on 127.0.0.1: no port from {taken} to {taken} is free."]
+
+
+def test_an_address_of_another_machine_gives_a_port_on_all_addresses() -> None:
+    """192.0.2.1 is nobody's (RFC 5737)."""
+    with ExitStack():
+        number, url, problems = port.door("http://192.0.2.1:0/", None)
+
+    assert url == f"http://192.0.2.1:{number}/"
+    assert problems
+    assert set(problems) == {"No port on 192.0.2.1: Cannot assign requested address."}

@@ -1,0 +1,89 @@
+"""Port and report together, in a child with a deadline."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.node.report import http, port
+from jupyterhub_gpuspawner.node.report.report import Announcement, announce
+from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument
+from tests.standins.report_hub import ReportHub
+
+REPORT = NodeReport(0, PlacementDocument(node="g1", problems=("One.",)))
+
+
+def test_the_hub_is_told_the_placement_at_once_and_the_port_when_it_is_listened_on() -> None:
+    """By this process, in the place of the server, at the port that stands in the server's URL."""
+    with ReportHub() as hub:
+        told = announce(REPORT, port_range=None, environ=hub.environ)
+        at_once = [parse_report(request.body) for request in hub.requests]
+        with socket.create_server(("127.0.0.1", told.port)):
+            ends_at = time.monotonic() + 60
+            while len(hub.requests) < 2 and time.monotonic() < ends_at:
+                time.sleep(0.02)
+
+    assert told == Announcement(told.port, f"http://127.0.0.1:{told.port}/user/ada/")
+    assert at_once == [NodeReport(0, REPORT.placement)]
+    assert [parse_report(request.body) for request in hub.requests[1:]] == [
+        NodeReport(told.port, REPORT.placement, door=Door("process", ("127.0.0.1",)))
+    ]
+
+
+def test_what_was_wrong_with_the_port_is_in_the_report() -> None:
+    """A range that is taken is told to the hub, too."""
+    with socket.socket() as taken, ReportHub() as hub:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = taken.getsockname()[1]
+        told = announce(REPORT, port_range=(number, number), environ=hub.environ)
+
+    problem = f"No port on 127.0.0.1: no port from {number} to {number} is free."
+    assert told.problems == (problem,)
+    assert parse_report(hub.requests[0].body).placement.problems == ("One.", problem)
+
+
+def test_a_hub_that_cannot_be_told_leaves_the_port() -> None:
+    """The server starts on it."""
+    told = announce(REPORT, port_range=None, environ={"JUPYTERHUB_SERVICE_URL": "http://127.0.0.1:0/"})
+
+    assert told.port >= 1024
+    assert told.service_url == f"http://127.0.0.1:{told.port}/"
+    assert told.problems == (
+        "The hub could not be told where this server is: JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set",
+    )
+
+
+def test_a_name_that_is_looked_up_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resolver has no time-out of its own that could be set."""
+
+    def hang(*_: Any) -> None:
+        time.sleep(5)
+
+    monkeypatch.setattr(http, "attempt", hang)
+    start = time.monotonic()
+    nobody = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"}
+    told = announce(REPORT, port_range=None, environ=nobody, deadline=0.5)
+
+    assert time.monotonic() - start < 10
+    assert told.port >= 1024
+    assert told.problems == (
+        "Telling the hub was given up after 0.5 s.",
+        "The hub is told as soon as it can be, in the next ten minutes.",
+    )
+
+
+def test_a_fault_of_ours_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And there is no port."""
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("broken by the test")
+
+    monkeypatch.setattr(port, "door", broken)
+    told = announce(REPORT, port_range=None, environ={})
+
+    assert told == Announcement(0, None, ("Telling the hub failed: RuntimeError: broken by the test",))

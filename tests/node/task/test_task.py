@@ -1,0 +1,147 @@
+"""The parts that all tasks of a job step take, on named machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.node.allocation import JobDetail
+from jupyterhub_gpuspawner.node.task.rank import rank_of
+from jupyterhub_gpuspawner.node.task.task import StepPlacing
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
+from jupyterhub_gpuspawner.units import parse_cpulist
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
+
+MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
+DATA = Path(__file__).parents[2] / "data" / "machines"
+K80, DGX1, MIG = (load(str(MACHINES / f"{name}.json")) for name in ("k80-2socket", "dgx1", "a100-mig"))
+DGX1V = load(str(DATA / "dgx1v.json"))
+
+
+class Task(StepPlacing):
+    """One task of a step on a described node."""
+
+    def __init__(self, node: NodeTopology, environ: dict[str, str], cpu_ids: str, **plan: Any) -> None:
+        rank = rank_of(environ)
+        assert rank is not None
+        super().__init__(LaunchPlan(report=False, **plan), environ, "n1", lambda: node, rank=rank)
+        self.detail = JobDetail(cpus=parse_cpulist(cpu_ids) or None)
+
+    def job(self) -> JobDetail:
+        return self.detail
+
+
+def step(
+    node: NodeTopology, tasks: int, gpus: str, cpu_ids: str, **environ: str
+) -> list[tuple[Task, PlacementDocument]]:
+    """All tasks of a step, each with its placement; ``environ`` may hold values with ``{}`` for the task's number."""
+    found = []
+    for local in range(tasks):
+        task = Task(
+            node,
+            {
+                "SLURM_JOB_ID": "7",
+                "SLURM_LOCALID": str(local),
+                "SLURM_NODEID": "0",
+                "SLURM_STEP_TASKS_PER_NODE": str(tasks),
+                "SLURM_STEP_GPUS": gpus,
+                "SLURM_JOB_GPUS": gpus,
+                "CUDA_VISIBLE_DEVICES": gpus,
+                "SLURM_GPUS_ON_NODE": str(len(gpus.split(","))),
+                "SLURM_CPUS_ON_NODE": str(len(parse_cpulist(cpu_ids))),
+                **{key: value.format(local) for key, value in environ.items()},
+            },
+            cpu_ids,
+        )
+        found.append((task, task.place()[0]))
+    return found
+
+
+def seen(tasks: list[tuple[Task, PlacementDocument]]) -> list[str]:
+    return [f"{task.environ['CUDA_VISIBLE_DEVICES']} on {placed.cpus}" for task, placed in tasks]
+
+
+@pytest.mark.parametrize(
+    ("node", "tasks", "gpus", "cpus", "parts"),
+    [
+        pytest.param(K80, 2, "0,1,2,3", "0-23", ["0,1 on 0-11", "2,3 on 12-23"], id="a socket each"),
+        pytest.param(K80, 2, "1,3", "0-3,12-15", ["1 on 0-3", "3 on 12-15"], id="what was granted"),
+        pytest.param(K80, 3, "2", "12-14", ["2 on 12", "2 on 13", "2 on 14"], id="one GPU for all"),
+        pytest.param(K80, 3, "0,1,2,3", "0-11", ["0,1 on 0-3", "2 on 4-7", "3 on 8-11"], id="not even, one socket"),
+        pytest.param(
+            DGX1V,
+            4,
+            "0,1,2,3,4,5,6,7",
+            "0-19",
+            ["0,3 on 0-4", "1,2 on 5-9", "5,6 on 10-14", "4,7 on 15-19"],
+            id="neighbours in the ring",
+        ),
+    ],
+)
+def test_tasks_divide_the_node(node: NodeTopology, tasks: int, gpus: str, cpus: str, parts: list[str]) -> None:
+    """Each task has neighbours of the best ring and cores beside them; nothing is in two parts unless it must be."""
+    assert seen(step(node, tasks, gpus, cpus)) == parts
+
+
+def test_the_placement_tells_the_tasks_part() -> None:
+    """Links, nodes and alignment are those of the part; the sentence says whose it is."""
+    [_, (_, placed)] = step(K80, 2, "0,1,2,3", "0-23")
+    assert (placed.weakest_link, placed.numa_nodes, placed.aligned) == ("PIX", (1,), True)
+    assert placed.why == (
+        "Task 1 of 2 on this node. GPUs 2 and 3, as granted; the slowest link of their ring is PIX (about 12 GB/s)."
+    )
+
+
+def test_gpus_that_slurm_gave_to_each_task_stay_with_it() -> None:
+    """--gpus-per-task: the cores follow what Slurm has given."""
+    own = {"CUDA_VISIBLE_DEVICES": "{}", "SLURM_STEP_GPUS": "{}"}
+    assert seen(step(K80, 4, "0,1,2,3", "0-23", **own)) == [
+        "0 on 0-5",
+        "1 on 6-11",
+        "2 on 12-17",
+        "3 on 18-23",
+    ]
+
+
+def test_mig_devices_are_divided_by_their_uuids() -> None:
+    """MIG devices have no number; each task gets the UUIDs of its own."""
+    parts = MIG.gpus[2:]
+    uuids = ",".join(gpu.uuid for gpu in parts)
+    tasks = step(MIG, 4, "2,3,4,5", "16-23", CUDA_VISIBLE_DEVICES=uuids)
+    assert [task.environ["CUDA_VISIBLE_DEVICES"] for task, _ in tasks] == [gpu.uuid for gpu in parts]
+
+
+def test_names_that_cannot_be_found_are_divided_in_slurms_order() -> None:
+    """Where the driver tells nothing, the names alone are divided."""
+    unknown = NodeTopology(numa_nodes=K80.numa_nodes, simulated=True)
+    assert seen(step(unknown, 2, "0,1,2,3", "0-23")) == ["0,1 on 0-11", "2,3 on 12-23"]
+
+
+def test_threads_of_the_whole_server_are_not_those_of_a_part() -> None:
+    """What our launcher set for the server is set anew; what somebody else set stays."""
+    [(task, _), _] = step(K80, 2, "0,1", "0-7", GPUSPAWNER_THREADS="8", OMP_NUM_THREADS="8", MKL_NUM_THREADS="3")
+    threads = {name: task.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "GPUSPAWNER_THREADS")}
+    assert threads == {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "3", "GPUSPAWNER_THREADS": "4"}
+
+
+def test_without_a_policy_cpus_are_left_as_they_are() -> None:
+    """``none`` divides the GPUs, which srun shows to all, and binds nothing."""
+    task = Task(
+        K80,
+        {
+            "SLURM_JOB_ID": "7",
+            "SLURM_LOCALID": "1",
+            "SLURM_NODEID": "0",
+            "SLURM_STEP_TASKS_PER_NODE": "2",
+            "CUDA_VISIBLE_DEVICES": "0,1,2,3",
+            "SLURM_JOB_GPUS": "0,1,2,3",
+            "SLURM_CPUS_ON_NODE": "8",
+        },
+        "0-7",
+        policy="none",
+    )
+    placed = task.place()[0]
+    assert (task.environ["CUDA_VISIBLE_DEVICES"], placed.cpus) == ("2,3", "0-7")

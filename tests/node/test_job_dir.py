@@ -1,0 +1,110 @@
+"""The launcher's own folder: its lock, and what is swept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.node import job_dir
+
+HOLD = """
+import os, sys
+from jupyterhub_gpuspawner.node import job_dir
+job_dir.hold(sys.argv[1])
+os.execvp("sh", ["sh", "-c", "echo held; read line"])
+"""
+
+
+def make(parent: Path, name: str, *, age: float = 3600.0) -> Path:
+    """A folder as the batch script makes it, of some age in seconds."""
+    folder = parent / name
+    folder.mkdir(mode=0o700)
+    for file in ("launch.pyz", "plan.json"):
+        (folder / file).write_text("x")
+    then = folder.stat().st_mtime - age
+    os.utime(folder, (then, then))
+    return folder
+
+
+def left(parent: Path) -> list[str]:
+    """What is there."""
+    return sorted(path.name for path in parent.iterdir())
+
+
+@pytest.fixture(autouse=True)
+def _own_locks() -> Iterator[None]:
+    """What a test holds ends with it: descriptors from 100 on are the module's."""
+    before = set(Path("/proc/self/fd").iterdir())
+    yield
+    for each in set(Path("/proc/self/fd").iterdir()) - before:
+        if int(each.name) >= 100:
+            os.close(int(each.name))
+
+
+def test_what_killed_jobs_have_left_is_removed(tmp_path: Path) -> None:
+    """Every folder that nobody holds; a young one's job may be just starting, and what is odd stays."""
+    own = make(tmp_path, "gpuspawner.AAAAAAAAAA", age=0)
+    make(tmp_path, "gpuspawner.BBBBBBBBBB")
+    make(tmp_path, "gpuspawner.CCCCCCCCCC", age=5)
+    (make(tmp_path, "gpuspawner.DDDDDDDDDD") / "of the user's own").write_text("kept")
+    os.utime(tmp_path / "gpuspawner.DDDDDDDDDD", (0, 0))
+    make(tmp_path, "gpuspawner.longer-name")
+    (tmp_path / "gpuspawner.EEEEEEEEEE").symlink_to(make(tmp_path, "elsewhere"))
+
+    job_dir.hold(str(own))
+
+    assert left(tmp_path) == [
+        *("elsewhere", "gpuspawner.AAAAAAAAAA", "gpuspawner.CCCCCCCCCC", "gpuspawner.DDDDDDDDDD"),
+        *("gpuspawner.EEEEEEEEEE", "gpuspawner.longer-name"),
+    ]
+    assert left(tmp_path / "elsewhere") == ["launch.pyz", "plan.json"]
+    assert left(tmp_path / "gpuspawner.DDDDDDDDDD") == ["of the user's own"]
+
+
+def test_a_folder_is_held_as_long_as_its_server_lives(tmp_path: Path) -> None:
+    """Also after exec, and no longer than that, however it ended."""
+    theirs, own = make(tmp_path, "gpuspawner.AAAAAAAAAA"), make(tmp_path, "gpuspawner.BBBBBBBBBB", age=0)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(theirs)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "held\n"
+
+        job_dir.hold(str(own))
+
+        assert left(tmp_path) == [theirs.name, own.name]
+
+        server.kill()
+    job_dir.hold(str(own))
+
+    assert left(tmp_path) == [own.name]
+
+
+@pytest.mark.users
+def test_anothers_folder_is_not_touched(public_folder: Path, two_users: tuple[str, str]) -> None:
+    """Even where it could be."""
+    parent = public_folder / "launchers"
+    parent.mkdir()
+    parent.chmod(0o1777)
+    theirs, own = make(parent, "gpuspawner.AAAAAAAAAA"), make(parent, "gpuspawner.BBBBBBBBBB", age=0)
+    for path in (theirs, *theirs.iterdir()):
+        shutil.chown(path, two_users[0])
+
+    job_dir.hold(str(own))
+
+    assert left(parent) == [theirs.name, own.name]
+
+
+def test_a_launcher_that_runs_from_elsewhere_has_no_folder(tmp_path: Path) -> None:
+    """Nothing is locked, and nothing is swept."""
+    make(tmp_path, "gpuspawner.BBBBBBBBBB")
+
+    job_dir.hold(str(tmp_path))
+
+    assert left(tmp_path) == ["gpuspawner.BBBBBBBBBB"]

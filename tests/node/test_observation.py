@@ -1,0 +1,281 @@
+"""Looking at the node: which source counts, what is merged, what a driver that hangs costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.node.observation import observe
+from jupyterhub_gpuspawner.node.observe.sources import merged
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, from_document, load
+from jupyterhub_gpuspawner.wire.documents import printable
+from tests.node.observe.test_sysfs import Tree
+from tests.standins.nvml import describe
+
+MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
+_OBSERVE = """
+import json, sys
+from jupyterhub_gpuspawner.node.observation import observe
+from jupyterhub_gpuspawner.placement.topology import to_document
+print(json.dumps(to_document(observe(**json.loads(sys.argv[1])))))
+"""
+
+
+def look(environ: dict[str, str] | None = None, **arguments: Any) -> NodeTopology:
+    """What a process of its own sees."""
+    wanted = {"node": "n1", "topology_file": None, "deadline": 20, **arguments}
+    done = subprocess.run(
+        [sys.executable, "-c", _OBSERVE, json.dumps(wanted)],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(sys.path), **(environ or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr == ""
+    return from_document(json.loads(done.stdout))
+
+
+@pytest.fixture
+def k80_tree(tmp_path: Path) -> Path:
+    """The kernel's side of the two-socket K80 node."""
+    tree = Tree(tmp_path / "root")
+    tree.online("0-23")
+    for node in (0, 1):
+        tree.node(node, f"{node * 12}-{node * 12 + 11}", "10 21" if node == 0 else "21 10", 32768)
+    for cpu in range(24):
+        tree.cpu(cpu, str(cpu), cpu // 12)
+    for gpu in load(str(MACHINES / "k80-2socket.json")).gpus:
+        tree.pci(gpu.pci, numa=gpu.numa_node or 0)
+    return tree.root
+
+
+@pytest.fixture
+def k80_driver(nvml_folder: Path, tmp_path: Path) -> dict[str, str]:
+    """The driver's side of it, as the environment that brings it."""
+    machine = tmp_path / "machine.txt"
+    machine.write_text(describe(load(str(MACHINES / "k80-2socket.json"))))
+    return {"LD_LIBRARY_PATH": str(nvml_folder), "STANDIN_NVML": str(machine)}
+
+
+def test_driver_and_kernel_together_are_the_machine(k80_tree: Path, k80_driver: dict[str, str]) -> None:
+    """NVML tells of GPUs and links, sysfs of CPUs and NUMA nodes."""
+    known = load(str(MACHINES / "k80-2socket.json"))
+
+    seen = look(k80_driver, root=str(k80_tree))
+
+    assert [(g.uuid, g.pci, g.numa_node, g.memory_mib) for g in known.gpus] == [
+        (g.uuid, g.pci, g.numa_node, g.memory_mib) for g in seen.gpus
+    ]
+    assert (known.links, known.packages, known.siblings) == (seen.links, seen.packages, seen.siblings)
+    assert [(n.id, n.cpus, n.distances) for n in known.numa_nodes] == [
+        (n.id, n.cpus, n.distances) for n in seen.numa_nodes
+    ]
+    assert (seen.source, seen.hostname, seen.problems) == ("nvml+sysfs", "n1", ())
+
+
+@pytest.mark.parametrize("call", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetName"])
+def test_a_driver_that_hangs_costs_its_own_facts_and_the_deadline(
+    k80_tree: Path, k80_driver: dict[str, str], call: str
+) -> None:
+    """The kernel's facts are there, the sentence says what was waited for, and no more time is lost."""
+    with Path(k80_driver["STANDIN_NVML"]).open("a") as file:
+        file.write(f"fail {call} hang -1\n")
+
+    start = time.monotonic()
+    seen = look(k80_driver, root=str(k80_tree), deadline=1)
+
+    assert time.monotonic() - start < 10
+    assert [gpu.pci for gpu in seen.gpus] == [gpu.pci for gpu in load(str(MACHINES / "k80-2socket.json")).gpus]
+    assert len(seen.numa_nodes) == 2
+    assert seen.problems == ("Looking at the node was given up after 1 s while asking NVML.",)
+
+
+def test_without_nvml_nvidia_smi_is_asked(k80_tree: Path, tmp_path: Path) -> None:
+    """Its three answers and sysfs make one topology."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    smi = folder / "nvidia-smi"
+    smi.write_text(
+        """#!/bin/sh
+case "$*" in
+--query-gpu=*) echo "0, GPU-aaa, 00000000:05:00.0, Tesla K80, 11441, 470.57.02, 3" ;
+               echo "1, GPU-bbb, 00000000:06:00.0, Tesla K80, 11441, 470.57.02, 3" ;;
+"topo -m") printf '\\tGPU0\\tGPU1\\tCPU Affinity\\tNUMA Affinity\\n'
+           printf 'GPU0\\t X \\tPIX\\t0-3\\t0\\nGPU1\\tPIX\\t X \\t0-3\\t0\\n' ;;
+-L) echo "GPU 0: Tesla K80 (UUID: GPU-aaa)"; echo "GPU 1: Tesla K80 (UUID: GPU-bbb)" ;;
+*) echo "unknown: $*"; exit 2 ;;
+esac
+"""
+    )
+    smi.chmod(0o755)
+
+    seen = look({"PATH": f"{folder}:/usr/bin:/bin"}, root=str(k80_tree))
+
+    assert [(g.uuid, g.pci, g.memory_mib, g.pcie_generation) for g in seen.gpus] == [
+        ("GPU-aaa", "0000:05:00.0", 11441, 3),
+        ("GPU-bbb", "0000:06:00.0", 11441, 3),
+    ]
+    assert seen.links == (("X", "PIX"), ("PIX", "X"))
+    assert (seen.source, seen.driver, len(seen.numa_nodes)) == ("nvidia-smi+sysfs", "470.57.02", 2)
+    assert seen.problems == ()
+
+
+def test_nvidia_smi_that_hangs_is_given_up_and_killed(k80_tree: Path, tmp_path: Path) -> None:
+    """Not only our child, the command too."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    smi = folder / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
+    smi.chmod(0o755)
+
+    seen = look({"PATH": f"{folder}:/usr/bin:/bin"}, root=str(k80_tree), deadline=1)
+
+    assert seen.problems == ("Looking at the node was given up after 1 s while asking nvidia-smi.",)
+    assert len(seen.gpus) == 4
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/cmdline").exists() or _ended(tmp_path)
+
+
+def _ended(tmp_path: Path) -> bool:
+    """A zombie has no command line."""
+    for _ in range(100):
+        try:
+            if not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/cmdline").read_bytes():
+                return True
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_node_without_gpus_is_no_problem(tmp_path: Path) -> None:
+    """Where the kernel shows no NVIDIA device, that no driver can be had is not worth a sentence."""
+    tree = Tree(tmp_path)
+    tree.online("0-1")
+    tree.node(0, "0-1", "10")
+
+    seen = look(root=str(tmp_path))
+
+    assert (seen.gpus, seen.numa_nodes, seen.problems) == ((), (NumaNode(0, (0, 1), None, (10,)),), ())
+
+
+def test_gpus_without_any_driver_are_told_with_the_reasons(k80_tree: Path) -> None:
+    """The kernel's list of devices stands, and each source says why it could not be had."""
+    seen = look(root=str(k80_tree))
+
+    assert [gpu.numa_node for gpu in seen.gpus] == [0, 0, 1, 1]
+    assert seen.links == ()
+    assert [problem.partition(":")[0] for problem in seen.problems] == [
+        "NVML cannot be had",
+        "nvidia-smi cannot be had",
+    ]
+
+
+def test_a_topology_file_stands_in_for_the_hardware(tmp_path: Path) -> None:
+    """``{node}`` is the node's name; what the file says is all there is."""
+    shutil.copy(MACHINES / "dgx1.json", tmp_path / "d1.json")
+
+    seen = observe(node="d1", topology_file=f"{tmp_path}/{{node}}.json", deadline=20)
+
+    known = load(str(MACHINES / "dgx1.json"))
+    assert (known.gpus, known.links, known.numa_nodes) == (seen.gpus, seen.links, seen.numa_nodes)
+    assert (seen.hostname, seen.source, seen.simulated) == ("d1", "file", known.simulated)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "No such file"),
+        ("{", "Expecting property name"),
+        ("[]", "version: must be 1"),
+        ('{"version": 1, "gpu": []}', "gpu: no such field"),
+        ('{"version": 1, "gpus": [{}]}', "index"),
+    ],
+)
+def test_a_topology_file_of_no_use_leaves_the_hardware(tmp_path: Path, content: str | None, reason: str) -> None:
+    """It is told what is wrong with it, and the node is read instead."""
+    path = tmp_path / "n1.json"
+    if content is not None:
+        path.write_text(content)
+
+    seen = observe(node="n1", topology_file=str(path), deadline=20, root=str(tmp_path))
+
+    assert seen.source == "sysfs"
+    assert seen.problems[-1].startswith(f"The topology file {path} is of no use, the hardware was read instead:")
+    assert reason in seen.problems[-1]
+
+
+@pytest.mark.parametrize("node", ["../../etc/passwd", "a/b", "", ".hidden", "a b"])
+def test_a_strange_node_name_opens_no_file(tmp_path: Path, node: str) -> None:
+    """What is put in the place of ``{node}`` is a host name and nothing else."""
+    seen = observe(node=node, topology_file=f"{tmp_path}/{{node}}.json", deadline=20, root=str(tmp_path))
+
+    assert "is no node name to look up a file by" in seen.problems[-1]
+
+
+def test_a_file_that_never_opens_is_given_up(tmp_path: Path) -> None:
+    """A file system that hangs is as bounded as a driver."""
+    os.mkfifo(tmp_path / "n1.json")
+
+    seen = observe(node="n1", topology_file=str(tmp_path / "n1.json"), deadline=0.5)
+
+    assert seen == NodeTopology(
+        hostname="n1",
+        problems=("Looking at the node was given up after 0.5 s while reading the topology file.",),
+    )
+
+
+def test_a_text_that_no_document_holds_costs_nothing(k80_tree: Path) -> None:
+    """Control characters in a driver's answer, and far too much of them."""
+    facts = "Model: \t Tesla\x1b[31m K80" + "!" * 600
+    address = load(str(MACHINES / "k80-2socket.json")).gpus[0].pci
+    Tree(k80_tree).write(f"proc/driver/nvidia/gpus/{address}/information", facts)
+
+    seen = look(root=str(k80_tree))
+
+    assert len(seen.gpus) == 4
+    assert seen.gpus[0].name == printable("Tesla\x1b[31m K80" + "!" * 600)
+
+
+def test_merging_takes_each_fact_from_who_knows_it() -> None:
+    """The PCI device's node over the driver's; the node's CPUs over a list that is clipped to the job's cpuset."""
+    nodes = (NumaNode(0, (0, 1)), NumaNode(1, (2, 3)))
+    kernel = NodeTopology(
+        gpus=(
+            Gpu(0, pci="0000:05:00.0", numa_node=0, cpus=(0, 1)),
+            Gpu(1, pci="0000:06:00.0", name="K80", minor=5),
+            Gpu(2, pci="0000:07:00.0", numa_node=1),
+        ),
+        numa_nodes=nodes,
+        source="sysfs",
+        driver="1",
+        problems=("k",),
+    )
+    driver = NodeTopology(
+        gpus=(Gpu(0, "GPU-6", "0000:06:00.0", numa_node=1, cpus=(2,)), Gpu(1, "GPU-5", "0000:05:00.0", numa_node=1)),
+        links=(("X", "PIX"), ("PIX", "X")),
+        source="nvml",
+        driver="2",
+        problems=("d",),
+    )
+
+    assert merged(driver, kernel) == NodeTopology(
+        gpus=(
+            Gpu(0, "GPU-6", "0000:06:00.0", "K80", numa_node=1, cpus=(2, 3), minor=5),
+            Gpu(1, "GPU-5", "0000:05:00.0", numa_node=0, cpus=(0, 1)),
+        ),
+        links=(("X", "PIX"), ("PIX", "X")),
+        numa_nodes=nodes,
+        source="nvml+sysfs",
+        driver="2",
+        problems=("k", "d"),
+    )

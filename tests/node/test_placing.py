@@ -1,0 +1,205 @@
+"""One server's place on a node: what is chosen, said and exported, on named machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.node import binding
+from jupyterhub_gpuspawner.node.allocation import JobDetail
+from jupyterhub_gpuspawner.node.placing import THREADS, Placing
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
+from jupyterhub_gpuspawner.units import parse_cpulist
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
+
+MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
+SIMULATED = "This node is simulated; CPUs and memory of the real machine are not bound."
+
+
+class Job(Placing):
+    """A job on a described node; slurmctld says that it has the CPUs ``cpu_ids``."""
+
+    def __init__(self, node: NodeTopology | str, environ: dict[str, str], cpu_ids: str = "", **plan: Any) -> None:
+        topology = load(str(MACHINES / f"{node}.json")) if isinstance(node, str) else node
+        super().__init__(LaunchPlan(**plan), {"SLURM_JOB_ID": "7", **environ}, "n1", lambda: topology)
+        self.detail = JobDetail(cpus=parse_cpulist(cpu_ids) or None)
+
+    def job(self) -> JobDetail:
+        return self.detail
+
+    def hands_out_gpus(self) -> bool | None:
+        return None
+
+    def placed(self) -> PlacementDocument:
+        return self.place()[0]
+
+
+def granted(gpus: str, cpus: int, visible: str | None = None) -> dict[str, str]:
+    """Slurm's variables of a job."""
+    return {
+        "SLURM_JOB_GPUS": gpus,
+        "CUDA_VISIBLE_DEVICES": gpus if visible is None else visible,
+        "SLURM_GPUS_ON_NODE": str(len(gpus.split(","))),
+        "SLURM_CPUS_ON_NODE": str(cpus),
+    }
+
+
+K80 = "k80-2socket"
+WHOLE_DGX1 = granted("0,1,2,3,4,5,6,7", 40)
+CASES = {
+    "a board": (Job(K80, granted("2,3", 4), "12-15", gpus=2, cpus=4), "2,3", "12-15", "1", True, "PIX"),
+    "the wrong socket": (Job(K80, granted("2,3", 4), "0-3", gpus=2, cpus=4), "2,3", "0-3", "0", False, "PIX"),
+    "two of four": (Job(K80, granted("0,1,2,3", 24), gpus=2, cpus=4), "0,1", "0-3", "0", True, "PIX"),
+    "near the CPUs": (Job(K80, granted("0,1,2,3", 12), "12-23", gpus=1, cpus=2), "2", "12-13", "1", True, None),
+    "device cgroup": (Job(K80, granted("2,3", 4, visible="0,1"), "12-15", gpus=2), "0,1", "12-15", "1", True, "PIX"),
+    "no policy": (Job("dgx1", WHOLE_DGX1, gpus=2, cpus=4, policy="none"), "0,1", "0-39", "0-1", False, "NV1"),
+}
+
+
+@pytest.mark.parametrize(("job", "visible", "cpus", "numa", "aligned", "weakest"), CASES.values(), ids=CASES)
+def test_gpus_and_cpus_are_chosen_together(
+    job: Job, visible: str, cpus: str, numa: str, aligned: bool, weakest: str | None
+) -> None:
+    """The environment, the report and the exported variables say the same."""
+    placed = job.placed()
+
+    assert job.environ["CUDA_VISIBLE_DEVICES"] == job.environ["GPUSPAWNER_GPUS"] == visible
+    assert [str(gpu.index) for gpu in placed.gpus] == visible.split(",")
+    assert job.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert (cpus, parse_cpulist(numa)) == (placed.cpus, placed.numa_nodes)
+    assert (cpus, numa) == (job.environ["GPUSPAWNER_CPUS"], job.environ["GPUSPAWNER_NUMA_NODES"])
+    assert (aligned, weakest) == (placed.aligned, placed.weakest_link)
+    assert (placed.simulated, placed.memory_policy, placed.problems) == (True, "none", (SIMULATED,))
+
+
+def test_a_mig_device_is_named_by_its_uuid() -> None:
+    """CUDA takes no number for it; the report tells its parent's."""
+    job = Job("a100-mig", granted("3", 4), "0-3", gpus=1, cpus=4)
+    device = load(str(MACHINES / "a100-mig.json")).gpus[3]
+
+    placed = job.placed()
+
+    assert job.environ["CUDA_VISIBLE_DEVICES"] == device.uuid
+    assert [(gpu.uuid, gpu.index, gpu.mig) for gpu in placed.gpus] == [(device.uuid, device.index, device.mig)]
+    assert placed.why.endswith("To Slurm this is GPU 3.")
+
+
+def test_a_cpu_job_on_a_gpu_node_sees_no_gpu() -> None:
+    """They are hidden, and it is said so."""
+    job = Job("k80-2socket", {"SLURM_CPUS_ON_NODE": "4"}, "0-3", cpus=4)
+
+    placed = job.placed()
+
+    assert job.environ["CUDA_VISIBLE_DEVICES"] == ""
+    assert placed.gpus == ()
+    assert placed.why == "This job has no GPU; those of the node are hidden from it."
+
+
+def test_a_cpu_job_on_a_cpu_node_has_nothing_set() -> None:
+    """Where there is nothing to hide."""
+    job = Job("cpu", {"SLURM_CPUS_ON_NODE": "4"}, "0-3", gpus=0, cpus=4)
+
+    placed = job.placed()
+
+    assert "CUDA_VISIBLE_DEVICES" not in job.environ
+    assert (placed.gpus, placed.cpus, placed.aligned, placed.why) == ((), "0-3", None, "")
+
+
+def test_what_was_promised_and_is_not_there_is_told() -> None:
+    """The server starts with what there is."""
+    job = Job("k80-2socket", granted("1", 2), "0-1", gpus=2, cpus=4)
+
+    placed = job.placed()
+
+    assert job.environ["CUDA_VISIBLE_DEVICES"] == "1"
+    assert placed.problems == (
+        "The profile promises 2 GPUs; 1 could be had.",
+        "The profile promises 4 CPUs; 2 could be had.",
+        SIMULATED,
+    )
+
+
+def test_gpus_that_nothing_is_known_of_keep_slurms_names() -> None:
+    """As many as were promised."""
+    job = Job(NodeTopology(hostname="n1", simulated=True), granted("2,3", 1), gpus=1)
+
+    placed = job.placed()
+
+    assert job.environ["CUDA_VISIBLE_DEVICES"] == "2"
+    assert [(gpu.index, gpu.uuid) for gpu in placed.gpus] == [(2, "")]
+    assert placed.problems[0] == "GPU 2-3 is this server's, but no GPU could be found on this node."
+
+
+def test_outside_a_job_gpus_are_chosen_only_where_the_profile_asks() -> None:
+    """On the hub's own machine."""
+    job = Job("k80-2socket", {"SLURM_JOB_ID": ""}, gpus=2)
+    idle = Job("k80-2socket", {"SLURM_JOB_ID": ""})
+
+    assert [gpu.index for gpu in job.placed().gpus] == [0, 1]
+    assert idle.placed().gpus == ()
+    assert "CUDA_VISIBLE_DEVICES" not in idle.environ
+
+
+def test_threads_are_cores_unless_the_profile_says_otherwise() -> None:
+    """Two hyperthreads are one core; a variable that is set stays."""
+    node = NodeTopology(
+        numa_nodes=(NumaNode(0, (0, 1, 2, 3)),), siblings=((0, 2), (1, 3)), packages=((0, 1, 2, 3),), simulated=True
+    )
+    job = Job(node, {"SLURM_CPUS_ON_NODE": "4", "OMP_NUM_THREADS": "7"})
+    job.placed()
+
+    assert {name: job.environ[name] for name in THREADS} == dict.fromkeys(THREADS, "2") | {"OMP_NUM_THREADS": "7"}
+
+    unset = Job(node, {"SLURM_CPUS_ON_NODE": "4"}, set_threads=False)
+    unset.placed()
+
+    assert not set(THREADS) & set(unset.environ)
+
+
+def test_times_are_utc_and_to_the_second() -> None:
+    """From ``SLURM_JOB_END_TIME``, which newer versions of Slurm set; None without it."""
+    ended = Job("cpu", {"SLURM_JOB_END_TIME": "1795259690"}).placed()
+
+    assert ended.ends_at == "2026-11-21T11:14:50Z"
+    assert ended.started_at is not None
+    assert ended.started_at.endswith("Z")
+    assert Job("cpu", {}).placed().ends_at is None
+    problems = Job("cpu", {"SLURM_JOB_END_TIME": "soon"}).placed().problems
+    assert any(problem.startswith("Reading the job's end failed: ValueError") for problem in problems)
+
+
+def test_on_a_real_node_the_kernels_answers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what was asked for, but what the kernel did."""
+    asked: list[object] = []
+
+    def bind_cpus(cpus: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        asked.append(cpus)
+        return (12, 13), ("The kernel refused something.",)
+
+    def bind_memory(policy: str, nodes: tuple[int, ...]) -> tuple[str, tuple[str, ...]]:
+        asked.append((policy, nodes))
+        return "preferred:1", ()
+
+    monkeypatch.setattr(binding, "allowed_cpus", lambda: tuple(range(24)))
+    monkeypatch.setattr(binding, "bind_cpus", bind_cpus)
+    monkeypatch.setattr(binding, "bind_memory", bind_memory)
+    node = replace(load(str(MACHINES / "k80-2socket.json")), simulated=False)
+
+    placed = Job(node, granted("2,3", 24), gpus=2, cpus=4).placed()
+
+    assert asked == [(12, 13, 14, 15), ("preferred", (1,))]
+    assert (placed.cpus, placed.numa_nodes, placed.memory_policy) == ("12-13", (1,), "preferred:1")
+    assert placed.problems == ("The kernel refused something.",)
+
+
+def test_a_share_of_a_gpu_is_that_gpu() -> None:
+    """Shards name the GPU that they are of."""
+    node = NodeTopology(gpus=(Gpu(0, "GPU-0"), Gpu(1, "GPU-1")), source="file", simulated=True)
+
+    placed = Job(node, granted("1", 1) | {"SLURM_SHARDS_ON_NODE": "2"}).placed()
+
+    assert [gpu.uuid for gpu in placed.gpus] == ["GPU-1"]

@@ -1,0 +1,317 @@
+"""The choice of GPUs: exact under its objective, the same every time, and right on machines that are known."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.placement.choice import Choice, choose
+from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
+from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
+
+HERE = Path(__file__).parents[1]
+TEXTS = HERE / "data" / "topo-m"
+NAMED = {
+    path.stem: load(str(path))
+    for folder in (HERE / "data" / "machines", HERE.parent / "jupyterhub_gpuspawner" / "demo" / "machines")
+    for path in sorted(folder.glob("*.json"))
+}
+"""Machines by name: those of the demo, and those whose best sets are published or can be seen at a glance."""
+
+
+@pytest.mark.parametrize(
+    ("machine", "free", "count", "gpus", "weakest", "ring", "mean"),
+    [
+        ("dgx1v", "01234567", 2, (0, 3), "NV2", 50.0, 50.0),
+        ("dgx1v", "01234567", 3, (0, 2, 3), "NV1", 25.0, 41.67),
+        ("dgx1v", "01234567", 4, (0, 1, 2, 3), "NV1", 25.0, 37.5),
+        ("dgx1v", "01234567", 8, (0, 3, 2, 1, 5, 6, 7, 4), "NV2", 50.0, 24.43),
+        # The pair score of go-gpuallocator takes 4,5 (NV1) here to keep a better partition.
+        ("dgx1v", "3457", 2, (4, 7), "NV2", 50.0, 50.0),
+        ("dgx1v", "2456", 2, (5, 6), "NV2", 50.0, 50.0),
+        ("dgx1p", "01234567", 4, (0, 1, 2, 3), "NV1", 20.0, 20.0),
+        ("dgx1", "1467", 3, (4, 6, 7), "NV1", 20.0, 20.0),
+        ("pcie-pairs", "1234567", 2, (2, 3), "PIX", 12.0, 12.0),
+        ("pcie-pairs", "0124567", 3, (0, 1, 2), "PHB", 10.0, 10.67),
+        ("k80-2socket", "0123", 2, (0, 1), "PIX", 12.0, 12.0),
+        ("k80-2socket", "123", 2, (2, 3), "PIX", 12.0, 12.0),
+        ("k80-2socket", "0123", 4, (0, 1, 2, 3), "SYS", 7.0, 8.67),
+        ("dgx-a100", "01234567", 2, (0, 1), "NV12", 300.0, 300.0),
+        ("dgx-a100", "12345", 2, (2, 3), "NV12", 300.0, 300.0),
+        ("dgx-a100", "1234567", 4, (2, 3, 4, 5), "NV12", 300.0, 300.0),
+        ("nps4-bridges", "1234567", 2, (2, 3), "NV4", 100.0, 100.0),
+        ("a100-bridges", "01234567", 2, (0, 2), "NV12", 300.0, 300.0),
+        ("a100-bridges", "01234567", 4, (0, 2, 1, 3), "NODE", 18.0, 112.0),
+        ("a100-cross-bridge", "012345", 2, (1, 2), "NV12", 300.0, 300.0),
+        ("a100-cross-bridge", "12345", 2, (1, 2), "NV12", 300.0, 300.0),
+        ("rtx4090-all-sys", "01234567", 4, (0, 1, 2, 3), "SYS", 12.0, 12.0),
+        ("rtx4090-all-sys", "234567", 4, (4, 5, 6, 7), "SYS", 12.0, 12.0),
+    ],
+)
+def test_known_best_set(
+    machine: str, free: str, count: int, gpus: tuple[int, ...], weakest: str, ring: float, mean: float
+) -> None:
+    """The set, its order and its figures on a machine whose optimum is known."""
+    choice = choose(NAMED[machine], granted=[int(each) for each in free], count=count)
+    assert (choice.gpus, choice.weakest_link, choice.ring_gbps, choice.mean_gbps) == (gpus, weakest, ring, mean)
+
+
+@pytest.mark.parametrize(
+    ("machine", "free", "cpus", "gpu"),
+    [
+        ("k80-2socket", "0123", range(4), 0),
+        ("k80-2socket", "0123", range(12, 16), 2),
+        ("k80-2socket", "0123", (0, 1, 12, 13, 14), 2),
+        ("k80-2socket", "012", (), 2),
+        ("nps4-bridges", "01234567", range(4), 3),
+        ("a100-bridges", "0123567", (), 5),
+        ("a100-bridges", "01234567", range(10, 20), 4),
+        ("dgx1v", "0134567", (), 1),
+        ("a100-mig", "012345", range(16, 20), 2),
+        ("rtx4090-all-sys", "4567", (), 4),
+    ],
+)
+def test_one_gpu(machine: str, free: str, cpus: range, gpu: int) -> None:
+    """One GPU is the nearest to the CPUs; among those one without a partner, so that no fast pair is broken."""
+    assert choose(NAMED[machine], granted=[int(each) for each in free], count=1, cpus=cpus).gpus == (gpu,)
+
+
+@pytest.mark.parametrize(
+    ("policy", "granted", "gpus"),
+    [
+        ("none", (5, 2, 7), (5, 2)),
+        ("best-effort", (0, 1, 2, 4), (0, 2)),
+        ("best-effort", (0, 4, 1), (0, 1)),
+        ("restricted", (1, 4, 6, 0), (0, 1)),
+        ("single-numa-node", (3, 5, 6, 7), (6, 7)),
+        ("single-numa-node", (3, 5), (3, 5)),
+    ],
+)
+def test_policy(policy: str, granted: tuple[int, ...], gpus: tuple[int, ...]) -> None:
+    """``none`` keeps Slurm's order; the strict policies look at nodes first, and take what there is all the same."""
+    assert choose(NAMED["a100-bridges"], granted=granted, count=2, policy=policy).gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("policy", "gpus"), [("best-effort", (0, 1)), ("restricted", (1, 2)), ("single-numa-node", (1, 2))]
+)
+def test_strict_policy_gives_up_a_bridge(policy: str, gpus: tuple[int, ...]) -> None:
+    """A bridge between two nodes is the best pair, but not for who asked for one node."""
+    links = (("X", "NV12", "SYS"), ("NV12", "X", "NODE"), ("SYS", "NODE", "X"))
+    machine = NodeTopology(gpus=(Gpu(0, numa_node=0), Gpu(1, numa_node=1), Gpu(2, numa_node=1)), links=links)
+    assert choose(machine, granted=range(3), count=2, policy=policy).gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("machine", "arguments", "choice"),
+    [
+        ("k80-2socket", {"granted": (2, 3), "count": 2, "cpus": range(12, 16)},
+         Choice((2, 3), "PIX", 12.0, 12.0, (1,), True,
+                "GPUs 2 and 3, as granted; the slowest link of their ring is PIX (about 12 GB/s).")),
+        ("k80-2socket", {"granted": (1, 3), "count": 2, "cpus": range(12, 16)},
+         Choice((3, 1), "SYS", 7.0, 7.0, (0, 1), False,
+                "GPUs 3 and 1, as granted; the slowest link of their ring is SYS (about 7 GB/s).")),
+        ("k80-2socket", {"granted": (0, 1, 2), "count": 1, "cpus": range(12, 16)},
+         Choice((2,), numa_nodes=(1,), aligned=True, why="GPU 2: none of 3 granted is nearer to the CPUs.")),
+        ("k80-2socket", {"granted": (0, 1, 2), "count": 1},
+         Choice((2,), numa_nodes=(1,), why="GPU 2: of 3 granted it leaves the best links to others.")),
+        ("k80-2socket", {"granted": (0,), "count": 2},
+         Choice((0,), numa_nodes=(0,), why="GPU 0: all that were granted of 2 asked for.")),
+        ("k80-2socket", {"granted": (0, 1, 2, 3), "count": 3, "policy": "none"},
+         Choice((0, 1, 2), "SYS", 7.0, 8.67, (0, 1), None,
+                "GPUs 0, 1 and 2, the first of 4 granted; the slowest link of their ring is SYS (about 7 GB/s).")),
+        ("a100-mig", {"granted": (0, 3, 4, 5), "count": 2, "cpus": range(16, 20)},
+         Choice((3, 4), "PHB", 20.0, 20.0, (1,), True,
+                "GPUs 2 (1g.10gb) and 2 (1g.10gb): the best 2 of 4 granted; "
+                "the slowest link of their ring is PHB (about 20 GB/s).")),
+        ("dgx1", {"granted": (3, 3, 3), "count": 1}, Choice((3,), numa_nodes=(0,), why="GPU 3, as granted.")),
+        ("dgx1", {"granted": (), "count": 1}, Choice(why="No GPU was granted.")),
+        ("dgx1", {"granted": (1, 2), "count": 0}, Choice(why="No GPU was asked for.")),
+    ],
+)  # fmt: skip
+def test_whole_choice(machine: str, arguments: dict[str, Any], choice: Choice) -> None:
+    """A choice with its figures and its sentence, also where less was granted than asked for."""
+    assert choose(NAMED[machine], **arguments) == choice
+
+
+def test_unknown_links_give_no_figures() -> None:
+    """Where nothing is known of the links, none is named, and no bandwidth claimed."""
+    choice = choose(NodeTopology(gpus=(Gpu(0), Gpu(1), Gpu(2))), granted=range(3), count=2)
+    assert choice == Choice((0, 1), why="GPUs 0 and 1: the best 2 of 3 granted; the links between them are not known.")
+
+
+def test_dozens_of_mig_devices_are_placed_by_the_cpus() -> None:
+    """56 MIG devices have more sets than can be looked at; the nearest to the CPUs are taken, at once."""
+    size = 56
+    links = [
+        tuple(
+            "X" if a == b else "PHB" if a // 7 == b // 7 else "NODE" if a // 28 == b // 28 else "SYS"
+            for b in range(size)
+        )
+        for a in range(size)
+    ]
+    machine = NodeTopology(
+        gpus=tuple(Gpu(n // 7, mig="1g.10gb", numa_node=n // 28) for n in range(size)),
+        links=tuple(links),
+        numa_nodes=(NumaNode(0, (0, 1), 1, (10, 21)), NumaNode(1, (2, 3), 1, (21, 10))),
+    )
+    assert choose(machine, granted=range(size), count=24, cpus=(2,)).gpus == tuple(range(28, 52))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"granted": (0,), "count": 1, "policy": "strict"}, "policy: 'strict' is not one of none, best-effort, "),
+        ({"granted": (0,), "count": -1}, "count: -1 is negative"),
+        ({"granted": (0, 9), "count": 1}, "granted: no GPU at position 9; the node has 8"),
+    ],
+)
+def test_faults_of_the_caller(arguments: dict[str, Any], message: str) -> None:
+    """What can't be meant is refused by name."""
+    with pytest.raises(ValueError, match=message):
+        choose(NAMED["dgx1"], **arguments)
+
+
+class Exhaustive:
+    """The objective by its definition: every set, every order, nothing shared with the code under test but rates."""
+
+    def __init__(self, machine: NodeTopology, cpus: tuple[int, ...]) -> None:
+        self.machine, self.cpus = machine, cpus
+        self.rate = lru_cache(None)(self._rate)
+        self.links = lru_cache(None)(self._links)
+
+    def _rate(self, a: int, b: int) -> float:
+        one, two = self.machine.gpus[a], self.machine.gpus[b]
+        return gbps(
+            self.machine.link(a, b),
+            nvlink_generation=min(filter(None, (one.nvlink_generation, two.nvlink_generation)), default=None),
+            pcie_generation=min(filter(None, (one.pcie_generation, two.pcie_generation)), default=None),
+        )
+
+    def _links(self, chosen: tuple[int, ...]) -> tuple[float, float, float]:
+        """Slowest link of the best ring, greatest sum of links of such a ring, sum of all pairs."""
+        first, *others = chosen
+        if not others:
+            return (0, 0, 0)
+        rings = []
+        for order in itertools.permutations(others):
+            if len(others) > 1 and order[0] > order[-1]:
+                continue  # the same ring the other way round
+            steps = list(zip((first, *order), (*order, first), strict=True))
+            rates = [self.rate(*step) for step in (steps if len(others) > 1 else steps[:1])]
+            rings.append((min(rates), round(sum(rates), 6)))
+        return (*max(rings), round(sum(self.rate(a, b) for a, b in itertools.combinations(chosen, 2)), 6))
+
+    def way(self, gpu: int) -> int:
+        """Sum of NUMA distances from the CPUs."""
+        device = self.machine.gpus[gpu]
+        ids = [each.id for each in self.machine.numa_nodes]
+        if device.numa_node not in ids:
+            return sum(10 if cpu in device.cpus else 20 for cpu in self.cpus)
+        at = ids.index(device.numa_node)
+        return sum(each.distances[at] for cpu in self.cpus for each in self.machine.numa_nodes if cpu in each.cpus)
+
+    def rank(self, chosen: tuple[int, ...], free: tuple[int, ...], nodes_first: bool) -> tuple[object, ...]:
+        """Greater is better."""
+        rest = [gpu for gpu in free if gpu not in chosen]
+        pairs = list(itertools.combinations(rest, 2))
+        ring, _, total = self.links(chosen)
+        homes = {(device.numa_node, () if device.numa_node is not None else device.cpus or device.numa_affinity)
+                 for device in (self.machine.gpus[gpu] for gpu in chosen)}  # fmt: skip
+        way = -sum(self.way(gpu) for gpu in chosen)
+        left = (
+            round(sum(self.rate(*pair) for pair in pairs if self.machine.link(*pair).startswith("NV")), 6),
+            round(sum(self.rate(*pair) for pair in pairs), 6),
+            [-gpu for gpu in chosen],
+        )
+        return (-len(homes), way, ring, total, *left) if nodes_first else (ring, total, way, -len(homes), *left)
+
+    def best(self, free: tuple[int, ...], count: int, nodes_first: bool = False) -> tuple[int, ...]:
+        """The best set."""
+        sets = itertools.combinations(free, count)
+        return max(sets, key=lambda chosen: self.rank(chosen, free, nodes_first))
+
+    def agrees(self, choice: Choice, free: tuple[int, ...], count: int, nodes_first: bool = False) -> bool:
+        """Whether a choice is the best set in a best order, the GPU nearest to the CPUs in front."""
+        best = self.best(free, count, nodes_first)
+        ring, total, _ = self.links(best)
+        order = choice.gpus
+        rates = [self.rate(*step) for step in zip(order, (*order[1:], order[0]), strict=True)]
+        if count < 3:
+            rates = [ring] * (count - 1)
+        front = min(best, key=lambda gpu: (self.way(gpu), gpu))
+        return (tuple(sorted(order)), order[0], min(rates, default=0), round(sum(rates), 6)) == (
+            best,
+            front,
+            ring,
+            total,
+        )
+
+
+def corpus() -> dict[str, NodeTopology]:
+    """Every recorded machine with up to 8 GPUs, one of each kind; and the named ones."""
+    machines: dict[object, tuple[str, NodeTopology]] = {}
+    for path in sorted(TEXTS.glob("*.txt")):
+        try:
+            machine = parse(path.read_text("utf-8"))
+        except TopoTextError:
+            continue
+        if 1 < len(machine.gpus) <= 8:
+            kind = (machine.links, tuple((gpu.numa_node, gpu.cpus) for gpu in machine.gpus))
+            machines.setdefault(kind, (path.stem, machine))
+    return {**dict(machines.values()), **{name: each for name, each in NAMED.items() if 0 < len(each.gpus) <= 8}}
+
+
+CORPUS = corpus()
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_choice_equals_exhaustive_search(name: str) -> None:
+    """For every set of free GPUs and every count the choice is the best there is, in the best order."""
+    machine = CORPUS[name]
+    size = len(machine.gpus)
+    for cpus in {(), machine.gpus[size // 2].cpus[:3] or tuple(range(10, 13))}:
+        exhaustive = Exhaustive(machine, cpus)
+        for length in range(1, size + 1):
+            for free in itertools.combinations(range(size), length):
+                for count in range(1, length + 1):
+                    choice = choose(machine, granted=free, count=count, cpus=cpus)
+                    assert exhaustive.agrees(choice, free, count), (free, count, cpus, choice)
+
+
+WORDS = ("NV1", "NV2", "NV4", "PIX", "PXB", "PHB", "NODE", "SYS", "?")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_choice_on_machines_nobody_built(seed: int) -> None:
+    """On machines of random links, nodes and generations the choice is exact too, under each policy (fixed seeds)."""
+    draw = random.Random(seed)
+    size = draw.randint(2, 7)
+    words = draw.sample(WORDS, draw.randint(2, 4))
+    links = [["X"] * size for _ in range(size)]
+    for a, b in itertools.combinations(range(size), 2):
+        links[a][b] = links[b][a] = draw.choice(words)
+    machine = NodeTopology(
+        gpus=tuple(
+            Gpu(n, numa_node=draw.choice((0, 2, 4, None)), cpus=draw.choice(((0, 1), (2, 3), ())),
+                nvlink_generation=draw.choice((1, 3, None)), pcie_generation=draw.choice((3, 4, None)))
+            for n in range(size)
+        ),
+        links=tuple(map(tuple, links)),
+        numa_nodes=(NumaNode(0, (0, 1), 1, (10, 12, 32)), NumaNode(2, (2, 3), 1, (12, 10, 32)),
+                    NumaNode(4, (4, 5), 1, (32, 32, 10)))[: 3 * (seed % 3 > 0)],
+    )  # fmt: skip
+    cpus = tuple(draw.sample(range(6), draw.randint(0, 4)))
+    exhaustive = Exhaustive(machine, cpus)
+    for length in range(1, size + 1):
+        for free in itertools.combinations(range(size), length):
+            for count in range(1, length + 1):
+                for policy in ("best-effort", "restricted", "single-numa-node"):
+                    choice = choose(machine, granted=free, count=count, cpus=cpus, policy=policy)
+                    assert exhaustive.agrees(choice, free, count, policy != "best-effort"), (free, count, choice)

@@ -1,0 +1,340 @@
+"""A folder of profiles in which others write: one file harms nobody but itself, and tells nothing that is in it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.hub.site.outlook import outlooks
+from jupyterhub_gpuspawner.profiles.files.folder import FILES_LIMIT, ProfileFolder
+from jupyterhub_gpuspawner.profiles.files.rights import EVERYTHING
+from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
+from jupyterhub_gpuspawner.profiles.options_schema import options_schema
+from jupyterhub_gpuspawner.profiles.profile import Profile
+from jupyterhub_gpuspawner.profiles.resolve import resolve
+from tests.standins.hostile_profiles import ENTRIES, HARMLESS, SECRET, SECRETS, TEXTS
+
+NOW = datetime(2026, 5, 4, 12, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with one good profile in it."""
+    path = tmp_path / "profiles"
+    path.mkdir()
+    (path / "own.yaml").write_text("display_name: Good\n")
+    return path
+
+
+def offered(folder: ProfileFolder) -> tuple[tuple[Profile, ...], list[str]]:
+    """The profiles that are offered, and the faults."""
+    return folder.profiles(), [str(error) for error in folder.errors]
+
+
+def look(folder: ProfileFolder) -> tuple[list[str], list[str]]:
+    """The slugs that are offered, and the faults."""
+    return [profile.slug for profile in folder.profiles()], [str(error) for error in folder.errors]
+
+
+@pytest.mark.parametrize("content", TEXTS.values(), ids=TEXTS.keys())
+def test_what_cannot_be_understood_is_one_files_fault(folder: Path, content: str | bytes) -> None:
+    """One short sentence names the file; the others are offered."""
+    (folder / "odd.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
+    slugs, faults = look(ProfileFolder(folder, EVERYTHING))
+
+    assert slugs == ["good"]
+    assert [fault.split(":")[0] for fault in faults] == ["odd.yaml"]
+    assert len(faults[0]) < 400
+
+
+@pytest.mark.parametrize("make", ENTRIES.values(), ids=ENTRIES.keys())
+def test_what_is_no_regular_file_is_not_read(folder: Path, tmp_path: Path, make: object) -> None:
+    """Named, whatever its name is, and never followed or waited for."""
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    assert callable(make)
+    make(folder / "odd.yaml", secret)
+    slugs, faults = look(ProfileFolder(folder, EVERYTHING))
+
+    assert slugs == ["good"]
+    assert len(faults) == 1
+    assert faults[0].isprintable()
+    assert SECRET not in faults[0]
+
+
+@pytest.mark.parametrize("content", SECRETS.values(), ids=SECRETS.keys())
+def test_no_fault_quotes_what_a_file_holds(folder: Path, content: str) -> None:
+    """A secret that came there by mistake or on purpose is in no sentence."""
+    (folder / "odd.yaml").write_text(content)
+    slugs, faults = look(ProfileFolder(folder, EVERYTHING))
+
+    assert slugs == ["good"]
+    assert len(faults) == 1
+    assert SECRET not in faults[0]
+
+
+@pytest.mark.parametrize("says", HARMLESS.values(), ids=HARMLESS.keys())
+def test_what_looks_odd_and_is_right_is_offered_and_starts(folder: Path, says: str) -> None:
+    """The last day that there is means no end; no clock and no zone makes it an error."""
+    (folder / "odd.yaml").write_text(f"display_name: Odd\n{says}\n")
+    profiles = ProfileFolder(folder, EVERYTHING)
+
+    assert look(profiles) == (["odd", "good"], [])
+    for hours in (-12, 0, 14):
+        now = NOW.astimezone(timezone(timedelta(hours=hours)))
+        seen = outlooks(profiles.profiles(), username="ada", groups=(), snapshot=None, now=now)
+        assert [each.refusal for each in seen] == [None, None]
+        resolve(profiles.profiles(), {"profile": "odd"}, username="ada", groups=(), server_name="", now=now)
+
+
+def test_a_users_text_is_matched_at_once_whatever_the_expression(folder: Path) -> None:
+    """Python's own engine would take a minute for thirty characters, and ages for these."""
+    (folder / "odd.yaml").write_text(f"display_name: Odd\n{HARMLESS['an expression that goes back']}\n")
+    profiles = ProfileFolder(folder).profiles()
+
+    with pytest.raises(RequestError, match="is not allowed"):
+        resolve(
+            profiles,
+            {"profile": "odd", "a": "a" * 254 + "!"},
+            username="ada",
+            groups=(),
+            server_name="",
+            now=NOW,
+        )
+
+
+def test_a_file_with_a_fault_goes_on_with_its_last_good_version_whatever_it_becomes(folder: Path) -> None:
+    """A link, a pipe, and no file at all."""
+    path = folder / "own.yaml"
+    profiles = ProfileFolder(folder)
+    found = [look(profiles)]
+    path.unlink()
+    path.symlink_to("/etc/shadow")
+    found.append(look(profiles))
+    path.unlink()
+    os.mkfifo(path)
+    found.append(look(profiles))
+    path.unlink()
+    found.append(look(profiles))
+
+    link = "own.yaml: the file is a symbolic link, and links are not followed: put a copy of the file there"
+    pipe = "own.yaml: the file is a named pipe, not a file"
+    assert found == [(["good"], []), (["good"], [link]), (["good"], [pipe]), ([], [])]
+
+
+def test_the_folder_itself_may_be_a_link_that_changes(tmp_path: Path) -> None:
+    """As ``..data`` of a ConfigMap is: the files in it are regular ones, and are replaced all at once."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own.yaml").write_text(f"display_name: {name}\n")
+    link = tmp_path / "..data"
+    link.symlink_to("one")
+    folder = ProfileFolder(link)
+    before = look(folder)
+    (tmp_path / "new").symlink_to("two")
+    (tmp_path / "new").replace(link)
+
+    assert (before, look(folder)) == ((["one"], []), (["two"], []))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
+def test_a_file_repaired_by_chmod_is_read(folder: Path) -> None:
+    """Its content and its time of writing stay as they were."""
+    folder.parent.chmod(0o755)
+    for parent in folder.parents:
+        if parent.stat().st_uid == 0 and str(parent).startswith("/tmp/pytest"):  # noqa: S108 - pytest's own
+            parent.chmod(0o755)
+    path = folder / "own.yaml"
+    path.chmod(0)
+    profiles = ProfileFolder(folder)
+    os.seteuid(65534)
+    try:
+        before = look(profiles)
+        again = look(profiles)
+        os.seteuid(0)
+        path.chmod(0o644)
+        os.seteuid(65534)
+        after = look(profiles)
+    finally:
+        os.seteuid(0)
+
+    fault = "own.yaml: the file cannot be read: Permission denied"
+    assert (before, again, after) == (([], [fault]), ([], [fault]), (["good"], []))
+
+
+def test_a_hundred_thousand_entries_take_no_profile_away(folder: Path) -> None:
+    """Those that were there stay, at the first look as at the next, and one sentence tells of the rest."""
+    profiles = ProfileFolder(folder)
+    before = look(profiles)
+    for number in range(100_000):
+        os.close(os.open(folder / f"aaa{number}.yaml", os.O_CREAT | os.O_WRONLY))
+    after, faults = look(profiles)
+    at_first, _ = look(ProfileFolder(folder))
+
+    assert (before, after, at_first) == ((["good"], []), ["good"], ["good"])
+    assert profiles.crowded
+    assert len(faults) <= FILES_LIMIT + 1
+    assert faults[0] == (
+        f"{folder}: the folder holds more than 200 files of profiles, or 200000 of any kind; those that came last are "
+        "left out"
+    )
+
+
+def test_many_files_together_are_bounded_too(folder: Path) -> None:
+    """Each is good by itself; those that would make every form slow are left out and named."""
+    profiles = ProfileFolder(folder)
+    profiles.profiles()
+    for number in range(4):
+        text = "".join(f"- display_name: P{number}x{n}\n" for n in range(200))
+        (folder / f"a{number}.yaml").write_text(text)
+    slugs, faults = look(profiles)
+
+    assert len(slugs) == 1 + 2 * 200
+    assert "good" in slugs
+    assert len(faults) == 2
+
+
+def test_a_file_that_changes_while_it_is_read_is_never_read_in_part(folder: Path) -> None:
+    """Each look gives one of the whole versions."""
+    path = folder / "own.yaml"
+    versions = [f"display_name: {letter}\n# {letter * 200_000}\n" for letter in "AB"]
+    path.write_text(versions[0])
+    profiles = ProfileFolder(folder)
+    seen = {tuple(look(profiles)[0])}
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.is_set():
+            for text in versions:
+                path.write_text(text)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(200):
+            seen.add(tuple(look(profiles)[0]))
+    finally:
+        ended.set()
+        writer.join()
+
+    assert seen <= {("a",), ("b",)}
+    path.write_text(versions[1])
+    assert look(profiles) == (["b"], [])
+
+
+class Surprise(Exception):
+    """An error that nobody thought of."""
+
+
+@pytest.mark.parametrize("error", [RecursionError, MemoryError, OverflowError, UnicodeError, Surprise])
+def test_an_error_that_nobody_thought_of_is_one_files_fault(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """Its name is told, and not its words."""
+    (folder / "odd.yaml").write_text("display_name: Odd\n")
+
+    def failing(text: str) -> object:
+        if "Odd" in text:
+            raise error(SECRET)
+        return read_document(text)
+
+    monkeypatch.setattr("jupyterhub_gpuspawner.profiles.files.folder.read_document", failing)
+
+    assert look(ProfileFolder(folder)) == (
+        ["good"],
+        [f"odd.yaml: the file cannot be understood ({error.__name__})"],
+    )
+
+
+def test_a_slug_belongs_to_the_file_that_had_it_first(folder: Path) -> None:
+    """A file whose name comes before takes no profile away, not by time stamps either; a removed one frees its slug."""
+    profiles = ProfileFolder(folder)
+    profiles.profiles()
+    squatter = folder / "aaa.yaml"
+    squatter.write_text("display_name: Good\ndescription: mine\n")
+    os.utime(squatter, (0, 0))
+
+    def descriptions() -> list[str]:
+        return [profile.description for profile in profiles.profiles()]
+
+    fault = "aaa.yaml: 'good' is the slug of a profile in own.yaml, too; this one is left out"
+    assert (descriptions(), [str(error) for error in profiles.errors]) == ([""], [fault])
+    (folder / "own.yaml").write_text("display_name: Good\ndescription: changed later\n")
+    assert descriptions() == ["changed later"]
+    (folder / "own.yaml").write_text("display_name: [\n")
+    assert descriptions() == ["changed later"]
+    assert [each.description for each in ProfileFolder(folder).profiles()] == ["mine"]  # the other has no good version
+    (folder / "own.yaml").unlink()
+    assert descriptions() == ["mine"]
+
+
+def test_of_files_that_were_there_at_the_first_look_the_older_one_has_the_slug(folder: Path) -> None:
+    """A hub that starts again offers what it did, whatever the files are called."""
+    squatter = folder / "aaa.yaml"
+    squatter.write_text("display_name: Good\ndescription: mine\n")
+    os.utime(squatter, (0, 0))
+    while squatter.stat().st_ctime_ns == (folder / "own.yaml").stat().st_ctime_ns:
+        squatter.chmod(0o600)
+
+    assert [profile.description for profile in ProfileFolder(folder).profiles()] == [""]
+
+
+# --- any text at all --------------------------------------------------------------------------------
+
+PIECES = [
+    *("display_name: P\n", "slug: p\n", "slurm: ", "{", "}", "[", "]", ": ", ", ", "\n", "\n  ", "\n- ", "- ", "? "),
+    *("&a ", "*a", "!!int ", "!!x ", "'", '"', "|\n", ">\n", "#", "%TAG ! x\n", "---\n", "...\n", "<<: ", "~", "\t"),
+    *("gpus", "memory", "time", "reservation", "allow: ", "until: ", "9999-12-31", "0001-01-01", "%u", "1e30", ".nan"),
+    *(
+        "profile_options: ",
+        "o: ",
+        "range: ",
+        "min: 1",
+        "max: 4",
+        "step: 1e-9",
+        "sets: slurm.cpus",
+        "choices: ",
+        "9" * 30,
+    ),
+    *("unlisted_choice: ", "validation_regex: ", "(a+)+", "(?=x)", "environment: ", "variables: ", "x", "é", "\ufeff"),
+]
+yamls = st.lists(st.sampled_from(PIECES), max_size=25).map("".join) | st.text(max_size=60)
+whole_profiles = st.builds(
+    lambda start, end, low, high, step, default, regex: (
+        f"display_name: P\nallow: {{from: '{start}', until: '{end}'}}\nprofile_options:\n"
+        f"  r: {{range: {{min: {low}, max: {high}, step: {step}, default: {default}, sets: slurm.cpus}}}}\n"
+        f"  t: {{unlisted_choice: {{validation_regex: '{regex}', sets: slurm.account}}}}\n"
+    ),
+    st.dates().map(str) | st.datetimes(timezones=st.timezones() | st.none()).map(str),
+    st.dates().map(str) | st.datetimes(timezones=st.timezones() | st.none()).map(str),
+    st.integers(1, 5) | st.floats(),
+    st.integers(1, 10**6) | st.floats(),
+    st.sampled_from([1, 0.5, 1e-300, 3, "~"]) | st.floats(),
+    st.sampled_from(["~", 1, 2]) | st.floats(),
+    st.sampled_from(["[a-z]+", "(a+)+b", "(?=a)", "x{1000}", r"\d*", "é"]),
+)
+
+
+@settings(max_examples=1500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(yamls | whole_profiles, st.datetimes(timezones=st.timezones()))
+def test_any_text_is_refused_in_a_sentence_or_can_be_offered_and_started(
+    tmp_path: Path, text: str, now: datetime
+) -> None:
+    """No file that is read makes a form or a start fail, at any time."""
+    (tmp_path / "p.yaml").write_bytes(text.encode(errors="surrogatepass"))
+    profiles, faults = offered(ProfileFolder(tmp_path, EVERYTHING))
+    assert all(fault.startswith("p.yaml") and fault.isprintable() for fault in faults)
+    assert len(faults) == (0 if profiles else 1) or text.strip() == "[]"
+    outlooks(profiles, username="ada", groups=(), snapshot=None, now=now)
+    for profile in profiles:
+        options_schema(profile)
+        with suppress(RequestError):  # it is not for today
+            resolve(profiles, {"profile": profile.slug}, username="ada", groups=(), server_name="", now=now)

@@ -1,0 +1,218 @@
+"""What a profile in a file may say: what the admin has not allowed, and what no admin can allow, is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profiles.environment import Environment
+from jupyterhub_gpuspawner.profiles.files.folder import read_profiles
+from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, EVERYTHING, NOTHING, TRAITS, Rights
+from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
+from jupyterhub_gpuspawner.profiles.option import Choice, ProfileOption, Range, UnlistedChoice
+from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
+from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
+from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.schema import Frozen
+
+FIELDS: dict[str, tuple[str, str]] = {
+    "kind: local": ("kind", "local"),
+    "command: [sh, -c, id]": ("command", "command"),
+    "environment: {setup: id}": ("environment.setup", "setup"),
+    "environment: {container: docker://x/y}": ("environment.container", "software"),
+    "environment: {venv: ~/x}": ("environment.venv", "software"),
+    "environment: {conda: /home/eve/env}": ("environment.conda", "software"),
+    "environment: {conda: ~/env}": ("environment.conda", "software"),
+    "environment: {conda: ..}": ("environment.conda", "software"),
+    "environment: {module_use: /home/eve}": ("environment.module_use", "software"),
+    "environment: {variables: {LD_PRELOAD: /home/eve/x.so}}": ("environment.variables", "variables"),
+    "environment: {variables: {A: b}}": ("environment.variables", "variables"),
+    "slurm: {extra: --uid=0}": ("slurm.extra", "extra"),
+    "traits: {mem_limit: 1G}": ("traits.mem_limit", "traits"),
+}
+"""What a profile says in YAML: the field that is refused, and the word that allows it."""
+IN_OPTIONS: dict[str, tuple[str, str]] = {
+    **{
+        f"choices: {{one: {{{says}}}}}": (f"choices.one.{path}", allowance)
+        for says, (path, allowance) in FIELDS.items()
+        if path not in ("kind", "traits.mem_limit")
+    },
+    **{
+        f"unlisted_choice: {{validation_regex: .*, sets: {sets}}}": ("unlisted_choice.sets", allowance)
+        for sets, allowance in (
+            ("environment.container", "software"),
+            ("environment.conda", "software"),
+            ("environment.venv", "software"),
+            ("environment.variables.LD_PRELOAD", "variables"),
+        )
+    },
+}
+
+
+def written(folder: Path, text: str) -> Path:
+    """The file ``p.yaml`` with this text."""
+    path = folder / "p.yaml"
+    path.write_text(text)
+    return path
+
+
+def refusal(path: Path, rights: Rights) -> str:
+    """What is said of the file."""
+    with pytest.raises(ConfigError) as caught:
+        read_profiles(path, rights)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("says", "told"), FIELDS.items(), ids=FIELDS)
+def test_a_field_that_names_code_needs_its_word(tmp_path: Path, says: str, told: tuple[str, str]) -> None:
+    """With all words but its own it is refused, by file, line and field, and the word is told; with it alone it may."""
+    field, allowance = told
+    path = written(tmp_path, f"display_name: P\n{says}\n")
+
+    assert refusal(path, Rights(frozenset(ALLOWANCES) - {allowance})) == (
+        f"p.yaml:2: {field}: a file of profiles may not say this. "
+        f'"{allowance}" in c.GPUProfilesSpawner.profiles_dir_allows would allow it.'
+    )
+    assert read_profiles(path, Rights(frozenset({allowance})))
+
+
+@pytest.mark.parametrize(("says", "told"), IN_OPTIONS.items(), ids=IN_OPTIONS)
+def test_what_an_option_puts_over_the_profile_needs_the_same_word(
+    tmp_path: Path, says: str, told: tuple[str, str]
+) -> None:
+    """A choice is no way around, nor is a text of the user's own, which a link may bring."""
+    field, allowance = told
+    path = written(tmp_path, f"display_name: P\nprofile_options: {{o: {{{says}}}}}\n")
+
+    assert refusal(path, Rights(frozenset(ALLOWANCES) - {allowance})) == (
+        f"p.yaml:2: profile_options.o.{field}: a file of profiles may not say this. "
+        f'"{allowance}" in c.GPUProfilesSpawner.profiles_dir_allows would allow it.'
+    )
+    assert read_profiles(path, Rights(frozenset({allowance})))
+
+
+FREE = """
+display_name: P
+slug: p
+description: text
+default: true
+slurm: {partition: a, nodes: 1, gpus: 1, gpu_type: a100, cpus: 1, memory: 1G, time: 1:00, account: a, qos: a,
+  reservation: a-%u, constraint: a, exclusive: true}
+environment: {login_shell: false, modules: [CUDA], conda: jupyter}
+placement: {policy: restricted, memory_policy: bind, claim: 1}
+allow: {groups: [a], users: [a], from: 2024-01-01, until: 2024-01-01}
+start_timeout: 1
+http_timeout: 1
+poll_interval: 1
+default_url: /lab
+port_range: 20000-20999
+profile_options:
+  a: {range: {min: 1, max: 2, step: 1, default: 1, sets: slurm.cpus, unit: cores}}
+  b:
+    display_name: B
+    description: text
+    choices: {one: {display_name: One, description: text, default: true, slurm: {gpus: 1}, environment: {modules: a},
+      placement: {policy: none}, default_url: /tree}}
+    unlisted_choice: {enabled: true, display_name: a, display_name_in_choices: a, validation_regex: a,
+      validation_message: a, sets: slurm.account}
+"""
+"""Everything that needs no word, in one profile."""
+
+
+def test_a_plain_request_of_slurm_with_the_sites_modules_needs_no_word(tmp_path: Path) -> None:
+    """Texts, times, options, and whom it is for."""
+    assert read_profiles(written(tmp_path, FREE), NOTHING)
+
+
+def test_every_field_is_free_or_needs_a_word() -> None:
+    """A new field of a profile must be put on one side or the other: this test fails until somebody has thought."""
+    (free,) = parse_profiles([_loaded(FREE)])
+    guarded: dict[type[Frozen], set[str]] = {
+        Profile: {"kind", "spawner_class", "traits", "command"},
+        Resources: {"extra", "shards"},  # shards exclude GPUs, and are no more than those
+        Environment: {"module_use", "venv", "container", "variables", "setup"},
+        PlacementRules: set(),
+        Choice: {"command"},
+        ProfileOption: {"range"},  # there is one in another option
+        UnlistedChoice: set(),
+        Range: set(),
+    }
+    options = free.profile_options
+    said: dict[type[Frozen], Frozen | None] = {
+        Profile: free,
+        Resources: free.slurm,
+        Environment: free.environment,
+        PlacementRules: free.placement,
+        Choice: options["b"].choices["one"],
+        ProfileOption: options["b"],
+        UnlistedChoice: options["b"].unlisted_choice,
+        Range: options["a"].range,
+    }
+
+    for model, part in said.items():
+        assert part is not None
+        assert set(model.model_fields) - part.model_fields_set == guarded[model], model.__name__
+
+
+def _loaded(text: str) -> object:
+    return read_document(text).value
+
+
+SETTINGS = sorted({*GPUSlurmSpawner.class_trait_names(), *GPULocalSpawner.class_trait_names()} - {*TRAITS})
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_no_other_setting_of_a_spawner_can_be_given_by_a_file(tmp_path: Path, name: str) -> None:
+    """Whatever is allowed, and whatever releases of JupyterHub and batchspawner bring."""
+    path = written(tmp_path, f"display_name: P\ntraits: {{{name}: x}}\n")
+
+    assert refusal(path, EVERYTHING) == (
+        f"p.yaml:2: traits.{name}: a file of profiles may not say this. Allowed can be {', '.join(TRAITS)}; "
+        "a profile of jupyterhub_config.py may set any."
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["exec_prefix", "wrapper_dir", "slurm_bin_dir", "as_hub_account", "batch_script", "env_keep", "ip", "cmd"]
+)
+def test_the_settings_that_reach_the_hubs_account_are_among_those(name: str) -> None:
+    """The table above is made from the classes; these must be in it."""
+    assert name in SETTINGS
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "[P, p, batchspawner.SlurmSpawner, {exec_prefix: sh}]",
+        "[P, {slurm_bin_dir: /home/eve}]",
+        "[P, {prologue: id, req_prologue: id}]",
+        "[P, p, jupyterhub.spawner.LocalProcessSpawner, {as_hub_account: true}]",
+        "[P, p, jupyterhub.spawner.SimpleLocalProcessSpawner, {}]",
+        "[P, p, os.system, {}]",
+    ],
+)
+def test_wrapspawners_form_of_a_profile_is_no_way_around(tmp_path: Path, item: str) -> None:
+    """What it says is held to the same rights, whatever is allowed but ``local``."""
+    path = written(tmp_path, f"- {item}\n")
+    assert "a file of profiles may not say this" in refusal(path, Rights(frozenset(ALLOWANCES) - {"local"}))
+
+
+def test_a_class_is_named_by_the_admin_one_by_one(tmp_path: Path) -> None:
+    """No word allows them all: a class may run its servers as the hub's account."""
+    path = written(tmp_path, "display_name: P\nkind: other\nspawner_class: a.B\n")
+
+    assert refusal(path, Rights(frozenset(ALLOWANCES), frozenset({"a.C"}))) == (
+        "p.yaml:3: spawner_class: a file of profiles may not say this. "
+        "The class in c.GPUProfilesSpawner.profiles_dir_classes would allow it."
+    )
+    assert read_profiles(path, Rights(classes=frozenset({"a.B"})))
+
+
+def test_a_module_is_no_way_out_of_the_sites_folders() -> None:
+    """``module load a/../../home/eve`` would be."""
+    with pytest.raises(ConfigError, match=r"no blank, no \.\."):
+        parse_profiles([{"display_name": "P", "environment": {"modules": ["a/../../home/eve"]}}])

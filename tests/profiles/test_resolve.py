@@ -1,0 +1,305 @@
+"""From a choice to a job: what is resolved, and what is refused."""
+
+from __future__ import annotations
+
+import string
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.profiles.environment import Environment
+from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
+from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources, permitted, resolve
+from jupyterhub_gpuspawner.profiles.resources import Resources
+
+BERLIN = timezone(timedelta(hours=1))
+NOW = datetime(2026, 3, 3, 10, 0, tzinfo=BERLIN)
+SITE = parse_profiles(
+    [
+        {"display_name": "CPU", "slug": "cpu", "slurm": {"partition": "batch", "cpus": 2}},
+        {
+            "display_name": "GPU",
+            "slug": "gpu",
+            "default": True,
+            "start_timeout": 900,
+            "slurm": {"partition": "gpu", "gpus": 1, "gpu_type": "a100", "cpus": 4, "memory": "16G"},
+            "environment": {"modules": ["CUDA"]},
+            "placement": {"policy": "restricted"},
+            "profile_options": {
+                "gpus": {"range": {"min": 1, "max": 4, "sets": "slurm.gpus"}},
+                "hours": {"range": {"min": 1, "max": 8, "sets": "slurm.time", "unit": "hours", "default": 2}},
+                "software": {
+                    "choices": {
+                        "torch": {"environment": {"modules": ["PyTorch"]}, "default_url": "/lab/tree/torch.ipynb"},
+                        "plain": {"default": True},
+                    },
+                    "unlisted_choice": {"validation_regex": "[a-z]+", "sets": "environment.conda"},
+                },
+            },
+        },
+        {
+            "display_name": "Course",
+            "slug": "course",
+            "slurm": {"gpu_type": "1g.10gb", "reservation": {"2026-03-02": "ml-hpc-1", "2026-03-03": "ml-hpc-2"}},
+            "allow": {"groups": ["course", "tutors"], "users": ["ada"], "from": "2026-03-02", "until": "2026-03-04"},
+        },
+        {"display_name": "Test", "slug": "test", "kind": "local", "traits": {"ip": ""}},
+    ]
+)
+
+
+def _resolve(
+    options: dict[str, object], *, groups: tuple[str, ...] = (), now: datetime = NOW, defaults: Resources | None = None
+) -> JobRequest:
+    return resolve(SITE, options, username="bob", groups=groups, server_name="", now=now, defaults=defaults)
+
+
+def test_choices_that_exclude_each_other_are_the_users_to_mend() -> None:
+    """Each is allowed, both are not: no job can have GPUs and shares of them."""
+    options = {name: {"range": {"min": 0, "max": 4, "sets": f"slurm.{name}"}} for name in ("gpus", "shards")}
+    profiles = parse_profiles([{"display_name": "Any", "slug": "any", "profile_options": options}])
+    with pytest.raises(RequestError) as caught:
+        resolve(profiles, {"gpus": 1, "shards": 2}, username="bob", groups=(), server_name="", now=NOW)
+    assert (str(caught.value), caught.value.field) == (
+        "GPUs and shards cannot be asked for together. Choose one.",
+        "slurm.gpus",
+    )
+
+
+def test_no_options_are_the_default_profile_with_its_own_values() -> None:
+    """Every value is plain; only what the user chose is stored."""
+    assert _resolve({}) == JobRequest(
+        profile="gpu",
+        display_name="GPU",
+        kind="slurm",
+        username="bob",
+        server_name="",
+        resources=ResolvedResources(partition="gpu", gpus=1, gpu_type="a100", cpus=4, memory=16384, time=7200),
+        environment=Environment(modules=("CUDA",)),
+        placement=PlacementRules(policy="restricted"),
+        start_timeout=900,
+        options={"profile": "gpu"},
+    )
+
+
+def test_options_are_put_over_the_profile_and_stored_in_their_own_type() -> None:
+    """A form's text and a number of REST are the same request."""
+    form = _resolve({"profile": "gpu", "gpus": "3", "hours": "8", "software": "torch"})
+    rest = _resolve({"profile": "gpu", "gpus": 3, "hours": 8, "software": "torch"})
+    assert form == rest
+    assert (form.resources.gpus, form.resources.time) == (3, 28800)
+    assert (form.environment.modules, form.default_url) == (("CUDA", "PyTorch"), "/lab/tree/torch.ipynb")
+    assert form.options == {"profile": "gpu", "gpus": 3, "hours": 8, "software": "torch"}
+
+
+def test_a_text_of_the_users_own_sets_its_field() -> None:
+    """Where the option allows one."""
+    assert _resolve({"profile": "gpu", "software": "mine"}).environment.conda == "mine"
+
+
+def test_stored_options_are_resolved_anew() -> None:
+    """What was stored gives the same request, today."""
+    first = _resolve({"profile": "gpu", "gpus": "3"})
+    assert _resolve(dict(first.options)) == first
+
+
+def test_a_mig_profile_alone_asks_for_one_and_the_reservation_is_todays() -> None:
+    """As sbatch reads a gres without a count; by the hub's clock."""
+    assert _resolve({"profile": "course"}, groups=("course",)).resources == ResolvedResources(
+        gpus=1, gpu_type="1g.10gb", reservation="ml-hpc-2"
+    )
+
+
+def test_no_gpu_is_no_gres() -> None:
+    """Zero GPUs of a type ask Slurm for nothing."""
+    profiles = parse_profiles([{"display_name": "P", "slurm": {"gpus": 0, "gpu_type": "a100"}}])
+    request = resolve(profiles, {}, username="bob", groups=(), server_name="", now=NOW)
+    assert (request.resources.gres, request.resources.gpu_type) == ((), None)
+
+
+def test_the_sites_defaults_hold_where_profile_and_user_say_nothing() -> None:
+    """For Slurm jobs alone."""
+    defaults = Resources.model_validate({"partition": "all", "account": "site", "time": "1:00:00", "cpus": 1})
+    cpu = _resolve({"profile": "cpu"}, defaults=defaults)
+    assert cpu.resources == ResolvedResources(partition="batch", cpus=2, account="site", time=3600)
+    assert _resolve({"profile": "test"}, defaults=defaults).resources == ResolvedResources()
+
+
+CPUS = {"cores": {"range": {"min": 4, "max": 16, "sets": "slurm.cpus"}}}
+SIZES = {
+    "size": {"choices": {"large": {"slurm": {"cpus": 8}}, "anywhere": {"slurm": {"partition": None}}}},
+    "cores": {"range": {"min": 2, "max": 8, "sets": "slurm.cpus"}},
+}
+MERGED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "site's alone": ({"partition": "all", "nodes": 2}, {}, {}, {"partition": "all", "nodes": 2}),
+    "profile over site": ({"partition": "all", "cpus": 1}, {"cpus": 2}, {}, {"partition": "all", "cpus": 2}),
+    "null takes a default away": (
+        {"partition": "all", "account": "site"},
+        {"partition": None},
+        {},
+        {"account": "site"},
+    ),
+    "null of a choice does, too": (
+        {"partition": "all"},
+        {"partition": "gpu", "options": SIZES},
+        {"size": "anywhere"},
+        {"cpus": 2},
+    ),
+    "lines are added": (
+        {"extra": ["--mail-type=END"]},
+        {"extra": ["--hint=nomultithread"]},
+        {},
+        {"extra": ("--mail-type=END", "--hint=nomultithread")},
+    ),
+    "null leaves the site's lines out": ({"extra": ["--mail-type=END"]}, {"extra": None}, {}, {}),
+    "shards instead of the site's GPUs": ({"gpus": 1, "gpu_type": "a100"}, {"shards": 2}, {}, {"shards": 2}),
+    "GPUs instead of the site's shards": ({"shards": 2}, {"gpus": 1}, {}, {"gpus": 1}),
+    "a profile's GPUs are of any type": ({"gpus": 8, "gpu_type": "a100"}, {"gpus": 1}, {}, {"gpus": 1}),
+    "a type alone is one GPU": ({"gpus": 8}, {"gpu_type": "a100"}, {}, {"gpus": 1, "gpu_type": "a100"}),
+    "zero GPUs are none": ({"gpus": 1, "gpu_type": "a100"}, {"gpus": 0}, {}, {"gpus": 0}),
+    "zero GPUs are no shards either": ({"shards": 2}, {"gpus": 0}, {}, {"gpus": 0}),
+    "zero GPUs are none of several kinds": (
+        {"extra": ["--gres=gpu:a100:1,gpu:k80:1", "--gres=nvme:1"]},
+        {"gpus": 0},
+        {},
+        {"gpus": 0, "extra": ("--gres=nvme:1",)},
+    ),
+    "several kinds of GPUs where nothing is said": (
+        {"extra": ["--gres=gpu:a100:1,gpu:k80:1"]},
+        {},
+        {},
+        {"extra": ("--gres=gpu:a100:1,gpu:k80:1",)},
+    ),
+    "null of GPUs takes their type along": ({"gpus": 1, "gpu_type": "a100"}, {"gpus": None}, {}, {}),
+    "null of GPUs leaves shards": ({"shards": 2}, {"gpus": None}, {}, {"shards": 2}),
+    "null of GPUs where the site names a type": ({"gpu_type": "a100"}, {"gpus": None}, {}, {}),
+    "null of the type is any type": ({"gpus": 2, "gpu_type": "a100"}, {"gpu_type": None}, {}, {"gpus": 2}),
+    "an option of GPUs instead of the site's": (
+        {"shards": 2},
+        {"options": {"n": {"range": {"min": 1, "max": 4, "sets": "slurm.gpus"}}}},
+        {"n": 3},
+        {"gpus": 3},
+    ),
+    "a default below a range": ({"cpus": 2}, {"options": CPUS}, {}, {"cpus": 4}),
+    "a default within a range": ({"cpus": 8}, {"options": CPUS}, {}, {"cpus": 4}),
+    "a choice within a range": ({"cpus": 2}, {"options": CPUS}, {"cores": 16}, {"cpus": 16}),
+    "an untouched range over another option": ({}, {"options": SIZES}, {"size": "large"}, {"cpus": 2}),
+    "a reservation by date": ({"reservation": {"2026-03-03": "today"}}, {}, {}, {"reservation": "today"}),
+    "a null of a reservation": ({"reservation": {"2026-03-02": "yesterday"}}, {"reservation": None}, {}, {}),
+}
+
+
+@pytest.mark.parametrize(("site", "profile", "choice", "expected"), MERGED.values(), ids=MERGED.keys())
+def test_site_profile_and_choice_become_one_request(
+    site: dict[str, Any], profile: dict[str, Any], choice: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """The choice counts before the profile, the profile before the site; GPUs and shares of them are one request."""
+    slurm = {name: value for name, value in profile.items() if name != "options"}
+    document = {"display_name": "P", "slurm": slurm, "profile_options": profile.get("options", {})}
+    request = resolve(
+        parse_profiles([document]),
+        choice,
+        username="bob",
+        groups=(),
+        server_name="",
+        now=NOW,
+        defaults=Resources.model_validate(site),
+    )
+    assert request.resources == ResolvedResources(**expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "says"),
+    [
+        ({"profile": "gpux"}, "profile", "There is no profile 'gpux'. You may use: cpu, gpu, test."),
+        (
+            {"profile": "course"},
+            "profile",
+            "You may not use profile course now: it is for the groups course, tutors. You may use: cpu, gpu, test.",
+        ),
+        ({"profile": "cpu", "gpus": 1}, "gpus", "Profile cpu has no option 'gpus'. Its options are none."),
+        ({"gpu": 1}, "gpu", "Profile gpu has no option 'gpu'. Its options are gpus, hours, software."),
+        ({"gpus": 5}, "gpus", "gpus: 5 is not allowed: it must be a number from 1 to 4."),
+        ({"gpus": "many"}, "gpus", "gpus: 'many' is not allowed: it must be a number from 1 to 4."),
+        ({"hours": 1.5}, "hours", "hours: 1.5 is not allowed: it must be a number from 1 to 8 (hours)."),
+        ({"software": "a b"}, "software", "software: 'a b' is not allowed: it must match [a-z]+."),
+        ({"software": "a\nb"}, "software", "software must be printable text of at most 255 characters."),
+        ({"gpus": True}, "gpus", "gpus must be text or a number, not bool."),
+    ],
+)
+def test_what_is_not_allowed_is_refused_with_what_is(options: dict[str, object], field: str, says: str) -> None:
+    """The error names the field and its bounds."""
+    with pytest.raises(RequestError) as caught:
+        _resolve(options)
+    assert (str(caught.value), caught.value.field, caught.value.status_code) == (says, field, 400)
+
+
+def test_a_day_without_a_reservation_is_told() -> None:
+    """The course's last allowed day has no entry in the table."""
+    with pytest.raises(RequestError) as caught:
+        _resolve({"profile": "course"}, groups=("course",), now=NOW + timedelta(days=1))
+    assert (str(caught.value), caught.value.field) == (
+        "There is no reservation for 2026-03-04; days are 2026-03-02, 2026-03-03.",
+        "slurm.reservation",
+    )
+
+
+def test_nobody_gets_a_profile_that_is_not_theirs_by_default() -> None:
+    """Without a profile the first permitted one is taken; with none, the reasons are told."""
+    course = [profile for profile in SITE if profile.slug == "course"]
+    with pytest.raises(RequestError) as caught:
+        resolve(course, {}, username="bob", groups=(), server_name="", now=NOW)
+    assert str(caught.value) == (
+        "There is no profile that you may use now (course: it is for the groups course, tutors)."
+    )
+    everyone = [*course, *(profile for profile in SITE if profile.slug == "cpu")]
+    assert resolve(everyone, {}, username="bob", groups=(), server_name="", now=NOW).profile == "cpu"
+
+
+def _allow(**allow: object) -> Profile:
+    return parse_profiles([{"display_name": "P", "allow": allow}])[0]
+
+
+@pytest.mark.parametrize(
+    ("allow", "now", "reason"),
+    [
+        ({}, NOW, None),
+        ({"groups": ["a", "b"]}, NOW, None),
+        ({"groups": ["b"]}, NOW, "it is for the group b"),
+        ({"users": ["ada"]}, NOW, None),
+        ({"users": ["bob"]}, NOW, "it is for other users"),
+        ({"groups": ["b"], "users": ["ada"]}, NOW, None),
+        ({"from": "2026-03-03"}, NOW, None),
+        ({"from": "2026-03-04"}, NOW, "it begins 2026-03-04"),
+        ({"from": "2026-03-03 10:01"}, NOW, "it begins 2026-03-03 10:01"),
+        ({"from": "2026-03-03T09:00:00+00:00"}, NOW, None),
+        ({"from": "2026-03-03T09:01:00+00:00"}, NOW, "it begins 2026-03-03 09:01+00:00"),
+        ({"until": "2026-03-03"}, NOW.replace(hour=23, minute=59), None),
+        ({"until": "2026-03-03"}, NOW + timedelta(hours=14), "it ended 2026-03-03"),
+        ({"until": "2026-03-03 10:00"}, NOW, "it ended 2026-03-03 10:00"),
+    ],
+)
+def test_who_and_when_is_looked_at_together(allow: dict[str, object], now: datetime, reason: str | None) -> None:
+    """ada is in group a; days end at midnight by the hub's clock."""
+    assert permitted(_allow(**allow), "ada", {"a"}, now) == reason
+
+
+anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text(), max_size=2)
+
+
+@given(st.dictionaries(st.text(max_size=20) | st.sampled_from(["profile", "gpus", "hours", "software"]), anything))
+def test_any_body_gives_a_request_or_a_request_error(options: dict[str, object]) -> None:
+    """Nothing that a client sends is our fault; what passes is within the bounds."""
+    try:
+        request = _resolve(options)
+    except RequestError as error:
+        assert error.field or "options" in error.message  # noqa: PT017 - either way out is right
+        assert str(error).isprintable()  # noqa: PT017
+    else:
+        assert request.resources.gpus in (None, 1, 2, 3, 4)
+        assert set(request.environment.conda or "") <= set(string.ascii_lowercase)

@@ -1,0 +1,87 @@
+"""A form, a link and a REST body with the same choice become the same flat options."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.profiles.user_options import UserChoice, choice_from_form, parse_choice
+
+
+@pytest.mark.parametrize(
+    "formdata",
+    [
+        {"profile": ["gpu"], "profile-option-gpu--gpus": ["2"], "profile-option-gpu--env": ["torch"]},
+        {"profile": ["gpu"], "gpus": ["2"], "env": ["torch"]},
+        {
+            "_xsrf": ["token"],
+            "profile": ["gpu"],
+            "profile-option-gpu--gpus": ["2"],
+            "profile-option-gpu--env": ["unlisted-choice"],
+            "profile-option-gpu--env--unlisted-choice": ["torch"],
+            "profile-option-cpu--gpus": ["9"],
+        },
+        {
+            "profile": ["gpu"],
+            "profile-option-gpu--gpus": ["2", ""],
+            "profile-option-gpu--env": ["torch"],
+            "profile-option-gpu--env--unlisted-choice": ["left over in the field"],
+        },
+        {"profile": ["gpu"], "profile-option-gpu--env--unlisted-choice": ["torch"], "gpus": ["2"]},
+    ],
+)
+def test_a_form_of_kubespawners_names_or_flat_ones_gives_flat_options(formdata: dict[str, list[str]]) -> None:
+    """Fields of other profiles and texts beside a listed choice are dropped."""
+    assert choice_from_form(formdata) == {"profile": "gpu", "gpus": "2", "env": "torch"}
+
+
+def test_an_empty_form_is_the_default_profile() -> None:
+    """Empty fields count as not given."""
+    assert choice_from_form({"profile": [""], "_xsrf": ["x"]}) == {}
+
+
+@pytest.mark.parametrize(
+    ("formdata", "says"),
+    [
+        ({"profile": ["a", "b"]}, "profile is given twice"),
+        ({"profile-option-gpu--gpus": ["2"]}, "Options are given, but no profile. Choose a profile."),
+        ({"profile": ["a\n"]}, "profile must be printable text of at most 255 characters"),
+        ({"profile": ["a"], "env": ["unlisted-choice"]}, "env: a value of your own was chosen, but none was given"),
+    ],
+)
+def test_a_form_that_makes_no_choice_is_refused(formdata: dict[str, list[str]], says: str) -> None:
+    """The error says which field."""
+    with pytest.raises(RequestError) as caught:
+        choice_from_form(formdata)
+    assert str(caught.value).startswith(says)
+
+
+def test_rest_options_keep_their_types() -> None:
+    """Numbers stay numbers."""
+    assert parse_choice({"profile": "gpu", "hours": 2.5, "gpus": 2, "env": "torch"}) == UserChoice(
+        "gpu", {"hours": 2.5, "gpus": 2, "env": "torch"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("user_options", "field", "says"),
+    [
+        ({"profile": 3}, "profile", "profile must be text"),
+        ({"profile": None}, "profile", "profile must be text or a number, not NoneType"),
+        ({"gpus": True}, "gpus", "gpus must be text or a number, not bool"),
+        ({"gpus": [1]}, "gpus", "gpus must be text or a number, not list"),
+        ({"gpus": {"a": 1}}, "gpus", "gpus must be text or a number, not dict"),
+        ({"gpus": float("nan")}, "gpus", "gpus must be a number below"),
+        ({"gpus": 10**400}, "gpus", "gpus must be a number below"),
+        ({"env": "a\n#SBATCH --uid=root"}, "env", "env must be printable text"),
+        ({"env": "x" * 256}, "env", "env must be printable text of at most 255 characters"),
+        ({"a\nb": "x"}, "user_options", "'a\\nb' is no name of an option"),
+        ({f"o{n}": 1 for n in range(65)}, "", "65 options are too many"),
+    ],
+)
+def test_what_is_no_flat_option_is_refused_by_name(user_options: dict[str, object], field: str, says: str) -> None:
+    """Types, lengths and control characters are looked at before anything else."""
+    with pytest.raises(RequestError) as caught:
+        parse_choice(user_options)
+    assert str(caught.value).startswith(says)
+    assert caught.value.field == field

@@ -1,0 +1,50 @@
+"""What a hub takes from slurm.conf, as slurmctld tells it."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config
+
+
+def told(**values: str) -> str:
+    """scontrol show config, shortened."""
+    lines = {
+        "AccountingStorageType": "accounting_storage/none",
+        "MCSPlugin": "mcs/none",
+        "MCSParameters": "(null)",
+        "PrivateData": "none",
+        "SlurmUser": "slurm(64030)",
+        **values,
+    }
+    text = "".join(f"{key:<23} = {value}\n" for key, value in lines.items())
+    return f"Configuration data as of 2026-11-22T02:10:51\n{text}\nSlurmctld(primary) at head is UP\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "config", "hides"),
+    [
+        ({}, SlurmConfig(slurm_uid=64030), False),
+        ({"PrivateData": "accounts,jobs"}, SlurmConfig(frozenset({"accounts", "jobs"}), 64030), True),
+        ({"PrivateData": "accounts,usage"}, SlurmConfig(frozenset({"accounts", "usage"}), 64030), False),
+        ({"PrivateData": "ALL"}, SlurmConfig(frozenset({"all"}), 64030), True),
+        (
+            {"AccountingStorageType": "accounting_storage/slurmdbd", "SlurmUser": "root(0)"},
+            SlurmConfig(slurm_uid=0, accounting=True),
+            False,
+        ),
+        ({"MCSPlugin": "mcs/group", "MCSParameters": "privatedata"}, SlurmConfig(frozenset({"jobs"}), 64030), True),
+    ],
+)
+def test_who_sees_whose_jobs(values: dict[str, str], config: SlurmConfig, hides: bool) -> None:
+    """PrivateData, SlurmUser, and whether there may be operators."""
+    found = parse_config(told(**values))
+    assert (found, found.hides_jobs) == (config, hides)
+
+
+@pytest.mark.parametrize("text", ["", "Configuration data as of now\n", "SlurmUser = root(0)\n"])
+def test_an_answer_that_is_no_configuration_is_refused(text: str) -> None:
+    """Then it is unknown whose jobs are shown."""
+    with pytest.raises(SlurmOutputError):
+        parse_config(text)

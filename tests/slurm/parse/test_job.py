@@ -1,0 +1,274 @@
+"""``scontrol show job -d`` in three versions: one job in full, or a refusal where its owner's words imitate fields."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus, NodeAllocation, Phase
+from jupyterhub_gpuspawner.slurm.parse.job import parse_allocations, parse_job
+from jupyterhub_gpuspawner.slurm.parse.squeue import parse_squeue
+from jupyterhub_gpuspawner.units import Gres
+from tests.slurm.recorded import MARK, VERSIONS, recorded, with_owner
+
+STARTS = {"22.05": 1795262301.0, "24.11": 1795262305.0, "26.05": 1795262309.0}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_running_job_with_two_gpus(version: str) -> None:
+    """State, times, log, tag, and on its node CPUs, memory and GPUs with their indices."""
+    assert parse_job(recorded(version, "hub", "job_running").stdout, "1") == JobDetail(
+        "1",
+        Phase.RUNNING,
+        state="RUNNING",
+        nodes="g1",
+        batch_host="g1",
+        user="ci",
+        partition="gpu",
+        starts_at=STARTS[version],
+        ends_at=STARTS[version] + 86400,
+        tag="gpuspawner:hub:alice:",
+        name="wrap",
+        uid=2001,
+        time_limit=86400,
+        stdout_path="/cl/jobs/1.log",
+        allocations=(NodeAllocation("g1", (0, 1, 2, 3), 100, (Gres("gpu", "k80", 2, (0, 1)),)),),
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_failed_job_keeps_its_exit_code_and_what_it_had(version: str) -> None:
+    """Exit code 3, no GPU."""
+    found = parse_job(recorded(version, "hub", "job_failed").stdout, "2")
+    assert found is not None
+    assert (found.phase, found.end, found.reason, found.exit_code, found.tag) == (
+        Phase.ENDED,
+        End.FAILED,
+        "NonZeroExitCode",
+        "3:0",
+        "gpuspawner:hub:alice:lab",
+    )
+    assert [(one.node, one.memory_mib, one.gres) for one in found.allocations] == [("g1", 100, ())]
+
+
+def only(version: str, area: str, name: str) -> JobDetail:
+    """The job of a recorded answer."""
+    text = recorded(version, area, name).stdout
+    found = parse_job(text, text.removeprefix("JobId=").split()[0])
+    assert found is not None
+    return found
+
+
+K80, V100, A100, MIG = "k80", "v100", "a100", "1g.10gb"
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "allocations"),
+    [
+        ("22.05", "gpu2", [NodeAllocation("g1", (0, 1, 2, 3), 8000, (Gres("gpu", K80, 2, (0, 1)),))]),
+        ("24.11", "gpu2", [NodeAllocation("g1", (0, 1, 2, 3), 8000, (Gres("gpu", K80, 2, (0, 1)),))]),
+        ("26.05", "gpu2", []),  # was waiting there
+        ("22.05", "a100", [NodeAllocation("m1", (1,), 500, (Gres("gpu", A100, 0),))]),  # 22.05 granted none
+        ("24.11", "a100", [NodeAllocation("m1", (1,), 500, (Gres("gpu", A100, 1, (4,)),))]),
+        ("26.05", "mig", [NodeAllocation("m1", (0,), 500, (Gres("gpu", MIG, 1, (0,)),))]),
+        ("22.05", "shard", [NodeAllocation("s1", (0,), 500, (Gres("shard", None, 3, (0,)),))]),
+        ("24.11", "shard", [NodeAllocation("s1", (0,), 500, (Gres("shard", None, 3, (0,)),))]),
+        ("26.05", "shard", [NodeAllocation("s1", (1,), 500, (Gres("shard", None, 3, (1,)),))]),
+        ("24.11", "shard_b", [NodeAllocation("s1", (1,), 500, (Gres("shard", None, 2, (1,)),))]),
+        ("26.05", "gpus", [NodeAllocation("d1", (20,), 500, (Gres("gpu", V100, 2, (4, 5)),))]),
+        ("22.05", "untyped", [NodeAllocation("u1", (0,), 500, (Gres("gpu", None, 1, (0,)),))]),
+        ("24.11", "ht", [NodeAllocation("h1", (0, 1, 2, 3), 2000)]),
+        ("22.05", "suspended", [NodeAllocation("c3", (12,), 500)]),
+        (
+            "24.11",
+            "gpu_multi",
+            [
+                NodeAllocation("g1", (12,), 1000, (Gres("gpu", K80, 1, (2,)),)),
+                NodeAllocation("g2", (0,), 1000, (Gres("gpu", K80, 1, (0,)),)),
+            ],
+        ),
+    ],
+)
+def test_what_a_running_job_holds(version: str, name: str, allocations: list[NodeAllocation]) -> None:
+    """GPUs typed and untyped, MIG, shards, hardware threads, two nodes: CPUs, MiB and GPUs of each node."""
+    assert list(only(version, "scontrol", f"job_run_{name}").allocations) == allocations
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("area", "name", "state", "reason", "end", "exit_codes"),
+    [
+        ("scontrol", "job_completed", "COMPLETED", "", End.FINISHED, {"0:0"}),
+        ("scontrol", "job_failed", "FAILED", "NonZeroExitCode", End.FAILED, {"3:0"}),
+        ("scontrol", "late_timeout", "TIMEOUT", "TimeLimit", End.TIME_LIMIT, {"0:15"}),
+        ("scontrol", "job_dl2", "DEADLINE", "DeadLine", End.TIME_LIMIT, {"0:1"}),
+        ("scontrol", "job_cancel_running", "CANCELLED", "", End.CANCELLED, {"0:15"}),
+        ("scontrol", "job_node_fail", "NODE_FAIL", "NodeDown", End.NODE_FAILED, {"0:0", "0:1"}),
+        ("scontrol", "late_preempt_can", "PREEMPTED", "", End.PREEMPTED, {"0:0", "0:15"}),
+        ("cgroup_v1", "oom_job", "OUT_OF_MEMORY", "OutOfMemory", End.OUT_OF_MEMORY, {"0:125"}),
+    ],
+)
+def test_how_jobs_ended(
+    version: str,
+    area: str,
+    name: str,
+    state: str,
+    reason: str,
+    end: End,
+    exit_codes: set[str],
+) -> None:
+    """Each end that was reached, in three versions; they differ in the exit code of a few."""
+    found = only(version, area, name)
+    assert (found.state, found.reason, found.end) == (state, reason, end)
+    assert found.exit_code in exit_codes
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "reason"),
+    [
+        ("job_pend_resources", Phase.QUEUED, None),
+        ("job_requeued_hold", Phase.QUEUED, "job requeued in held state"),
+        ("job_special", Phase.QUEUED, "job requeued in held state"),
+        ("job_cloud", Phase.STARTING, ""),
+        ("job_completing_now", Phase.ENDING, ""),
+        ("job_run_suspended", Phase.RUNNING, ""),
+        ("job_prolog_fail", Phase.QUEUED, "launch failed requeued held"),
+    ],
+)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_jobs_on_their_way(version: str, name: str, phase: Phase, reason: str | None) -> None:
+    """Phases before and after running; Slurm's underscores in a reason are blanks again."""
+    found = only(version, "scontrol", name)
+    assert found.phase is phase
+    assert reason is None or found.reason == reason
+
+
+def test_job_without_time_limit_has_none() -> None:
+    """UNLIMITED is None, and so is the end of a job that has none."""
+    found = only("24.11", "scontrol", "job_run_unlimited")
+    assert (found.time_limit, found.ends_at, found.ends_at_iso) == (None, None, None)
+
+
+def test_requeued_job_says_how_often() -> None:
+    """Restarts counts the requeues."""
+    assert only("24.11", "scontrol", "job_requeued").restarts == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_array_answers_with_all_its_tasks_and_one_is_picked(version: str) -> None:
+    """``show job 50`` tells of 50, 107 and 108: the one asked for counts, an absent one is None."""
+    text = recorded(version, "scontrol", "job_array").stdout
+    ids = re.findall(r"^JobId=(\d+)", text, re.MULTILINE)
+    assert len(ids) > 1
+    found = [parse_job(text, job_id) for job_id in ids]
+    assert [one.job_id for one in found if one] == ids
+    assert parse_job(text, "5") is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_job_on_two_nodes_has_two_allocations(version: str) -> None:
+    """Each node stands for itself, also where Slurm folds them into one line."""
+    found = only(version, "hub", "job_two_nodes")
+    assert (found.nodes, found.batch_host) == ("g[1-2]", "g1")
+    assert {one.node: [(g.name, g.type, g.count, len(g.indices)) for g in one.gres] for one in found.allocations} == {
+        "g1": [("gpu", "k80", 1, 1)],
+        "g2": [("gpu", "k80", 1, 1)],
+    }
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_name_that_imitates_a_field_is_refused(version: str) -> None:
+    """A job named ``x JobState=FAILED`` is not guessed at: the error names the field."""
+    with pytest.raises(SlurmOutputError, match="Job 5 has JobState twice"):
+        parse_job(recorded(version, "hub", "job_forged").stdout, "5")
+
+
+def test_name_that_imitates_a_whole_job_is_refused() -> None:
+    """A newline in a name and a forged record after it: two records of one job."""
+    text = recorded("24.11", "hub", "job_running").stdout
+    forged = (
+        text.replace("JobId=1 JobName=wrap", "JobId=9 JobName=x\n" + text.replace("g1", "evil").rstrip("\n"), 1) + text
+    )
+    with pytest.raises(SlurmOutputError, match="told of job 1 twice"):
+        parse_job(forged, "1")
+
+
+@pytest.mark.parametrize("field", ["JobState", "ExitCode", "NodeList", "EndTime"])
+def test_missing_field_is_named(field: str) -> None:
+    """An answer that lacks what is needed is refused, and the error names what."""
+    text = recorded("24.11", "hub", "job_running").stdout.replace(f" {field}=", f" Other{field}=", 1)
+    with pytest.raises(SlurmOutputError, match=f"did not tell {field} of job 1"):
+        parse_job(text, "1")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_comment_with_newline_and_blanks_is_read_to_its_end(version: str) -> None:
+    """What stands between ``Comment=`` and ``StdErr=`` is the comment."""
+    assert only(version, "scontrol", "job_name2").tag == "new\nline"
+    assert only(version, "scontrol", "job_run_gpu2").tag == "hub=a|b c"
+
+
+def records(text: str) -> list[str]:
+    """The jobs of an answer, each alone."""
+    return [record for record in re.split(r"^(?=JobId=\d+ )", text, flags=re.MULTILINE) if record.startswith("JobId=")]
+
+
+EVERY = [("22.05", "jobs_late_d_o"), ("24.11", "jobs_late_d_o"), ("26.05", "jobs_all_o")]
+
+
+@pytest.mark.parametrize(("version", "name"), EVERY)
+@pytest.mark.usefixtures("utc")
+def test_every_recorded_job_is_read(version: str, name: str) -> None:
+    """Over a hundred jobs of each version: the state is known, who runs has a host and a start, who ended an end."""
+    found = [
+        parse_job(record, record.removeprefix("JobId=").split()[0])
+        for record in records(recorded(version, "scontrol", name).stdout)
+    ]
+    assert len(found) > 80
+    assert [one for one in found if one is None or one.phase is Phase.UNKNOWN] == []
+    assert [one for one in found if one and one.phase is Phase.RUNNING and not (one.batch_host and one.starts_at)] == []
+    assert [one for one in found if one and one.end and one.ends_at is None] == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_both_commands_tell_the_same(version: str) -> None:
+    """What squeue and scontrol say of one job is one status."""
+    squeue = parse_squeue(with_owner(recorded(version, "hub", "squeue_all").stdout, "2001", "wrap"), MARK)
+    for job_id, name in (("1", "job_running"), ("2", "job_failed"), ("6", "job_two_nodes"), ("7", "job_cancelled")):
+        detail = parse_job(recorded(version, "hub", name).stdout, job_id)
+        assert detail is not None
+        assert {key: getattr(detail, key) for key in JobStatus.__dataclass_fields__} == asdict(squeue[job_id])
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11"])
+def test_what_every_job_has_in_one_answer(version: str) -> None:
+    """Of all jobs: GPUs over two nodes, a shard, a MIG device, several GPUs of a node."""
+    found = parse_allocations(recorded(version, "scontrol", "jobs_late_d_o").stdout)
+    gpus = {job: {part.node: tuple(map(str, part.gres)) for part in parts} for job, parts in found.items()}
+    assert {job: gpus[job] for job in ("38", "39", "41", "45", "54")} == {
+        "38": {"g1": ("gpu:k80:1",), "g2": ("gpu:k80:1",)},
+        "39": {"s1": ("shard:3",)},
+        "41": {"m1": ("gpu:1g.10gb:1",)},
+        "45": {"d1": ("gpu:v100:3",)},
+        "54": {"c3": ()},
+    }
+    assert found["45"][0].gres[0].indices == (4, 5, 6)
+
+
+def test_a_job_whose_name_imitates_another_gives_neither() -> None:
+    """A name with a whole job in it takes nobody's GPUs, and one with fields in it tells nothing."""
+    text = recorded("22.05", "scontrol", "jobs_late_d_o").stdout
+    (real,) = (line for line in text.splitlines() if line.startswith("JobId=37 "))
+    forged = real.replace("JobId=37 ", "JobId=45 ").replace("(IDX:0-1)", "(IDX:0-7)")
+    named = real.replace("JobId=37 ", "JobId=900 ").replace("JobName=plain", "JobName=CoreSpec=* MinCPUsNode=1")
+    found = parse_allocations(text + forged + "\n" + named + "\n")
+    assert "37" in found
+    assert not {"45", "900"} & set(found)
+
+
+def test_no_jobs_have_nothing() -> None:
+    """Slurm's sentence for an empty cluster."""
+    assert parse_allocations("No jobs in the system\n") == {}

@@ -1,0 +1,361 @@
+"""Slurm's and sudo's own words, and what we make of them: all recorded refusals of sbatch among them."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.messages import Refusal, failure, refusal, rejected
+from tests.slurm.recorded import VERSIONS, Recorded, all_recorded, recorded
+
+REFUSED = {
+    "account_not_mine": ("account", "the account does not exist, or you may not use it in this partition"),
+    "array_too_big": ("array", "the job array is too large, or not understood"),
+    "assoc_submit_limit": ("account, qos", "all jobs of this account together have reached a limit (jobs at a time)"),
+    "assoc_submit_limit2": ("account, qos", "all jobs of this account together have reached a limit (jobs at a time)"),
+    "bad_account": ("account", "the account does not exist, or you may not use it in this partition"),
+    "bad_array": ("array", "the job array is too large, or not understood"),
+    "bad_begin": ("begin", "the time to begin is not understood"),
+    "bad_cluster": ("clusters", "there is no such cluster"),
+    "bad_constraint": ("constraint", "no node has such a feature"),
+    "bad_constraint_syntax": ("constraint", "no node has such a feature"),
+    "bad_dep": ("dependency", "the job to wait for is not there, or is not understood"),
+    "bad_dep_syntax": ("dependency", "the job to wait for is not there, or is not understood"),
+    "bad_directive": ("script", "sbatch does not know the option --nosuch=1"),
+    "bad_gpus_type": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "bad_gres_name": (
+        "gpus",
+        "the cluster has no such generic resource: the type of GPU is unknown, or the count is no number",
+    ),
+    "bad_gres_syntax": (
+        "gpus",
+        "the cluster has no such generic resource: the type of GPU is unknown, or the count is no number",
+    ),
+    "bad_gres_type": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "bad_license": ("licenses", "there is no such licence"),
+    "bad_mail": ("script", "sbatch does not understand the value of --mail-type"),
+    "bad_mem": ("memory", "the memory is not understood"),
+    "bad_node": ("nodelist", "there is no such node"),
+    "bad_nodes": ("nodes", "the number of nodes is not understood"),
+    "bad_ntasks": ("cpus", "the number of CPUs or tasks is not understood"),
+    "bad_option": ("script", "sbatch does not know the option --nosuch"),
+    "bad_partition": ("partition", "there is no partition nosuch"),
+    "bad_partition_list": ("partition", "there is no partition nosuch"),
+    "bad_qos": ("qos", "the QOS does not exist, or you may not use it"),
+    "bad_reservation": ("reservation", "there is no such reservation"),
+    "bad_signal": ("script", "sbatch does not understand the value of --signal"),
+    "bad_time": ("time", "the time is not understood"),
+    "bad_uid": ("uid", "only root may submit for somebody else with --uid"),
+    "deadline_past": ("time", "it asks for more time than the partition allows, or for none"),
+    "dos_script": ("script", "the batch script has DOS line ends"),
+    "drainp": ("partition", "the partition is closed (inactive or draining)"),
+    "empty_script": ("script", "the batch script is empty"),
+    "enforce_drainp": ("partition", "the partition is closed (inactive or draining)"),
+    "enforce_exclusive_over_cpus": ("cpus", "it asks for more CPUs than the partition or its nodes allow"),
+    "enforce_gpu_in_cpu_partition": (
+        "gpus, cpus, memory, nodes",
+        "no node of the partition has all of what is asked for",
+    ),
+    "enforce_inactive": ("partition", "the partition is closed (inactive or draining)"),
+    "enforce_not_in_reservation": ("reservation", "you are not among those who may use the reservation"),
+    "enforce_over_nodes": ("nodes", "the partition does not allow this number of nodes"),
+    "enforce_over_time": ("time", "it asks for more time than the partition allows, or for none"),
+    "enforce_too_many_cpus": ("cpus", "it asks for more CPUs than the partition or its nodes allow"),
+    "enforce_too_many_gpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "enforce_too_many_gpus_total": (
+        "gpus, cpus, memory, nodes",
+        "no node of the partition has all of what is asked for",
+    ),
+    "enforce_too_many_shards": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "enforce_too_many_tasks": ("cpus", "it asks for more CPUs than the partition or its nodes allow"),
+    "enforce_too_much_mem": ("memory", "no node of the partition has as much memory"),
+    "enforce_too_much_mem_percpu": ("memory", "no node of the partition has as much memory"),
+    "exclusive_over_cpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "gpu_in_cpu_partition": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "inactive": ("partition", "the partition is closed (inactive or draining)"),
+    "missing_file": ("script", "sbatch cannot read the batch script"),
+    "missing_shebang": ("script", "the batch script does not begin with #! and an interpreter"),
+    "node_not_in_partition": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "noroot_as_bob": ("partition", "you are in none of the groups that may use the partition"),
+    "noroot_as_root": ("exec_prefix", "this account may not submit jobs here"),
+    "not_in_reservation": ("reservation", "you are not among those who may use the reservation"),
+    "nul_script": ("script", "the batch script has a NUL character"),
+    "qos_deny": ("account, qos", "the job asks for more CPU cores than its QOS allows for one job"),
+    "qos_not_allowed": ("qos", "the QOS does not exist, or you may not use it"),
+    "shard_and_gpu": (
+        "gpus",
+        "the cluster has no such generic resource: the type of GPU is unknown, or the count is no number",
+    ),
+    "too_many_cpus": ("cpus", "no node of the partition has as many CPUs"),
+    "too_many_gpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "too_many_gpus_total": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "too_many_shards": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "too_many_tasks": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "too_much_mem": ("memory", "no node of the partition has as much memory"),
+    "too_much_mem_percpu": ("memory", "no node of the partition has as much memory"),
+}
+"""Recorded case -> profile field and clause, the same in every version that refuses it."""
+VARIES = {
+    ("22.05", "bad_export"): ("script", "sbatch does not understand the value of --get-user-env"),
+    ("24.11", "bad_export"): ("script", "sbatch does not understand the value of --get-user-env"),
+    ("26.05", "bad_export"): ("script", "sbatch's option --get-user-env takes no value"),
+}
+
+refused = [answer for answer in all_recorded("sbatch") if answer.code != 0]
+
+
+@pytest.mark.parametrize("answer", refused, ids=lambda answer: f"{answer.version}-{answer.name}")
+def test_every_recorded_refusal_names_the_field_and_says_why(answer: Recorded) -> None:
+    """Each job that a real sbatch refused: the profile field at fault, and one plain clause."""
+    expected = VARIES.get((answer.version, answer.name)) or REFUSED[answer.name]
+    assert failure("sbatch", answer.stderr) is None
+    assert refusal(answer.stderr) == Refusal(*expected)
+
+
+def test_the_table_names_only_cases_that_were_recorded() -> None:
+    """No line of the table above is dead."""
+    assert {answer.name for answer in refused} == {*REFUSED, *(name for _, name in VARIES)}
+
+
+OF_A_TRIAL = {
+    "bad_account": ("account", "the account does not exist, or you may not use it in this partition"),
+    "bad_constraint": ("constraint", "no node has such a feature"),
+    "bad_gres_type": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "bad_partition": ("partition", "there is no partition nosuch"),
+    "bad_qos": ("qos", "the QOS does not exist, or you may not use it"),
+    "inactive": ("partition", "the partition is closed (inactive or draining)"),
+    "node_down": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "noroot": ("partition", "you are in none of the groups that may use the partition"),
+    "not_in_reservation": ("reservation", "you are not among those who may use the reservation"),
+    "reservation_future": ("reservation", "the reservation has not begun, or does not last that long"),
+    "too_many_cpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "too_many_gpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "too_much_mem": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+}
+tried = [answer for answer in all_recorded("test_only") if answer.code != 0]
+
+
+@pytest.mark.parametrize("answer", tried, ids=lambda answer: f"{answer.version}-{answer.name}")
+def test_every_recorded_refusal_of_a_trial_is_told_alike(answer: Recorded) -> None:
+    """sbatch --test-only has words of its own; the clauses are the same, and the field is a profile's."""
+    told = OF_A_TRIAL[answer.name]
+    assert failure("sbatch", answer.stderr) is None
+    assert refusal(answer.stderr) == Refusal(*told)
+    assert rejected(answer.stderr, answer.code).field == ("" if "," in told[0] else f"slurm.{told[0]}")
+
+
+def test_trials_of_all_kinds_were_recorded() -> None:
+    """No line of that table is dead."""
+    assert {answer.name for answer in tried} == set(OF_A_TRIAL)
+
+
+def test_refusal_becomes_an_error_with_both_words() -> None:
+    """Ours in one sentence with the field to look at; sbatch's whole beside it."""
+    answer = recorded("24.11", "sbatch", "bad_partition")
+    error = rejected(answer.stderr, answer.code)
+    assert str(error) == "Slurm refused the job: there is no partition nosuch. Check `partition` in the profile."
+    assert (error.exit_code, error.status_code, error.field) == (1, 400, "slurm.partition")
+    assert error.stderr == (
+        "sbatch: error: invalid partition specified: nosuch\n"
+        "sbatch: error: Batch job submission failed: Invalid partition name specified"
+    )
+
+
+@pytest.mark.parametrize(
+    ("stderr", "told"),
+    [
+        (
+            (
+                "sbatch: error: You must name a project with --account.\n"
+                "sbatch: error: Batch job submission failed: Unspecified error\n"
+            ),
+            Refusal("", "You must name a project with --account"),
+        ),
+        ("sbatch: error: Batch job submission failed: Sunspots\n", Refusal("", "Sunspots")),
+        ("", Refusal("", "sbatch gave no reason")),
+        (
+            (
+                "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, "
+                "user's size and/or time limits)"
+            ),
+            Refusal("account, qos", "a limit of the account or the QOS is reached"),
+        ),
+    ],
+)
+def test_words_that_no_table_knows_are_passed_on(stderr: str, told: Refusal) -> None:
+    """A job_submit plugin wrote for the user: its words stand; a new error of sbatch stands too."""
+    assert refusal(stderr) == told
+    assert rejected(stderr, 1).field == ""
+
+
+silent = [
+    answer
+    for area in ("ctld_down", "ctld_stopped", "munge_down", "conf_missing", "dbd_down")
+    for answer in all_recorded(area)
+    if answer.code != 0 and answer.stderr
+]
+WHY = {
+    "ctld_down": "slurmctld cannot be reached",
+    "ctld_stopped": "slurmctld does not answer",
+    "munge_down": "munge does not answer or refuses",
+    "conf_missing": "Slurm's configuration was not found",
+    "dbd_down": "slurmdbd cannot be reached",
+}
+
+
+@pytest.mark.parametrize("answer", silent, ids=lambda answer: f"{answer.version}-{answer.area}-{answer.name}")
+def test_every_recorded_silence_is_unavailable_and_says_why(answer: Recorded) -> None:
+    """Slurm down, stopped, without munge or configuration: never a refusal, never an answer."""
+    command = answer.name.partition("_")[0]
+    error = failure(command, answer.stderr)
+    assert isinstance(error, SlurmUnavailable)
+    assert error.message == f"{command} got no answer: {WHY[answer.area]}."
+    assert error.hint
+
+
+def test_silences_of_all_kinds_were_recorded() -> None:
+    """The test above is not empty for any kind or version."""
+    assert {(answer.version, answer.area) for answer in silent} == {(v, a) for v in VERSIONS for a in WHY}
+
+
+SITES_WORDS = (
+    "Connection refused by the licence server",
+    "Connection refused",
+    "The project database is temporarily unavailable: try again at noon",
+    "Resource temporarily unavailable",
+    "Socket timed out on send/recv operation",
+    "Unable to contact slurm controller (connect failure)",
+    "Communication with the quota service failed: communication connection failure",
+    "authentication error: your certificate has ended",
+    "There was a problem talking to the database of projects",
+    "Protocol version 2 of our form is needed",
+    "Zero Bytes were transmitted",
+    "Batch job submission failed: Unable to contact slurm controller (connect failure)",
+    "user alice does not exist in the project database",
+    "You are not allowed to run here",
+)
+
+
+@pytest.mark.parametrize("words", SITES_WORDS)
+@pytest.mark.parametrize("outcome", ["Unspecified error", "Invalid account or account/partition combination specified"])
+def test_a_plugins_words_are_the_sites_and_no_silence(words: str, outcome: str) -> None:
+    """A job_submit plugin refuses in a sentence with Slurm's own words in it: the job was refused."""
+    stderr = f"sbatch: error: {words}\nsbatch: error: Batch job submission failed: {outcome}\n"
+    assert failure("sbatch", stderr) is None
+    assert rejected(stderr, 1).stderr == stderr.strip()
+
+
+@pytest.mark.parametrize("words", [*SITES_WORDS[:-3], "Invalid account: ask your PI", "Invalid qos"])
+def test_a_plugins_sentence_is_told_as_it_is(words: str) -> None:
+    """Where it refuses without an error of Slurm's, no table puts other words in its place."""
+    for kind in ("sbatch: error: Batch job submission failed", "allocation failure"):
+        assert refusal(f"sbatch: error: {words}\n{kind}: Unspecified error\n") == Refusal("", words)
+
+
+@pytest.mark.parametrize("words", SITES_WORDS[:-3])
+@pytest.mark.parametrize("before", ["", "sbatch: ", "sbatch: error: lua: ", "sbatch: error: cli_filter: site: "])
+def test_a_sites_own_sbatch_or_filter_is_no_silence(words: str, before: str) -> None:
+    """What stands in sbatch's place, or filters its options, says why in its own words and exits."""
+    assert failure("sbatch", f"{before}{words}\nsbatch: error: cli_filter plugin terminated with error\n") is None
+    assert failure("sbatch", f"{before}{words}\n") is None
+
+
+def test_a_plugin_speaks_before_slurmctld_falls_silent() -> None:
+    """What sbatch itself says in the end counts, whatever was said before it."""
+    stderr = (
+        "sbatch: error: Your project is nearly used up\n"
+        "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n"
+    )
+    error = failure("sbatch", stderr)
+    assert isinstance(error, SlurmUnavailable)
+    assert error.message == "sbatch got no answer: slurmctld does not answer."
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        ("Zero Bytes were transmitted or received", "slurmctld does not answer"),
+        ("Connection refused", "slurmctld does not answer"),
+        ("Controller is in standby mode, try a different controller", "slurmctld does not answer"),
+        ("Unable to contact slurm controller (send failure)", "slurmctld cannot be reached"),
+        ("Invalid authentication credential", "munge does not answer or refuses"),
+        (
+            "Incompatible versions of client and server code",
+            "the hub's Slurm commands and slurmctld are too far apart in version",
+        ),
+        ("Resource temporarily unavailable", "slurmctld takes no jobs at the moment"),
+        ("I/O error writing script/environment to file", "slurmctld takes no jobs at the moment"),
+    ],
+)
+def test_errors_of_slurm_errno_that_are_silences(error: str, why: str) -> None:
+    """As sbatch's last word, in a submission and in a trial."""
+    for kind in ("sbatch: error: Batch job submission failed", "allocation failure"):
+        told = failure("sbatch", f"{kind}: {error}\n")
+        assert isinstance(told, SlurmUnavailable)
+        assert told.message == f"sbatch got no answer: {why}."
+
+
+@pytest.mark.parametrize(
+    ("stderr", "message"),
+    [
+        (
+            "sudo: a password is required\n",
+            "exec_prefix: sbatch was not run: sudo asks for a password (sudo: a password is required).",
+        ),
+        (
+            (
+                "sudo: a terminal is required to read the password; either use the -S option to read from standard "
+                "input or configure an askpass helper\nsudo: a password is required\n"
+            ),
+            (
+                "exec_prefix: sbatch was not run: sudo asks for a password (sudo: a terminal is required to read the "
+                "password; either use the -S option to read from standard input or configure an askpass helper)."
+            ),
+        ),
+        (
+            "sudo: unknown user nosuch\nsudo: error initializing audit plugin sudoers_audit\n",
+            "exec_prefix: sbatch was not run: there is no such account on the hub's machine (sudo: unknown user "
+            "nosuch).",
+        ),
+        (
+            "Sorry, user hub is not allowed to execute '/usr/bin/sbatch --parsable' as alice on head.\n",
+            (
+                "exec_prefix: sbatch was not run: sudo does not allow it (Sorry, user hub is not allowed to execute "
+                "'/usr/bin/sbatch --parsable' as alice on head.)."
+            ),
+        ),
+        (
+            "hub is not in the sudoers file.\n",
+            "exec_prefix: sbatch was not run: sudo does not allow it (hub is not in the sudoers file.).",
+        ),
+        (
+            "sudo: sbatch: command not found\n",
+            "exec_prefix: sbatch was not run: sudo does not find the command (sudo: sbatch: command not found).",
+        ),
+        (
+            "runuser: user nosuch does not exist or the user entry does not contain all the required fields\n",
+            (
+                "exec_prefix: sbatch was not run: there is no such account on the hub's machine (runuser: user nosuch "
+                "does not exist or the user entry does not contain all the required fields)."
+            ),
+        ),
+        (
+            "sudo: sunspots\n",
+            "exec_prefix: sbatch was not run: what stands in front of it failed (sudo: sunspots).",
+        ),
+    ],
+)
+def test_sudo_in_the_way_is_the_admins_error(stderr: str, message: str) -> None:
+    """What sudo refuses names exec_prefix and quotes sudo."""
+    error = failure("sbatch", stderr)
+    assert isinstance(error, ConfigError)
+    assert error.message == message
+    assert error.hint
+
+
+def test_warning_of_sudo_is_not_taken_for_the_failure() -> None:
+    """A sudo often cannot resolve its own host and goes on: what sbatch then said counts."""
+    warning = "sudo: unable to resolve host head: Name or service not known\n"
+    assert failure("sbatch", warning + recorded("22.05", "sbatch", "bad_qos").stderr) is None
+    error = failure("sbatch", warning + recorded("22.05", "ctld_down", "sbatch").stderr)
+    assert isinstance(error, SlurmUnavailable)

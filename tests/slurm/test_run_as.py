@@ -1,0 +1,88 @@
+"""``exec_prefix`` as words."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.slurm.run_as import command_prefix
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("sudo -E -u {username}", ("sudo", "-E", "-u", "alice")),
+        ("sudo -u {{ username }} --", ("sudo", "-u", "alice", "--")),
+        ("", ()),
+        (["runuser", "-u", "{username}", "--"], ("runuser", "-u", "alice", "--")),
+        ("env 'A=b c' sudo --user={username}", ("env", "A=b c", "sudo", "--user=alice")),
+        ("sudo -u {username} -g {group}", ("sudo", "-u", "alice", "-g", "course")),
+        (("sudo; echo", "$(id)"), ("sudo; echo", "$(id)")),
+    ],
+)
+def test_exec_prefix_becomes_words(text: str | list[str], words: tuple[str, ...]) -> None:
+    """Batchspawner's string or a list; each place is filled inside its word, and nothing is a shell's."""
+    assert command_prefix(text, "alice", group="course") == words
+
+
+@pytest.mark.parametrize(
+    "username", ["al;ice", "alice'", "a$(id)", "a&b", "Élise", "first.last@example.org", "_apt", "x-1", "4711a"]
+)
+def test_odd_user_name_stays_one_word(username: str) -> None:
+    """A name with a shell's characters is one word for sudo, which knows no such user."""
+    assert command_prefix("sudo -u {username}", username) == ("sudo", "-u", username)
+
+
+NO_NAMES = {
+    "empty": "",
+    "root by its number, sudo's way": "#0",
+    "another by his number, sudo's way": "#1000",
+    "a number, sudo's way, that is none": "#-1",
+    "root by its number": "0",
+    "another by his number": "1000",
+    "a number in other digits": "\u0661\u0660\u0660\u0660",
+    "an option": "-i",
+    "an option with a value": "-u root",
+    "a signed number": "+0",
+    "a group, sudo's way": "%wheel",
+    "a place in a log's name": "a%u",
+    "a netgroup": "@staff",
+    "a home": "~root",
+    "a shell's words": "$(id)",
+    "a hidden file": ".ssh",
+    "the folder above": "..",
+    "a path": "../root",
+    "a path within": "a/b",
+    "two fields of passwd": "a:0",
+    "a blank": "a b",
+    "a blank at the end": "root ",
+    "a line's end": "a\nb",
+    "a tab": "a\tb",
+    "a NUL": "root\0",
+    "a mark that turns text round": "a\u202eb",
+    "a blank that does not break": "a\u00a0b",
+}
+
+
+@pytest.mark.parametrize("username", NO_NAMES.values(), ids=NO_NAMES.keys())
+def test_user_name_that_is_none_is_refused(username: str) -> None:
+    """What sudo, Slurm or a shell's tools would read as anything but a name; said with what would be right."""
+    with pytest.raises(ConfigError) as caught:
+        command_prefix("sudo -u {username}", username)
+
+    assert caught.value.message == f"{username!r} is no user name."
+    assert "begins with a letter, a digit or _" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sudo -u {user}", r"exec_prefix: {user} has no value\. It may hold {username}\."),
+        ("sudo -u {}", r"exec_prefix: {} has no value"),
+        ("sudo -u '{username}", "exec_prefix: .* is no command: No closing quotation"),
+    ],
+)
+def test_odd_exec_prefix_is_the_admins_error(text: str, message: str) -> None:
+    """The error names the trait and what it may hold."""
+    with pytest.raises(ConfigError, match=message):
+        command_prefix(text, "alice")

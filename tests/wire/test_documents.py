@@ -1,0 +1,135 @@
+"""The documents between hub and node: what the launcher takes of a plan, and what a document may hold."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jupyterhub_gpuspawner.wire.documents import (
+    COUNT_LIMIT,
+    DEADLINE_LIMIT,
+    UNKNOWN_CLAIM,
+    LaunchPlan,
+    parse_plan,
+    printable,
+    recover_plan,
+)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        LaunchPlan(),
+        LaunchPlan(2, 4, "single-numa-node", "bind", (20000, 20100), "/etc/{node}.json", 1.5, False, False),
+        LaunchPlan(gpus=0, cpus=0, deadline=600),
+    ],
+)
+def test_a_plan_comes_back_as_it_was_written(plan: LaunchPlan) -> None:
+    """On one line, since it stands in a shell script."""
+    text = plan.dumps()
+
+    assert "\n" not in text
+    assert parse_plan(text) == plan
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("gpus", -1),
+        ("gpus", "2"),
+        ("gpus", True),
+        ("cpus", 1.5),
+        ("policy", "numa"),
+        ("memory_policy", None),
+        ("port_range", [20000]),
+        ("port_range", [20100, 20000]),
+        ("port_range", [80, 90]),
+        ("port_range", "20000-20100"),
+        ("topology_file", 7),
+        ("deadline", 0),
+        ("deadline", 601),
+        ("deadline", "3"),
+        ("deadline", None),
+        ("set_threads", 1),
+        ("report", None),
+        ("claim", ""),
+        ("claim", "claims"),
+    ],
+)
+def test_a_plan_with_a_wrong_value_names_it(name: str, value: object) -> None:
+    """As the launcher will say in its report."""
+    with pytest.raises(ValueError, match=f"^{name}: .* is not what a launch plan may say$"):
+        parse_plan(json.dumps({"version": 1, name: value}))
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        LaunchPlan(deadline=0),
+        LaunchPlan(deadline=DEADLINE_LIMIT + 1),
+        LaunchPlan(deadline=float("nan")),
+        LaunchPlan(gpus=-1),
+        LaunchPlan(cpus=COUNT_LIMIT + 1),
+        LaunchPlan(policy="numa"),
+        LaunchPlan(port_range=(80, 90)),
+        LaunchPlan(claim=UNKNOWN_CLAIM),
+        LaunchPlan(claim="relative"),
+    ],
+)
+def test_a_plan_that_a_node_would_refuse_cannot_be_sent(plan: LaunchPlan) -> None:
+    """The hub finds out, not the node."""
+    with pytest.raises(ValueError, match="is not what a launch plan may say"):
+        plan.dumps()
+
+
+@pytest.mark.parametrize(
+    ("text", "plan", "fault"),
+    [
+        (LaunchPlan(gpus=2, claim="/run/claims").dumps(), LaunchPlan(gpus=2, claim="/run/claims"), ""),
+        (
+            '{"claim": "/c", "gpus": "two", "deadline": 0, "cpus": 3, "new": 1}',
+            LaunchPlan(claim="/c", cpus=3),
+            "gpus: 'two' is not what a launch plan may say; deadline: 0 is not what a launch plan may say",
+        ),
+        ('{"claim": 7, "gpus": 1}', LaunchPlan(gpus=1, claim=""), "claim: 7 is not what a launch plan may say"),
+        ("[]", LaunchPlan(claim=""), "a launch plan is a JSON object"),
+        ("", LaunchPlan(claim=""), "Expecting value: line 1 column 1 (char 0)"),
+    ],
+)
+def test_a_node_takes_what_it_can_read_of_a_plan(text: str, plan: LaunchPlan, fault: str) -> None:
+    """A claim that cannot be read is none that may be left out."""
+    assert recover_plan(text) == (plan, fault)
+
+
+def test_a_plan_that_was_cut_off_tells_whether_there_are_claims() -> None:
+    """The claim is what a plan begins with."""
+    for claim, expected in ((None, None), ("/c", "")):
+        text = LaunchPlan(claim=claim).dumps()
+        assert {recover_plan(text[:length])[0].claim for length in range(15, len(text))} == {expected}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", "{", "null"])
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    """With a ValueError and no other."""
+    with pytest.raises(ValueError, match=r"."):
+        parse_plan(text)
+
+
+def test_a_newer_hubs_plan_is_read_as_far_as_it_is_known() -> None:
+    """The notebook always starts."""
+    assert parse_plan('{"version": 9, "gpus": 2, "colour": "green"}') == LaunchPlan(gpus=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("as it is", "as it is"),
+        ("two\nlines\tand\x00more", "two lines and more"),
+        ("x" * 501, "x" * 499 + "…"),
+        ("\u202eevil", " evil"),
+    ],
+)
+def test_any_text_becomes_one_printable_line(text: str, expected: str) -> None:
+    """At most 500 characters."""
+    assert printable(text) == expected
