@@ -6,109 +6,17 @@ jobs from squeue(1), ``--Format``.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cluster.capacity import Capacity
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
+    from jupyterhub_gpuspawner.cluster.node_state import NodeState
     from jupyterhub_gpuspawner.units import Gres
-
-_UP = frozenset({"IDLE", "MIXED", "ALLOCATED", "COMPLETING"})
-_OUT = frozenset(
-    {
-        "BLOCKED",
-        "DOWN",
-        "DRAIN",
-        "DYNAMIC_FUTURE",
-        "FAIL",
-        "FUTURE",
-        "INVALID",
-        "INVALID_REG",
-        "MAINTENANCE",
-        "NOT_RESPONDING",
-        "PERFCTRS",
-        "POWERING_DOWN",
-        "POWER_DOWN",
-        "REBOOT_ISSUED",
-        "UNKNOWN",
-    }
-)
-
-
-@dataclass(frozen=True)
-class NodeState:
-    """One node as slurmctld has it."""
-
-    name: str
-    """Slurm's NodeName."""
-    address: str = ""
-    """NodeAddr: where Slurm, and so the hub, reaches it. Need not be a name that DNS knows."""
-    states: frozenset[str] = frozenset()
-    """State words, such as ``{"MIXED", "DRAIN"}``."""
-    cpus: int = 0
-    """CPUs that jobs may use (CPUEfctv); as Slurm counts them, so hardware threads where it knows of them."""
-    cpus_allocated: int = 0
-    sockets: int = 1
-    cores_per_socket: int = 1
-    threads_per_core: int = 1
-    memory_mib: int = 0
-    memory_allocated_mib: int = 0
-    gres: tuple[Gres, ...] = ()
-    """What the node has."""
-    gres_used: tuple[Gres, ...] = ()
-    """What jobs hold of it, with Slurm's indices."""
-    features: tuple[str, ...] = ()
-    """Active features, for ``--constraint``."""
-    other_features: tuple[str, ...] = ()
-    """Features that it would have after a reboot, as some plugins offer."""
-    partitions: tuple[str, ...] = ()
-    reason: str = ""
-    """Why it is out, in the admin's words; empty where nothing is said."""
-
-    @property
-    def usable(self) -> bool:
-        """Slurm may start a job here: up, answering, neither draining nor in maintenance.
-
-        A node in a reservation (``RESERVED``) and a cloud node that is powered down count as usable.
-        """
-        return bool(self.states & _UP) and not self.states & _OUT
-
-    @property
-    def cpus_free(self) -> int:
-        """CPUs that no job holds."""
-        return max(0, self.cpus - self.cpus_allocated)
-
-    @property
-    def memory_free_mib(self) -> int:
-        """MiB that no job holds; other than the kernel's free memory."""
-        return max(0, self.memory_mib - self.memory_allocated_mib)
-
-    def gpus(self) -> Counter[str]:
-        """GPUs (and MIG devices) by type; the empty type where gres.conf names none."""
-        return Counter({kind: count for kind, count in _counts(self.gres, "gpu") if count})
-
-    def gpus_free(self) -> Counter[str]:
-        """GPUs by type that no job holds, neither whole nor by a share (shard, MPS)."""
-        free = self.gpus()
-        only_type = next(iter(free)) if len(free) == 1 else ""  # a share may name no type where the GPU has one
-        for kind, count in _counts(self.gres_used, "gpu"):
-            free[kind] -= count
-        for share in self.gres_used:
-            if share.name in ("shard", "mps"):
-                free[share.type or only_type] -= len(share.indices)
-        return +free
-
-
-def _counts(gres: tuple[Gres, ...], name: str) -> Iterator[tuple[str, int]]:
-    for one in gres:
-        if one.name == name:
-            yield one.type or "", one.count
 
 
 @dataclass(frozen=True)
@@ -291,11 +199,6 @@ class ClusterSnapshot:
         }
         return {name: tuple(self.nodes[position] for position in positions) for name, positions in known.items()}
 
-    @cached_property
-    def capacity(self) -> Capacity:
-        """What its nodes offer and have free, indexed."""
-        return Capacity(self)
-
     def nodes_of(self, partition: str) -> tuple[NodeState, ...]:
         """The nodes of a partition, in Slurm's order; none for a partition that is not there."""
         return self.nodes_by_partition.get(partition, ())
@@ -318,17 +221,3 @@ class ClusterSnapshot:
                 for partition in job.partitions:
                     found.setdefault(partition, []).append(job)
         return {partition: tuple(jobs) for partition, jobs in found.items()}
-
-
-def free_gpus(snapshot: ClusterSnapshot, partition: str, *, reservation: str = "") -> dict[str, int]:
-    """GPUs of a partition's usable nodes that nobody holds, by type; types with none are left out.
-
-    Without ``reservation``, nodes in a reservation that runs now count for nothing; with one, its nodes alone count.
-    """
-    kept = snapshot.reservation_by_name.get(reservation)
-    found: Counter[str] = Counter()
-    for node in snapshot.nodes_of(partition):
-        inside = node.name in kept.nodes if kept is not None else not reservation and "RESERVED" not in node.states
-        if node.usable and inside:
-            found += node.gpus_free()
-    return dict(found)

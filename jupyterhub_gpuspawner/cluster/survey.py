@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.cluster_map import ServedJob
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition
+    from jupyterhub_gpuspawner.cluster.node_state import NodeState
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
     from jupyterhub_gpuspawner.jobs.status import NodeAllocation
 
     Allocations = Mapping[str, Sequence[NodeAllocation]]

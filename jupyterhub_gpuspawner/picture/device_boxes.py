@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.picture.canvas import short
-from jupyterhub_gpuspawner.picture.node_words import memory
 from jupyterhub_gpuspawner.picture.nvlink_lines import Box
+from jupyterhub_gpuspawner.words import memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

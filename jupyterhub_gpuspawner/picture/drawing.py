@@ -35,10 +35,11 @@ from jupyterhub_gpuspawner.picture.locality import (
     paths,
     switches,
 )
-from jupyterhub_gpuspawner.picture.node_words import counted, memory, summary
+from jupyterhub_gpuspawner.picture.node_words import summary
 from jupyterhub_gpuspawner.picture.nvlink_lines import NVLinks
 from jupyterhub_gpuspawner.placement.affinity import distance
 from jupyterhub_gpuspawner.units import format_cpulist
+from jupyterhub_gpuspawner.words import counted, memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

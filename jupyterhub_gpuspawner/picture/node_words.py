@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.picture.locality import Neighbourhood, devices_of, neighbourhoods
 from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
 from jupyterhub_gpuspawner.units import format_cpulist
+from jupyterhub_gpuspawner.words import counted, memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -99,15 +100,3 @@ def gpu_name(topology: NodeTopology, position: int) -> str:
     if gpu.mig is None:
         return f"GPU {gpu.index}"
     return f"GPU {gpu.index} MIG {devices_of(topology, position).index(position)} ({gpu.mig})"
-
-
-def memory(mib: int | None) -> str:
-    """``11 GiB``, ``9.5 GiB``, ``512 MiB``; nothing where it is not known."""
-    if mib is None:
-        return ""
-    return f"{mib} MiB" if mib < 1024 else f"{mib / 1024:.1f} GiB" if mib < 10240 else f"{mib / 1024:.0f} GiB"
-
-
-def counted(number: int, what: str) -> str:
-    """``1 core``, ``2 cores``."""
-    return f"{number} {what}{'s' * (number != 1)}"

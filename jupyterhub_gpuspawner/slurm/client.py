@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, DefaultMemory
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.jobs.status import Phase
@@ -248,7 +249,7 @@ class SlurmClient:
                 taken_at=taken_at,
                 unread=tuple(unread),
             )
-            snapshot.capacity.warm()
+            capacity_of(snapshot).warm()
             return snapshot
 
         # five thousand nodes take a third of a second to read: not in the hub's loop

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory, free_gpus
+from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     SlurmOutputError,
@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from tests.slurm.recorded import FOLDER, VERSIONS, Recorded, all_recorded, recorded
+from tests.snapshots import free_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from jupyterhub_gpuspawner.cluster.snapshot import NodeState, Partition, Reservation, Unread
+from jupyterhub_gpuspawner.cluster.node_state import NodeState
+from jupyterhub_gpuspawner.cluster.snapshot import Partition, Reservation, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.parse import records
 from jupyterhub_gpuspawner.slurm.parse.records import each_read, epoch, fields, ignored, memory, present, read, words

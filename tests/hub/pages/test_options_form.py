@@ -13,7 +13,8 @@ import pytest
 from bs4 import BeautifulSoup
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition
+from jupyterhub_gpuspawner.cluster.node_state import NodeState
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
 from jupyterhub_gpuspawner.hub.pages.choose.form import fault_at, form_html, render_form
 from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
@@ -202,7 +203,7 @@ def test_what_is_offered_and_what_is_not() -> None:
     assert shown == {
         "k80": "",
         "bold": "",
-        "week": "Cannot run: it asks for 7 days, and partition gpu allows 24 h.",
+        "week": "Cannot run: 7 days is more than the limit of 24 h in partition gpu.",
         "spring": "Not yet: it begins 2026-03-21.",
     }
     assert [radio["value"] for radio in page.select("input[type=radio][disabled]")] == ["week", "spring"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import what_you_get
 from jupyterhub_gpuspawner.hub.pages.text import choose
 
@@ -176,6 +177,6 @@ def _only_type(resources: ResolvedResources | None, snapshot: ClusterSnapshot | 
     if snapshot is None or resources is None or not resources.gpus or resources.gpu_type:
         return ""
     default = next((partition.name for partition in snapshot.partitions if partition.default), "")
-    rooms = snapshot.capacity.rooms
-    types = {kind for name in (resources.partition or default).split(",") for kind in rooms(name).types}
+    nodes = capacity_of(snapshot).nodes
+    types = {kind for name in (resources.partition or default).split(",") for kind in nodes(name).types}
     return types.pop() if len(types) == 1 else ""

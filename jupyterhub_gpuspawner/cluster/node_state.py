@@ -1,0 +1,106 @@
+"""One node as slurmctld reports it. Pure.
+
+Source: scontrol(1), ``show node -d``; states from sinfo(1), "NODE STATE CODES".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jupyterhub_gpuspawner.units import Gres
+
+_UP = frozenset({"IDLE", "MIXED", "ALLOCATED", "COMPLETING"})
+_OUT = frozenset(
+    {
+        "BLOCKED",
+        "DOWN",
+        "DRAIN",
+        "DYNAMIC_FUTURE",
+        "FAIL",
+        "FUTURE",
+        "INVALID",
+        "INVALID_REG",
+        "MAINTENANCE",
+        "NOT_RESPONDING",
+        "PERFCTRS",
+        "POWERING_DOWN",
+        "POWER_DOWN",
+        "REBOOT_ISSUED",
+        "UNKNOWN",
+    }
+)
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """One node as slurmctld has it."""
+
+    name: str
+    """Slurm's NodeName."""
+    address: str = ""
+    """NodeAddr: where Slurm, and so the hub, reaches it. Need not be a name that DNS knows."""
+    states: frozenset[str] = frozenset()
+    """State words, such as ``{"MIXED", "DRAIN"}``."""
+    cpus: int = 0
+    """CPUs that jobs may use (CPUEfctv); as Slurm counts them, so hardware threads where it knows of them."""
+    cpus_allocated: int = 0
+    sockets: int = 1
+    cores_per_socket: int = 1
+    threads_per_core: int = 1
+    memory_mib: int = 0
+    memory_allocated_mib: int = 0
+    gres: tuple[Gres, ...] = ()
+    """What the node has."""
+    gres_used: tuple[Gres, ...] = ()
+    """What jobs hold of it, with Slurm's indices."""
+    features: tuple[str, ...] = ()
+    """Active features, for ``--constraint``."""
+    other_features: tuple[str, ...] = ()
+    """Features that it would have after a reboot, as some plugins offer."""
+    partitions: tuple[str, ...] = ()
+    reason: str = ""
+    """Why it is out, in the admin's words; empty where nothing is said."""
+
+    @property
+    def usable(self) -> bool:
+        """Slurm may start a job here: up, answering, neither draining nor in maintenance.
+
+        A node in a reservation (``RESERVED``) and a cloud node that is powered down count as usable.
+        """
+        return bool(self.states & _UP) and not self.states & _OUT
+
+    @property
+    def cpus_free(self) -> int:
+        """CPUs that no job holds."""
+        return max(0, self.cpus - self.cpus_allocated)
+
+    @property
+    def memory_free_mib(self) -> int:
+        """MiB that no job holds; other than the kernel's free memory."""
+        return max(0, self.memory_mib - self.memory_allocated_mib)
+
+    def gpus(self) -> Counter[str]:
+        """GPUs (and MIG devices) by type; the empty type where gres.conf names none."""
+        return Counter({kind: count for kind, count in _counts(self.gres, "gpu") if count})
+
+    def gpus_free(self) -> Counter[str]:
+        """GPUs by type that no job holds, neither whole nor by a share (shard, MPS)."""
+        free = self.gpus()
+        only_type = next(iter(free)) if len(free) == 1 else ""  # a share may name no type where the GPU has one
+        for kind, count in _counts(self.gres_used, "gpu"):
+            free[kind] -= count
+        for share in self.gres_used:
+            if share.name in ("shard", "mps"):
+                free[share.type or only_type] -= len(share.indices)
+        return +free
+
+
+def _counts(gres: tuple[Gres, ...], name: str) -> Iterator[tuple[str, int]]:
+    for one in gres:
+        if one.name == name:
+            yield one.type or "", one.count
