@@ -99,7 +99,11 @@ def read() -> ClusterSnapshot:
     """What the thread does: read and index."""
     nodes, partitions, reservations, jobs = text()
     found = ClusterSnapshot(
-        parse_nodes(nodes), parse_partitions(partitions), parse_reservations(reservations), parse_jobs(jobs, MARK), NOW
+        parse_nodes(nodes),
+        parse_partitions(partitions),
+        parse_reservations(reservations),
+        parse_jobs(jobs, MARK),
+        taken_at=NOW,
     )
     capacity_of(found).warm()
     return found
