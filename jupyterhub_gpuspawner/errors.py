@@ -15,6 +15,9 @@ Problems on a compute node are no exceptions: they are lines in the node's repor
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
+
 
 class GPUSpawnerError(Exception):
     """One fault, told in one sentence; ``hint`` says what would be right."""
@@ -45,15 +48,41 @@ class NotPermitted(ConfigError):
     """Slurm refuses the command to this account: trying again is of no use."""
 
 
+class RefusalKind(str, Enum):
+    """The rule by which a user may not use a profile now."""
+
+    NOT_YET = "not yet"
+    """Its first day has not come."""
+    ENDED = "ended"
+    """Its last day has passed."""
+    OTHER_USERS = "other users"
+    """It lists users, and this one is not among them."""
+    OTHER_GROUPS = "other groups"
+    """It lists groups, and the user is in none of them."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a user may not use a profile now."""
+
+    kind: RefusalKind
+    text: str
+    """For a participant; without leading capital and final full stop."""
+
+
 class RequestError(GPUSpawnerError):
-    """What the user asked for is not allowed or not understood; ``field`` names the option."""
+    """The user's request is not allowed or not understood.
+
+    ``field`` is the option at fault; ``refusal`` is set where the user may not use the requested profile now.
+    """
 
     status_code = 400
     reason = "user_options"
 
-    def __init__(self, message: str, *, field: str = "", hint: str = "") -> None:
+    def __init__(self, message: str, *, field: str = "", hint: str = "", refusal: Refusal | None = None) -> None:
         super().__init__(message, hint=hint)
         self.field = field
+        self.refusal = refusal
 
 
 class SubmitRejected(GPUSpawnerError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.option import put_over
 from jupyterhub_gpuspawner.profiles.resources import names_in_gres, over_defaults
 from jupyterhub_gpuspawner.profiles.user_options import UserChoice, choice_from_form, parse_choice
@@ -111,20 +111,21 @@ class JobRequest:
     """The user options to store: the slug under ``profile``, and what the user chose."""
 
 
-def permitted(profile: Profile, user: str, groups: Collection[str], now: datetime) -> str | None:
-    """Why this user may not use the profile now, in words; None where they may.
+def permitted(profile: Profile, user: str, groups: Collection[str], now: datetime) -> Refusal | None:
+    """Why this user may not use the profile now; None if they may.
 
-    A moment without an offset is by ``now``'s clock.
+    A moment without a UTC offset is in ``now``'s time zone.
     """
     allow = profile.allow
     if (allow.groups or allow.users) and user not in allow.users and not set(allow.groups) & set(groups):
         if not allow.groups:
-            return "it is for other users"
-        return f"it is for the group{'s' if len(allow.groups) > 1 else ''} {', '.join(allow.groups)}"
+            return Refusal(RefusalKind.OTHER_USERS, "it is reserved for other users")
+        named = f"group{'s' if len(allow.groups) > 1 else ''} {', '.join(allow.groups)}"
+        return Refusal(RefusalKind.OTHER_GROUPS, f"it is reserved for the {named}")
     if allow.from_ is not None and now < _start(allow.from_, now):
-        return f"it begins {_said(allow.from_)}"
+        return Refusal(RefusalKind.NOT_YET, f"it is available from {_said(allow.from_)}")
     if allow.until is not None and now >= _end(allow.until, now):
-        return f"it ended {_said(allow.until)}"
+        return Refusal(RefusalKind.ENDED, f"it was available until {_said(allow.until)}")
     return None
 
 
@@ -190,20 +191,24 @@ def resolve(
 
 
 def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Collection[str], now: datetime) -> Profile:
-    reasons = {profile.slug: permitted(profile, username, groups, now) for profile in profiles}
-    usable = [profile for profile in profiles if reasons[profile.slug] is None]
+    refusals = {profile.slug: permitted(profile, username, groups, now) for profile in profiles}
+    usable = [profile for profile in profiles if refusals[profile.slug] is None]
     names = ", ".join(profile.slug for profile in usable) or "none"
     if slug:
         named = next((profile for profile in profiles if profile.slug == slug), None)
         if named is None:
             raise RequestError(f"There is no profile {slug!r}.", field="profile", hint=f"You may use: {names}.")
-        if reasons[slug] is not None:
+        refusal = refusals[slug]
+        if refusal is not None:
             raise RequestError(
-                f"You may not use profile {slug} now: {reasons[slug]}.", field="profile", hint=f"You may use: {names}."
+                f"You may not use profile {slug} now: {refusal.text}.",
+                field="profile",
+                hint=f"You may use: {names}.",
+                refusal=refusal,
             )
         return named
     if not usable:
-        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        why = "; ".join(f"{name}: {refusal.text}" for name, refusal in refusals.items() if refusal is not None)
         raise RequestError(f"There is no profile that you may use now{f' ({why})' if why else ''}.", field="profile")
     return next((profile for profile in usable if profile.default), usable[0])
 

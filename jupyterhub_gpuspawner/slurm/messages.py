@@ -139,7 +139,7 @@ _SUDO = (
 )
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """Why Slurm refused a job."""
 
     field: str
@@ -148,7 +148,7 @@ class Refusal(NamedTuple):
     """For a participant; no capital, no full stop."""
 
 
-_REFUSALS = (
+_REJECTIONS = (
     (r"invalid partition specified: (?P<what>\S+)", "partition", "there is no partition {what}"),
     (r"Invalid partition name", "partition", "there is no such partition"),
     (r"Required partition not available", "partition", "the partition is closed (inactive or draining)"),
@@ -216,7 +216,7 @@ _PLUGINS_OUTCOME = "Unspecified error"
 _NOISE = re.compile(r"Unspecified error|Try .*--help.*|")
 
 
-def refusal(stderr: str) -> Refusal:
+def rejection(stderr: str) -> Rejection:
     """The field at fault and a plain clause, from what sbatch said; sbatch's own words where the table knows none.
 
     A job_submit plugin's words are such: they were written for the user.
@@ -225,21 +225,21 @@ def refusal(stderr: str) -> Refusal:
         limit = _LIMIT.search(stderr)
         told = meaning(limit[1]).sentence if limit else "A limit of the account or the QOS is reached."
         clause = told.removeprefix("Waiting: ").partition(", so it never starts")[0].rstrip(".")
-        return Refusal("account, qos", clause[0].lower() + clause[1:])
+        return Rejection("account, qos", clause[0].lower() + clause[1:])
     outcomes = _OUTCOME.findall(stderr)
     of_a_plugin = bool(outcomes) and outcomes[-1] == _PLUGINS_OUTCOME
-    for said, field, ours in () if of_a_plugin else _REFUSALS:
+    for said, field, ours in () if of_a_plugin else _REJECTIONS:
         match = re.search(said, stderr)
         if match is not None:
-            return Refusal(field, ours.format(**match.groupdict()))
+            return Rejection(field, ours.format(**match.groupdict()))
     lines = (line.strip() for line in _PREFIX.sub("", stderr).splitlines())
     own = " ".join(line for line in lines if not _NOISE.fullmatch(line))
-    return Refusal("", own[:500].rstrip(".") or "sbatch gave no reason")
+    return Rejection("", own[:500].rstrip(".") or "sbatch gave no reason")
 
 
 def rejected(stderr: str, exit_code: int) -> SubmitRejected:
     """The error for a job that sbatch refused."""
-    told = refusal(stderr)
+    told = rejection(stderr)
     hint = f"Check `{told.field}` in the profile." if told.field else ""
     message = f"Slurm refused the job: {told.clause}."
     field = f"slurm.{told.field}" if told.field in _OF_A_PROFILE else ""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.environment import Environment
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
@@ -220,7 +220,7 @@ def test_site_profile_and_choice_become_one_request(
         (
             {"profile": "course"},
             "profile",
-            "You may not use profile course now: it is for the groups course, tutors. You may use: cpu, gpu, test.",
+            "You may not use profile course now: it is reserved for the groups course, tutors. You may use: cpu, gpu, test.",
         ),
         ({"profile": "cpu", "gpus": 1}, "gpus", "Profile cpu has no option 'gpus'. Its options are none."),
         ({"gpu": 1}, "gpu", "Profile gpu has no option 'gpu'. Its options are gpus, hours, software."),
@@ -255,7 +255,7 @@ def test_nobody_gets_a_profile_that_is_not_theirs_by_default() -> None:
     with pytest.raises(RequestError) as caught:
         resolve(course, {}, username="bob", groups=(), server_name="", now=NOW)
     assert str(caught.value) == (
-        "There is no profile that you may use now (course: it is for the groups course, tutors)."
+        "There is no profile that you may use now (course: it is reserved for the groups course, tutors)."
     )
     everyone = [*course, *(profile for profile in SITE if profile.slug == "cpu")]
     assert resolve(everyone, {}, username="bob", groups=(), server_name="", now=NOW).profile == "cpu"
@@ -266,27 +266,37 @@ def _allow(**allow: object) -> Profile:
 
 
 @pytest.mark.parametrize(
-    ("allow", "now", "reason"),
+    ("allow", "now", "refusal"),
     [
         ({}, NOW, None),
         ({"groups": ["a", "b"]}, NOW, None),
-        ({"groups": ["b"]}, NOW, "it is for the group b"),
+        ({"groups": ["b"]}, NOW, Refusal(RefusalKind.OTHER_GROUPS, "it is reserved for the group b")),
         ({"users": ["ada"]}, NOW, None),
-        ({"users": ["bob"]}, NOW, "it is for other users"),
+        ({"users": ["bob"]}, NOW, Refusal(RefusalKind.OTHER_USERS, "it is reserved for other users")),
         ({"groups": ["b"], "users": ["ada"]}, NOW, None),
         ({"from": "2026-03-03"}, NOW, None),
-        ({"from": "2026-03-04"}, NOW, "it begins 2026-03-04"),
-        ({"from": "2026-03-03 10:01"}, NOW, "it begins 2026-03-03 10:01"),
+        ({"from": "2026-03-04"}, NOW, Refusal(RefusalKind.NOT_YET, "it is available from 2026-03-04")),
+        ({"from": "2026-03-03 10:01"}, NOW, Refusal(RefusalKind.NOT_YET, "it is available from 2026-03-03 10:01")),
         ({"from": "2026-03-03T09:00:00+00:00"}, NOW, None),
-        ({"from": "2026-03-03T09:01:00+00:00"}, NOW, "it begins 2026-03-03 09:01+00:00"),
+        (
+            {"from": "2026-03-03T09:01:00+00:00"},
+            NOW,
+            Refusal(RefusalKind.NOT_YET, "it is available from 2026-03-03 09:01+00:00"),
+        ),
         ({"until": "2026-03-03"}, NOW.replace(hour=23, minute=59), None),
-        ({"until": "2026-03-03"}, NOW + timedelta(hours=14), "it ended 2026-03-03"),
-        ({"until": "2026-03-03 10:00"}, NOW, "it ended 2026-03-03 10:00"),
+        (
+            {"until": "2026-03-03"},
+            NOW + timedelta(hours=14),
+            Refusal(RefusalKind.ENDED, "it was available until 2026-03-03"),
+        ),
+        ({"until": "2026-03-03 10:00"}, NOW, Refusal(RefusalKind.ENDED, "it was available until 2026-03-03 10:00")),
     ],
 )
-def test_who_and_when_is_looked_at_together(allow: dict[str, object], now: datetime, reason: str | None) -> None:
+def test_users_groups_and_dates_are_checked_together(
+    allow: dict[str, object], now: datetime, refusal: Refusal | None
+) -> None:
     """ada is in group a; days end at midnight by the hub's clock."""
-    assert permitted(_allow(**allow), "ada", {"a"}, now) == reason
+    assert permitted(_allow(**allow), "ada", {"a"}, now) == refusal
 
 
 anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text(), max_size=2)

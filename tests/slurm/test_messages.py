@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.messages import Refusal, failure, refusal, rejected
+from jupyterhub_gpuspawner.slurm.messages import Rejection, failure, rejected, rejection
 from tests.slurm.recorded import VERSIONS, Recorded, all_recorded, recorded
 
 REFUSED = {
@@ -109,7 +109,7 @@ def test_every_recorded_refusal_names_the_field_and_says_why(answer: Recorded) -
     """Each job that a real sbatch refused: the profile field at fault, and one plain clause."""
     expected = VARIES.get((answer.version, answer.name)) or REFUSED[answer.name]
     assert failure("sbatch", answer.stderr) is None
-    assert refusal(answer.stderr) == Refusal(*expected)
+    assert rejection(answer.stderr) == Rejection(*expected)
 
 
 def test_the_table_names_only_cases_that_were_recorded() -> None:
@@ -140,7 +140,7 @@ def test_every_recorded_refusal_of_a_trial_is_told_alike(answer: Recorded) -> No
     """sbatch --test-only has words of its own; the clauses are the same, and the field is a profile's."""
     told = OF_A_TRIAL[answer.name]
     assert failure("sbatch", answer.stderr) is None
-    assert refusal(answer.stderr) == Refusal(*told)
+    assert rejection(answer.stderr) == Rejection(*told)
     assert rejected(answer.stderr, answer.code).field == ("" if "," in told[0] else f"slurm.{told[0]}")
 
 
@@ -169,22 +169,22 @@ def test_refusal_becomes_an_error_with_both_words() -> None:
                 "sbatch: error: You must name a project with --account.\n"
                 "sbatch: error: Batch job submission failed: Unspecified error\n"
             ),
-            Refusal("", "You must name a project with --account"),
+            Rejection("", "You must name a project with --account"),
         ),
-        ("sbatch: error: Batch job submission failed: Sunspots\n", Refusal("", "Sunspots")),
-        ("", Refusal("", "sbatch gave no reason")),
+        ("sbatch: error: Batch job submission failed: Sunspots\n", Rejection("", "Sunspots")),
+        ("", Rejection("", "sbatch gave no reason")),
         (
             (
                 "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, "
                 "user's size and/or time limits)"
             ),
-            Refusal("account, qos", "a limit of the account or the QOS is reached"),
+            Rejection("account, qos", "a limit of the account or the QOS is reached"),
         ),
     ],
 )
-def test_words_that_no_table_knows_are_passed_on(stderr: str, told: Refusal) -> None:
+def test_words_that_no_table_knows_are_passed_on(stderr: str, told: Rejection) -> None:
     """A job_submit plugin wrote for the user: its words stand; a new error of sbatch stands too."""
-    assert refusal(stderr) == told
+    assert rejection(stderr) == told
     assert rejected(stderr, 1).field == ""
 
 
@@ -205,7 +205,7 @@ WHY = {
 
 @pytest.mark.parametrize("answer", silent, ids=lambda answer: f"{answer.version}-{answer.area}-{answer.name}")
 def test_every_recorded_silence_is_unavailable_and_says_why(answer: Recorded) -> None:
-    """Slurm down, stopped, without munge or configuration: never a refusal, never an answer."""
+    """Slurm down, stopped, without munge or configuration: never a rejection, never an answer."""
     command = answer.name.partition("_")[0]
     error = failure(command, answer.stderr)
     assert isinstance(error, SlurmUnavailable)
@@ -249,7 +249,7 @@ def test_a_plugins_words_are_the_sites_and_no_silence(words: str, outcome: str) 
 def test_a_plugins_sentence_is_told_as_it_is(words: str) -> None:
     """Where it refuses without an error of Slurm's, no table puts other words in its place."""
     for kind in ("sbatch: error: Batch job submission failed", "allocation failure"):
-        assert refusal(f"sbatch: error: {words}\n{kind}: Unspecified error\n") == Refusal("", words)
+        assert rejection(f"sbatch: error: {words}\n{kind}: Unspecified error\n") == Rejection("", words)
 
 
 @pytest.mark.parametrize("words", SITES_WORDS[:-3])

@@ -127,7 +127,7 @@ def test_profiles_tell_what_may_be_asked_and_how_it_would_fare(hub: HubProcess, 
         "either": told["either"],
         "odd": "availability unknown: this profile also uses --nonsense, which is checked at submission",
     }
-    assert (found["course"]["allowed"], found["course"]["reason"]) == (False, "it is for the group ml-course")
+    assert (found["course"]["allowed"], found["course"]["reason"]) == (False, "it is reserved for the group ml-course")
     assert found["course"]["options_schema"] is None
 
 

@@ -204,7 +204,7 @@ def test_what_is_offered_and_what_is_not() -> None:
         "k80": "",
         "bold": "",
         "week": "Cannot run: 7 days is more than the limit of 24 h in partition gpu.",
-        "spring": "Not yet: it begins 2026-03-21.",
+        "spring": "Not yet: it is available from 2026-03-21.",
     }
     assert [radio["value"] for radio in page.select("input[type=radio][disabled]")] == ["week", "spring"]
 
@@ -248,8 +248,8 @@ def test_a_last_choice_that_is_gone_falls_back_with_a_note() -> None:
         "The form shows what is usual instead.",
     )
     assert gone == FilledIn(
-        note="Your last choice cannot be had any more. You may not use profile winter now: it ended 2026-01-31. "
-        "You may use: k80, bold, week. The form shows what is usual instead."
+        note="Your last choice cannot be had any more. You may not use profile winter now: it was available "
+        "until 2026-01-31. You may use: k80, bold, week. The form shows what is usual instead."
     )
 
 
