@@ -220,7 +220,8 @@ def test_site_profile_and_choice_become_one_request(
         (
             {"profile": "course"},
             "profile",
-            "You may not use profile course now: it is reserved for the groups course, tutors. You may use: cpu, gpu, test.",
+            "You may not use profile course now: it is reserved for the groups course, tutors. "
+            "You may use: cpu, gpu, test.",
         ),
         ({"profile": "cpu", "gpus": 1}, "gpus", "Profile cpu has no option 'gpus'. Its options are none."),
         ({"gpu": 1}, "gpu", "Profile gpu has no option 'gpu'. Its options are gpus, hours, software."),
