@@ -99,7 +99,7 @@ class JobWatcher:
         Raises ValueError for an id that is no number: one such would spoil the question for all.
         """
         if not (job_id.isascii() and job_id.isdigit()):
-            raise ValueError(f"{job_id!r} is no job id")
+            raise ValueError(f"{job_id!r} is not a valid job id")
         watched = self._jobs.setdefault((job_id, identity), Watched(job_id, identity, new=new))
         watched.watches += 1
         self._idle.clear()

@@ -419,7 +419,7 @@ WRONG = {
     ),
     "a name in exec_prefix": (
         "c.GPUProfilesSpawner.profiles = [('A', {})]; c.GPUSlurmSpawner.exec_prefix = 'sudo -u {nobody}'",
-        "exec_prefix: {nobody} has no value. It may hold {username}.",
+        "exec_prefix: {nobody} is not a known field. Fields are {username}.",
     ),
 }
 

@@ -133,7 +133,7 @@ async def test_silent_slurm_is_unavailable(slurm: StandIns, version: str, area: 
 async def test_accepted_without_an_id_is_an_odd_answer(slurm: StandIns, said: str) -> None:
     """Exit code 0 and no job id: not taken for a refusal."""
     slurm.add("sbatch", f"echo '{said}'")
-    with pytest.raises(SlurmOutputError, match="took the job and gave no job id"):
+    with pytest.raises(SlurmOutputError, match="accepted the job but printed no job id"):
         await slurm.client().submit(SCRIPT)
 
 
@@ -209,7 +209,7 @@ async def test_job_id_that_is_none_reaches_no_command(slurm: StandIns, job_id: s
     """A restored or reported id that is no number is refused before anything runs."""
     client = slurm.client()  # holds no stand-in: running one would be another error
     for question in (client.cancel(job_id), client.job(job_id), client.jobs([job_id])):
-        with pytest.raises(SlurmOutputError, match="is no job id"):
+        with pytest.raises(SlurmOutputError, match="is not a valid job id"):
             await question
 
 
@@ -359,7 +359,7 @@ async def test_unknown_node_has_no_address(slurm: StandIns, version: str) -> Non
 @pytest.mark.parametrize("node", ["", "-o", "g1 g2", "g[1-2]", "../x", "g1\n"])
 async def test_name_that_is_none_is_not_asked_for(slurm: StandIns, node: str) -> None:
     """A node's name has one grammar."""
-    with pytest.raises(SlurmOutputError, match="is no node's name"):
+    with pytest.raises(SlurmOutputError, match="is not a valid node name"):
         await slurm.client().address(node)
 
 
