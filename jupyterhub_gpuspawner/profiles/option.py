@@ -64,7 +64,7 @@ def put_over(base: Override, over: Override) -> Override:
     )
 
 
-class Choice(Override):
+class ListedChoice(Override):
     """One of the listed choices."""
 
     display_name: Prose | None = None
@@ -249,7 +249,7 @@ class ProfileOption(Frozen):
     display_name: Prose | None = None
     """Left out: its key."""
     description: Prose = ""
-    choices: Annotated[dict[str, Choice], BeforeValidator(_text_keys)] = Field(default_factory=dict)
+    choices: Annotated[dict[str, ListedChoice], BeforeValidator(_text_keys)] = Field(default_factory=dict)
     unlisted_choice: UnlistedChoice | None = None
     range: Range | None = None
 

@@ -17,7 +17,7 @@ PATTERN_LIMIT = 255
 """Characters of a pattern."""
 
 
-class Reservation(Frozen):
+class ReservationRule(Frozen):
     """Which reservation a job uses on a day: one name, a pattern with the date, or a table by date."""
 
     pattern: str | None = None
@@ -42,7 +42,7 @@ class Reservation(Frozen):
         return value
 
     @model_validator(mode="after")
-    def _names_one(self) -> Reservation:
+    def _names_one(self) -> ReservationRule:
         if self.pattern is None and self.default is None and not self.dates:
             raise BadValue("must be a name, a pattern such as ml-hpc-%u, or a table such as {2024-05-31: ml-hpc-1}")
         return self

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.option import put_over
 from jupyterhub_gpuspawner.profiles.resources import names_in_gres, over_defaults
 from jupyterhub_gpuspawner.profiles.user_options import UserChoice, choice_from_form, parse_choice
-from jupyterhub_gpuspawner.units import GPU_GRES, Gres
+from jupyterhub_gpuspawner.units import GPU_GRES, Gres, format_walltime
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -72,6 +72,13 @@ class ResolvedResources:
         sbatch takes the last ``--gres`` alone, so there must be one.
         """
         return ",".join([*map(str, self.gres), *(line.partition("=")[2] for line in self._lines_of_gres())])
+
+    @property
+    def time_option(self) -> str | None:
+        """The value of ``--time``; None where no time limit is requested."""
+        if self.time is None:
+            return None
+        return format_walltime(self.time if isinstance(self.time, int) else None)
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, model_validator
 
-from jupyterhub_gpuspawner.profiles.reservation import Reservation, as_rule
+from jupyterhub_gpuspawner.profiles.reservation import ReservationRule, as_rule
 from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
     Constraint,
@@ -50,7 +50,7 @@ class Resources(Frozen):
     """Account to charge."""
     qos: Name | None = None
     """Quality of service."""
-    reservation: Annotated[Reservation | None, BeforeValidator(as_rule)] = None
+    reservation: Annotated[ReservationRule | None, BeforeValidator(as_rule)] = None
     """A name, a pattern with strftime(3) codes such as ``ml-hpc-%u``, or a table by ISO date, with ``default``."""
     constraint: Constraint | None = None
     """Node features, in Slurm's words."""

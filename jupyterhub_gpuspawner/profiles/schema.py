@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.units import format_walltime, parse_memory, parse_walltime
+from jupyterhub_gpuspawner.units import parse_memory, parse_walltime
 
 TEXT_LIMIT = 4096
 """Characters that one text of a profile may have."""
@@ -290,8 +290,3 @@ def _short(value: object) -> str:
     except ValueError:  # a whole number of thousands of digits
         text = f"a very large {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def as_time_text(seconds: int | str) -> str:
-    """The text that a time of a profile came from."""
-    return seconds if isinstance(seconds, str) else format_walltime(seconds)

@@ -8,12 +8,12 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
-from jupyterhub_gpuspawner.profiles.reservation import Reservation
+from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
 
 MONDAY, TUESDAY, WEDNESDAY = date(2026, 3, 2), date(2026, 3, 3), date(2026, 3, 4)
 
 
-def _rule(reservation: object) -> Reservation:
+def _rule(reservation: object) -> ReservationRule:
     (profile,) = parse_profiles([{"display_name": "P", "slurm": {"reservation": reservation}}])
     assert profile.slurm.reservation is not None
     return profile.slurm.reservation

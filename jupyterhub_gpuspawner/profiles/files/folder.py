@@ -28,11 +28,11 @@ from jupyterhub_gpuspawner.profiles.files.regular_file import (
 )
 from jupyterhub_gpuspawner.profiles.files.rights import NOTHING, Rights, require, require_traits
 from jupyterhub_gpuspawner.profiles.files.yaml_text import Document, YamlFault, read_document
-from jupyterhub_gpuspawner.profiles.option import Choice, ProfileOption, Range, UnlistedChoice
+from jupyterhub_gpuspawner.profiles.option import ListedChoice, ProfileOption, Range, UnlistedChoice
 from jupyterhub_gpuspawner.profiles.options_schema import options_schema
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, parse_profile
-from jupyterhub_gpuspawner.profiles.reservation import Reservation
+from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
 from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.schema import dotted
@@ -53,8 +53,8 @@ ENTRIES_LIMIT = 200_000
 ENDINGS = (".yaml", ".yml")
 
 _MODELS = (
-    *(Profile, Resources, Reservation, Environment, Container, PlacementRules, Allow),
-    *(ProfileOption, Choice, UnlistedChoice, Range),
+    *(Profile, Resources, ReservationRule, Environment, Container, PlacementRules, Allow),
+    *(ProfileOption, ListedChoice, UnlistedChoice, Range),
 )
 _FIELDS = frozenset(info.alias or name for model in _MODELS for name, info in model.model_fields.items())
 _TABLES = ("profile_options", "choices", "variables", "traits", "dates")

@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.profiles.environment import Environment
 from jupyterhub_gpuspawner.profiles.files.folder import read_profiles
 from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, EVERYTHING, NOTHING, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
-from jupyterhub_gpuspawner.profiles.option import Choice, ProfileOption, Range, UnlistedChoice
+from jupyterhub_gpuspawner.profiles.option import ListedChoice, ProfileOption, Range, UnlistedChoice
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -136,7 +136,7 @@ def test_every_field_is_free_or_needs_a_word() -> None:
         Resources: {"extra", "shards"},  # shards exclude GPUs, and are no more than those
         Environment: {"module_use", "venv", "container", "variables", "setup"},
         PlacementRules: set(),
-        Choice: {"command"},
+        ListedChoice: {"command"},
         ProfileOption: {"range"},  # there is one in another option
         UnlistedChoice: set(),
         Range: set(),
@@ -147,7 +147,7 @@ def test_every_field_is_free_or_needs_a_word() -> None:
         Resources: free.slurm,
         Environment: free.environment,
         PlacementRules: free.placement,
-        Choice: options["b"].choices["one"],
+        ListedChoice: options["b"].choices["one"],
         ProfileOption: options["b"],
         UnlistedChoice: options["b"].unlisted_choice,
         Range: options["a"].range,
