@@ -49,9 +49,6 @@ class NodeState:
     cpus: int = 0
     """CPUs that jobs may use (CPUEfctv); as Slurm counts them, so hardware threads where it knows of them."""
     cpus_allocated: int = 0
-    sockets: int = 1
-    cores_per_socket: int = 1
-    threads_per_core: int = 1
     memory_mib: int = 0
     memory_allocated_mib: int = 0
     gres: tuple[Gres, ...] = ()

@@ -48,7 +48,6 @@ class Partition:
     deny_accounts: tuple[str, ...] = ()
     allow_qos: tuple[str, ...] = ()
     deny_qos: tuple[str, ...] = ()
-    root_allowed: bool = True
     needs_reservation: bool = False
     """ReqResv: only jobs with a reservation."""
     unread: tuple[str, ...] = ()

@@ -173,8 +173,6 @@ class JobDetail(JobStatus):
     """Seconds; None for UNLIMITED."""
     stdout_path: str = ""
     """The log file as Slurm names it. The owner chose it: do not open it with rights the owner has not."""
-    restarts: int = 0
-    """How often Slurm has requeued it."""
     allocations: tuple[NodeAllocation, ...] = ()
     """One for each node; empty while the job is pending."""
 

@@ -94,9 +94,6 @@ def _node(record: Mapping[str, str]) -> NodeState:
         states=_states(record["State"]),
         cpus=_number(record, "CPUEfctv") or _number(record, "CPUTot"),
         cpus_allocated=_number(record, "CPUAlloc"),
-        sockets=_number(record, "Sockets", 1),
-        cores_per_socket=_number(record, "CoresPerSocket", 1),
-        threads_per_core=_number(record, "ThreadsPerCore", 1),
         memory_mib=_number(record, "RealMemory"),
         memory_allocated_mib=_number(record, "AllocMem"),
         gres=records.gres("Gres", record.get("Gres", "")),
@@ -154,7 +151,6 @@ def _partition(record: Mapping[str, str]) -> Partition:
         deny_accounts=words(record.get("DenyAccounts")),
         allow_qos=words(record.get("AllowQos"), everyone="ALL"),
         deny_qos=words(record.get("DenyQos")),
-        root_allowed=record.get("DisableRootJobs") != "YES",
         needs_reservation=record.get("ReqResv") == "YES",
         unread=tuple(unread),
     )

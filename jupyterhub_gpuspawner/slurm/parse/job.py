@@ -113,7 +113,6 @@ def _detail(record: str, job_id: str) -> JobDetail:
         uid=int(number[:-1]) if number[:-1].isdecimal() and number[:-1].isascii() else None,
         time_limit=read(_time_limit, "TimeLimit", value("TimeLimit")),
         stdout_path=value("StdOut"),
-        restarts=read(int, "Restarts", value("Restarts")),
         allocations=_allocations(record[starts["CoreSpec"] : starts["MinCPUsNode"]]),
     )
 

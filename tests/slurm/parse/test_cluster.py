@@ -31,9 +31,6 @@ def test_k80_node_with_three_of_four_gpus_in_use() -> None:
         states=frozenset({"MIXED", "PLANNED"}),
         cpus=24,
         cpus_allocated=5,
-        sockets=2,
-        cores_per_socket=12,
-        threads_per_core=1,
         memory_mib=64000,
         memory_allocated_mib=9000,
         gres=(Gres("gpu", "k80", 4, sockets=(0, 1)),),
@@ -62,7 +59,7 @@ def test_nodes_of_each_version(version: str) -> None:
         "s1": ["gpu:t4:2", "shard:t4:8"],
         "u1": ["gpu:2"],
     }
-    assert (found["h1"].cpus, found["h1"].threads_per_core, found["h1"].features) == (16, 2, ("ht",))
+    assert (found["h1"].cpus, found["h1"].features) == (16, ("ht",))
     assert found["x1"].reason.startswith("hardware: PSU")
     assert {"DOWN", "NOT_RESPONDING"} <= found["x1"].states
     assert {"IDLE", "MAINTENANCE", "RESERVED"} <= found["c4"].states
@@ -124,7 +121,6 @@ def test_partitions_of_each_version(version: str) -> None:
         max_cpus_per_node=8,
         max_memory_per_node_mib=32000,
         allow_groups=("alice",),
-        root_allowed=False,
     )
     assert found["hid"] == Partition(name="hid", hidden=True, nodes=("c2",), allow_accounts=("proj",))
     assert {one.name: one.state for one in found.values() if one.state != "UP"} == {

@@ -152,11 +152,6 @@ def test_job_without_time_limit_has_none() -> None:
     assert (found.time_limit, found.ends_at, found.ends_at_iso) == (None, None, None)
 
 
-def test_requeued_job_says_how_often() -> None:
-    """Restarts counts the requeues."""
-    assert only("24.11", "scontrol", "job_requeued").restarts == 1
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_array_answers_with_all_its_tasks_and_one_is_picked(version: str) -> None:
     """``show job 50`` tells of 50, 107 and 108: the one asked for counts, an absent one is None."""
