@@ -85,7 +85,7 @@ async def run(
         if not done:
             raise SlurmUnavailable(
                 f"{name} gave no answer within {timeout:g} s.",
-                hint="Look at `scontrol ping`, and whether slurm.conf is in its place.",
+                hint="Check `scontrol ping`, and whether slurm.conf is in its place.",
             )
         return exchange.result()
     finally:

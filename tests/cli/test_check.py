@@ -63,7 +63,7 @@ def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
 
     assert checked.exit_code == 3
     assert checked.stdout.splitlines()[-1] == (
-        "WRONG Slurm: scontrol got no answer: slurmctld cannot be reached. Look at `scontrol ping`."
+        "WRONG Slurm: scontrol got no answer: slurmctld cannot be reached. Check `scontrol ping`."
     )
 
 

@@ -327,7 +327,7 @@ def test_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
         slurm_cluster.start_controller()
 
     assert status == 503
-    assert missing("sbatch got no answer: slurmctld cannot be reached. Look at `scontrol ping`.", text) == []
+    assert missing("sbatch got no answer: slurmctld cannot be reached. Check `scontrol ping`.", text) == []
     assert kept is not None
     assert kept["ready"]
 
@@ -340,7 +340,7 @@ def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
     status, text = told(lost, {"profile": "light"})
 
     assert status == 503
-    hint = "Look at `scontrol ping`, and whether slurm.conf is in its place."
+    hint = "Check `scontrol ping`, and whether slurm.conf is in its place."
     assert missing(f"sbatch gave no answer within 10 s. {hint}", text) == []
 
     lost.stop()

@@ -19,9 +19,9 @@ def ended(end: End, exit_code: str = "") -> str:
     return advice(JobStatus("7", Phase.ENDED, end=end, exit_code=exit_code))
 
 
-BY_ITSELF = "It starts by itself: there is nothing to do but wait."
+BY_ITSELF = "It starts by itself; you only have to wait."
 LESS = "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
-ADMIN = "Tell your administrator: this choice cannot start as it is set up."
+ADMIN = "Please tell your administrator: this choice cannot start as it is configured."
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ ADMIN = "Tell your administrator: this choice cannot start as it is set up."
         ("MaxMemPerLimit", "Choose less memory."),
         ("BadConstraints", f"Choose fewer GPUs or cores, or less memory. {ADMIN}"),
         ("JobHeldUser", "Release it with `scontrol release`, or stop it here."),
-        ("JobHeldAdmin", "Stop it, and tell your administrator."),
-        ("launch failed requeued held", "Stop it, and tell your administrator."),
+        ("JobHeldAdmin", "Stop it, and please tell your administrator."),
+        ("launch failed requeued held", "Stop it, and please tell your administrator."),
         ("AccountNotAllowed", ADMIN),
         ("Job's account not known, so it can't use this partition (closed allows staff)", ADMIN),
         ("uid 2002 not in group permitted to use this partition (noroot). groups allowed: alice", ADMIN),
@@ -84,7 +84,7 @@ def test_a_missing_program_is_the_administrators() -> None:
 @pytest.mark.parametrize("exit_code", ["0:9", "137:0"])
 def test_a_process_that_was_killed_may_have_needed_more_memory(exit_code: str) -> None:
     """Where Slurm does not watch memory, the kernel's signal is all that tells."""
-    assert "more memory than it had been given" in ended(End.FAILED, exit_code)
+    assert "exceeded its memory limit" in ended(End.FAILED, exit_code)
 
 
 def test_a_job_that_runs_needs_no_advice() -> None:

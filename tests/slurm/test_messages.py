@@ -46,7 +46,7 @@ REFUSED = {
     "bad_signal": ("script", "sbatch does not understand the value of --signal"),
     "bad_time": ("time", "the time is not understood"),
     "bad_uid": ("uid", "only root may submit for somebody else with --uid"),
-    "deadline_past": ("time", "it asks for more time than the partition allows, or for none"),
+    "deadline_past": ("time", "it asks for more time than the partition allows, or for no time at all"),
     "dos_script": ("script", "the batch script has DOS line ends"),
     "drainp": ("partition", "the partition is closed (inactive or draining)"),
     "empty_script": ("script", "the batch script is empty"),
@@ -59,7 +59,7 @@ REFUSED = {
     "enforce_inactive": ("partition", "the partition is closed (inactive or draining)"),
     "enforce_not_in_reservation": ("reservation", "you are not among those who may use the reservation"),
     "enforce_over_nodes": ("nodes", "the partition does not allow this number of nodes"),
-    "enforce_over_time": ("time", "it asks for more time than the partition allows, or for none"),
+    "enforce_over_time": ("time", "it asks for more time than the partition allows, or for no time at all"),
     "enforce_too_many_cpus": ("cpus", "it asks for more CPUs than the partition or its nodes allow"),
     "enforce_too_many_gpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
     "enforce_too_many_gpus_total": (
@@ -76,7 +76,7 @@ REFUSED = {
     "missing_file": ("script", "sbatch cannot read the batch script"),
     "missing_shebang": ("script", "the batch script does not begin with #! and an interpreter"),
     "node_not_in_partition": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
-    "noroot_as_bob": ("partition", "you are in none of the groups that may use the partition"),
+    "noroot_as_bob": ("partition", "you are not a member of any group that may use the partition"),
     "noroot_as_root": ("exec_prefix", "this account may not submit jobs here"),
     "not_in_reservation": ("reservation", "you are not among those who may use the reservation"),
     "nul_script": ("script", "the batch script has a NUL character"),
@@ -125,7 +125,7 @@ OF_A_TRIAL = {
     "bad_qos": ("qos", "the QOS does not exist, or you may not use it"),
     "inactive": ("partition", "the partition is closed (inactive or draining)"),
     "node_down": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
-    "noroot": ("partition", "you are in none of the groups that may use the partition"),
+    "noroot": ("partition", "you are not a member of any group that may use the partition"),
     "not_in_reservation": ("reservation", "you are not among those who may use the reservation"),
     "reservation_future": ("reservation", "the reservation has not begun, or does not last that long"),
     "too_many_cpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
@@ -281,10 +281,10 @@ def test_a_plugin_speaks_before_slurmctld_falls_silent() -> None:
         ("Invalid authentication credential", "munge does not answer or refuses"),
         (
             "Incompatible versions of client and server code",
-            "the hub's Slurm commands and slurmctld are too far apart in version",
+            "the versions of the hub's Slurm commands and of slurmctld are incompatible",
         ),
-        ("Resource temporarily unavailable", "slurmctld takes no jobs at the moment"),
-        ("I/O error writing script/environment to file", "slurmctld takes no jobs at the moment"),
+        ("Resource temporarily unavailable", "slurmctld accepts no jobs at the moment"),
+        ("I/O error writing script/environment to file", "slurmctld accepts no jobs at the moment"),
     ],
 )
 def test_errors_of_slurm_errno_that_are_silences(error: str, why: str) -> None:
@@ -341,7 +341,7 @@ def test_errors_of_slurm_errno_that_are_silences(error: str, why: str) -> None:
         ),
         (
             "sudo: sunspots\n",
-            "exec_prefix: sbatch was not run: what stands in front of it failed (sudo: sunspots).",
+            "exec_prefix: sbatch was not run: the command of exec_prefix failed (sudo: sunspots).",
         ),
     ],
 )
