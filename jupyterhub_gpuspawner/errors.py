@@ -1,16 +1,16 @@
-"""Everything this package raises, by whose fault it is.
+"""The errors that this package raises, by who can correct them.
 
 ::
 
-    GPUSpawnerError            one sentence, and a hint: what would be right
-    ├── ConfigError            the admin's: configuration or a profile; with its path
-    │   └── NotPermitted       Slurm refuses it to this account: not tried again
-    ├── RequestError           the user's: names the field and what is allowed            -> 400
-    ├── SubmitRejected         Slurm said no: its own words, and ours                     -> 400
-    ├── SlurmUnavailable       no answer (time-out, down, missing command)                -> 503; a server is kept
-    └── SlurmOutputError       an answer we do not understand: carries the raw line       -> 500, please report
+    GPUSpawnerError            one sentence, and a hint: what is expected
+    ├── ConfigError            the admin: configuration or a profile; with its path
+    │   └── NotPermitted       Slurm refuses the command to this account: not tried again
+    ├── RequestError           the user: names the field and what is allowed              -> 400
+    ├── SubmitRejected         Slurm rejected the job: its message, and ours              -> 400
+    ├── SlurmUnavailable       no answer (time-out, down, missing command)                -> 503; servers are kept
+    └── SlurmOutputError       an answer that is not understood: carries the raw text     -> 500, please report
 
-Problems on a compute node are no exceptions: they are lines in the node's report.
+Problems on a compute node are not exceptions but lines in the node's report.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from enum import Enum
 
 
 class GPUSpawnerError(Exception):
-    """One fault, told in one sentence; ``hint`` says what would be right."""
+    """One fault, described in one sentence; ``hint`` says what is expected."""
 
     status_code = 500
     reason = "gpuspawner_error"
@@ -45,7 +45,7 @@ class ConfigError(GPUSpawnerError):
 
 
 class NotPermitted(ConfigError):
-    """Slurm refuses the command to this account: trying again is of no use."""
+    """Slurm refuses the command to this account; retrying does not help."""
 
 
 class RefusalKind(str, Enum):
@@ -86,9 +86,9 @@ class RequestError(GPUSpawnerError):
 
 
 class SubmitRejected(GPUSpawnerError):
-    """Slurm refused the job; ``stderr`` is what sbatch said, at most 2,000 characters.
+    """Slurm rejected the job; ``stderr`` is sbatch's message, at most 2,000 characters.
 
-    ``field`` is the profile's field at fault, such as ``slurm.time``; empty where it is none or cannot be told.
+    ``field`` is the profile field at fault, such as ``slurm.time``; empty where there is none or it is not known.
     """
 
     status_code = 400
@@ -109,9 +109,9 @@ class SlurmUnavailable(GPUSpawnerError):
 
 
 class SlurmOutputError(GPUSpawnerError):
-    """Slurm answered with a text this version does not understand; ``raw`` is that text.
+    """Slurm's answer was not understood; ``raw`` is its text, at most 2,000 characters.
 
-    ``field`` is Slurm's name of the field that is not understood; empty where it is the whole record.
+    ``field`` is Slurm's name for the field at fault; empty where it is the whole record.
     """
 
     reason = "slurm_output"

@@ -91,7 +91,7 @@ def _meaning(field: FieldInfo) -> str:
 
 def _field_default(field: FieldInfo) -> str:
     if field.is_required():
-        return "" if "left out" in (field.description or "") else "required"
+        return "" if "default: " in (field.description or "") else "required"
     value = field.get_default(call_default_factory=True) if field.default is PydanticUndefined else field.default
     if value is None or value in ((), {}, "") or isinstance(value, MODELS):
         return ""

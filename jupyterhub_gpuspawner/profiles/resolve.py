@@ -1,8 +1,8 @@
-"""From what a user chose to what a job is: one gate for form, link and REST.
+"""Turns user options into a job request, for form, link and REST alike.
 
 ``parse_choice`` reads the flat user options, ``choice_from_form`` makes them from a form, and ``resolve`` checks them
-against the profiles of today. What comes out is typed and plain; what is refused is a RequestError
-that names the field and says what is allowed.
+against today's profiles. The result is typed; a refused request raises RequestError, which names the field and says
+what is allowed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ResolvedResources:
-    """What one job asks of Slurm, in plain values; None: not asked for. Counts are for each node."""
+    """What one job requests from Slurm, as plain values; None: not requested. Counts are per node."""
 
     partition: str | None = None
     nodes: int = 1
@@ -49,7 +49,7 @@ class ResolvedResources:
     shards: int | None = None
     cpus: int | None = None
     memory: int | None = None
-    """MiB; 0 is all of the node's."""
+    """MiB; 0 requests all of the node's memory."""
     time: int | str | None = None
     """Seconds, or UNLIMITED."""
     account: str | None = None
@@ -61,15 +61,15 @@ class ResolvedResources:
 
     @property
     def gres(self) -> tuple[Gres, ...]:
-        """The generic resources to ask for, as ``--gres`` takes them."""
+        """The GPUs or shards to request with ``--gres``."""
         asked = (("gpu", self.gpus), ("shard", self.shards))
         return tuple(Gres(name, self.gpu_type, count) for name, count in asked if count)
 
     @property
     def gres_option(self) -> str:
-        """The value of ``--gres``: GPUs or shards, and the other generic resources that ``extra`` asks for.
+        """The value of ``--gres``: GPUs or shards, and other generic resources that ``extra`` requests.
 
-        sbatch takes the last ``--gres`` alone, so there must be one.
+        They share one option, since sbatch uses only the last ``--gres``.
         """
         return ",".join([*map(str, self.gres), *(line.partition("=")[2] for line in self._lines_of_gres())])
 
@@ -82,11 +82,11 @@ class ResolvedResources:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The lines of ``extra`` that :attr:`gres_option` does not hold."""
+        """The lines of ``extra`` that are not part of :attr:`gres_option`."""
         return tuple(line for line in self.extra if line not in self._lines_of_gres())
 
     def _lines_of_gres(self) -> list[str]:
-        """Lines that ask for generic resources alone, and for no GPUs beside those of the fields."""
+        """Lines that request generic resources alone, and no GPUs in addition to those of the fields."""
         beside = GPU_GRES if self.gres else ()
         named = ((line, names_in_gres(line)) for line in self.extra)
         return [line for line, names in named if names and not set(names).intersection(beside)]
@@ -94,7 +94,7 @@ class ResolvedResources:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """One server that may be started: who, what, where, all checked."""
+    """One server to start, completely checked."""
 
     profile: str
     """The profile's slug."""
@@ -115,7 +115,7 @@ class JobRequest:
     poll_interval: int | None = None
     traits: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str | int | float] = field(default_factory=dict)
-    """The user options to store: the slug under ``profile``, and what the user chose."""
+    """The user options to store: the slug under ``profile``, and the user's choices."""
 
 
 def permitted(profile: Profile, user: str, groups: Collection[str], now: datetime) -> Refusal | None:
@@ -145,7 +145,7 @@ def _start(moment: date, now: datetime) -> datetime:
 def _end(moment: date, now: datetime) -> datetime:
     if isinstance(moment, datetime):
         return _start(moment, now)
-    if moment == date.max:  # the last day that there is has no day after it: it means no end
+    if moment == date.max:  # has no next day; means no end
         return datetime.max.replace(tzinfo=now.tzinfo)
     return _start(moment + timedelta(days=1), now)
 
@@ -164,11 +164,11 @@ def resolve(
     now: datetime,
     defaults: Resources | None = None,
 ) -> JobRequest:
-    """The job that the user's options ask for under today's profiles; raises RequestError.
+    """The job that the user's options request under today's profiles; raises RequestError.
 
-    ``{}`` is the default profile: the first marked so that the user may use, else the first that they may. ``now`` is
-    the hub's clock, with or without its zone. ``defaults`` are the site's, for Slurm jobs alone. The result is
-    complete: form, availability, dry run and batch script all read it, and none of them adds to it.
+    ``{}`` selects the default profile: the first one marked as default that the user may use, else the first that they
+    may use. ``now`` is the hub's time, with or without a time zone. ``defaults`` are the site's and apply to Slurm jobs
+    only. The result is complete: form, availability, dry run and batch script read it, and none of them adds to it.
     """
     choice = parse_choice(user_options)
     profile = _chosen(profiles, choice.profile, username, groups, now if now.tzinfo else now.astimezone())
@@ -251,14 +251,14 @@ def _job(
 
 
 def resolved(asked: Resources, day: date) -> ResolvedResources:
-    """Plain values for a job of ``day``; raises RequestError where there is no reservation for it."""
+    """Plain values for a job on ``day``; raises RequestError if there is no reservation for that day."""
     try:
         reservation = asked.reservation.on(day) if asked.reservation is not None else None
     except LookupError as error:
         told = str(error.args[0])
         raise RequestError(f"{told[:1].upper()}{told[1:]}.", field="slurm.reservation") from None
     if asked.gpus and asked.shards:
-        raise RequestError("GPUs and shards cannot be asked for together.", field="slurm.gpus", hint="Choose one.")
+        raise RequestError("GPUs and shards cannot be requested together.", field="slurm.gpus", hint="Choose one.")
     gpus = 1 if asked.gpus is None and asked.gpu_type and not asked.shards else asked.gpus
     return ResolvedResources(
         partition=asked.partition,

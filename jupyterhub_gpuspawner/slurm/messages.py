@@ -250,10 +250,8 @@ def rejected(stderr: str, exit_code: int) -> SubmitRejected:
 
 
 def failure(command: str, stderr: str) -> GPUSpawnerError | None:
-    """SlurmUnavailable if the command got no answer, ConfigError if exec_prefix stopped it; None for any other error."""
-    if not re.search(
-        rf"^{re.escape(command)}: ", stderr, re.MULTILINE
-    ):  # otherwise the command ran, and sudo only printed a warning
+    """SlurmUnavailable if the command got no answer, ConfigError if sudo stopped it; None for any other error."""
+    if not re.search(rf"^{re.escape(command)}: ", stderr, re.MULTILINE):  # else it ran, and sudo only printed a warning
         for row in _SUDO:
             match = re.search(row.said, stderr, re.MULTILINE)
             if match is not None:

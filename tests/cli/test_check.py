@@ -100,7 +100,7 @@ def test_a_profile_whose_job_cannot_be_written_today(tmp_path: Path, lines: str,
 REFUSED = {
     "a field": (
         "c.GPUProfilesSpawner.profiles[0]['slurm']['memory'] = 'lots'",
-        "gpuspawner: c.GPUProfilesSpawner.profiles[0].slurm.memory: 'lots' is no memory size: ",
+        "gpuspawner: c.GPUProfilesSpawner.profiles[0].slurm.memory: 'lots' is not a valid amount of memory: ",
     ),
     "a folder": (
         "c.GPUProfilesSpawner.profiles_dir = '/no/such/folder'",
@@ -112,7 +112,7 @@ REFUSED = {
     ),
     "a site's default": (
         "c.SlurmSpawner.req_memory = 'lots'",
-        "gpuspawner: c.SlurmSpawner.req_memory: 'lots' is no memory size: ",
+        "gpuspawner: c.SlurmSpawner.req_memory: 'lots' is not a valid amount of memory: ",
     ),
     "no profile": ("c.GPUProfilesSpawner.profiles = []", "gpuspawner: There is no profile to offer. "),
 }
@@ -133,5 +133,5 @@ def test_a_hub_without_profiles(tmp_path: Path) -> None:
 
     assert check(tmp_path, lines).exit_code == 3
     assert check(tmp_path, f"{lines}c.GPUSlurmSpawner.req_runtime = 'soon'\n").stderr.startswith(
-        "gpuspawner: c.GPUSlurmSpawner.req_runtime: 'soon' is no time: "
+        "gpuspawner: c.GPUSlurmSpawner.req_runtime: 'soon' is not a valid time: "
     )

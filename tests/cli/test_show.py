@@ -117,7 +117,7 @@ BROKEN = {
     ),
     "a broken profile": (
         SITE + "c.GPUProfilesSpawner.profiles[1]['slurm'] = {'memory': 'lots'}",
-        "c.GPUProfilesSpawner.profiles[1].slurm.memory: 'lots' is no memory size: ",
+        "c.GPUProfilesSpawner.profiles[1].slurm.memory: 'lots' is not a valid amount of memory: ",
     ),
     "another spawner": (
         "c.JupyterHub.spawner_class = 'jupyterhub.spawner.LocalProcessSpawner'",

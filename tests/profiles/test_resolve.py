@@ -66,7 +66,7 @@ def test_choices_that_exclude_each_other_are_the_users_to_mend() -> None:
     with pytest.raises(RequestError) as caught:
         resolve(profiles, {"gpus": 1, "shards": 2}, username="bob", groups=(), server_name="", now=NOW)
     assert (str(caught.value), caught.value.field) == (
-        "GPUs and shards cannot be asked for together. Choose one.",
+        "GPUs and shards cannot be requested together. Choose one.",
         "slurm.gpus",
     )
 

@@ -46,7 +46,7 @@ def test_an_empty_form_is_the_default_profile() -> None:
         ({"profile": ["a", "b"]}, "profile is given twice"),
         ({"profile-option-gpu--gpus": ["2"]}, "Options are given, but no profile. Choose a profile."),
         ({"profile": ["a\n"]}, "profile must be printable text of at most 255 characters"),
-        ({"profile": ["a"], "env": ["unlisted-choice"]}, "env: a value of your own was chosen, but none was given"),
+        ({"profile": ["a"], "env": ["unlisted-choice"]}, "env: 'Other' was chosen, but no value was entered"),
     ],
 )
 def test_a_form_that_makes_no_choice_is_refused(formdata: dict[str, list[str]], says: str) -> None:
@@ -75,7 +75,7 @@ def test_rest_options_keep_their_types() -> None:
         ({"gpus": 10**400}, "gpus", "gpus must be a number below"),
         ({"env": "a\n#SBATCH --uid=root"}, "env", "env must be printable text"),
         ({"env": "x" * 256}, "env", "env must be printable text of at most 255 characters"),
-        ({"a\nb": "x"}, "user_options", "'a\\nb' is no name of an option"),
+        ({"a\nb": "x"}, "user_options", "'a\\nb' is not a valid option name"),
         ({f"o{n}": 1 for n in range(65)}, "", "65 options are too many"),
     ],
 )

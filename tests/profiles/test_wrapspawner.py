@@ -169,10 +169,10 @@ def test_a_class_itself_is_named_by_its_module() -> None:
 @pytest.mark.parametrize(
     ("item", "says"),
     [
-        (("P", {"memory": "lots"}), "profiles[0].slurm.memory: 'lots' is no memory size"),
-        (("P", {"gres": "::"}), "profiles[0]: '::' is no generic resource"),
-        (("P", {"slurm": {}}), "profiles[0]: 'slurm' is no trait: write the whole profile as a dict"),
-        (("P", "p", 3, {}), "profiles[0]: 3 is no spawner class"),
+        (("P", {"memory": "lots"}), "profiles[0].slurm.memory: 'lots' is not a valid amount of memory"),
+        (("P", {"gres": "::"}), "profiles[0]: '::' is not a generic resource"),
+        (("P", {"slurm": {}}), "profiles[0]: 'slurm' is not a trait: write the whole profile as a dict"),
+        (("P", "p", 3, {}), "profiles[0]: 3 is not a spawner class"),
         ((3, {}), "profiles[0]: a profile's tuple begins with its display name"),
         (("P", "p"), "profiles[0]: a profile's tuple begins with its display name"),
     ],
@@ -186,5 +186,5 @@ def test_a_tuple_that_is_no_profile_is_refused_with_its_place(item: object, says
 
 def test_the_same_name_twice_is_refused() -> None:
     """Two profiles cannot share a slug."""
-    with pytest.raises(ConfigError, match=r"profiles\[1\].slug: 'gpu' is the slug of an earlier profile, too"):
+    with pytest.raises(ConfigError, match=r"profiles\[1\].slug: 'gpu' is already the slug of an earlier profile"):
         parse_profiles([("GPU", {}), ("gpu", {})])

@@ -85,28 +85,31 @@ def test_a_file_holds_a_profile_or_a_list(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("display_name: P\nslurm:\n  gpus: 1\n  memory: 32X\n", "p.yaml:4: slurm.memory: is no memory size: write MiB"),
+        (
+            "display_name: P\nslurm:\n  gpus: 1\n  memory: 32X\n",
+            "p.yaml:4: slurm.memory: is not a valid amount of memory",
+        ),
         ("- display_name: P\n- display_name: Q\n  slrum: {}\n", "p.yaml:3: no such field; did you mean slurm?"),
-        ("- display_name: P\n- display_name: p\n", "p.yaml:2: slug: 'p' is the slug of an earlier profile, too"),
+        ("- display_name: P\n- display_name: p\n", "p.yaml:2: slug: 'p' is already the slug of an earlier profile"),
         ("- display_name: P\n- slurm: {}\n", "p.yaml:2: display_name: is missing"),
         (
             "display_name: P\nslurm:\n  extra:\n  - --a\n  - b\n",
             "p.yaml:5: slurm.extra[1]: must be one printable line",
         ),
-        ("slurm: {}\nslurm: {}\n", "p.yaml:2: a key stands here for the second time"),
-        ("profiles: []\nmore: 1\n", "p.yaml:1: must hold one profile, a list of profiles, or 'profiles:'"),
+        ("slurm: {}\nslurm: {}\n", "p.yaml:2: duplicate key"),
+        ("profiles: []\nmore: 1\n", "p.yaml:1: must contain one profile, a list of profiles, or only 'profiles:'"),
         ("display_name: [\n", "p.yaml:2: while parsing a flow node, did not find expected node content"),
         ("display_name: P\n\tslurm: {}\n", "p.yaml:2: while scanning"),
         (
             "display_name: !!python/object:os.system x\n",
-            "p.yaml:1: there is a tag that is not known here",
+            "p.yaml:1: unknown tag",
         ),
         ("? [a]\n: b\n", "p.yaml:1: a key must be text"),
         ("just text\n", "p.yaml:1: must be a table of fields"),
         ("", "p.yaml:1: must be a table of fields"),
         ("display_name: \x00\n", "p.yaml"),
-        ("time: " + "9" * 5000 + "\n", "p.yaml:1: there is a number that is too large"),
-        (BOMB, "p.yaml:4: the file holds too many values"),
+        ("time: " + "9" * 5000 + "\n", "p.yaml:1: a number is too large"),
+        (BOMB, "p.yaml:4: the file contains more than 10000 values"),
         ("a: &a [*a]\n", "p.yaml"),
     ],
 )
@@ -135,7 +138,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 def test_the_data_file_names_the_broken_profile_by_its_line() -> None:
     """The line of the value in a list under profiles."""
-    with pytest.raises(ConfigError, match=r"^course.yaml:8: slurm.memory: is no memory size"):
+    with pytest.raises(ConfigError, match=r"^course.yaml:8: slurm.memory: is not a valid amount of memory"):
         read_profiles(DATA / "course.yaml")
 
 
@@ -192,7 +195,7 @@ def test_a_slug_in_two_files_belongs_to_the_first(tmp_path: Path) -> None:
     _write(tmp_path, "b.yaml", "[{display_name: P, description: second}, {display_name: Q}]\n")
     folder = ProfileFolder(tmp_path)
     assert [(p.slug, p.description) for p in folder.profiles()] == [("p", "first"), ("q", "")]
-    assert _faults(folder) == ["b.yaml: 'p' is the slug of a profile in a.yaml, too; this one is left out"]
+    assert _faults(folder) == ["b.yaml: 'p' is already a slug in a.yaml; this profile is ignored"]
     (tmp_path / "a.yaml").unlink()
     assert [(p.slug, p.description) for p in folder.profiles()] == [("p", "second"), ("q", "")]
 

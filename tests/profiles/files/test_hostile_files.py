@@ -125,7 +125,7 @@ def test_a_file_with_a_fault_goes_on_with_its_last_good_version_whatever_it_beco
     path.unlink()
     found.append(look(profiles))
 
-    link = "own.yaml: the file is a symbolic link, and links are not followed: put a copy of the file there"
+    link = "own.yaml: the file is a symbolic link, which is not followed: use a copy of the file"
     pipe = "own.yaml: the file is a named pipe, not a file"
     assert found == [(["good"], []), (["good"], [link]), (["good"], [pipe]), ([], [])]
 
@@ -183,8 +183,8 @@ def test_a_hundred_thousand_entries_take_no_profile_away(folder: Path) -> None:
     assert profiles.crowded
     assert len(faults) <= FILES_LIMIT + 1
     assert faults[0] == (
-        f"{folder}: the folder holds more than 200 files of profiles, or 200000 of any kind; those that came last are "
-        "left out"
+        f"{folder}: the folder contains more than 200 profile files, or 200000 files of any kind; the newest ones are "
+        "ignored"
     )
 
 
@@ -265,7 +265,7 @@ def test_a_slug_belongs_to_the_file_that_had_it_first(folder: Path) -> None:
     def descriptions() -> list[str]:
         return [profile.description for profile in profiles.profiles()]
 
-    fault = "aaa.yaml: 'good' is the slug of a profile in own.yaml, too; this one is left out"
+    fault = "aaa.yaml: 'good' is already a slug in own.yaml; this profile is ignored"
     assert (descriptions(), [str(error) for error in profiles.errors]) == ([""], [fault])
     (folder / "own.yaml").write_text("display_name: Good\ndescription: changed later\n")
     assert descriptions() == ["changed later"]

@@ -74,7 +74,7 @@ def test_a_field_that_names_code_needs_its_word(tmp_path: Path, says: str, told:
     path = written(tmp_path, f"display_name: P\n{says}\n")
 
     assert refusal(path, Rights(frozenset(ALLOWANCES) - {allowance})) == (
-        f"p.yaml:2: {field}: a file of profiles may not say this. "
+        f"p.yaml:2: {field}: this field is not allowed in a profile file. "
         f'"{allowance}" in c.GPUProfilesSpawner.profiles_dir_allows would allow it.'
     )
     assert read_profiles(path, Rights(frozenset({allowance})))
@@ -89,7 +89,7 @@ def test_what_an_option_puts_over_the_profile_needs_the_same_word(
     path = written(tmp_path, f"display_name: P\nprofile_options: {{o: {{{says}}}}}\n")
 
     assert refusal(path, Rights(frozenset(ALLOWANCES) - {allowance})) == (
-        f"p.yaml:2: profile_options.o.{field}: a file of profiles may not say this. "
+        f"p.yaml:2: profile_options.o.{field}: this field is not allowed in a profile file. "
         f'"{allowance}" in c.GPUProfilesSpawner.profiles_dir_allows would allow it.'
     )
     assert read_profiles(path, Rights(frozenset({allowance})))
@@ -171,7 +171,7 @@ def test_no_other_setting_of_a_spawner_can_be_given_by_a_file(tmp_path: Path, na
     path = written(tmp_path, f"display_name: P\ntraits: {{{name}: x}}\n")
 
     assert refusal(path, EVERYTHING) == (
-        f"p.yaml:2: traits.{name}: a file of profiles may not say this. Allowed can be {', '.join(TRAITS)}; "
+        f"p.yaml:2: traits.{name}: this field is not allowed in a profile file. Files may set {', '.join(TRAITS)}; "
         "a profile of jupyterhub_config.py may set any."
     )
 
@@ -198,7 +198,7 @@ def test_the_settings_that_reach_the_hubs_account_are_among_those(name: str) -> 
 def test_wrapspawners_form_of_a_profile_is_no_way_around(tmp_path: Path, item: str) -> None:
     """What it says is held to the same rights, whatever is allowed but ``local``."""
     path = written(tmp_path, f"- {item}\n")
-    assert "a file of profiles may not say this" in refusal(path, Rights(frozenset(ALLOWANCES) - {"local"}))
+    assert "this field is not allowed in a profile file" in refusal(path, Rights(frozenset(ALLOWANCES) - {"local"}))
 
 
 def test_a_class_is_named_by_the_admin_one_by_one(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_class_is_named_by_the_admin_one_by_one(tmp_path: Path) -> None:
     path = written(tmp_path, "display_name: P\nkind: other\nspawner_class: a.B\n")
 
     assert refusal(path, Rights(frozenset(ALLOWANCES), frozenset({"a.C"}))) == (
-        "p.yaml:3: spawner_class: a file of profiles may not say this. "
+        "p.yaml:3: spawner_class: this field is not allowed in a profile file. "
         "The class in c.GPUProfilesSpawner.profiles_dir_classes would allow it."
     )
     assert read_profiles(path, Rights(classes=frozenset({"a.B"})))
