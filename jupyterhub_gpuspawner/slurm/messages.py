@@ -128,7 +128,7 @@ _SUDO = (
     _Row(
         r"^sudo: .*: command not found|^sudo: unable to execute",
         "sudo does not find the command",
-        "Set slurm_bin_dir to the folder of Slurm's commands, wrapper_dir to that of the scripts.",
+        "Set slurm_bin_dir to the folder with Slurm's commands, wrapper_dir to that of the scripts.",
     ),
     _Row(
         r"^sudo: |^PAM |^runuser: |^su: |^setpriv: ",

@@ -73,8 +73,8 @@ def test_there_is_no_slurm(tmp_path: Path) -> None:
 
     assert checked.exit_code == 3
     assert checked.stdout.splitlines()[-1] == (
-        "WRONG Slurm: Slurm's command '/no/such/folder/sinfo' is not there, or may not be run. "
-        "Set slurm_bin_dir to the folder of Slurm's commands."
+        "WRONG Slurm: Slurm's command '/no/such/folder/sinfo' does not exist or may not be run. "
+        "Set slurm_bin_dir to the folder with Slurm's commands."
     )
 
 

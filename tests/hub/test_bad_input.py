@@ -187,8 +187,8 @@ BY_OTHERS: dict[str, tuple[str, int, str]] = {
     "no sbatch": (
         "no-sbatch",
         503,
-        "Slurm's command '/no/such/folder/sbatch' is not there, or may not be run. "
-        "Set slurm_bin_dir to the folder of Slurm's commands.",
+        "Slurm's command '/no/such/folder/sbatch' does not exist or may not be run. "
+        "Set slurm_bin_dir to the folder with Slurm's commands.",
     ),
     "no account": (
         "no-account",

@@ -444,7 +444,7 @@ async def test_command_that_may_not_be_run_is_missing_too(slurm: StandIns) -> No
     """A file without the right to execute it."""
     slurm.add("squeue", "true")
     (slurm.folder / "squeue").chmod(0o644)
-    with pytest.raises(SlurmUnavailable, match="is not there, or may not be run"):
+    with pytest.raises(SlurmUnavailable, match="does not exist or may not be run"):
         await slurm.client().jobs(["7"])
 
 

@@ -328,7 +328,7 @@ async def test_unknown_state_keeps_the_job_and_is_said_once(
     watch = watcher.watch("7")
     await clock.pass_(300.0)
     assert watch.status == job("7", "HIBERNATING")
-    assert caplog.messages == ["Job 7 has the state HIBERNATING, which is not known; it is kept"]
+    assert caplog.messages == ["Job 7 has the unknown state HIBERNATING and is kept"]
 
 
 # --- jobs that Slurm does not show ------------------------------------------------------------------

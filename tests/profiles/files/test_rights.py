@@ -172,7 +172,7 @@ def test_no_other_setting_of_a_spawner_can_be_given_by_a_file(tmp_path: Path, na
 
     assert refusal(path, EVERYTHING) == (
         f"p.yaml:2: traits.{name}: this field is not allowed in a profile file. Files may set {', '.join(TRAITS)}; "
-        "a profile of jupyterhub_config.py may set any."
+        "a profile in jupyterhub_config.py may set any."
     )
 
 
