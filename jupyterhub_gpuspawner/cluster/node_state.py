@@ -38,57 +38,57 @@ _OUT = frozenset(
 
 @dataclass(frozen=True)
 class NodeState:
-    """One node as slurmctld has it."""
+    """One node as slurmctld reports it."""
 
     name: str
     """Slurm's NodeName."""
     address: str = ""
-    """NodeAddr: where Slurm, and so the hub, reaches it. Need not be a name that DNS knows."""
+    """NodeAddr: the address at which Slurm, and therefore the hub, reaches it; not necessarily a DNS name."""
     states: frozenset[str] = frozenset()
     """State words, such as ``{"MIXED", "DRAIN"}``."""
     cpus: int = 0
-    """CPUs that jobs may use (CPUEfctv); as Slurm counts them, so hardware threads where it knows of them."""
+    """CPUs available to jobs (CPUEfctv) as Slurm counts them: hardware threads if it is configured with them."""
     cpus_allocated: int = 0
     memory_mib: int = 0
     memory_allocated_mib: int = 0
     gres: tuple[Gres, ...] = ()
-    """What the node has."""
+    """Generic resources of the node."""
     gres_used: tuple[Gres, ...] = ()
-    """What jobs hold of it, with Slurm's indices."""
+    """Generic resources in use, with Slurm's indices."""
     features: tuple[str, ...] = ()
     """Active features, for ``--constraint``."""
     other_features: tuple[str, ...] = ()
-    """Features that it would have after a reboot, as some plugins offer."""
+    """Features available after a reboot, as some plugins offer."""
     partitions: tuple[str, ...] = ()
     reason: str = ""
-    """Why it is out, in the admin's words; empty where nothing is said."""
+    """The admin's reason for its state; empty where none is given."""
 
     @property
     def usable(self) -> bool:
-        """Slurm may start a job here: up, answering, neither draining nor in maintenance.
+        """Whether Slurm may start a job here: up, responding, neither draining nor in maintenance.
 
-        A node in a reservation (``RESERVED``) and a cloud node that is powered down count as usable.
+        Reserved nodes (``RESERVED``) and cloud nodes that are powered down count as usable.
         """
         return bool(self.states & _UP) and not self.states & _OUT
 
     @property
     def cpus_free(self) -> int:
-        """CPUs that no job holds."""
+        """CPUs not allocated to jobs."""
         return max(0, self.cpus - self.cpus_allocated)
 
     @property
     def memory_free_mib(self) -> int:
-        """MiB that no job holds; other than the kernel's free memory."""
+        """MiB not allocated to jobs; unlike the kernel's free memory."""
         return max(0, self.memory_mib - self.memory_allocated_mib)
 
     def gpus(self) -> Counter[str]:
-        """GPUs (and MIG devices) by type; the empty type where gres.conf names none."""
+        """GPUs and MIG devices by type; the empty type if gres.conf gives none."""
         return Counter({kind: count for kind, count in _counts(self.gres, "gpu") if count})
 
     def gpus_free(self) -> Counter[str]:
-        """GPUs by type that no job holds, neither whole nor by a share (shard, MPS)."""
+        """GPUs by type that no job uses, neither whole nor in part (shard, MPS)."""
         free = self.gpus()
-        only_type = next(iter(free)) if len(free) == 1 else ""  # a share may name no type where the GPU has one
+        only_type = next(iter(free)) if len(free) == 1 else ""  # shards may be untyped where the GPUs are typed
         for kind, count in _counts(self.gres_used, "gpu"):
             free[kind] -= count
         for share in self.gres_used:

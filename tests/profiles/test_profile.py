@@ -147,8 +147,8 @@ def _with(**fields: object) -> dict[str, object]:
                 "slurm": {"time": "8:30:00"},
                 "profile_options": {"h": {"range": {"min": 1, "max": 24, "sets": "slurm.time", "unit": "hours"}}},
             },
-            "profiles[1]: profile_options.h.range has no default, and what the profile says of slurm.time is not among "
-            "its numbers: give the range a default, or change the field",
+            "profiles[1]: profile_options.h.range has no default, and the profile's value of slurm.time is outside "
+            "the range: give the range a default, or change the field",
         ),
         (
             {

@@ -188,7 +188,7 @@ def test_answer_about_something_unknown_is_refused(version: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("NodeName=n1 State=IDLE", "did not tell State and CPUTot of node n1"),
+        ("NodeName=n1 State=IDLE", "did not report State and CPUTot of node n1"),
         ("NodeName=n1 CPUTot=many State=IDLE", "'many' for CPUTot"),
         ("NodeName=n1 CPUTot=4 State=IDLE Gres=gpu:a:b:c", "'gpu:a:b:c' for Gres"),
     ],
