@@ -436,7 +436,7 @@ async def test_missing_command_names_itself_and_the_setting(
     slurm: StandIns, question: Callable[[SlurmClient], Any]
 ) -> None:
     """The error names the path that was tried, and slurm_bin_dir."""
-    with pytest.raises(SlurmUnavailable, match=f"Slurm's command '{slurm.folder}/s.*' is not there.*slurm_bin_dir"):
+    with pytest.raises(SlurmUnavailable, match=f"Slurm's command '{slurm.folder}/s.*' does not exist.*slurm_bin_dir"):
         await question(slurm.client())
 
 
@@ -451,7 +451,7 @@ async def test_command_that_may_not_be_run_is_missing_too(slurm: StandIns) -> No
 async def test_missing_prefix_is_the_admins_error(slurm: StandIns) -> None:
     """The error names exec_prefix and the word that is no command."""
     slurm.add("sbatch", "echo 5")
-    with pytest.raises(ConfigError, match="exec_prefix: The command 'nosuchsudo' is not there"):
+    with pytest.raises(ConfigError, match="exec_prefix: The command 'nosuchsudo' does not exist"):
         await slurm.client().submit(SCRIPT, prefix=("nosuchsudo",))
 
 
