@@ -1,4 +1,4 @@
-"""Slurm's reasons: each is told in words, and only what certainly never clears is said never to."""
+"""Slurm's reasons: each has a sentence, and only those that certainly never clear are marked so."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_reason_that_waiting_cannot_clear(reason: str) -> None:
     ],
 )
 def test_reason_that_may_clear(reason: str) -> None:
-    """Other jobs end, nodes come back, partitions open; and what is not known is given time."""
+    """Other jobs end, nodes return, partitions open; unknown reasons may clear too."""
     assert not never_clears(reason)
 
 

@@ -1,4 +1,4 @@
-"""Slurm's states: each has a phase, each last one an end, and a participant reads a sentence."""
+"""Slurm's states: each has a phase and a sentence, and each final state an end."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_state_has_a_phase_and_a_new_one_is_unknown(state: str, phase: Phase) ->
     ],
 )
 def test_last_state_tells_how_the_job_ended(state: str, end: End | None) -> None:
-    """A last state names an end; any other names none."""
+    """Only a final state has an end."""
     assert end_of(state) is end
 
 
@@ -152,13 +152,13 @@ def job(state: str, **facts: object) -> JobStatus:
     ],
 )
 def test_participant_reads_one_plain_sentence(status: JobStatus, words: str) -> None:
-    """Each state, with its reason or exit code, is told in plain words."""
+    """Each state, with its reason or exit code, has a plain sentence."""
     assert sentence(status) == words
 
 
 @pytest.mark.parametrize("state", sorted(PHASES))
 def test_no_state_is_without_words(state: str) -> None:
-    """Every state of the table has a sentence that ends as one, and needs no other field for it."""
+    """Every state of the table has a complete sentence without any other field."""
     assert re.fullmatch(r"[A-Z].*\.", sentence(job(state)))
 
 

@@ -1,4 +1,4 @@
-"""Profiles as an admin writes them: what is read, and how a fault is told."""
+"""Profiles as an admin writes them: how they are parsed, and how faults are reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.wire.documents import MEMORY_POLICIES, POLICIES
 
 
 def test_a_full_profile_is_read_into_typed_values() -> None:
-    """Memory is MiB, time seconds, a moment a date, a block of shell lines a tuple."""
+    """Memory in MiB, time in seconds, dates, a block of shell lines as a tuple."""
     (profile,) = parse_profiles(
         [
             {
@@ -175,14 +175,14 @@ def _with(**fields: object) -> dict[str, object]:
     ],
 )
 def test_a_broken_profile_among_good_ones_is_named_with_its_field(profile: object, says: str) -> None:
-    """The error has the path to the field, the fault, and what would be right."""
+    """The error has the path of the field, the fault, and what is expected."""
     with pytest.raises(ConfigError) as caught:
         parse_profiles([_with(slug="good"), profile])
     assert str(caught.value).startswith(says)
 
 
 def test_all_faults_of_a_profile_are_named_at_once() -> None:
-    """The first is told in full, the others by their path."""
+    """The first is described in full, the others by their path."""
     with pytest.raises(ConfigError) as caught:
         parse_profiles([_with(slurm={"gpus": -1, "cpus": 0, "memory": "x"})])
     assert str(caught.value) == (
@@ -192,7 +192,7 @@ def test_all_faults_of_a_profile_are_named_at_once() -> None:
 
 @pytest.mark.parametrize("value", ["profiles", {"display_name": "P"}, 3])
 def test_profiles_are_a_list(value: object) -> None:
-    """One profile alone, or a text, is told so."""
+    """A single profile, or a text, is an error."""
     with pytest.raises(ConfigError, match="profiles: must be a list of profiles"):
         parse_profiles(value)  # type: ignore[arg-type]
 
@@ -211,14 +211,14 @@ def test_a_slug_is_made_of_the_display_name(display_name: str, slug: str) -> Non
 
 
 def test_a_profile_cannot_be_changed() -> None:
-    """What was configured stays as it is, whoever holds it."""
+    """Profiles are frozen."""
     (profile,) = parse_profiles([_with()])
     with pytest.raises(ValueError, match="frozen"):
         profile.slug = "other"  # type: ignore[misc]
 
 
 def test_the_words_of_placement_are_those_of_the_launch_plan() -> None:
-    """Every policy that the launcher knows can be written in a profile, and no other."""
+    """A profile accepts exactly the policies that the launcher knows."""
     schema = PlacementRules.model_json_schema()["properties"]
     words = [tuple(schema[field]["anyOf"][0]["enum"]) for field in ("policy", "memory_policy")]
     assert words == [POLICIES, MEMORY_POLICIES]

@@ -1,4 +1,4 @@
-"""Which reservation a job uses on a day."""
+"""The reservation that a job uses on a given day."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_name_changes_with_the_day(reservation: object, on_tuesday: str | No
 
 
 def test_a_day_that_the_table_leaves_out_has_no_reservation_to_run_in() -> None:
-    """The error names the day and those that there are."""
+    """The error names the day and the days of the table."""
     with pytest.raises(LookupError, match="there is no reservation for 2026-03-04; days are 2026-03-02, 2026-03-03"):
         _rule({"2026-03-03": "b", "2026-03-02": "a"}).on(WEDNESDAY)
 
@@ -58,7 +58,7 @@ def test_a_day_that_the_table_leaves_out_has_no_reservation_to_run_in() -> None:
     ],
 )
 def test_a_rule_that_cannot_name_a_reservation_is_refused_when_it_is_read(reservation: object, says: str) -> None:
-    """Names have no blank; patterns only codes that give none."""
+    """Names contain no blank, and patterns only codes whose value contains none."""
     with pytest.raises(ConfigError) as caught:
         _rule(reservation)
     assert says in str(caught.value)

@@ -1,4 +1,4 @@
-"""From a choice to a job: what is resolved, and what is refused."""
+"""From user options to a job request: what is resolved, and what is refused."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _resolve(
     return resolve(SITE, options, username="bob", groups=groups, server_name="", now=now, defaults=defaults)
 
 
-def test_choices_that_exclude_each_other_are_the_users_to_mend() -> None:
-    """Each is allowed, both are not: no job can have GPUs and shares of them."""
+def test_choices_that_exclude_each_other_are_an_error_of_the_request() -> None:
+    """Each is allowed alone, but no job can have both GPUs and shards."""
     options = {name: {"range": {"min": 0, "max": 4, "sets": f"slurm.{name}"}} for name in ("gpus", "shards")}
     profiles = parse_profiles([{"display_name": "Any", "slug": "any", "profile_options": options}])
     with pytest.raises(RequestError) as caught:
@@ -72,7 +72,7 @@ def test_choices_that_exclude_each_other_are_the_users_to_mend() -> None:
 
 
 def test_no_options_are_the_default_profile_with_its_own_values() -> None:
-    """Every value is plain; only what the user chose is stored."""
+    """All values are plain; only the user's choices are stored."""
     assert _resolve({}) == JobRequest(
         profile="gpu",
         display_name="GPU",
@@ -88,7 +88,7 @@ def test_no_options_are_the_default_profile_with_its_own_values() -> None:
 
 
 def test_options_are_put_over_the_profile_and_stored_in_their_own_type() -> None:
-    """A form's text and a number of REST are the same request."""
+    """A text from a form and a number from REST make the same request."""
     form = _resolve({"profile": "gpu", "gpus": "3", "hours": "8", "software": "torch"})
     rest = _resolve({"profile": "gpu", "gpus": 3, "hours": 8, "software": "torch"})
     assert form == rest
@@ -98,25 +98,25 @@ def test_options_are_put_over_the_profile_and_stored_in_their_own_type() -> None
 
 
 def test_a_text_of_the_users_own_sets_its_field() -> None:
-    """Where the option allows one."""
+    """If the option allows free text."""
     assert _resolve({"profile": "gpu", "software": "mine"}).environment.conda == "mine"
 
 
 def test_stored_options_are_resolved_anew() -> None:
-    """What was stored gives the same request, today."""
+    """Stored options give the same request again."""
     first = _resolve({"profile": "gpu", "gpus": "3"})
     assert _resolve(dict(first.options)) == first
 
 
 def test_a_mig_profile_alone_asks_for_one_and_the_reservation_is_todays() -> None:
-    """As sbatch reads a gres without a count; by the hub's clock."""
+    """Like a gres without a count in sbatch; the day is taken from the hub's clock."""
     assert _resolve({"profile": "course"}, groups=("course",)).resources == ResolvedResources(
         gpus=1, gpu_type="1g.10gb", reservation="ml-hpc-2"
     )
 
 
 def test_no_gpu_is_no_gres() -> None:
-    """Zero GPUs of a type ask Slurm for nothing."""
+    """Zero GPUs of a type request nothing."""
     profiles = parse_profiles([{"display_name": "P", "slurm": {"gpus": 0, "gpu_type": "a100"}}])
     request = resolve(profiles, {}, username="bob", groups=(), server_name="", now=NOW)
     assert (request.resources.gres, request.resources.gpu_type) == ((), None)
@@ -198,7 +198,7 @@ MERGED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str
 def test_site_profile_and_choice_become_one_request(
     site: dict[str, Any], profile: dict[str, Any], choice: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    """The choice counts before the profile, the profile before the site; GPUs and shares of them are one request."""
+    """Choice overrides profile, profile overrides site; GPUs and shards are overridden together."""
     slurm = {name: value for name, value in profile.items() if name != "options"}
     document = {"display_name": "P", "slurm": slurm, "profile_options": profile.get("options", {})}
     request = resolve(
@@ -241,7 +241,7 @@ def test_what_is_not_allowed_is_refused_with_what_is(options: dict[str, object],
 
 
 def test_a_day_without_a_reservation_is_told() -> None:
-    """The course's last allowed day has no entry in the table."""
+    """The table has no entry for the course's last day."""
     with pytest.raises(RequestError) as caught:
         _resolve({"profile": "course"}, groups=("course",), now=NOW + timedelta(days=1))
     assert (str(caught.value), caught.value.field) == (
@@ -251,7 +251,7 @@ def test_a_day_without_a_reservation_is_told() -> None:
 
 
 def test_nobody_gets_a_profile_that_is_not_theirs_by_default() -> None:
-    """Without a profile the first permitted one is taken; with none, the reasons are told."""
+    """Without a choice the first permitted profile is used; if there is none, the error lists the reasons."""
     course = [profile for profile in SITE if profile.slug == "course"]
     with pytest.raises(RequestError) as caught:
         resolve(course, {}, username="bob", groups=(), server_name="", now=NOW)
@@ -305,7 +305,7 @@ anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() |
 
 @given(st.dictionaries(st.text(max_size=20) | st.sampled_from(["profile", "gpus", "hours", "software"]), anything))
 def test_any_body_gives_a_request_or_a_request_error(options: dict[str, object]) -> None:
-    """Nothing that a client sends is our fault; what passes is within the bounds."""
+    """Whatever a client sends raises RequestError or gives a request within the bounds."""
     try:
         request = _resolve(options)
     except RequestError as error:

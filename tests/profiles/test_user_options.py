@@ -1,4 +1,4 @@
-"""A form, a link and a REST body with the same choice become the same flat options."""
+"""Forms, links and REST bodies give the same flat options."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.profiles.user_options import UserChoice, choice_from_
     ],
 )
 def test_a_form_of_kubespawners_names_or_flat_ones_gives_flat_options(formdata: dict[str, list[str]]) -> None:
-    """Fields of other profiles and texts beside a listed choice are dropped."""
+    """Fields of other profiles, and texts next to a listed choice, are ignored."""
     assert choice_from_form(formdata) == {"profile": "gpu", "gpus": "2", "env": "torch"}
 
 
@@ -80,7 +80,7 @@ def test_rest_options_keep_their_types() -> None:
     ],
 )
 def test_what_is_no_flat_option_is_refused_by_name(user_options: dict[str, object], field: str, says: str) -> None:
-    """Types, lengths and control characters are looked at before anything else."""
+    """Types, lengths and control characters are checked first."""
     with pytest.raises(RequestError) as caught:
         parse_choice(user_options)
     assert str(caught.value).startswith(says)
