@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.hub.site.outlook import Outlook, outlooks
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
@@ -98,9 +99,13 @@ def read() -> ClusterSnapshot:
     """What the thread does: read and index."""
     nodes, partitions, reservations, jobs = text()
     found = ClusterSnapshot(
-        parse_nodes(nodes), parse_partitions(partitions), parse_reservations(reservations), parse_jobs(jobs, MARK), NOW
+        parse_nodes(nodes),
+        parse_partitions(partitions),
+        parse_reservations(reservations),
+        parse_jobs(jobs, MARK),
+        taken_at=NOW,
     )
-    found.capacity.warm()
+    capacity_of(found).warm()
     return found
 
 

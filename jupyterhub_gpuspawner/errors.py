@@ -1,23 +1,26 @@
-"""Everything this package raises, by whose fault it is.
+"""The errors that this package raises, by who can correct them.
 
 ::
 
-    GPUSpawnerError            one sentence, and a hint: what would be right
-    ├── ConfigError            the admin's: configuration or a profile; with its path
-    │   └── NotPermitted       Slurm refuses it to this account: not tried again
-    ├── RequestError           the user's: names the field and what is allowed            -> 400
-    ├── SubmitRejected         Slurm said no: its own words, and ours                     -> 400
-    ├── SlurmUnavailable       no answer (time-out, down, missing command)                -> 503; a server is kept
-    └── SlurmOutputError       an answer we do not understand: carries the raw line       -> 500, please report
+    GPUSpawnerError            one sentence, and a hint: what is expected
+    ├── ConfigError            the admin: configuration or a profile; with its path
+    │   └── NotPermitted       Slurm refuses the command to this account: not tried again
+    ├── RequestError           the user: names the field and what is allowed              -> 400
+    ├── SubmitRejected         Slurm rejected the job: its message, and ours              -> 400
+    ├── SlurmUnavailable       no answer (time-out, down, missing command)                -> 503; servers are kept
+    └── SlurmOutputError       an answer that is not understood: carries the raw text     -> 500, please report
 
-Problems on a compute node are no exceptions: they are lines in the node's report.
+Problems on a compute node are not exceptions but lines in the node's report.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
+
 
 class GPUSpawnerError(Exception):
-    """One fault, told in one sentence; ``hint`` says what would be right."""
+    """One fault, described in one sentence; ``hint`` says what is expected."""
 
     status_code = 500
     reason = "gpuspawner_error"
@@ -42,24 +45,50 @@ class ConfigError(GPUSpawnerError):
 
 
 class NotPermitted(ConfigError):
-    """Slurm refuses the command to this account: trying again is of no use."""
+    """Slurm refuses the command to this account; retrying does not help."""
+
+
+class RefusalKind(str, Enum):
+    """The rule by which a user may not use a profile now."""
+
+    NOT_YET = "not yet"
+    """Its first day has not come."""
+    ENDED = "ended"
+    """Its last day has passed."""
+    OTHER_USERS = "other users"
+    """It lists users, and this one is not among them."""
+    OTHER_GROUPS = "other groups"
+    """It lists groups, and the user is in none of them."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a user may not use a profile now."""
+
+    kind: RefusalKind
+    text: str
+    """For a participant; without leading capital and final full stop."""
 
 
 class RequestError(GPUSpawnerError):
-    """What the user asked for is not allowed or not understood; ``field`` names the option."""
+    """The user's request is not allowed or not understood.
+
+    ``field`` is the option at fault; ``refusal`` is set where the user may not use the requested profile now.
+    """
 
     status_code = 400
     reason = "user_options"
 
-    def __init__(self, message: str, *, field: str = "", hint: str = "") -> None:
+    def __init__(self, message: str, *, field: str = "", hint: str = "", refusal: Refusal | None = None) -> None:
         super().__init__(message, hint=hint)
         self.field = field
+        self.refusal = refusal
 
 
 class SubmitRejected(GPUSpawnerError):
-    """Slurm refused the job; ``stderr`` is what sbatch said, at most 2,000 characters.
+    """Slurm rejected the job; ``stderr`` is sbatch's message, at most 2,000 characters.
 
-    ``field`` is the profile's field at fault, such as ``slurm.time``; empty where it is none or cannot be told.
+    ``field`` is the profile field at fault, such as ``slurm.time``; empty where there is none or it is not known.
     """
 
     status_code = 400
@@ -80,9 +109,9 @@ class SlurmUnavailable(GPUSpawnerError):
 
 
 class SlurmOutputError(GPUSpawnerError):
-    """Slurm answered with a text this version does not understand; ``raw`` is that text.
+    """Slurm's answer was not understood; ``raw`` is its text, at most 2,000 characters.
 
-    ``field`` is Slurm's name of the field that is not understood; empty where it is the whole record.
+    ``field`` is Slurm's name for the field at fault; empty where it is the whole record.
     """
 
     reason = "slurm_output"

@@ -1,8 +1,8 @@
-"""The small grammars Slurm and the kernel write in, each read and written here. Pure, stdlib only.
+"""Parsers and formatters for the text formats of Slurm and the kernel. Pure, standard library only.
 
 Walltime (sbatch(1) ``--time``), memory (sbatch(1) ``--mem``), CPU lists (cpuset(7), "List Format"),
 generic resources (gres.conf(5), and what ``sinfo`` and ``scontrol`` print), host lists (scontrol(1)
-``show hostnames``). Every function that reads raises ValueError with a text that says what is right.
+``show hostnames``). Every parser raises ValueError whose message says what is expected.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LIMIT = 65536
-"""CPUs, indices or nodes that one list may name; a longer one is a fault or an attack."""
+"""Upper bound on the CPUs, indices or nodes of one list; a longer list is an error or an attack."""
 
 _WALLTIME = re.compile(
     r"(?:(?P<days>\d{1,6})-(?P<after>\d{1,9}(?::\d{1,9}){0,2})|(?P<clock>\d{1,9}(?::\d{1,9}){0,2}))", re.ASCII
 )
 _WALLTIME_FORMS = (
-    "write minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, "
+    "use minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, "
     "days-hours:minutes:seconds, or UNLIMITED"
 )
 _MEMORY = re.compile(
@@ -40,15 +40,15 @@ _HOST = re.compile(r"(?:[\w.-]|\[[^\[\]]*\])+", re.ASCII)
 def parse_walltime(text: str | int) -> int | None:
     """Seconds of a Slurm time limit; None for UNLIMITED and INFINITE. A bare number counts minutes.
 
-    As sbatch(1) does, a part may exceed its clock: ``90:00`` is an hour and a half. Zero is zero here, though
-    sbatch takes ``--time=0`` as no limit.
+    As in sbatch(1), minutes and seconds may exceed 59: ``90:00`` is an hour and a half. Zero is returned as zero,
+    although sbatch takes ``--time=0`` as no limit.
     """
     word = "" if isinstance(text, bool) else str(text).strip()
     if word.upper() in ("UNLIMITED", "INFINITE"):
         return None
     match = _WALLTIME.fullmatch(word)
     if match is None:
-        raise ValueError(f"{text!r} is no time: {_WALLTIME_FORMS}")
+        raise ValueError(f"{text!r} is not a valid time: {_WALLTIME_FORMS}")
     if match["days"] is not None:
         hours, minutes, seconds = ([int(part) for part in match["after"].split(":")] + [0, 0])[:3]
         return ((int(match["days"]) * 24 + hours) * 60 + minutes) * 60 + seconds
@@ -60,11 +60,11 @@ def parse_walltime(text: str | int) -> int | None:
 
 
 def format_walltime(seconds: int | None) -> str:
-    """``8:00:00``, ``1-02:00:00``, or ``UNLIMITED`` for None: what sbatch takes and squeue prints."""
+    """``8:00:00``, ``1-02:00:00``, or ``UNLIMITED`` for None, as sbatch accepts and squeue prints it."""
     if seconds is None:
         return "UNLIMITED"
     if seconds < 0:
-        raise ValueError(f"{seconds} seconds: a time limit is not negative")
+        raise ValueError(f"{seconds} seconds: a time limit cannot be negative")
     days, rest = divmod(seconds, 86400)
     hours, minutes, left = rest // 3600, rest // 60 % 60, rest % 60
     return f"{days}-{hours:02}:{minutes:02}:{left:02}" if days else f"{hours}:{minutes:02}:{left:02}"
@@ -73,12 +73,12 @@ def format_walltime(seconds: int | None) -> str:
 def parse_memory(text: str | int) -> int:
     """MiB of ``32G``, ``32 GiB``, ``32GB``, ``1.5T``, ``32000M`` or ``32000``; a bare number counts MiB.
 
-    The letters are powers of 1024, as everywhere in Slurm. What is not a whole MiB is rounded up.
+    The letters are powers of 1024, as everywhere in Slurm. Fractions of a MiB are rounded up.
     """
     match = None if isinstance(text, bool) else _MEMORY.fullmatch(str(text).strip())
     if match is None or (match["bytes"] and not match["unit"]):
         raise ValueError(
-            f"{text!r} is no memory size: write MiB as a number, or a number with K, M, G or T, such as 32G"
+            f"{text!r} is not a valid amount of memory: use a number of MiB, or a number with K, M, G or T, such as 32G"
         )
     part = match["part"] or ""
     kib = _KIB[match["unit"].upper() or "M"] * int(match["number"] + part)
@@ -87,16 +87,16 @@ def parse_memory(text: str | int) -> int:
 
 
 def format_memory(mib: int) -> str:
-    """``32000M``: sbatch's form; ``0`` asks for all the memory of the node."""
+    """``32000M``, as sbatch accepts it; ``0`` requests all the memory of the node."""
     if mib < 0:
-        raise ValueError(f"{mib} MiB: memory is not negative")
+        raise ValueError(f"{mib} MiB: memory cannot be negative")
     return f"{mib}M" if mib else "0"
 
 
 def parse_cpulist(text: str) -> tuple[int, ...]:
-    """Numbers of a list such as ``0-3,8``, sorted, each once; an empty text is an empty list.
+    """Numbers of a list such as ``0-3,8``, sorted and without duplicates; an empty text is an empty list.
 
-    The form is cpuset(7)'s, so a stride (``0-31:2``) is refused, and ``0-1-2`` and ``3-1`` are too.
+    The format is cpuset(7)'s; a stride (``0-31:2``), ``0-1-2`` and ``3-1`` are errors.
     """
     found: list[int] = []
     for item in text.strip().split(",") if text.strip() else ():
@@ -104,7 +104,7 @@ def parse_cpulist(text: str) -> tuple[int, ...]:
         low = int(match["low"]) if match else 0
         high = int(match["high"] or low) if match else -1
         if high < low:
-            raise ValueError(f"{item!r} in {_short(text)} is no CPU or range of CPUs: write a list such as 0-3,8")
+            raise ValueError(f"{item!r} in {_short(text)} is not a CPU or a range of CPUs: use a list such as 0-3,8")
         if len(found) + high - low >= LIMIT:
             raise ValueError(f"{_short(text)} names more than {LIMIT} CPUs")
         found.extend(range(low, high + 1))
@@ -112,11 +112,11 @@ def parse_cpulist(text: str) -> tuple[int, ...]:
 
 
 def format_cpulist(cpus: Iterable[int]) -> str:
-    """``0-3,8``: the shortest list in the form of cpuset(7); empty for no CPU."""
+    """``0-3,8``: the shortest list in the format of cpuset(7); empty for no CPUs."""
     spans: list[list[int]] = []
     for cpu in sorted(set(cpus)):
         if cpu < 0:
-            raise ValueError(f"{cpu}: a CPU number is not negative")
+            raise ValueError(f"{cpu}: a CPU number cannot be negative")
         if spans and spans[-1][1] == cpu - 1:
             spans[-1][1] = cpu
         else:
@@ -130,29 +130,29 @@ GPU_GRES = ("gpu", "shard", "mps")
 
 @dataclass(frozen=True)
 class Gres:
-    """One generic resource: what a job asks for, what a node has, or what is in use there."""
+    """One generic resource: requested by a job, present on a node, or in use there."""
 
     name: str
     """``gpu``, ``shard``, ``mps``, …"""
     type: str | None = None
-    """``a100``, ``1g.10gb``, …; None for an untyped one."""
+    """``a100``, ``1g.10gb``, …; None if it has no type."""
     count: int = 1
     indices: tuple[int, ...] = ()
-    """Slurm's indices of those in use (``IDX:``); for shards in the form ``3/4,0/4``, the GPUs with shares in use."""
+    """Slurm's indices of those in use (``IDX:``); for shards printed as ``3/4,0/4``, the GPUs with shards in use."""
     sockets: tuple[int, ...] = ()
-    """Sockets next to it (``S:``); empty where Slurm names none."""
+    """Sockets it is attached to (``S:``); empty where Slurm lists none."""
 
     def __str__(self) -> str:
-        """sbatch's form: ``gpu:a100:2``."""
+        """``gpu:a100:2``, as ``--gres`` accepts it."""
         return ":".join((self.name, self.type, str(self.count)) if self.type else (self.name, str(self.count)))
 
 
 def parse_gres(text: str) -> tuple[Gres, ...]:
-    """Every generic resource of a text as ``--gres``, ``Gres=``, ``GresUsed``, ``TresPerNode`` or ``TRES`` write it.
+    """Every generic resource in a text of ``--gres``, ``Gres=``, ``GresUsed``, ``TresPerNode`` or ``TRES``.
 
     ``gpu:a100:4(S:0-1)``, ``gres/gpu:k80:2``, ``gres/gpu:k80=2``, ``shard:3(3/4,0/4)``, ``gpu:0(IDX:N/A)``; several are
-    separated by commas. Nothing for an empty text, ``(null)``, ``N/A`` and ``none``. A missing count is one. Of a TRES
-    list (``cpu=4,mem=8G,gres/gpu=2``) only what begins with ``gres/`` is one.
+    separated by commas. Empty for an empty text, ``(null)``, ``N/A`` and ``none``. A missing count is one. Of a TRES
+    list (``cpu=4,mem=8G,gres/gpu=2``) only items that begin with ``gres/`` count.
     """
     if text.strip().lower() in ("", "(null)", "n/a", "none"):
         return ()
@@ -163,13 +163,13 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
 def _gres(item: str) -> Gres:
     match = _GRES.fullmatch(item)
     if match is None:
-        raise ValueError(f"{_short(item)} is no generic resource: write name[:type][:count], such as gpu:a100:2")
+        raise ValueError(f"{_short(item)} is not a generic resource: use name[:type][:count], such as gpu:a100:2")
     parts = [part for part in re.split("[:=]", match["rest"])[1:] if part != "no_consume"]
     count = _COUNT.fullmatch(parts[-1]) if parts else None
     if count is not None:
         parts.pop()
     if len(parts) > 1:
-        raise ValueError(f"{_short(item)} is no generic resource: write name[:type][:count], such as gpu:a100:2")
+        raise ValueError(f"{_short(item)} is not a generic resource: use name[:type][:count], such as gpu:a100:2")
     indices: tuple[int, ...] = ()
     sockets: tuple[int, ...] = ()
     for note in re.findall(r"\(([^()]*)\)", match["notes"]):
@@ -182,7 +182,7 @@ def _gres(item: str) -> Gres:
             indices = tuple(n for n, share in enumerate(note.split(",")) if int(share.split("/")[0]))
         elif word != "CNT":
             raise ValueError(
-                f"({_short(note)}) in {_short(item)} is unknown: it may be IDX:, S:, CNT: or shares such as 3/4,0/4"
+                f"({_short(note)}) in {_short(item)} is unknown: expected IDX:, S:, CNT: or shares such as 3/4,0/4"
             )
     return Gres(
         name=match["name"],
@@ -194,16 +194,16 @@ def _gres(item: str) -> Gres:
 
 
 def expand_nodelist(text: str) -> tuple[str, ...]:
-    """Host names of a Slurm host list such as ``g[1-2],rack[1-2]n[01-03]``, in its order; leading zeros stay.
+    """Host names of a Slurm host list such as ``g[1-2],rack[1-2]n[01-03]``, in its order; leading zeros are kept.
 
-    Nothing for an empty text, ``(null)`` and ``None assigned``.
+    Empty for an empty text, ``(null)`` and ``None assigned``.
     """
     if text.strip() in ("", "(null)", "None assigned"):
         return ()
     names: list[str] = []
     for item in _split(text):
         if _HOST.fullmatch(item) is None:
-            raise ValueError(f"{_short(item)} is no host list: write names such as g1 or g[1-4,07-12]")
+            raise ValueError(f"{_short(item)} is not a host list: use names such as g1 or g[1-4,07-12]")
         found = [""]
         for piece in re.findall(r"\[([^\[\]]*)\]|([\w.-]+)", item):
             ends = _bracket(piece[0], item) if piece[1] == "" else [piece[1]]
@@ -221,13 +221,13 @@ def _bracket(text: str, item: str) -> list[str]:
         low = int(match["low"]) if match else 0
         high = int(match["high"] or low) if match else -1
         if match is None or not 0 <= high - low < LIMIT:
-            raise ValueError(f"[{_short(text)}] in {_short(item)} is no list of numbers: write one such as [1-4,07-12]")
+            raise ValueError(f"[{_short(text)}] in {_short(item)} is not a list of numbers: use [1-4,07-12]")
         ends.extend(str(number).zfill(len(match["low"])) for number in range(low, high + 1))
     return ends
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas that stand outside of any bracket."""
+    """Split at the commas outside of brackets."""
     parts, depth = [""], 0
     for character in text.strip():
         depth += (character in "([") - (character in ")]")

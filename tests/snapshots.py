@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition, Reservation
+from jupyterhub_gpuspawner.cluster.node_state import NodeState
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.slurm.parse.cluster import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.parse.jobs import parse_jobs
@@ -32,6 +34,12 @@ def recorded_snapshot(version: str) -> ClusterSnapshot:
         jobs=jobs,
         taken_at=max(job.submitted_at or 0.0 for job in jobs) + 15,
     )
+
+
+def free_gpus(snapshot: ClusterSnapshot, partition: str) -> Counter[str]:
+    """GPUs by type that no job holds on the partition's usable, unreserved nodes."""
+    nodes = (each for each in snapshot.nodes_of(partition) if each.usable and "RESERVED" not in each.states)
+    return sum((each.gpus_free() for each in nodes), Counter[str]())
 
 
 def node(name: str, gres: str = "", used: str = "", **more: Any) -> NodeState:

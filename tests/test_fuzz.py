@@ -25,8 +25,7 @@ from jupyterhub_gpuspawner.jobs.comment import tag as tag_of
 from jupyterhub_gpuspawner.profiles.option import SETTABLE
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
-from jupyterhub_gpuspawner.slurm.run_as import command_prefix
-from jupyterhub_gpuspawner.slurm.wrapper import submission
+from jupyterhub_gpuspawner.slurm.run_as import command_prefix, submission
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport, PlacementDocument
 
 # --- what is thrown ---------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def page() -> str:
     rows = [
         (code(cls.__name__), code(cls.reason), str(cls.status_code), markdown(cls.__doc__)) for cls in error_classes()
     ]
-    refusals = [(code(said), code(field), ours) for said, field, ours in messages._REFUSALS]
+    rejections = [(code(said), code(field), ours) for said, field, ours in messages._REJECTIONS]
     silent = [(code(row.said), row.ours, row.hint) for row in messages._NO_ANSWER]
     sudo = [(code(row.said), row.ours, row.hint) for row in messages._SUDO]
     return "\n".join(
@@ -37,7 +37,7 @@ def page() -> str:
             "## What sbatch refuses\n",
             "*Slurm refused the job: ...* is followed by our sentence; the field is the one of the profile to look at. "
             "A text that is not in the table is passed on as it is.\n",
-            table(("sbatch says (regular expression)", "Field", "We say"), refusals),
+            table(("sbatch says (regular expression)", "Field", "We say"), rejections),
             "## When Slurm gives no answer\n",
             table(("The command says (regular expression)", "We say", "What to do"), silent),
             "## When sudo stands in the way\n",

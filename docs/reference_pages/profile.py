@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.profiles import option
 from jupyterhub_gpuspawner.profiles.environment import Container, Environment
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
-from jupyterhub_gpuspawner.profiles.reservation import Reservation
+from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
 from jupyterhub_gpuspawner.profiles.resources import Resources
 
 from .wording import TEXT, code, markdown, table, type_in_words
@@ -23,13 +23,13 @@ from .wording import TEXT, code, markdown, table, type_in_words
 MODELS = (
     Profile,
     Resources,
-    Reservation,
+    ReservationRule,
     Environment,
     Container,
     PlacementRules,
     Allow,
     option.ProfileOption,
-    option.Choice,
+    option.ListedChoice,
     option.UnlistedChoice,
     option.Range,
 )
@@ -91,7 +91,7 @@ def _meaning(field: FieldInfo) -> str:
 
 def _field_default(field: FieldInfo) -> str:
     if field.is_required():
-        return "" if "left out" in (field.description or "") else "required"
+        return "" if "default: " in (field.description or "") else "required"
     value = field.get_default(call_default_factory=True) if field.default is PydanticUndefined else field.default
     if value is None or value in ((), {}, "") or isinstance(value, MODELS):
         return ""

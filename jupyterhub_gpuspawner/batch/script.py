@@ -14,7 +14,6 @@ from jupyterhub_gpuspawner.batch.shell import in_container, setup_lines
 from jupyterhub_gpuspawner.batch.template import Rendered, render_template
 from jupyterhub_gpuspawner.jobs.comment import parse_tag, tag
 from jupyterhub_gpuspawner.profiles.placement_rules import BINDING
-from jupyterhub_gpuspawner.profiles.schema import as_time_text
 from jupyterhub_gpuspawner.units import format_memory
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def options(asked: ResolvedResources, policy: str) -> Iterator[str]:
         "qos": asked.qos,
         "reservation": asked.reservation,
         "constraint": asked.constraint,
-        "time": None if asked.time is None else as_time_text(asked.time),
+        "time": asked.time_option,
         "cpus-per-task": asked.cpus,
         "mem": None if asked.memory is None else format_memory(asked.memory),
         "gres": asked.gres_option or None,

@@ -158,7 +158,7 @@ class Site:
         subject, told = f"profile {profile.slug}", f"{profile.display_name} ({profile.kind})"
         closed = permitted(profile, user, allow.groups, datetime.now().astimezone())
         if closed is not None:
-            return Finding(subject, f"{told}, not offered now: {closed}")
+            return Finding(subject, f"{told}, not offered now: {closed.text}")
         spawner = self.spawner(user, allow.groups)
         try:
             spawner.prepare(spawner.resolve({"profile": profile.slug}))

@@ -1,1 +1,1 @@
-"""One snapshot of the cluster, and whether a job fits it."""
+"""Snapshots of the cluster, and when a job would fit into it."""

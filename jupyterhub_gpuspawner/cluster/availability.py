@@ -1,7 +1,7 @@
-"""Whether a job could start, and when: the truth that a page shows beside each profile, from one snapshot. Pure.
+"""Whether and when a job could start, judged from one snapshot; pages show it beside each profile. Pure.
 
-What only Slurm knows stays out: limits of accounts and QOS, licences, priorities. The trial (``sbatch --test-only``)
-asks for that. Sentences are for a participant; ``field`` names the profile's field that is at fault.
+Limits of accounts and QOS, licences and priorities are known to Slurm alone and are not considered here; the trial
+(``sbatch --test-only``) covers them. Sentences are for participants; ``field`` names the profile field at fault.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.limits import (
     Fault,
     fault_in,
@@ -23,24 +25,25 @@ from jupyterhub_gpuspawner.cluster.limits import (
     length_of,
     need_of,
     partitions_of,
-    span,
 )
 from jupyterhub_gpuspawner.cluster.node_fit import ANY
+from jupyterhub_gpuspawner.words import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jupyterhub_gpuspawner.cluster.capacity import Rooms, Waiting
+    from jupyterhub_gpuspawner.cluster.capacity import Competition
     from jupyterhub_gpuspawner.cluster.node_fit import Need
+    from jupyterhub_gpuspawner.cluster.node_set import NodeSet
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition, Reservation
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 STALE = 900.0
-"""Seconds after which a snapshot tells no more what is free."""
+"""Age in seconds beyond which a snapshot no longer says what is free."""
 
 
 class Chance(str, Enum):
-    """How a job would fare if it were submitted now."""
+    """When a job would start if it were submitted now."""
 
     NOW = "now"
     LATER = "later"
@@ -50,18 +53,19 @@ class Chance(str, Enum):
 
 @dataclass(frozen=True)
 class Availability:
-    """How a job would fare, in one sentence without capital and full stop; times in seconds since the epoch."""
+    """When a job would start if it were submitted now; times in seconds since the epoch."""
 
     chance: Chance
     sentence: str
+    """For a participant; without leading capital and final full stop."""
     starts_at: float | None = None
-    """When it would start, as far as that can be told; for NOW the snapshot's own time is not repeated here."""
+    """The predicted start, for LATER alone; None where it cannot be predicted."""
     taken_at: float | None = None
-    """When Slurm told what this is drawn from."""
+    """The time of the snapshot."""
     field: str = ""
-    """The profile's field at fault, such as ``slurm.time``; empty where none is."""
+    """The profile field at fault, such as ``slurm.time``; empty where there is none."""
     partition: str = ""
-    """The one of its partitions that this is said of; empty where it is said of all."""
+    """The partition this applies to; empty where it applies to all that were requested."""
 
 
 def availability(
@@ -72,20 +76,19 @@ def availability(
     user: str = "",
     groups: Mapping[str, bool] = MappingProxyType({}),
 ) -> Availability:
-    """How a job of these resources would fare; ``now`` in seconds since the epoch.
+    """When a job with these resources would start; ``now`` in seconds since the epoch.
 
-    ``user`` is compared with those whom a reservation names, ``groups`` with AllowGroups of partitions, see
-    :func:`in_allowed_group`. Several partitions count as their best one.
+    ``user`` is checked against the users of a reservation, ``groups`` against AllowGroups of the partitions, see
+    :func:`in_allowed_group`. Of several partitions the best one counts.
     """
     if snapshot is None or not snapshot.partitions:
-        return Availability(Chance.UNKNOWN, "Slurm has not told yet what is free")
+        return _unknown("Slurm has not answered yet")
     fault = fault_of(resources, snapshot, now=now, user=user, groups=groups)
     if fault is not None:
         return _dated(_never(fault), snapshot)
-    unread = _unread_option(resources)
-    if unread:
-        text = f"it also asks Slurm for {unread}, which this page does not weigh"
-        return _dated(Availability(Chance.UNKNOWN, text), snapshot)
+    option = _unchecked_option(resources)
+    if option:
+        return _dated(_unknown(f"this profile also uses {option}, which is checked at submission"), snapshot)
     found = [
         replace(_in_partition(resources, snapshot, name, now, groups), partition=name)
         for name in partitions_of(resources, snapshot)
@@ -93,17 +96,17 @@ def availability(
     best = _dated(min(found, key=_rank), snapshot)
     age = now - snapshot.taken_at
     if age > STALE and best.chance is not Chance.NEVER:
-        return replace(
-            best,
-            chance=Chance.UNKNOWN,
-            sentence=f"not known: Slurm has not answered for {span(age)}",
-            starts_at=None,
-        )
+        unknown = _unknown(f"Slurm has not answered for {duration(age)}")
+        return replace(best, chance=unknown.chance, sentence=unknown.sentence, starts_at=None)
     return best
 
 
 def _dated(found: Availability, snapshot: ClusterSnapshot) -> Availability:
     return replace(found, taken_at=snapshot.taken_at)
+
+
+def _unknown(why: str) -> Availability:
+    return Availability(Chance.UNKNOWN, f"availability unknown: {why}")
 
 
 def _never(fault: Fault) -> Availability:
@@ -115,17 +118,18 @@ def _rank(found: Availability) -> tuple[int, float]:
     return order.index(found.chance), found.starts_at if found.starts_at is not None else inf
 
 
-_WEIGHED = re.compile(
+_NEUTRAL = re.compile(
     r"--(comment|gres-flags|mail-type|mail-user|export|job-name|output|error|chdir|signal|open-mode|no-requeue|requeue"
     r"|hint|distribution|cpu-freq|profile|acctg-freq|wckey|get-user-env|propagate|kill-on-invalid-dep|wait-all-nodes)\b"
 )
+"""sbatch options that change neither where nor when a job starts."""
 
 
-def _unread_option(resources: ResolvedResources) -> str:
-    """The first further sbatch option that may change where or when the job starts."""
+def _unchecked_option(resources: ResolvedResources) -> str:
+    """The first further sbatch option that may change where or when the job starts; empty where there is none."""
     for line in resources.extra:
         for word in line.split():
-            if word.startswith("-") and not _WEIGHED.match(word):
+            if word.startswith("-") and not _NEUTRAL.match(word):
                 return word.partition("=")[0]
     return ""
 
@@ -134,128 +138,112 @@ def _in_partition(
     resources: ResolvedResources, snapshot: ClusterSnapshot, name: str, now: float, groups: Mapping[str, bool]
 ) -> Availability:
     partition = snapshot.partition_by_name[name]
-    kept = snapshot.reservation_by_name.get(resources.reservation or "")
+    own = snapshot.reservation_by_name.get(resources.reservation or "")
     fault = fault_in(resources, snapshot, name, now=now, groups=groups)
     if fault is not None:
         return _never(fault)
-    unknown = _unknown(partition, groups)
-    if unknown:
-        return Availability(Chance.UNKNOWN, f"not known: {unknown}")
-    if kept is not None and kept.start is not None and kept.start > now:
-        return _not_before(kept, now)
-    rooms = snapshot.capacity.rooms(
-        name, constraint=resources.constraint or "", reservation=kept.name if kept is not None else ""
-    )
-    return _in_rooms(resources, rooms, snapshot, partition, now)
-
-
-def _unknown(partition: Partition, groups: Mapping[str, bool]) -> str:
-    """What is not known of the partition; empty where all is."""
     if partition.unread:
-        return f"what Slurm tells of partition {partition.name} is not understood"
+        return _unknown(f"Slurm's description of partition {name} was not understood")
     if in_allowed_group(partition, groups) is None:
-        return f"partition {partition.name} is for {' or '.join(partition.allow_groups)}, and Slurm knows who that is"
-    return ""
+        members = " or ".join(partition.allow_groups)
+        return _unknown(f"partition {name} is for members of {members}, and only Slurm knows who they are")
+    if own is not None and own.start is not None and own.start > now:
+        return _before_reservation(own, now)
+    nodes = capacity_of(snapshot).nodes(
+        name, constraint=resources.constraint or "", reservation=own.name if own is not None else ""
+    )
+    return _on_nodes(resources, nodes, snapshot, partition, now)
 
 
-def _in_rooms(
-    resources: ResolvedResources, rooms: Rooms, snapshot: ClusterSnapshot, partition: Partition, now: float
+def _on_nodes(
+    resources: ResolvedResources, nodes: NodeSet, snapshot: ClusterSnapshot, partition: Partition, now: float
 ) -> Availability:
     need, length = need_of(resources, partition, snapshot.memory), length_of(resources, partition)
-    if rooms.offering(need) < resources.nodes:  # nodes that Slurm hides may have it: else it had been a fault
-        return Availability(Chance.UNKNOWN, "not known: Slurm does not show the nodes that could run it")
-    waiting = snapshot.capacity.waiting(partition.name, resources.reservation or "", need)
-    open_now = (room for room in rooms.with_room(need) if room.open_at(now, length) == now)
-    found = list(islice(open_now, resources.nodes))
-    if len(found) < resources.nodes:
-        return _full(need, resources.nodes, rooms, waiting, now=now, length=length)
+    if nodes.count_capable(need) < resources.nodes:  # nodes that Slurm hides may have it: else it had been a fault
+        return _unknown("Slurm does not show the nodes that could run this job")
+    competition = capacity_of(snapshot).competition(partition.name, resources.reservation or "", need)
+    open_now = (node for node in nodes.fitting(need) if node.open_at(now, length) == now)
+    chosen = list(islice(open_now, resources.nodes))
+    if len(chosen) < resources.nodes:
+        return _full(need, resources.nodes, nodes, competition, now=now, length=length)
     if snapshot.partial:
-        return Availability(Chance.UNKNOWN, "not known: a part of what Slurm tells of jobs is not understood")
-    free = _free(rooms, need, now, length)
-    if waiting is None or _passes(waiting, rooms, need, resources.nodes, now=now, length=length):
-        asleep = "; a node is switched on for it first" if any(room.asleep for room in found) else ""
-        return Availability(Chance.NOW, f"starts now, {free}{asleep}")
-    return Availability(Chance.LATER, f"{free}, but {_jobs(waiting.jobs)} before you")
+        return _unknown("part of Slurm's list of jobs was not understood")
+    free = _free(nodes, need, now, length)
+    if competition is None or _delays_none(competition, nodes, need, resources.nodes, now=now, length=length):
+        power_on = "; a node has to be powered on first" if any(node.powered_down for node in chosen) else ""
+        return Availability(Chance.NOW, f"starts now, {free}{power_on}")
+    ahead = "is" if competition.jobs == 1 else "are"
+    return Availability(Chance.LATER, f"{free}, but {counted(competition.jobs, 'job')} {ahead} ahead of you")
 
 
-def _passes(waiting: Waiting, rooms: Rooms, need: Need, nodes: int, *, now: float, length: float) -> bool:
-    """Nobody who waits is delayed: it ends before the first of them starts, or takes GPUs that none of them wants."""
-    if waiting.first_start is not None and now + length <= waiting.first_start:
+def _delays_none(
+    competition: Competition, nodes: NodeSet, need: Need, count: int, *, now: float, length: float
+) -> bool:
+    """Whether no pending job is delayed: this one ends before the first starts, or takes GPUs that none requests."""
+    if competition.first_start is not None and now + length <= competition.first_start:
         return True
-    wanted = waiting.gpu_types
+    wanted = competition.gpu_types
     if not need.gpus or need.gpu_type or ANY in wanted:
         return False
     free = (
-        room
-        for room in rooms.with_room(need)
-        if room.open_at(now, length) == now
-        and room.free_gpus[ANY] - sum(room.free_gpus.get(kind, 0) for kind in wanted) >= need.gpus
+        node
+        for node in nodes.fitting(need)
+        if node.open_at(now, length) == now
+        and node.free_gpus[ANY] - sum(node.free_gpus.get(kind, 0) for kind in wanted) >= need.gpus
     )
-    return len(list(islice(free, nodes))) == nodes
+    return len(list(islice(free, count))) == count
 
 
-def _full(need: Need, nodes: int, rooms: Rooms, waiting: Waiting | None, *, now: float, length: float) -> Availability:
-    if rooms.offering(need, usable=True) < nodes:
-        return Availability(Chance.LATER, f"not now: {_out_of_service(rooms, need)}")
-    opening = rooms.opening(need, nodes, now=now, length=length)
-    if waiting is not None:
-        last = waiting.last_start
-        when = f"; Slurm expects the last of them to start in about {span(last - now)}" if last and last > now else ""
-        return Availability(Chance.LATER, f"full, and {_jobs(waiting.jobs)} before you{when}")
-    if opening is None or opening == inf:
-        return Availability(Chance.LATER, "full, and nothing tells until when")
-    if opening <= now:
-        return Availability(Chance.LATER, "full: a job is ending just now", starts_at=now)
-    return Availability(
-        Chance.LATER,
-        f"full: about {span(opening - now)} at the latest, if nobody comes before you",
-        starts_at=opening,
-    )
+def _full(
+    need: Need, count: int, nodes: NodeSet, competition: Competition | None, *, now: float, length: float
+) -> Availability:
+    if nodes.count_capable(need, usable=True) < count:
+        return Availability(Chance.LATER, f"not available now: {_out_of_service(nodes, need)}")
+    start = nodes.earliest_start(need, count, now=now, length=length)
+    if competition is not None:
+        last = competition.last_start
+        wait = f". Expected wait: about {duration(last - now)}" if last and last > now else ""
+        return Availability(Chance.LATER, f"full, {counted(competition.jobs, 'job')} ahead of you{wait}")
+    if start is None or start == inf:
+        return Availability(Chance.LATER, "full. Expected wait: unknown")
+    if start <= now:
+        return Availability(Chance.LATER, "full, but a job is about to end", starts_at=now)
+    return Availability(Chance.LATER, f"full. Expected wait: up to {duration(start - now)}", starts_at=start)
 
 
-def _out_of_service(rooms: Rooms, need: Need) -> str:
-    out = [room for room in rooms.all if room.offers(need) and not room.usable]
-    named = ", ".join(f"{room.name} ({room.reason})" if room.reason else room.name for room in out[:3])
-    more = f" and {len(out) - 3} more" if len(out) > 3 else ""
-    return f"{'nodes that fit are' if len(out) > 1 else 'the node that fits is'} out of service: {named}{more}"
+def _out_of_service(nodes: NodeSet, need: Need) -> str:
+    out = [node for node in nodes.all if node.offers(need) and not node.usable]
+    names = [f"{node.name} ({node.reason})" if node.reason else node.name for node in out[:3]]
+    if len(out) > 3:
+        names.append(f"{len(out) - 3} more")
+    listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    return f"{listed} {'are' if len(names) > 1 else 'is'} out of service"
 
 
-def _free(rooms: Rooms, need: Need, now: float, length: float) -> str:
+def _free(nodes: NodeSet, need: Need, now: float, length: float) -> str:
     """``6 of 16 K80 free``."""
     if need.exclusive or need.all_memory:
         what, unit = "node", "nodes"
     elif need.gpus:
         what = f"gpu:{need.gpu_type}"
-        unit = gpu_name(need.gpu_type or (rooms.types[0] if len(rooms.types) == 1 else ANY))
+        gpu_type = need.gpu_type or (nodes.types[0] if len(nodes.types) == 1 else ANY)
+        unit = gpu_model(gpu_type).name if gpu_type else "GPUs"
     elif need.shards:
-        what, unit = "shard", "GPU shares"
+        what, unit = "shard", "GPU shards"
     else:
         what, unit = "cpu", "cores"
-    free, of = rooms.count(what, now, length)
+    free, of = nodes.count(what, now, length)
     return f"{free:,} of {of:,} {unit} free"
 
 
-def gpu_name(gpu_type: str) -> str:
-    """A type of GPU as people write it: ``k80`` is K80, ``1g.10gb`` a MIG device."""
-    if not gpu_type:
-        return "GPUs"
-    if re.fullmatch(r"\d+[gc]\.\d+gb.*", gpu_type):
-        return f"MIG devices {gpu_type}"
-    return gpu_type.upper() if re.fullmatch(r"[a-z]{1,4}\d+[a-z]*", gpu_type) else gpu_type
-
-
-def _jobs(count: int) -> str:
-    return "1 job waits" if count == 1 else f"{count:,} jobs wait"
-
-
-def _not_before(kept: Reservation, now: float) -> Availability:
-    start, today = (datetime.fromtimestamp(moment).astimezone() for moment in (kept.start or now, now))
+def _before_reservation(own: Reservation, now: float) -> Availability:
+    start, today = (datetime.fromtimestamp(moment).astimezone() for moment in (own.start or now, now))
     days = (start.date() - today.date()).days
     day = "at" if days == 0 else "tomorrow at" if days == 1 else f"on {start:%Y-%m-%d} at"
     word = "not yet" if days == 0 else "not today"
     return Availability(
         Chance.LATER,
-        f"{word}: reservation {kept.name} starts {day} {start:%H:%M}",
-        starts_at=kept.start,
+        f"{word}: reservation {own.name} starts {day} {start:%H:%M}",
+        starts_at=own.start,
         field="slurm.reservation",
     )

@@ -1,290 +1,157 @@
-"""What nodes offer, have free and will have free: the facts of :mod:`.availability`, indexed once a snapshot. Pure.
-
-A :class:`Rooms` is a set of nodes, such as a partition's, sorted by what is asked for most, so that ten thousand nodes
-answer for thirty profiles within milliseconds.
-"""
+"""The cluster's resources and its queue, indexed once for each snapshot; :mod:`.availability` reads them. Pure."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
-from functools import cached_property
-from itertools import islice
+import weakref
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from jupyterhub_gpuspawner.cluster.constraint import satisfies
-from jupyterhub_gpuspawner.cluster.node_fit import ANY, Block, Freed, Need, Room
-from jupyterhub_gpuspawner.cluster.pending import in_line
+from jupyterhub_gpuspawner.cluster.node_fit import ANY, Need, NodeFit, ReservedPeriod
+from jupyterhub_gpuspawner.cluster.node_set import NodeSet
+from jupyterhub_gpuspawner.cluster.pending import in_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Reservation
 
-RELEASES = 4000
-"""Ends of jobs that are looked at for one answer."""
-
-_ANYTHING = frozenset((f"gpu:{ANY}", f"shard:{ANY}"))
-"""What a job may want of which that is not known."""
+_UNKNOWN_REQUEST = frozenset((f"gpu:{ANY}", f"shard:{ANY}"))
+"""What a job whose request could not be read may ask for: any GPU or shard."""
 
 
-class Release(NamedTuple):
-    """A job's end on one node."""
-
-    moment: float
-    room: Room
-    job: ClusterJob
-
-
-class Waiting(NamedTuple):
-    """Jobs in line that compete with a request."""
+class Competition(NamedTuple):
+    """Pending jobs that compete with a request for the same resources."""
 
     jobs: int
     gpu_types: frozenset[str]
-    """Types of GPU that they want; :data:`ANY` among them for one that takes any."""
+    """The GPU types they request; includes :data:`ANY` if one of them accepts any type."""
     first_start: float | None
-    """The earliest of Slurm's estimates; None where a job has none."""
+    """The earliest of Slurm's estimates; None if it has none for some job."""
     last_start: float | None
-    """The latest of them; None where a job has none."""
-
-
-class Rooms:
-    """Some nodes, such as those of a partition, sorted by what they have free."""
-
-    def __init__(self, rooms: Iterable[Room]) -> None:
-        self.all = tuple(rooms)
-        self.usable = tuple(room for room in self.all if room.usable)
-
-    @cached_property
-    def kinds(self) -> Mapping[Room, int]:
-        """One room of each kind of hardware, and how many there are."""
-        return _kinds(self.all)
-
-    @cached_property
-    def usable_kinds(self) -> Mapping[Room, int]:
-        """The same of those that are in service."""
-        return _kinds(self.usable)
-
-    @cached_property
-    def types(self) -> tuple[str, ...]:
-        """Types of GPU that there are; :data:`ANY` among them for GPUs without one."""
-        found = {kind for room in self.kinds for kind in room.gpus if kind}
-        untyped = any(sum(room.gpus.values()) < 2 * room.gpus.get(ANY, 0) for room in self.kinds)
-        return tuple(sorted(found | ({ANY} if untyped else set())))
-
-    def offering(self, need: Need, *, usable: bool = False) -> int:
-        """Nodes that could give this when empty: whatever their state, or in service."""
-        kinds = self.usable_kinds if usable else self.kinds
-        return sum(count for kind, count in kinds.items() if kind.offers(need))
-
-    def with_room(self, need: Need) -> Iterator[Room]:
-        """Usable nodes that have this free now, whatever reservations say."""
-        rooms, counts, least = self._sorted(need)
-        return (room for room in islice(rooms, bisect_left(counts, least), None) if room.has(need))
-
-    def _sorted(self, need: Need) -> tuple[Sequence[Room], Sequence[int], int]:
-        if need.gpus:
-            rooms, counts = self._by_gpus.get(need.gpu_type, ((), ()))
-            return rooms, counts, need.gpus
-        if need.shards:
-            return (*self._by_shards, need.shards)
-        return (*self._by_cpus, need.cpus)
-
-    @cached_property
-    def _by_gpus(self) -> Mapping[str, tuple[Sequence[Room], Sequence[int]]]:
-        types = {kind for room in self.kinds for kind in room.gpus}
-        return {kind: _ascending(self.usable, lambda room, kind=kind: room.free_gpus.get(kind, 0)) for kind in types}  # type: ignore[misc]
-
-    @cached_property
-    def _by_shards(self) -> tuple[Sequence[Room], Sequence[int]]:
-        return _ascending(self.usable, lambda room: room.free_shards)
-
-    @cached_property
-    def _by_cpus(self) -> tuple[Sequence[Room], Sequence[int]]:
-        return _ascending(self.usable, lambda room: room.free_cpus)
-
-    @cached_property
-    def _blocked(self) -> tuple[Room, ...]:
-        return tuple(room for room in self.usable if room.blocks)
-
-    @cached_property
-    def _totals(self) -> Mapping[str, tuple[int, int]]:
-        return _totals(room for room in self.usable if not room.blocks)
-
-    def count(self, what: str, moment: float, length: float) -> tuple[int, int]:
-        """Free ones and all of ``what`` (``gpu:TYPE``, ``shard``, ``cpu``, ``node``) on usable nodes that are open."""
-        free, of = self._totals.get(what, (0, 0))
-        opened = _totals(room for room in self._blocked if room.open_at(moment, length) == moment)
-        more = opened.get(what, (0, 0))
-        return free + more[0], of + more[1]
-
-    @cached_property
-    def releases(self) -> tuple[Release, ...]:
-        """Ends of jobs on usable nodes, by time; jobs without an end are left out."""
-        found = [
-            Release(job.ends_at, room, job) for room in self.usable for job in room.held_by if job.ends_at is not None
-        ]
-        found.sort(key=lambda release: release.moment)
-        return tuple(found)
-
-    def opening(self, need: Need, nodes: int, *, now: float, length: float) -> float | None:
-        """When so many nodes will have this free if every job runs to its limit; None where no end tells."""
-        moments = sorted(room.open_at(now, length) for room in self.with_room(need))
-        done = {room.name for room in self.with_room(need)}
-        freed: dict[str, Freed] = {}
-        for release in islice(self.releases, RELEASES):
-            moment = max(now, release.moment)
-            if len(moments) >= nodes and moments[nodes - 1] <= moment:
-                break
-            room = release.room
-            if room.name in done or not room.offers(need):
-                continue
-            so_far = freed.setdefault(room.name, Freed())
-            so_far.add(release.job, room.only_type)
-            if room.has_after(need, so_far):
-                done.add(room.name)
-                moments.append(room.open_at(moment, length))
-                moments.sort()
-        return moments[nodes - 1] if len(moments) >= nodes else None
-
-
-def _kinds(rooms: Iterable[Room]) -> dict[Room, int]:
-    found: dict[object, tuple[Room, int]] = {}
-    for room in rooms:
-        key = (room.cpus, room.memory, room.shards, tuple(room.gpus.items()))
-        first, count = found.get(key, (room, 0))
-        found[key] = (first, count + 1)
-    return dict(found.values())
-
-
-def _ascending(rooms: Iterable[Room], count: Callable[[Room], int]) -> tuple[Sequence[Room], Sequence[int]]:
-    found = sorted(rooms, key=count)
-    return found, [count(room) for room in found]
-
-
-def _totals(rooms: Iterable[Room]) -> dict[str, tuple[int, int]]:
-    free: Counter[str] = Counter()
-    of: Counter[str] = Counter()
-    for room in rooms:
-        of["node"] += 1
-        free["node"] += room.idle
-        of["cpu"] += room.cpus
-        free["cpu"] += room.free_cpus
-        of["shard"] += room.shards
-        free["shard"] += room.free_shards
-        for kind, count in room.gpus.items():
-            of[f"gpu:{kind}"] += count
-            free[f"gpu:{kind}"] += room.free_gpus.get(kind, 0)
-    return {what: (free[what], count) for what, count in of.items()}
+    """The latest of them; None likewise."""
 
 
 class Capacity:
-    """The rooms of one snapshot, by partition; of a part of one, once it is asked for."""
+    """The nodes of one snapshot by partition, and by part of a partition as requests ask for it.
+
+    It keeps no reference to the snapshot, which :func:`capacity_of` relies on.
+    """
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
-        self._snapshot = snapshot
-        self._blocks = _blocks(snapshot)
-        jobs = snapshot.jobs_by_node
-        self._rooms = {
-            node.name: Room(
-                node, jobs.get(node.name, ()), self._blocks.get(node.name, ()), all_known=not snapshot.partial
-            )
-            for node in snapshot.nodes
+        self._states = snapshot.node_by_name
+        self._reservations = snapshot.reservation_by_name
+        jobs, reserved = snapshot.jobs_by_node, _reserved_periods(snapshot.reservations)
+        nodes = {
+            name: NodeFit(state, jobs.get(name, ()), reserved.get(name, ()), all_known=not snapshot.partial)
+            for name, state in self._states.items()
         }
         self._partitions = {
-            name: Rooms(self._rooms[node.name] for node in nodes) for name, nodes in snapshot.nodes_by_partition.items()
+            name: NodeSet(nodes[state.name] for state in states) for name, states in snapshot.nodes_by_partition.items()
         }
-        self._parts: dict[tuple[str, str, str], Rooms] = {}
-        self._lines = {name: _lines(jobs) for name, jobs in snapshot.waiting_by_partition.items()}
+        self._parts: dict[tuple[str, str, str], NodeSet] = {}
+        self._queues = {name: _queue(jobs) for name, jobs in snapshot.waiting_by_partition.items()}
 
     def warm(self) -> None:
-        """Sort all partitions now: in the thread that has read the snapshot, not in the one that serves pages."""
-        for rooms in self._partitions.values():
+        """Build the indexes now: in the thread that read the snapshot, not in the event loop that serves pages."""
+        for nodes in self._partitions.values():
             for need in (Need(), Need(gpus=1), Need(shards=1)):
-                rooms.with_room(need)
-            rooms.offering(Need(), usable=True)
-            rooms.count("node", 0.0, 0.0)
-            _ = rooms.releases
+                nodes.fitting(need)
+            nodes.count_capable(Need(), usable=True)
+            nodes.count("node", 0.0, 0.0)
+            _ = nodes.releases
 
-    def rooms(self, partition: str, *, constraint: str = "", reservation: str = "") -> Rooms:
-        """The nodes of a partition that satisfy a constraint and are in a reservation; all of them for empty ones."""
+    def nodes(self, partition: str, *, constraint: str = "", reservation: str = "") -> NodeSet:
+        """The nodes of a partition that satisfy ``constraint`` and belong to ``reservation``, where these are given."""
         if not constraint and not reservation:
-            return self._partitions.get(partition) or Rooms(())
+            return self._partitions.get(partition) or NodeSet(())
         key = (partition, constraint, reservation)
         if key not in self._parts:
-            self._parts[key] = Rooms(self._part(*key))
+            self._parts[key] = NodeSet(self._part(*key))
         return self._parts[key]
 
-    def _part(self, partition: str, constraint: str, reservation: str) -> Iterator[Room]:
-        rooms: Iterable[Room] = self.rooms(partition).all
-        kept = self._snapshot.reservation_by_name.get(reservation)
-        if kept is not None:
-            rooms = [
-                Room(
-                    self._snapshot.node_by_name[room.name],
-                    room.held_by,
-                    tuple(block for block in room.blocks if block.name != reservation),
-                    all_known=room.all_known,
+    def _part(self, partition: str, constraint: str, reservation: str) -> Iterator[NodeFit]:
+        nodes: Iterable[NodeFit] = self.nodes(partition).all
+        own = self._reservations.get(reservation)
+        if own is not None:
+            nodes = [
+                NodeFit(
+                    self._states[node.name],
+                    node.jobs,
+                    tuple(period for period in node.reserved if period.name != reservation),
+                    all_known=node.all_known,
                 )
-                for room in rooms
-                if not kept.nodes or room.name in kept.nodes
+                for node in nodes
+                if not own.nodes or node.name in own.nodes
             ]
-        return (room for room in rooms if not constraint or satisfies(constraint, room.features) is not False)
+        return (node for node in nodes if not constraint or satisfies(constraint, node.features) is not False)
 
-    def waiting(self, partition: str, reservation: str, need: Need) -> Waiting | None:
-        """Jobs in line that want what the request wants, in the partition and the same reservation or none."""
-        lines = [
-            waiting
-            for (where, kinds), waiting in self._lines.get(partition, {}).items()
+    def competition(self, partition: str, reservation: str, need: Need) -> Competition | None:
+        """Pending jobs of the partition, in the same reservation or none, that request the same resources."""
+        found = [
+            pending
+            for (where, kinds), pending in self._queues.get(partition, {}).items()
             if where == reservation and _compete(kinds, need)
         ]
-        if not lines:
+        if not found:
             return None
-        return Waiting(
-            sum(line.jobs for line in lines),
-            frozenset().union(*(line.gpu_types for line in lines)),
-            _least([line.first_start for line in lines], min),
-            _least([line.last_start for line in lines], max),
+        return Competition(
+            sum(each.jobs for each in found),
+            frozenset().union(*(each.gpu_types for each in found)),
+            _extreme([each.first_start for each in found], min),
+            _extreme([each.last_start for each in found], max),
         )
 
 
-def _blocks(snapshot: ClusterSnapshot) -> dict[str, tuple[Block, ...]]:
-    found: dict[str, list[Block]] = {}
-    for each in snapshot.reservations:
-        block = Block(
-            each.start if each.start is not None else 0.0, each.end if each.end is not None else inf, each.name
-        )
+_capacities: dict[int, Capacity] = {}
+"""By the snapshot's id; an entry goes with its snapshot."""
+
+
+def capacity_of(snapshot: ClusterSnapshot) -> Capacity:
+    """The capacity of a snapshot, computed on the first call and kept for as long as the snapshot exists."""
+    key = id(snapshot)  # hashing a snapshot would hash every node
+    found = _capacities.get(key)
+    if found is None:
+        found = _capacities[key] = Capacity(snapshot)
+        weakref.finalize(snapshot, _capacities.pop, key, None).atexit = False
+    return found
+
+
+def _reserved_periods(reservations: Iterable[Reservation]) -> dict[str, tuple[ReservedPeriod, ...]]:
+    found: dict[str, list[ReservedPeriod]] = {}
+    for each in reservations:
+        start, end = each.start if each.start is not None else 0.0, each.end if each.end is not None else inf
         for node in each.nodes:
-            found.setdefault(node, []).append(block)
-    return {node: tuple(sorted(blocks)) for node, blocks in found.items()}
+            found.setdefault(node, []).append(ReservedPeriod(start, end, each.name))
+    return {node: tuple(sorted(periods)) for node, periods in found.items()}
 
 
-def _lines(jobs: Iterable[ClusterJob]) -> dict[tuple[str, frozenset[str]], Waiting]:
+def _queue(jobs: Iterable[ClusterJob]) -> Mapping[tuple[str, frozenset[str]], Competition]:
+    """A partition's pending jobs, grouped by reservation and by the GPUs or shards they request."""
     found: dict[tuple[str, frozenset[str]], list[ClusterJob]] = {}
     for job in jobs:
-        if in_line(job):
-            kinds = _ANYTHING if job.gpus_unknown else frozenset(f"{gres.name}:{gres.type or ANY}" for gres in job.gpus)
-            found.setdefault((job.reservation, kinds), []).append(job)
+        if in_queue(job):
+            kinds = frozenset(f"{gres.name}:{gres.type or ANY}" for gres in job.gpus)
+            found.setdefault((job.reservation, _UNKNOWN_REQUEST if job.gpus_unknown else kinds), []).append(job)
     return {
-        key: Waiting(
-            len(line),
+        key: Competition(
+            len(alike),
             frozenset(kind.partition(":")[2] for kind in key[1]),
-            _least([job.starts_at for job in line], min),
-            _least([job.starts_at for job in line], max),
+            _extreme([job.starts_at for job in alike], min),
+            _extreme([job.starts_at for job in alike], max),
         )
-        for key, line in found.items()
+        for key, alike in found.items()
     }
 
 
-def _least(moments: Sequence[float | None], pick: Callable[[list[float]], float]) -> float | None:
+def _extreme(moments: Sequence[float | None], pick: Callable[[list[float]], float]) -> float | None:
     known = [moment for moment in moments if moment is not None]
     return pick(known) if len(known) == len(moments) else None
 
 
 def _compete(kinds: frozenset[str], need: Need) -> bool:
     if not need.gpus and not need.shards:
-        return not kinds or kinds == _ANYTHING or need.exclusive
+        return not kinds or kinds == _UNKNOWN_REQUEST or need.exclusive
     wanted = "gpu" if need.gpus else "shard"
     for kind in kinds:
         name, _, gpu_type = kind.partition(":")

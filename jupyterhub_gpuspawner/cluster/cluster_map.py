@@ -1,6 +1,6 @@
-"""The cluster as a map for admins: what it holds, what a filter leaves of it, and its document. Pure.
+"""The map of the cluster for admins: its data, filters, and JSON document. Pure.
 
-:mod:`.survey` makes it.
+:mod:`.survey` builds it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VERSION = 1
 
 
 class GpuUse(str, Enum):
-    """What a GPU does for jobs."""
+    """Whether jobs use a GPU."""
 
     FREE = "free"
     USED = "used"
@@ -26,7 +26,7 @@ class GpuUse(str, Enum):
 
 
 class NodeUse(str, Enum):
-    """What a node does for jobs: nothing yet, some of it, all of it, or it is out of service."""
+    """How much of a node jobs use: nothing, part, all, or it is out of service."""
 
     IDLE = "idle"
     MIXED = "mixed"
@@ -36,7 +36,7 @@ class NodeUse(str, Enum):
 
 @dataclass(frozen=True)
 class ServedJob:
-    """A job of this hub: whose server it is, and the GPUs that the server says it has."""
+    """A job of this hub, with its server's user and the GPUs that the server reported."""
 
     job_id: str
     user: str
@@ -49,12 +49,12 @@ class ServedJob:
 
 @dataclass(frozen=True)
 class Holder:
-    """A job that has something on a node."""
+    """A job that holds resources on a node."""
 
     job_id: str
     user: str = ""
     server: str | None = None
-    """The name of this hub's server, empty for a default one; None for any other job."""
+    """The name of this hub's server, empty for a default server; None for other jobs."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class MapGpu:
     """One GPU or MIG device of a node."""
 
     index: int | None
-    """Slurm's index on its node; None where Slurm counts GPUs and does not tell them apart."""
+    """Slurm's index on its node; None where Slurm only counts GPUs."""
     type: str = ""
     """Slurm's type, such as ``a100``; empty where it has none."""
     use: GpuUse = GpuUse.FREE
     """``free``, ``used``, or ``out`` with its node."""
     holders: tuple[Holder, ...] = ()
-    """Several where it is shared; none for a used one where Slurm does not tell by whom."""
+    """Several if it is shared; none for a used GPU if Slurm does not report by whom."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ class MapNode:
     state: str
     """Slurm's state in words."""
     reason: str = ""
-    """Why it is out, in the words of whoever took it out."""
+    """Why it is out of service, as entered by an admin or by Slurm."""
     reason_by: str = ""
-    """Who gave the reason; empty where Slurm does not tell."""
+    """Who set the reason; empty where Slurm does not report it."""
     reason_at: float | None = None
-    """When, in seconds since the epoch; None where Slurm does not tell."""
+    """When it was set, in seconds since the epoch; None where Slurm does not report it."""
     cpus: int = 0
     cpus_used: int = 0
     memory_mib: int = 0
@@ -95,10 +95,10 @@ class MapNode:
     """Every job on it, in Slurm's order."""
     partitions: tuple[str, ...] = ()
     reservation: str = ""
-    """One that has begun and holds it."""
+    """An active reservation that includes the node."""
 
     def words(self) -> str:
-        """All that a filter looks at, in lower case."""
+        """The text that a filter searches, in lower case."""
         holders = " ".join(f"{each.user} {each.server or ''} {each.job_id}" for each in self.jobs)
         types = " ".join(sorted({gpu.type for gpu in self.gpus}))
         parts = (self.name, self.state, self.reason, self.reservation, *self.partitions, types, holders)
@@ -107,7 +107,7 @@ class MapNode:
 
 @dataclass(frozen=True)
 class Totals:
-    """What some nodes have together."""
+    """Totals over some nodes."""
 
     nodes: int = 0
     nodes_out: int = 0
@@ -132,7 +132,7 @@ class MapPartition:
     nodes: tuple[str, ...] = ()
     totals: Totals = field(default_factory=Totals)
     waiting: int = 0
-    """Jobs that wait in it."""
+    """Pending jobs."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class ClusterMap:
 
     partitions: tuple[MapPartition, ...] = ()
     nodes: tuple[MapNode, ...] = ()
-    """Each once, however many partitions it is in."""
+    """Each node once, even if it is in several partitions."""
     taken_at: float = 0.0
     """Seconds since the epoch."""
 
@@ -152,7 +152,7 @@ class ClusterMap:
 
     @property
     def totals(self) -> Totals:
-        """Of every node."""
+        """Totals over all nodes."""
         return totals(self.nodes)
 
     def nodes_of(self, partition: MapPartition) -> tuple[MapNode, ...]:
@@ -160,7 +160,7 @@ class ClusterMap:
         return tuple(self.node_by_name[name] for name in partition.nodes)
 
     def only(self, *, text: str = "", partition: str = "", use: str = "") -> ClusterMap:
-        """The nodes that hold every word of ``text``, of one partition, in one use (``with-free-gpus`` is one too)."""
+        """The nodes that match every word of ``text``, of one partition, in one use (or ``with-free-gpus``)."""
         words = text.casefold().split()
 
         def kept(node: MapNode) -> bool:
@@ -201,7 +201,7 @@ def _node_document(node: MapNode) -> dict[str, Any]:
 
 
 def totals(nodes: Sequence[MapNode]) -> Totals:
-    """What nodes have together."""
+    """Totals over ``nodes``."""
     uses = Counter(gpu.use for node in nodes for gpu in node.gpus)
     return Totals(
         nodes=len(nodes),

@@ -1,4 +1,4 @@
-"""Node features and ``--constraint``: whether a node is one that a job may have. Pure. Source: sbatch(1)."""
+"""Evaluates ``--constraint`` against the features of a node. Pure. Source: sbatch(1)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _TOKEN = re.compile(r"[A-Za-z0-9_.:+-]+|[&|()]")
 
 @lru_cache(maxsize=4096)
 def satisfies(constraint: str, features: frozenset[str]) -> bool | None:
-    """Whether a node's features satisfy ``--constraint``; None for the forms that compare nodes with one another.
+    """Whether a node's features satisfy ``--constraint``; None for forms that relate nodes to one another.
 
-    Names joined by ``&`` (or a comma) and ``|``, read from left to right, and parentheses.
+    Supports names joined by ``&`` (or a comma) and ``|``, evaluated from left to right, and parentheses.
     """
     text = constraint.replace(",", "&")
     tokens = _TOKEN.findall(text)

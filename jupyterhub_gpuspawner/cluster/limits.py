@@ -1,6 +1,6 @@
-"""Why a job could never run as the cluster is: bounds of partitions, kinds of nodes, reservations. Pure.
+"""Why a job can never run on the cluster as configured: partition limits, node hardware, reservations. Pure.
 
-Everything here is what slurm.conf and reservations say; what is merely in use is :mod:`.availability`'s.
+Only slurm.conf and the reservations are considered; what is in use at the moment is up to :mod:`.availability`.
 """
 
 from __future__ import annotations
@@ -10,38 +10,42 @@ from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.node_fit import ANY, Need
 from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory
+from jupyterhub_gpuspawner.units import format_walltime
+from jupyterhub_gpuspawner.words import counted, duration, memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from jupyterhub_gpuspawner.cluster.capacity import Rooms
+    from jupyterhub_gpuspawner.cluster.node_set import NodeSet
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition, Reservation
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
-_CLOSED = {"DOWN": "is closed", "DRAIN": "takes no new jobs", "INACTIVE": "is switched off"}
+_CLOSED = {"DOWN": "is closed", "DRAIN": "does not accept new jobs", "INACTIVE": "is inactive"}
 _NOTHING_KNOWN: Mapping[str, bool] = MappingProxyType({})
-_COMES_AGAIN = frozenset({"DAILY", "HOURLY", "WEEKDAY", "WEEKEND", "WEEKLY"})
+_RECURRING = frozenset({"DAILY", "HOURLY", "WEEKDAY", "WEEKEND", "WEEKLY"})
 
 
 class Fault(NamedTuple):
-    """What stands in the way."""
+    """A reason why the job can never run."""
 
     field: str
     """The field of a profile's ``slurm`` block."""
     clause: str
-    """For a participant; no capital, no full stop."""
+    """For a participant; without leading capital and final full stop."""
 
 
-def need_of(resources: ResolvedResources, partition: Partition, memory: DefaultMemory | None = None) -> Need:
-    """What the job asks of each node in that partition; ``memory`` is the cluster's for a job that asks for none.
+def need_of(resources: ResolvedResources, partition: Partition, default: DefaultMemory | None = None) -> Need:
+    """What the job requests on each node of the partition.
 
-    Source: slurm.conf(5), DefMemPerCPU, DefMemPerNode and MaxMemPerCPU.
+    ``default`` is the cluster's memory for a job that requests none. Source: slurm.conf(5), DefMemPerCPU, DefMemPerNode
+    and MaxMemPerCPU.
     """
     cpus, asked = resources.cpus or 1, resources.memory
     if asked is None:
-        asked = _default_memory(cpus, partition, memory)
+        asked = _default_memory(cpus, partition, default)
     if asked and partition.max_memory_per_cpu_mib:
         cpus = max(cpus, -(-asked // partition.max_memory_per_cpu_mib))
     return Need(
@@ -55,40 +59,40 @@ def need_of(resources: ResolvedResources, partition: Partition, memory: DefaultM
     )
 
 
-def _default_memory(cpus: int, partition: Partition, memory: DefaultMemory | None) -> int | None:
-    """MiB a node of a job that asks for no memory; 0 is all of the node's, None is none that is counted."""
-    of_cluster = memory or DefaultMemory(allocated=False)
+def _default_memory(cpus: int, partition: Partition, default: DefaultMemory | None) -> int | None:
+    """MiB per node for a job that requests no memory; 0: all of the node's; None: Slurm does not allocate memory."""
+    of_cluster = default or DefaultMemory(allocated=False)
     if not of_cluster.allocated:
         return None
-    for a_node, a_cpu in (
+    for per_node, per_cpu in (
         (partition.default_memory_per_node_mib, partition.default_memory_per_cpu_mib),
         (of_cluster.per_node_mib, of_cluster.per_cpu_mib),
     ):
-        if a_node is not None:
-            return a_node
-        if a_cpu is not None:
-            return a_cpu * cpus
+        if per_node is not None:
+            return per_node
+        if per_cpu is not None:
+            return per_cpu * cpus
     return 0
 
 
 def length_of(resources: ResolvedResources, partition: Partition) -> float:
-    """Seconds that Slurm would give the job; infinite without a limit."""
+    """The job's time limit in seconds; infinite without one."""
     if resources.time is None:
         return next((limit for limit in (partition.default_time, partition.max_time) if limit is not None), inf)
     return resources.time if isinstance(resources.time, int) else inf
 
 
 def partitions_of(resources: ResolvedResources, snapshot: ClusterSnapshot) -> list[str]:
-    """Names of the partitions that the job would go to: those asked for, else the default one."""
+    """Names of the partitions that the job would be submitted to: those requested, else the default one."""
     if resources.partition:
         return resources.partition.split(",")
     return [partition.name for partition in snapshot.partitions if partition.default]
 
 
 def in_allowed_group(partition: Partition, groups: Mapping[str, bool]) -> bool | None:
-    """Whether AllowGroups lets the user in; None where that is not known.
+    """Whether AllowGroups admits the user; None where that is not known.
 
-    ``groups`` says of Unix groups whether the user is in them; one that is not there is not known.
+    ``groups`` maps Unix groups to whether the user is a member; nothing is known of a group that is missing.
     """
     if not partition.allow_groups or any(groups.get(name) for name in partition.allow_groups):
         return True
@@ -103,18 +107,18 @@ def fault_of(
     user: str = "",
     groups: Mapping[str, bool] = _NOTHING_KNOWN,
 ) -> Fault | None:
-    """Why the job can run in none of its partitions; None where it can in one of them.
+    """Why the job can run in none of its partitions; None if it can run in one of them.
 
-    A name that is not there counts at once: Slurm refuses the whole list. ``now`` in seconds since the epoch; for
-    ``groups`` see :func:`in_allowed_group`.
+    A partition that does not exist is a fault by itself, since Slurm then refuses the whole list. ``now`` in seconds
+    since the epoch; for ``groups`` see :func:`in_allowed_group`.
     """
     names = partitions_of(resources, snapshot)
     if not names:
-        return Fault("partition", "it names no partition, and the cluster has no default one")
+        return Fault("partition", "no partition requested, and the cluster has no default one")
     missing = [name for name in names if name not in snapshot.partition_by_name]
     if missing:
         known = ", ".join(sorted(partition.name for partition in snapshot.partitions if not partition.hidden))
-        return Fault("partition", f"there is no partition {missing[0]} (there are {known})")
+        return Fault("partition", f"there is no partition {missing[0]} (available: {known})")
     of_reservation = next(_of_reservation(resources, snapshot, now, user), None)
     if of_reservation is not None:
         return of_reservation
@@ -130,18 +134,18 @@ def fault_in(
     now: float,
     groups: Mapping[str, bool] = _NOTHING_KNOWN,
 ) -> Fault | None:
-    """Why the job cannot run in one partition that is there; None as well where the partition was not understood."""
+    """Why the job cannot run in an existing partition; None also if Slurm's description of it was not understood."""
     partition = snapshot.partition_by_name[name]
     if partition.unread:
-        return None  # what is not known refuses nothing
-    kept = snapshot.reservation_by_name.get(resources.reservation or "")
+        return None  # an unknown limit is no reason to refuse
+    own = snapshot.reservation_by_name.get(resources.reservation or "")
     return next(
         (
             fault
             for faults in (
                 _of_partition(resources, partition, groups),
-                _of_time_kept(resources, partition, kept, now),
-                _of_nodes(resources, snapshot, partition, kept),
+                _of_reserved_time(resources, partition, own, now),
+                _of_nodes(resources, snapshot, partition, own),
             )
             for fault in faults
         ),
@@ -153,16 +157,16 @@ def _of_reservation(resources: ResolvedResources, snapshot: ClusterSnapshot, now
     name = resources.reservation
     if not name or "," in name:
         return
-    kept = snapshot.reservation_by_name.get(name)
-    if kept is None and any(each.kind == "reservation" for each in snapshot.unread):
-        return  # it may be the one that was not understood
-    if kept is None:
+    own = snapshot.reservation_by_name.get(name)
+    if own is None and any(each.kind == "reservation" for each in snapshot.unread):
+        return  # it may be one whose record was not understood
+    if own is None:
         yield Fault("reservation", f"there is no reservation {name}")
         return
-    if kept.end is not None and kept.end <= now and not kept.flags & _COMES_AGAIN:
+    if own.end is not None and own.end <= now and not own.flags & _RECURRING:
         yield Fault("reservation", f"reservation {name} has ended")
-    others = [each for each in kept.users if not each.startswith("-")]
-    if user and (f"-{user}" in kept.users or (others and user not in others and not kept.accounts)):
+    others = [each for each in own.users if not each.startswith("-")]
+    if user and (f"-{user}" in own.users or (others and user not in others and not own.accounts)):
         yield Fault("reservation", f"reservation {name} is for other users")
 
 
@@ -171,118 +175,123 @@ def _of_partition(resources: ResolvedResources, partition: Partition, groups: Ma
     if partition.state in _CLOSED:
         yield Fault("partition", f"{where} {_CLOSED[partition.state]} at the moment")
     if partition.needs_reservation and not resources.reservation:
-        yield Fault("reservation", f"{where} is only for jobs with a reservation")
+        yield Fault("reservation", f"{where} requires a reservation")
     if in_allowed_group(partition, groups) is False:
-        yield Fault("partition", f"{where} is only for members of {' or '.join(partition.allow_groups)}")
+        yield Fault("partition", f"{where} is restricted to members of {' or '.join(partition.allow_groups)}")
     for kind, said, allowed, denied in (
         ("account", resources.account, partition.allow_accounts, partition.deny_accounts),
         ("qos", resources.qos, partition.allow_qos, partition.deny_qos),
     ):
         if said and ((allowed and said not in allowed) or said in denied):
-            yield Fault(kind, f"{where} is not for {'account' if kind == 'account' else 'QOS'} {said}")
-    if not resources.qos:  # a QOS may lift a partition's bounds
+            yield Fault(kind, f"{where} does not allow {'account' if kind == 'account' else 'QOS'} {said}")
+    if not resources.qos:  # a QOS may lift the partition's limits
         yield from _of_sizes(resources, partition, where)
 
 
 def _of_sizes(resources: ResolvedResources, partition: Partition, where: str) -> Iterator[Fault]:
-    length = length_of(resources, partition)
-    if partition.max_time is not None and length > partition.max_time:
-        asked = "no time limit" if length == inf else span(length)
-        yield Fault("time", f"it asks for {asked}, and {where} allows {span(partition.max_time)}")
+    length, longest = length_of(resources, partition), partition.max_time
+    if longest is not None and length == inf:
+        yield Fault("time", f"no time limit requested, but {where} has a limit of {duration(longest)}")
+    elif longest is not None and length > longest:
+        asked, limit = _distinct(int(length), longest, duration, format_walltime)
+        yield Fault("time", f"{asked} is more than the limit of {limit} in {where}")
+    nodes = counted(resources.nodes, "node")
     if partition.max_nodes is not None and resources.nodes > partition.max_nodes:
-        yield Fault("nodes", f"it asks for {resources.nodes} nodes, and {where} allows {partition.max_nodes}")
+        yield Fault("nodes", f"{nodes} requested, but {where} has a limit of {partition.max_nodes}")
     if resources.nodes < partition.min_nodes:
-        yield Fault("nodes", f"it asks for {nodes_in_words(resources.nodes)}, and {where} wants {partition.min_nodes}")
+        yield Fault("nodes", f"{nodes} requested, but {where} requires at least {partition.min_nodes}")
     if partition.max_cpus_per_node is not None and (resources.cpus or 1) > partition.max_cpus_per_node:
         yield Fault(
-            "cpus", f"it asks for {resources.cpus} cores a node, and {where} allows {partition.max_cpus_per_node}"
+            "cpus",
+            f"{counted(resources.cpus or 1, 'core')} per node requested, "
+            f"but {where} has a limit of {partition.max_cpus_per_node}",
         )
     if partition.max_memory_per_node_mib and (resources.memory or 0) > partition.max_memory_per_node_mib:
-        asked, most = gib(resources.memory or 0), gib(partition.max_memory_per_node_mib)
-        yield Fault("memory", f"it asks for {asked} of memory a node, and {where} allows {most}")
+        asked, limit = _distinct(resources.memory or 0, partition.max_memory_per_node_mib, memory, _mib)
+        yield Fault("memory", f"{asked} of memory per node requested, but {where} has a limit of {limit}")
 
 
-def _of_time_kept(
-    resources: ResolvedResources, partition: Partition, kept: Reservation | None, now: float
+def _of_reserved_time(
+    resources: ResolvedResources, partition: Partition, own: Reservation | None, now: float
 ) -> Iterator[Fault]:
-    """Slurm starts no job in a reservation that would outlive it, unless it is a flexible one."""
-    if kept is None or kept.end is None or kept.flags & ({"FLEX"} | _COMES_AGAIN):
+    """Slurm starts no job that would run past the end of its reservation, unless the reservation is FLEX."""
+    if own is None or own.end is None or own.flags & ({"FLEX"} | _RECURRING):
         return
-    left = kept.end - max(now, kept.start or now)
+    left = own.end - max(now, own.start or now)
     length = length_of(resources, partition)
-    if length > left:
-        asked = "no time limit" if length == inf else span(length)
-        yield Fault("time", f"it asks for {asked}, and reservation {kept.name} has {span(left)} left")
+    if length == inf:
+        yield Fault("time", f"no time limit requested, but reservation {own.name} has {duration(left)} left")
+    elif length > left:
+        asked, rest = _distinct(int(length), int(left), duration, format_walltime)
+        yield Fault("time", f"{asked} is more than the {rest} left in reservation {own.name}")
 
 
 def _of_nodes(
-    resources: ResolvedResources, snapshot: ClusterSnapshot, partition: Partition, kept: Reservation | None
+    resources: ResolvedResources, snapshot: ClusterSnapshot, partition: Partition, own: Reservation | None
 ) -> Iterator[Fault]:
     if len(snapshot.nodes_of(partition.name)) < len(partition.nodes):
-        return  # Slurm hides nodes that are switched off; nobody knows what they have
-    reservation, need = kept.name if kept is not None else "", need_of(resources, partition, snapshot.memory)
+        return  # Slurm hides powered-down nodes, whose hardware is then unknown
+    reservation, need = own.name if own is not None else "", need_of(resources, partition, snapshot.memory)
     where = f"partition {partition.name}" + (f" and reservation {reservation}" if reservation else "")
-    rooms = snapshot.capacity.rooms(partition.name, reservation=reservation)
+    capacity = capacity_of(snapshot)
+    nodes = capacity.nodes(partition.name, reservation=reservation)
     if resources.constraint:
-        narrowed = snapshot.capacity.rooms(partition.name, reservation=reservation, constraint=resources.constraint)
-        if rooms.all and not narrowed.all:
+        narrowed = capacity.nodes(partition.name, reservation=reservation, constraint=resources.constraint)
+        if nodes.all and not narrowed.all:
             yield Fault("constraint", f"no node of {where} has the feature {resources.constraint}")
             return
-        rooms = narrowed
-    yield from _of_kinds(need, rooms, where)
-    able = rooms.offering(need)
+        nodes = narrowed
+    yield from _of_kinds(need, nodes, where)
+    able = nodes.count_capable(need)
     if able < resources.nodes:
-        yield Fault("nodes", f"it asks for {resources.nodes} nodes, and {where} has {able} of that kind")
+        requested = counted(resources.nodes, "node")
+        yield Fault("nodes", f"{requested} requested, but {where} has only {able} with these resources")
 
 
-def _of_kinds(need: Need, rooms: Rooms, where: str) -> Iterator[Fault]:
-    """What no node has, one resource after the other, then all together."""
-    kinds = rooms.kinds.keys()
+def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
+    """What no node has: each resource by itself, then all of them together."""
+    kinds = nodes.kinds.keys()
     if not kinds:
         yield Fault("partition", f"{where} has no nodes")
         return
     most = max(kind.gpus.get(need.gpu_type, 0) for kind in kinds)
-    named = need.gpu_type or "GPUs"
     if need.gpus and not most:
-        types = ", ".join(filter(None, rooms.types))
+        types = ", ".join(filter(None, nodes.types))
         if need.gpu_type:
-            yield Fault("gpu_type", f"{where} has no GPUs of type {named}" + (f" (there are {types})" if types else ""))
+            available = f" (available: {types})" if types else ""
+            yield Fault("gpu_type", f"{where} has no GPUs of type {need.gpu_type}{available}")
         else:
             yield Fault("gpus", f"{where} has no GPUs")
     elif need.gpus > most:
-        yield Fault("gpus", f"it asks for {need.gpus} {named} a node, and a node of {where} has at most {most}")
+        yield _too_many("gpus", f"{need.gpus} {need.gpu_type or 'GPUs'}", where, str(most))
     shards = max(kind.shards for kind in kinds)
-    if need.shards > shards:
-        has = f"a node of {where} has at most {shards}" if shards else f"{where} has none"
-        yield Fault("shards", f"it asks for {need.shards} GPU shares a node, and {has}")
+    if need.shards and not shards:
+        yield Fault("shards", f"{where} has no GPU shards")
+    elif need.shards > shards:
+        yield _too_many("shards", f"{need.shards} GPU shards", where, str(shards))
     cpus = max(kind.cpus for kind in kinds)
     if need.cpus > cpus:
-        yield Fault("cpus", f"it asks for {need.cpus} cores a node, and a node of {where} has at most {cpus}")
-    memory = max(kind.memory for kind in kinds)
-    if need.memory > memory:
-        has = f"a node of {where} has at most {gib(memory)}"
-        yield Fault("memory", f"it asks for {gib(need.memory)} of memory a node, and {has}")
+        yield _too_many("cpus", counted(need.cpus, "core"), where, str(cpus))
+    most_memory = max(kind.memory for kind in kinds)
+    if need.memory > most_memory:
+        asked, has = _distinct(need.memory, most_memory, memory, _mib)
+        yield _too_many("memory", f"{asked} of memory", where, has)
     if not any(kind.offers(need) for kind in kinds):
         alone = replace(need, cpus=1, memory=0)
         field = "cpus" if any(kind.offers(replace(need, cpus=1)) for kind in kinds) else "memory"
         field = field if any(kind.offers(alone) for kind in kinds) else "gpus"
-        yield Fault(field, f"no node of {where} has all of what it asks for together")
+        yield Fault(field, f"no node of {where} has all the requested resources together")
 
 
-def gib(mib: int) -> str:
-    """``64 GiB``; MiB below one."""
-    return f"{mib / 1024:.4g} GiB" if mib >= 1024 else f"{mib} MiB"
+def _too_many(field: str, asked: str, where: str, most: str) -> Fault:
+    return Fault(field, f"{asked} per node requested, but nodes of {where} have at most {most}")
 
 
-def nodes_in_words(count: int) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{count} node" if count == 1 else f"{count} nodes"
+def _distinct(asked: int, limit: int, rounded: Callable[[int], str], exact: Callable[[int], str]) -> tuple[str, str]:
+    """Both values in words; exactly where rounding would make them look equal."""
+    words = rounded(asked), rounded(limit)
+    return words if words[0] != words[1] else (exact(asked), exact(limit))
 
 
-def span(seconds: float) -> str:
-    """A length of time, roughly: ``12 min``, ``3 h``, ``2 days``."""
-    minutes = max(1, round(seconds / 60))
-    if minutes < 120:
-        return f"{minutes} min"
-    hours = round(minutes / 60)
-    return f"{hours} h" if hours < 48 else f"{round(hours / 24)} days"
+def _mib(mib: int) -> str:
+    return f"{mib} MiB"

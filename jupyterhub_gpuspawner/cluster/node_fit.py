@@ -1,4 +1,4 @@
-"""One node as a job sees it: what it offers, what is free on it, and what ended jobs give back. Pure."""
+"""Whether a job fits on a node: its total and free resources, and what jobs that end on it release. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, NodeState
+    from jupyterhub_gpuspawner.cluster.node_state import NodeState
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
 
 ANY = ""
-"""GPUs of any type; Slurm's type of GPUs for which gres.conf names none, too."""
-_ASLEEP = frozenset({"POWERED_DOWN", "POWERING_UP"})
+"""GPUs of any type; also the type of GPUs for which gres.conf names none."""
+_POWERED_DOWN = frozenset({"POWERED_DOWN", "POWERING_UP"})
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a job asks of each of its nodes."""
+    """What a job requests on each of its nodes."""
 
     gpus: int = 0
     gpu_type: str = ANY
@@ -28,21 +29,19 @@ class Need:
     exclusive: bool = False
 
 
-class Block(NamedTuple):
-    """Somebody else's reservation of a node; seconds since the epoch."""
+class ReservedPeriod(NamedTuple):
+    """A period in which a node is reserved for others; seconds since the epoch."""
 
     start: float
     end: float
     name: str
 
 
-class Room:
-    """One node as a job sees it. Plain attributes: thousands are asked for each page."""
+class NodeFit:
+    """One node's total and free resources. Plain attributes, since a page may examine thousands of nodes."""
 
     __slots__ = (
         "all_known",
-        "asleep",
-        "blocks",
         "cpus",
         "features",
         "free_cpus",
@@ -50,37 +49,44 @@ class Room:
         "free_memory",
         "free_shards",
         "gpus",
-        "held_by",
         "idle",
+        "jobs",
         "memory",
         "name",
+        "powered_down",
         "reason",
+        "reserved",
         "shards",
         "usable",
     )
 
     def __init__(
-        self, node: NodeState, held_by: tuple[ClusterJob, ...], blocks: tuple[Block, ...], *, all_known: bool = True
+        self,
+        node: NodeState,
+        jobs: tuple[ClusterJob, ...],
+        reserved: tuple[ReservedPeriod, ...],
+        *,
+        all_known: bool = True,
     ) -> None:
-        """``all_known``: no other job than those of ``held_by`` is on the node."""
+        """``all_known``: ``jobs`` holds every job on the node."""
         self.all_known = all_known
         self.name = node.name
         self.reason = node.reason
         self.usable = node.usable
-        self.asleep = bool(node.states & _ASLEEP)
+        self.powered_down = bool(node.states & _POWERED_DOWN)
         self.features = frozenset((*node.features, *node.other_features))
-        self.blocks = blocks
-        self.held_by = held_by
+        self.reserved = reserved
+        self.jobs = jobs
         self.cpus, self.free_cpus = node.cpus, node.cpus_free
         self.memory, self.free_memory = node.memory_mib, node.memory_free_mib
-        self.idle = node.cpus_allocated == 0 and not held_by
+        self.idle = node.cpus_allocated == 0 and not jobs
         self.gpus = _with_any(node.gpus()) if node.gres else {}
         self.free_gpus = _with_any(node.gpus_free()) if node.gres else {}
         self.shards = sum(gres.count for gres in node.gres if gres.name == "shard")
         self.free_shards = _free_shards(node, self.shards) if self.shards else 0
 
     def offers(self, need: Need) -> bool:
-        """An empty node of this kind has all of it."""
+        """Whether the node could satisfy the request if it were empty."""
         return (
             self.gpus.get(need.gpu_type, 0) >= need.gpus
             and self.shards >= need.shards
@@ -89,7 +95,7 @@ class Room:
         )
 
     def has(self, need: Need) -> bool:
-        """All of it is free now."""
+        """Whether everything requested is free now."""
         return (
             self.free_gpus.get(need.gpu_type, 0) >= need.gpus
             and self.free_shards >= need.shards
@@ -99,8 +105,8 @@ class Room:
         )
 
     def has_after(self, need: Need, freed: Freed) -> bool:
-        """All of it is free once these jobs have ended."""
-        if self.all_known and freed.jobs >= len(self.held_by):
+        """Whether everything requested is free once the jobs counted in ``freed`` have ended."""
+        if self.all_known and freed.jobs >= len(self.jobs):
             return self.offers(need)
         if need.exclusive or need.all_memory:
             return False
@@ -112,15 +118,15 @@ class Room:
         )
 
     def open_at(self, moment: float, length: float) -> float:
-        """The first moment from ``moment`` on at which no other reservation is in the way of so long a job."""
-        for block in self.blocks:  # in order of their start
-            if moment < block.end and moment + length > block.start:
-                moment = block.end
+        """The first moment from ``moment`` on at which ``length`` seconds overlap no reservation for others."""
+        for period in self.reserved:  # sorted by start
+            if moment < period.end and moment + length > period.start:
+                moment = period.end
         return moment
 
     @property
     def only_type(self) -> str:
-        """The type of its GPUs where they are of one type; else :data:`ANY`."""
+        """The type of its GPUs if all have the same; else :data:`ANY`."""
         types = [kind for kind in self.gpus if kind]
         return types[0] if len(types) == 1 and self.gpus[types[0]] == self.gpus[ANY] else ANY
 
@@ -132,12 +138,12 @@ def _with_any(counts: Counter[str]) -> dict[str, int]:
 def _free_shards(node: NodeState, shards: int) -> int:
     gpus = node.gpus().total()
     used = {name: sum(gres.count for gres in node.gres_used if gres.name == name) for name in ("shard", "gpu")}
-    a_gpu = shards // gpus if gpus else 0
-    return max(0, shards - used["shard"] - a_gpu * used["gpu"])
+    per_gpu = shards // gpus if gpus else 0
+    return max(0, shards - used["shard"] - per_gpu * used["gpu"])
 
 
 class Freed:
-    """What ended jobs have given back on one node."""
+    """Resources that ended jobs have released on one node."""
 
     __slots__ = ("cpus", "gpus", "jobs", "memory", "shards")
 
@@ -146,7 +152,7 @@ class Freed:
         self.gpus: Counter[str] = Counter()
 
     def add(self, job: ClusterJob, only_type: str) -> None:
-        """Take in what the job has on a node, an even share of it all."""
+        """Count the job's share on one node; what it holds in total is divided evenly among its nodes."""
         self.jobs += 1
         self.cpus += job.cpus // job.node_count
         self.memory += job.memory_mib // job.node_count

@@ -1,6 +1,6 @@
-"""Who waits before whom, as one snapshot tells it. Pure.
+"""A pending job's position in its partition's queue. Pure.
 
-Slurm may start a later job first where that delays nobody (backfill), so a place is no promise.
+Slurm may start a job with lower priority first if that delays no other (backfill), so a position is no promise.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from jupyterhub_gpuspawner.jobs.status import Phase
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot
 
-_IN_LINE = frozenset({"", "Resources", "Priority", "SchedDefer", "Licenses"})
-_IN_LINE_STARTS = ("ReqNodeNotAvail", "Nodes required for job are DOWN")
+_WAITS_FOR_RESOURCES = frozenset({"", "Resources", "Priority", "SchedDefer", "Licenses"})
+_WAITS_FOR_RESOURCES_STARTS = ("ReqNodeNotAvail", "Nodes required for job are DOWN")
 
 
 @dataclass(frozen=True)
-class Place:
-    """A waiting job's place in one partition."""
+class QueuePosition:
+    """A pending job's position in the queue of one partition."""
 
     position: int
     """1 is next."""
     of: int
-    """Jobs in line, this one among them."""
+    """Jobs in the queue, this one included."""
     partition: str
     starts_at: float | None = None
-    """Slurm's own estimate, seconds since the epoch; None where it has made none yet."""
+    """Slurm's estimate, seconds since the epoch; None until it has made one."""
 
 
-def in_line(job: ClusterJob) -> bool:
-    """It starts as soon as what it asks for is free; held jobs, and those that wait for something else, are not."""
+def in_queue(job: ClusterJob) -> bool:
+    """Whether the job starts as soon as its resources are free: it is neither held nor waiting for anything else."""
     return (
         job.phase is Phase.QUEUED
         and job.priority > 0
-        and (job.reason in _IN_LINE or job.reason.startswith(_IN_LINE_STARTS))
+        and (job.reason in _WAITS_FOR_RESOURCES or job.reason.startswith(_WAITS_FOR_RESOURCES_STARTS))
     )
 
 
@@ -43,14 +43,14 @@ def _order(job: ClusterJob) -> tuple[int, int]:
     return -job.priority, int(job.job_id) if job.job_id.isdigit() else 0
 
 
-def place_in_line(snapshot: ClusterSnapshot, job_id: str) -> Place | None:
-    """The job's best place among the jobs in line of its partitions; None for one that is not in line."""
+def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | None:
+    """The job's best position in the queues of its partitions; None for a job that is in no queue."""
     job = snapshot.job_by_id.get(job_id)
-    if job is None or not in_line(job):
+    if job is None or not in_queue(job):
         return None
-    places = []
+    positions = []
     for partition in job.partitions:
-        others = [other for other in snapshot.waiting_by_partition[partition] if in_line(other)]
-        before = sum(_order(other) < _order(job) for other in others)
-        places.append(Place(before + 1, len(others), partition, job.starts_at))
-    return min(places, key=lambda place: place.position, default=None)
+        queue = [other for other in snapshot.waiting_by_partition[partition] if in_queue(other)]
+        before = sum(_order(other) < _order(job) for other in queue)
+        positions.append(QueuePosition(before + 1, len(queue), partition, job.starts_at))
+    return min(positions, key=lambda each: each.position, default=None)

@@ -1,119 +1,26 @@
-"""The cluster as one snapshot: nodes, partitions, reservations, jobs, and plain questions about them. Pure.
+"""A snapshot of the cluster: nodes, partitions, reservations and jobs, with indexes over them. Pure.
 
-Source: scontrol(1), ``show node``, ``show partition``, ``show reservation``; states from sinfo(1), "NODE STATE CODES";
-jobs from squeue(1), ``--Format``.
+Sources: scontrol(1), ``show node``, ``show partition`` and ``show reservation``; squeue(1), ``--Format``.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cluster.capacity import Capacity
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
+    from jupyterhub_gpuspawner.cluster.node_state import NodeState
     from jupyterhub_gpuspawner.units import Gres
-
-_UP = frozenset({"IDLE", "MIXED", "ALLOCATED", "COMPLETING"})
-_OUT = frozenset(
-    {
-        "BLOCKED",
-        "DOWN",
-        "DRAIN",
-        "DYNAMIC_FUTURE",
-        "FAIL",
-        "FUTURE",
-        "INVALID",
-        "INVALID_REG",
-        "MAINTENANCE",
-        "NOT_RESPONDING",
-        "PERFCTRS",
-        "POWERING_DOWN",
-        "POWER_DOWN",
-        "REBOOT_ISSUED",
-        "UNKNOWN",
-    }
-)
-
-
-@dataclass(frozen=True)
-class NodeState:
-    """One node as slurmctld has it."""
-
-    name: str
-    """Slurm's NodeName."""
-    address: str = ""
-    """NodeAddr: where Slurm, and so the hub, reaches it. Need not be a name that DNS knows."""
-    states: frozenset[str] = frozenset()
-    """State words, such as ``{"MIXED", "DRAIN"}``."""
-    cpus: int = 0
-    """CPUs that jobs may use (CPUEfctv); as Slurm counts them, so hardware threads where it knows of them."""
-    cpus_allocated: int = 0
-    sockets: int = 1
-    cores_per_socket: int = 1
-    threads_per_core: int = 1
-    memory_mib: int = 0
-    memory_allocated_mib: int = 0
-    gres: tuple[Gres, ...] = ()
-    """What the node has."""
-    gres_used: tuple[Gres, ...] = ()
-    """What jobs hold of it, with Slurm's indices."""
-    features: tuple[str, ...] = ()
-    """Active features, for ``--constraint``."""
-    other_features: tuple[str, ...] = ()
-    """Features that it would have after a reboot, as some plugins offer."""
-    partitions: tuple[str, ...] = ()
-    reason: str = ""
-    """Why it is out, in the admin's words; empty where nothing is said."""
-
-    @property
-    def usable(self) -> bool:
-        """Slurm may start a job here: up, answering, neither draining nor in maintenance.
-
-        A node in a reservation (``RESERVED``) and a cloud node that is powered down count as usable.
-        """
-        return bool(self.states & _UP) and not self.states & _OUT
-
-    @property
-    def cpus_free(self) -> int:
-        """CPUs that no job holds."""
-        return max(0, self.cpus - self.cpus_allocated)
-
-    @property
-    def memory_free_mib(self) -> int:
-        """MiB that no job holds; other than the kernel's free memory."""
-        return max(0, self.memory_mib - self.memory_allocated_mib)
-
-    def gpus(self) -> Counter[str]:
-        """GPUs (and MIG devices) by type; the empty type where gres.conf names none."""
-        return Counter({kind: count for kind, count in _counts(self.gres, "gpu") if count})
-
-    def gpus_free(self) -> Counter[str]:
-        """GPUs by type that no job holds, neither whole nor by a share (shard, MPS)."""
-        free = self.gpus()
-        only_type = next(iter(free)) if len(free) == 1 else ""  # a share may name no type where the GPU has one
-        for kind, count in _counts(self.gres_used, "gpu"):
-            free[kind] -= count
-        for share in self.gres_used:
-            if share.name in ("shard", "mps"):
-                free[share.type or only_type] -= len(share.indices)
-        return +free
-
-
-def _counts(gres: tuple[Gres, ...], name: str) -> Iterator[tuple[str, int]]:
-    for one in gres:
-        if one.name == name:
-            yield one.type or "", one.count
 
 
 @dataclass(frozen=True)
 class Partition:
-    """One partition. Lists of who may use it are empty where Slurm says ALL."""
+    """One partition. Lists of who may use it are empty where Slurm prints ALL."""
 
     name: str
     state: str = "UP"
@@ -124,15 +31,15 @@ class Partition:
     max_time: int | None = None
     """Seconds; None for UNLIMITED."""
     default_time: int | None = None
-    """Seconds; None where Slurm falls back to :attr:`max_time`."""
+    """Seconds; None where Slurm uses :attr:`max_time`."""
     min_nodes: int = 0
     max_nodes: int | None = None
     max_cpus_per_node: int | None = None
     max_memory_per_node_mib: int | None = None
     max_memory_per_cpu_mib: int | None = None
-    """MaxMemPerCPU; a job that asks for more memory gets as many CPUs as that takes."""
+    """MaxMemPerCPU; a job that requests more memory is given more CPUs accordingly."""
     default_memory_per_cpu_mib: int | None = None
-    """DefMemPerCPU of the partition; None where the cluster's counts."""
+    """DefMemPerCPU of the partition; None where the cluster's applies."""
     default_memory_per_node_mib: int | None = None
     """DefMemPerNode likewise."""
     allow_groups: tuple[str, ...] = ()
@@ -140,11 +47,10 @@ class Partition:
     deny_accounts: tuple[str, ...] = ()
     allow_qos: tuple[str, ...] = ()
     deny_qos: tuple[str, ...] = ()
-    root_allowed: bool = True
     needs_reservation: bool = False
     """ReqResv: only jobs with a reservation."""
     unread: tuple[str, ...] = ()
-    """Fields, by Slurm's names, that were not understood and stand at their defaults here."""
+    """Slurm's names of fields that were not understood and have their defaults here."""
 
 
 @dataclass(frozen=True)
@@ -163,13 +69,13 @@ class Reservation:
     groups: tuple[str, ...] = ()
 
     def active(self, now: float) -> bool:
-        """It has begun and has not ended."""
+        """Whether it has begun and not ended."""
         return (self.start is None or self.start <= now) and (self.end is None or now < self.end)
 
 
 @dataclass(frozen=True)
 class ClusterJob:
-    """One job of anybody's that waits or holds nodes, as squeue tells it; times are seconds since the epoch."""
+    """One job of any user that is pending or holds nodes, from squeue; times are seconds since the epoch."""
 
     job_id: str
     phase: Phase
@@ -180,32 +86,32 @@ class ClusterJob:
     user: str = ""
     account: str = ""
     partitions: tuple[str, ...] = ()
-    """The one it runs in, or those in which it waits."""
+    """The partition it runs in, or those it is pending in."""
     priority: int = 0
-    """Only its order means something: it begins near 2^32 in 22.05 and at 1 later. 0 is held."""
+    """Only the order is meaningful: values start near 2^32 in 22.05 and at 1 in later versions. 0: held."""
     nodes: tuple[str, ...] = ()
-    """Where it is; none while it waits."""
+    """The nodes it holds; none while it is pending."""
     node_count: int = 1
     cpus: int = 0
-    """CPUs on all its nodes together."""
+    """Total over all its nodes."""
     memory_mib: int = 0
-    """MiB on all its nodes together."""
+    """Total over all its nodes."""
     gpus: tuple[Gres, ...] = ()
-    """``gpu``, ``shard`` and ``mps`` on each node, as asked; an even share where they were asked for as a whole."""
+    """``gpu``, ``shard`` and ``mps`` per node; an even share where they were requested for the whole job."""
     gpus_unknown: bool = False
-    """What it asks for could not be read: it may want or hold GPUs of any type, and :attr:`gpus` is empty."""
+    """The request could not be parsed: it may include GPUs of any type, and :attr:`gpus` is empty."""
     submitted_at: float | None = None
     starts_at: float | None = None
-    """For one that waits Slurm's estimate, None until it has one."""
+    """For a pending job Slurm's estimate; None until there is one."""
     ends_at: float | None = None
-    """Its time limit; None for one without, and for one that waits."""
+    """When its time limit ends; None for a job without one, and for a pending job."""
     time_limit: int | None = None
     """Seconds; None for UNLIMITED."""
     reservation: str = ""
     name: str = ""
-    """Its owner's words."""
+    """Chosen by its owner."""
     tag: str = ""
-    """Its comment; its owner's words, see :attr:`JobStatus.tag`."""
+    """Its comment, which its owner may change; see :attr:`JobStatus.tag`."""
 
     @property
     def partition(self) -> str:
@@ -215,49 +121,49 @@ class ClusterJob:
 
 @dataclass(frozen=True)
 class DefaultMemory:
-    """The cluster's memory for a job that asks for none (slurm.conf); MiB, None where it is not set."""
+    """The memory of a job that requests none (slurm.conf), in MiB; None where it is not set."""
 
     per_cpu_mib: int | None = None
     per_node_mib: int | None = None
     allocated: bool = True
-    """Memory is a resource that jobs hold: without any default such a job gets all of a node's."""
+    """Slurm allocates memory to jobs; without a default a job that requests none gets all of a node's."""
 
 
 @dataclass(frozen=True)
 class Unread:
-    """A record of Slurm's answer of which a field was not understood. It holds no text that somebody chose."""
+    """A field or record in Slurm's answer that was not understood. Contains no text that a user chose."""
 
     kind: str
     """``job``, ``node``, ``partition`` or ``reservation``."""
     name: str
-    """Of the node, partition or reservation, or the job's id; empty where that was not understood either."""
+    """Name of the node, partition or reservation, or the job's id; empty if that was not understood either."""
     field: str
-    """Slurm's name of the field; empty where the whole record was not understood."""
+    """Slurm's name of the field; empty for the whole record."""
     kept: bool = False
-    """The record is in the snapshot all the same, without what this field tells."""
+    """The record is in the snapshot all the same, without this field."""
 
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """Nodes, partitions, reservations and jobs as Slurm told them at one moment."""
+    """Nodes, partitions, reservations and jobs at one moment."""
 
     nodes: tuple[NodeState, ...] = ()
     partitions: tuple[Partition, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     jobs: tuple[ClusterJob, ...] = ()
-    """Those that wait or hold nodes; ended ones are not among them."""
+    """Jobs that are pending or hold nodes; ended ones are not included."""
     memory: DefaultMemory | None = None
-    """What a job gets that asks for no memory, where its partition says nothing; None where that is not known."""
+    """The cluster's defaults for jobs that request no memory; None where they are not known."""
     taken_at: float = 0.0
     """Seconds since the epoch."""
     unread: tuple[Unread, ...] = ()
-    """What of the answer was not understood."""
+    """Fields and records that were not understood."""
 
     @cached_property
     def partial(self) -> bool:
-        """A job that may hold or want anything, or a reservation of unknown nodes, is missing: nothing is surely free.
+        """Whether a job or a reservation is missing, so that nothing is certain to be free.
 
-        A node that is missing is one that nobody counts on, and a partition is in doubt by itself.
+        A missing node is never counted on, and a partition that was not understood is uncertain by itself.
         """
         return any(each.kind == "reservation" or (each.kind == "job" and not each.kept) for each in self.unread)
 
@@ -283,7 +189,7 @@ class ClusterSnapshot:
 
     @cached_property
     def nodes_by_partition(self) -> Mapping[str, tuple[NodeState, ...]]:
-        """The nodes of each partition, in Slurm's order; those that Slurm hides are left out."""
+        """The nodes of each partition in Slurm's order, without those that Slurm hides."""
         order = {node.name: position for position, node in enumerate(self.nodes)}
         known = {
             partition.name: sorted({order[name] for name in partition.nodes if name in order})
@@ -291,18 +197,13 @@ class ClusterSnapshot:
         }
         return {name: tuple(self.nodes[position] for position in positions) for name, positions in known.items()}
 
-    @cached_property
-    def capacity(self) -> Capacity:
-        """What its nodes offer and have free, indexed."""
-        return Capacity(self)
-
     def nodes_of(self, partition: str) -> tuple[NodeState, ...]:
-        """The nodes of a partition, in Slurm's order; none for a partition that is not there."""
+        """The nodes of a partition in Slurm's order; empty for an unknown partition."""
         return self.nodes_by_partition.get(partition, ())
 
     @cached_property
     def jobs_by_node(self) -> Mapping[str, tuple[ClusterJob, ...]]:
-        """Jobs that hold a node, by its name."""
+        """The jobs on each node, by its name."""
         found: dict[str, list[ClusterJob]] = {}
         for job in self.jobs:
             for node in job.nodes:
@@ -311,24 +212,10 @@ class ClusterSnapshot:
 
     @cached_property
     def waiting_by_partition(self) -> Mapping[str, tuple[ClusterJob, ...]]:
-        """Jobs that wait, by each partition in which they do."""
+        """Pending jobs by partition; one that is pending in several appears in each."""
         found: dict[str, list[ClusterJob]] = {}
         for job in self.jobs:
             if job.phase is Phase.QUEUED:
                 for partition in job.partitions:
                     found.setdefault(partition, []).append(job)
         return {partition: tuple(jobs) for partition, jobs in found.items()}
-
-
-def free_gpus(snapshot: ClusterSnapshot, partition: str, *, reservation: str = "") -> dict[str, int]:
-    """GPUs of a partition's usable nodes that nobody holds, by type; types with none are left out.
-
-    Without ``reservation``, nodes in a reservation that runs now count for nothing; with one, its nodes alone count.
-    """
-    kept = snapshot.reservation_by_name.get(reservation)
-    found: Counter[str] = Counter()
-    for node in snapshot.nodes_of(partition):
-        inside = node.name in kept.nodes if kept is not None else not reservation and "RESERVED" not in node.states
-        if node.usable and inside:
-            found += node.gpus_free()
-    return dict(found)

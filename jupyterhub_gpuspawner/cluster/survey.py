@@ -1,7 +1,7 @@
-"""How the map of a cluster is made: every GPU free, used and by whom, or out and why. Pure.
+"""Builds the map of a cluster: the state of every GPU, who uses it, and why nodes are out of service. Pure.
 
-Which GPU a job has is told by Slurm's indices (the place in gres.conf), not by the node: a report could name any. Only
-for a job without indices, whose GPUs Slurm does not hand out, the server's own word stands in.
+The GPUs of a job are known from Slurm's indices (positions in gres.conf), not from a server's report, which could name
+any. The report is used only for jobs without indices, whose GPUs Slurm does not allocate.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.cluster_map import ServedJob
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition
+    from jupyterhub_gpuspawner.cluster.node_state import NodeState
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
     from jupyterhub_gpuspawner.jobs.status import NodeAllocation
 
     Allocations = Mapping[str, Sequence[NodeAllocation]]
 
 GPUS_AT_MOST = 1024
-"""Of one node; more is a fault of the configuration."""
+"""Maximum number of GPUs of one node; more is a configuration error."""
 _SIGNED = re.compile(r"(?P<words>.*?) *\[(?P<by>[^\s@\[\]]+)@(?P<at>\d{9,11})\]", re.DOTALL | re.ASCII)
-"""A reason as scontrol prints it with ``SLURM_TIME_FORMAT=%s``."""
+"""A node's reason as scontrol prints it with ``SLURM_TIME_FORMAT=%s``."""
 
 
 def survey(snapshot: ClusterSnapshot, allocations: Allocations, servers: Iterable[ServedJob] = ()) -> ClusterMap:
-    """The map of a snapshot. ``allocations``: what each job has on each node, by job id; ``servers``: this hub's."""
+    """The map of a snapshot. ``allocations``: what each job holds on its nodes, by job id; ``servers``: this hub's."""
     served = {server.job_id: server for server in servers}
     on_node: dict[str, dict[str, NodeAllocation]] = {}
     for job_id, parts in allocations.items():
@@ -65,14 +66,14 @@ def survey(snapshot: ClusterSnapshot, allocations: Allocations, servers: Iterabl
 
 def _holder(job_id: str, user: str, served: Mapping[str, ServedJob]) -> Holder:
     server = served.get(job_id)
-    # the job's owner by Slurm's word; where all run as the hub's account, whose server it is
+    # Slurm's owner of the job, or the server's user where all jobs run as the hub's account
     return Holder(job_id, user) if server is None else Holder(job_id, server.user, server.server)
 
 
 def _held(
     name: str, jobs: Mapping[str, Holder], parts: Mapping[str, NodeAllocation], served: Mapping[str, ServedJob]
 ) -> dict[int, list[Holder]]:
-    """Who holds each index of a node; jobs that the snapshot does not know are left out."""
+    """The jobs that hold each index of a node; jobs that are not in the snapshot are ignored."""
     held: dict[int, list[Holder]] = {}
     for job_id, holder in jobs.items():
         gres = parts[job_id].gres if job_id in parts else ()
@@ -112,7 +113,7 @@ def _gpus(node: NodeState, held: Mapping[int, Sequence[Holder]]) -> Iterator[Map
     types = _types(node)
     used = {index for each in node.gres_used if each.name in GPU_GRES for index in each.indices}
     used.update(index for index in held if index < len(types))
-    counted = Counter[str]()  # in use, of which Slurm names no index
+    counted = Counter[str]()  # GPUs in use for which Slurm gives no index
     for each in node.gres_used:
         if each.name == "gpu" and not each.indices:
             counted[each.type or ""] += each.count
@@ -129,7 +130,7 @@ def _gpus(node: NodeState, held: Mapping[int, Sequence[Holder]]) -> Iterator[Map
 
 
 def _types(node: NodeState) -> list[str]:
-    """The type at each of Slurm's indices: in the order of Gres, mended by what GresUsed says of an index."""
+    """The type at each of Slurm's indices: in the order of Gres, corrected by the indices in GresUsed."""
     devices = (each.type or "" for each in node.gres if each.name == "gpu" for _ in range(each.count))
     types = list(islice(devices, GPUS_AT_MOST))
     for each in node.gres_used:
@@ -153,40 +154,40 @@ def _use(node: NodeState, jobs: Mapping[str, Holder], gpus: Sequence[MapGpu]) ->
 _WORDS = {
     "DYNAMIC_FUTURE": "not part of the cluster yet",
     "FUTURE": "not part of the cluster yet",
-    "INVALID": "registered with other hardware than is configured",
-    "INVALID_REG": "registered with other hardware than is configured",
+    "INVALID": "registered with hardware that differs from the configuration",
+    "INVALID_REG": "registered with hardware that differs from the configuration",
     "POWERING_DOWN": "powering down",
     "POWER_DOWN": "powering down",
     "REBOOT_ISSUED": "rebooting",
     "MAINTENANCE": "in maintenance",
-    "FAIL": "failing: takes no new jobs",
-    "BLOCKED": "kept free beside a job that has its switch to itself",
-    "PERFCTRS": "taken by a measurement of the network",
+    "FAIL": "failing: accepts no new jobs",
+    "BLOCKED": "blocked by a job that uses its network switch exclusively",
+    "PERFCTRS": "in use by network performance counters",
 }
-"""sinfo(1), NODE STATE CODES: the first that holds is told."""
+"""sinfo(1), NODE STATE CODES; the first that applies is shown."""
 _USES = {NodeUse.IDLE: "free", NodeUse.MIXED: "partly used", NodeUse.FULL: "full", NodeUse.OUT: "out of service"}
 _BESIDE = {
     "POWERED_DOWN": "powered down until it is needed",
     "POWERING_UP": "starting up",
-    "REBOOT_REQUESTED": "to be rebooted",
-    "PLANNED": "kept for a job that starts soon",
+    "REBOOT_REQUESTED": "reboot requested",
+    "PLANNED": "reserved for a job that starts soon",
     "COMPLETING": "a job is ending",
 }
 
 
 def state_in_words(node: NodeState, use: NodeUse, *, busy: bool) -> str:
-    """What a node does, in a few words; ``busy``: jobs run on it."""
+    """The state of a node in a few words; ``busy``: jobs run on it."""
     states = node.states
     if use is not NodeUse.OUT:
         return ", ".join([_USES[use], *(words for state, words in _BESIDE.items() if state in states)])
     if "DOWN" in states:
-        return "down: does not answer" if "NOT_RESPONDING" in states else "down"
+        return "down: not responding" if "NOT_RESPONDING" in states else "down"
     for state, words in _WORDS.items():
         if state in states:
             return words
     if "DRAIN" in states:
-        return "draining: takes no new jobs" if busy else "drained: takes no jobs"
-    return "does not answer" if "NOT_RESPONDING" in states else "in a state that Slurm does not know"
+        return "draining: accepts no new jobs" if busy else "drained: accepts no jobs"
+    return "not responding" if "NOT_RESPONDING" in states else "in an unknown state"
 
 
 def _map_partition(

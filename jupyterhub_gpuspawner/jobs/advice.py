@@ -1,7 +1,6 @@
-"""What a participant may do about a job that waits or has ended: a sentence, in the words of who has never used Slurm.
+"""Advice for a participant whose job is pending or has ended, in words that need no knowledge of Slurm. Pure.
 
-Pure. What happened is told by :func:`jupyterhub_gpuspawner.jobs.status.sentence`; what an admin may do stands beside
-reasons.
+What happened: :func:`jupyterhub_gpuspawner.jobs.status.sentence`; hints for admins: :mod:`.reason`.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from jupyterhub_gpuspawner.jobs.status import End, Phase
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.jobs.status import JobStatus
 
-_ADMIN = "Tell your administrator: this choice cannot start as it is set up."
-_BY_ITSELF = "It starts by itself: there is nothing to do but wait."
+_ADMIN = "Please tell your administrator: this choice cannot start as it is configured."
+_BY_ITSELF = "It starts by itself; you only have to wait."
 _LESS = "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
 
 _WAITING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -32,41 +31,41 @@ _WAITING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"MaxMemPerLimit$", "Choose less memory."),
         (r"(BadConstraints|Partition(NodeLimit|Config))$", f"Choose fewer GPUs or cores, or less memory. {_ADMIN}"),
         (r"JobHeldUser$", "Release it with `scontrol release`, or stop it here."),
-        (r"(JobHeld|JobHold|.*held|Reservation(Deleted|Invalid))", "Stop it, and tell your administrator."),
+        (r"(JobHeld|JobHold|.*held|Reservation(Deleted|Invalid))", "Stop it, and please tell your administrator."),
         (r"(Account|QOS)NotAllowed$|Invalid(Account|QOS)$|Job's \w+ not|uid \d+ not in group", _ADMIN),
-        (r"Dependency", "The job waits for another one; stop it if that is not meant."),
+        (r"Dependency", "The job waits for another one; stop it if that is not intended."),
         (r".*Max\w+PerJob|.*Max\w+PerNode|.*Min", "Choose less. " + _ADMIN),
         (r".*(PerUser|MaxJobs|MaxSubmit)", "It starts when another job or server of yours ends."),
         (r"(QOS|Assoc).*", "It starts when other jobs under the same limit end."),
     )
 )
-"""Slurm's reason, matched from its beginning, and what to do; the first that fits."""
+"""Patterns that Slurm's reason is matched against from its start, and the advice; the first match counts."""
 
 _ENDED: dict[End, str] = {
     End.FINISHED: "The last lines of its log may say why.",
     End.FAILED: "The last lines of its log may say why. If they do not help, send them to your administrator.",
-    End.CANCELLED: "If it was not you, with scancel, ask your administrator.",
-    End.TIME_LIMIT: "Files are as they were last saved. Start again, with more time if there is such a choice.",
-    End.OUT_OF_MEMORY: "Start again with more memory if there is such a choice, or work on less data at a time.",
-    End.NODE_FAILED: "It was not your doing. Start again: Slurm takes another node if there is one.",
+    End.CANCELLED: "If you did not cancel it yourself (scancel), ask your administrator.",
+    End.TIME_LIMIT: "Your files are as they were last saved. Start again, with more time if you can choose it.",
+    End.OUT_OF_MEMORY: "Start again with more memory if you can choose it, or work on less data at a time.",
+    End.NODE_FAILED: "This was not caused by you. Start again: Slurm takes another node if there is one.",
     End.PREEMPTED: "Start again; the new server may have to wait.",
     End.VANISHED: "Start again. Your administrator may find out more.",
-    End.REPLACED: "It was not your doing. Start again. Your administrator may find out more.",
+    End.REPLACED: "This was not caused by you. Start again. Your administrator may find out more.",
 }
 _KILLED = (
-    "A process that is killed so has most often used more memory than it had been given. "
-    "Start again with more memory if there is such a choice, or work on less data at a time."
+    "A process that is killed in this way has usually exceeded its memory limit. "
+    "Start again with more memory if you can choose it, or work on less data at a time."
 )
-_SET_UP = "A program is missing where the server runs: tell your administrator, with the last lines of the log."
+_SET_UP = "A program is missing on the node: please send your administrator the last lines of the log."
 SILENT = (
-    "If the job's log is empty, your login profile has ended the job before the server's own lines: look for exec or "
+    "If the job's log is empty, your login profile ended the job before the server could start: look for exec or "
     "exit in ~/.bash_profile, ~/.bash_login or ~/.profile, and run these in interactive shells only."
 )
-"""For a job that ended by itself before its server reported, without a line in its log."""
+"""For a job that ended by itself before its server reported, with an empty log."""
 
 
 def advice(status: JobStatus) -> str:
-    """One or two sentences; empty where there is nothing to say."""
+    """One or two sentences; empty where there is no advice."""
     if status.phase is Phase.QUEUED:
         return next((text for pattern, text in _WAITING if pattern.match(status.reason)), "")
     if status.phase is not Phase.ENDED or status.end is None:

@@ -1,7 +1,7 @@
-"""Which job is a server's own: its number alone does not tell, since Slurm may give the same number again. Pure.
+"""Recognises a server's own job; the job id is not enough, since Slurm may assign the same id again. Pure.
 
-Numbers start over where slurmctld has lost its state, and after MaxJobId (slurm.conf(5)). A job's owner cannot be
-changed by anybody; its comment and its name can, by its owner, by an admin, and by a site's plugins.
+Ids start over after slurmctld loses its state, and after MaxJobId (slurm.conf(5)). Nobody can change a job's owner; its
+comment and name can be changed by the owner, by an admin, and by a site's plugins.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JobIdentity:
-    """What is known of one start's job beside its number. What is empty or None is not known."""
+    """What is known of the job of one start besides its id. Empty or None: not known."""
 
     owner: str = ""
     """The account that the job belongs to."""
     uid: int | None = None
-    """The owner's number; it decides where both sides have one, since a name may not resolve on the hub's machine."""
+    """The owner's uid; takes precedence over the name, which may not resolve on the hub's machine."""
     tag: str = ""
-    """The job's comment. Without a start (``#...``) it was stored by an earlier version, which kept none."""
+    """The job's comment. One without a start id (``#...``) was stored by an earlier version."""
     name: str = ""
-    """The job's name, where that holds the start as well; for sites that replace comments."""
+    """The job's name, if it contains the start id as well; for sites that replace comments."""
 
     def owns(self, job: JobStatus) -> bool | None:
-        """Whether the job belongs to the owner; None where that cannot be told."""
+        """Whether the job belongs to the owner; None where that is not known."""
         if self.uid is not None and job.uid is not None:
             return self.uid == job.uid
         # squeue(1) says "nobody", or the number, for an account that this machine does not have
@@ -38,42 +38,42 @@ class JobIdentity:
         return self.owner == job.user
 
     def matches(self, job: JobStatus) -> bool:
-        """Whether the job under this number is the start's own, as far as can be told."""
+        """Whether the job with this id is the start's own, as far as is known."""
         return self.owns(job) is not False and self._named_by(job)
 
     def proves(self, job: JobStatus) -> bool:
-        """The same for a job whose number is not known from sbatch: the owner must be certain."""
+        """The same for a job whose id did not come from sbatch: the owner must be certain."""
         return self.owns(job) is True and self._named_by(job)
 
     def _named_by(self, job: JobStatus) -> bool:
         if self._exact:
             return bool(self.tag and job.tag == self.tag) or bool(self.name and job.name == self.name)
         names, others = parse_tag(self.tag), parse_tag(job.tag)
-        # batchspawner's jobs have no tag: one without may be the server's own
+        # batchspawner's jobs have no tag, so a job without one may be the server's own
         return names is None or others is None or names[1:] == others[1:]
 
     @property
     def _exact(self) -> bool:
-        """Comment or name tell this start from any other."""
+        """Whether comment or name distinguish this start from any other."""
         return bool(start_of(self.tag)) if parse_tag(self.tag) else bool(self.tag or self.name)
 
     @property
     def complete(self) -> bool:
-        """There is nothing to learn from the first answer."""
+        """Whether the first answer of Slurm could add nothing."""
         return self._exact and bool(self.owner or self.uid is not None)
 
     def may_be(self, job: JobStatus) -> bool:
-        """For a number that sbatch gave just now, under which a job with this start's own comment or name is its job.
+        """Whether the job is the start's own, given that sbatch has just returned this id.
 
-        So it is whoever owns it, since a command of the site's may submit as another account than the user's, and where
-        a plugin has replaced comment and name.
+        A job with this start's comment or name is, whoever owns it, since a site's command may submit as another
+        account. So is one whose comment and name a plugin has replaced, unless it has another owner.
         """
         if self._exact and self._named_by(job):
             return True
         return self.owns(job) is not False and (self._named_by(job) or parse_tag(job.tag) is None)
 
     def learnt(self, job: JobStatus) -> JobIdentity:
-        """With what Slurm shows of ``job``, which is the start's own, in the place of what is not known."""
+        """This identity, with unknown values taken from ``job``, which must be the start's own."""
         told = (self.owner or self.uid is not None) and self.owns(job) is not False
         known = self if told else replace(self, owner=job.user, uid=job.uid)
         if self._exact and self._named_by(job):
@@ -87,7 +87,7 @@ class JobIdentity:
 
 
 def parse_identity(document: object) -> JobIdentity | None:
-    """What :meth:`JobIdentity.to_json` wrote; None for anything else."""
+    """Read what :meth:`JobIdentity.to_json` wrote; None for anything else."""
     if not isinstance(document, dict):
         return None
     texts = [document.get(key, "") for key in ("owner", "tag", "name")]

@@ -1,7 +1,7 @@
-"""Slurm's job reasons in words: what a participant reads, what an admin can do, and whether waiting helps. Pure.
+"""Slurm's job reasons: a sentence for participants, a hint for admins, and whether waiting helps. Pure.
 
-Sources: squeue(1), "JOB REASON CODES"; the reasons that real clusters of 22.05 to 26.05 gave (``tests/data``);
-the names of limits follow one grammar, scope + kind + measure + per whom, and are read by it.
+Sources: squeue(1), "JOB REASON CODES"; reasons recorded on clusters of 22.05 to 26.05 (``tests/data``). The names of
+limits are parsed by their grammar: scope, kind, measure, and what the limit applies to.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ class Meaning(NamedTuple):
     hint: str = ""
     """For an admin; may be empty."""
     clears: bool = True
-    """False: the job never starts by waiting alone."""
+    """False: waiting alone never lets the job start."""
 
 
 _HELD = "Release it with `scontrol release JOB`, or cancel it."
 _REASONS: dict[str, Meaning] = {
-    "None": Meaning("Slurm has the job and will look at it soon."),
-    "Resources": Meaning(
-        "Waiting until enough is free: all that would fit is in use.", "`squeue --start` may know when."
-    ),
-    "Priority": Meaning("Waiting behind other jobs.", "`sprio -j JOB` shows what its priority is made of."),
-    "SchedDefer": Meaning("Waiting: Slurm has put off looking at the job.", "SchedulerParameters has `defer`."),
+    "None": Meaning("Slurm has accepted the job and will consider it shortly."),
+    "Resources": Meaning("All matching resources are in use.", "`squeue --start` may show when it starts."),
+    "Priority": Meaning("Waiting behind other jobs.", "`sprio -j JOB` shows the components of its priority."),
+    "SchedDefer": Meaning("Waiting: Slurm has deferred scheduling the job.", "SchedulerParameters has `defer`."),
     "Prolog": Meaning("Slurm is preparing the node.", "The prolog runs."),
     "Cleaning": Meaning("Waiting until Slurm has cleaned up after the job's earlier run."),
     "BeginTime": Meaning(
@@ -36,24 +34,24 @@ _REASONS: dict[str, Meaning] = {
     ),
     "Dependency": Meaning("Waiting for another job to finish.", "The job has --dependency, or is a singleton."),
     "DependencyNeverSatisfied": Meaning(
-        "The job waits for one that did not end as it should have, so it never starts.", "Cancel it.", clears=False
+        "The job depends on one that did not end as required, so it never starts.", "Cancel it.", clears=False
     ),
-    "Licenses": Meaning("Waiting for a software licence.", "`scontrol show licenses` shows which are taken."),
+    "Licenses": Meaning("Waiting for a software licence.", "`scontrol show licenses` shows which are in use."),
     "Reservation": Meaning("Waiting for its reservation to begin.", "`scontrol show reservation` shows when."),
     "ReservationDeleted": Meaning("The job's reservation was deleted, and Slurm holds the job.", _HELD, clears=False),
     "ReservationInvalid": Meaning(
-        "The job's reservation is not valid any more.", "Name another reservation.", clears=False
+        "The job's reservation is no longer valid.", "Name another reservation.", clears=False
     ),
     "JobArrayTaskLimit": Meaning("Waiting until other tasks of the same job array end.", "The array has a limit (%)."),
     "JobHeldUser": Meaning("The job is held by its owner and does not start by itself.", _HELD, clears=False),
     "JobHeldAdmin": Meaning("The job is held by an administrator and does not start by itself.", _HELD, clears=False),
     "JobHoldMaxRequeue": Meaning(
-        "Slurm had to put the job back too often and holds it.",
+        "Slurm requeued the job too often and holds it.",
         "MaxBatchRequeue was reached: look for a failing prolog or node. " + _HELD,
         clears=False,
     ),
     "job requeued in held state": Meaning(
-        "Slurm put the job back and holds it: it does not start by itself.", _HELD, clears=False
+        "Slurm requeued the job and holds it: it does not start by itself.", _HELD, clears=False
     ),
     "launch failed requeued held": Meaning(
         "The node could not start the job, and Slurm holds it.",
@@ -64,7 +62,7 @@ _REASONS: dict[str, Meaning] = {
         "The partition is closed at the moment.", "`scontrol update partition=NAME state=up` opens it."
     ),
     "PartitionInactive": Meaning(
-        "The partition is switched off at the moment.", "`scontrol update partition=NAME state=up` opens it."
+        "The partition is inactive at the moment.", "`scontrol update partition=NAME state=up` opens it."
     ),
     "PartitionNodeLimit": Meaning(
         "The job asks for more or fewer nodes than the partition allows, so it never starts.",
@@ -77,7 +75,7 @@ _REASONS: dict[str, Meaning] = {
         clears=False,
     ),
     "PartitionConfig": Meaning(
-        "The partition does not offer what the job asks for.",
+        "The partition cannot satisfy the job's request.",
         "Compare the profile with the partition (`scontrol show partition`) and the states of its nodes.",
     ),
     "MaxMemPerLimit": Meaning(
@@ -86,7 +84,7 @@ _REASONS: dict[str, Meaning] = {
         clears=False,
     ),
     "BadConstraints": Meaning(
-        "No node can ever satisfy what the job asks for.",
+        "No node can satisfy the job's request.",
         "Compare gpus, cpus, memory, nodes and constraint in the profile with `scontrol show node`.",
         clears=False,
     ),
@@ -101,10 +99,8 @@ _REASONS: dict[str, Meaning] = {
         "Set `qos` in the profile to one that may.",
         clears=False,
     ),
-    "InvalidAccount": Meaning(
-        "The job's account is not valid any more.", "Set `account` in the profile.", clears=False
-    ),
-    "InvalidQOS": Meaning("The job's QOS is not valid any more.", "Set `qos` in the profile.", clears=False),
+    "InvalidAccount": Meaning("The job's account is no longer valid.", "Set `account` in the profile.", clears=False),
+    "InvalidQOS": Meaning("The job's QOS is no longer valid.", "Set `qos` in the profile.", clears=False),
     "AccountingPolicy": Meaning(
         "Waiting: a limit of the account or the QOS is reached.", "`sacctmgr show assoc,qos` shows limits."
     ),
@@ -112,12 +108,12 @@ _REASONS: dict[str, Meaning] = {
     "QOSResourceLimit": Meaning("Waiting: a resource limit of the QOS is reached."),
     "QOSTimeLimit": Meaning("Waiting: the time limit of the QOS is reached."),
     "QOSUsageThreshold": Meaning(
-        "Waiting: the account has used more than its QOS lets it.", "UsageThreshold of the QOS."
+        "Waiting: the account has used more than its QOS allows.", "UsageThreshold of the QOS."
     ),
     "AssociationJobLimit": Meaning("Waiting: the job limit of the account is reached."),
     "AssociationResourceLimit": Meaning("Waiting: a resource limit of the account is reached."),
     "AssociationTimeLimit": Meaning("Waiting: the time limit of the account is reached."),
-    "FedJobLock": Meaning("Waiting while the clusters of the federation agree on who runs the job."),
+    "FedJobLock": Meaning("Waiting while the clusters of the federation agree on which of them runs the job."),
     "FrontEndDown": Meaning("Waiting: no front-end node is up."),
     "BurstBufferResources": Meaning("Waiting for space in the burst buffer."),
     "BurstBufferStageIn": Meaning("Waiting while data are copied to the burst buffer."),
@@ -131,7 +127,7 @@ _REASONS: dict[str, Meaning] = {
     ),
     "NonZeroExitCode": Meaning("The job ended with an error.", "See the job's log."),
     "RaisedSignal": Meaning("The job was ended by a signal.", "Signal 9 is often the memory limit. See the job's log."),
-    "OutOfMemory": Meaning("The job used more memory than it had been given.", "Give the profile more memory."),
+    "OutOfMemory": Meaning("The job exceeded its memory limit.", "Give the profile more memory."),
     "TimeLimit": Meaning("The job reached its time limit.", "Give the profile more time."),
     "DeadLine": Meaning("The job cannot end before its deadline."),
     "InactiveLimit": Meaning("The job was ended because it was inactive.", "InactiveLimit in slurm.conf."),
@@ -148,7 +144,7 @@ _PHRASES: tuple[tuple[re.Pattern[str], Meaning], ...] = (
     (
         re.compile(r"ReqNodeNotAvail, May be reserved for other job"),
         Meaning(
-            "Waiting: the nodes are kept for another job or a reservation.",
+            "Waiting: the nodes are reserved for another job or by a reservation.",
             "`scontrol show reservation` shows reservations.",
         ),
     ),
@@ -160,14 +156,16 @@ _PHRASES: tuple[tuple[re.Pattern[str], Meaning], ...] = (
     (
         re.compile(r"Nodes required for job are DOWN, DRAINED"),
         Meaning(
-            "Waiting: the nodes that would fit are down, or kept for more urgent jobs.",
+            "Waiting: suitable nodes are down, or reserved for jobs with higher priority.",
             "`sinfo -R` says why nodes are out.",
         ),
     ),
     (
         re.compile(r"uid \d+ not in group permitted to use this partition"),
         Meaning(
-            "You are in none of the groups that may use this partition.", "AllowGroups of the partition.", clears=False
+            "You are not a member of any group that may use this partition.",
+            "AllowGroups of the partition.",
+            clears=False,
         ),
     ),
     (re.compile(r"Job's account not (known|permitted)"), _REASONS["AccountNotAllowed"]),
@@ -198,7 +196,7 @@ _MEASURES = {
 
 
 def meaning(reason: str) -> Meaning:
-    """What one of Slurm's reasons means; for one that is not known, a sentence that quotes it."""
+    """What one of Slurm's reasons means; an unknown reason is quoted."""
     if not reason:
         return _REASONS["None"]
     if reason in _REASONS:
@@ -221,7 +219,9 @@ def _limit(reason: str, limit: re.Match[str]) -> Meaning:
     hint = f"{reason} is a limit of `sacctmgr show {table}`."
     if limit["kind"] == "Min":
         fewer = "less" if what in ("memory", "time", "energy") else "fewer"
-        return Meaning(f"The job asks for {fewer} {what} than {whose} demands, so it never starts.", hint, clears=False)
+        return Meaning(
+            f"The job asks for {fewer} {what} than {whose} requires, so it never starts.", hint, clears=False
+        )
     if limit["per"] in ("PerJob", "PerNode"):
         one = "one job" if limit["per"] == "PerJob" else "one node"
         return Meaning(
@@ -236,8 +236,8 @@ def _limit(reason: str, limit: re.Match[str]) -> Meaning:
 
 
 def never_clears(reason: str) -> bool:
-    """True where waiting alone cannot help: someone must change the job, its limits or its partition.
+    """Whether waiting cannot help, so that the job, its limits or its partition have to change.
 
-    Only what is certain: a limit that is shared with other jobs, and a reason that is not known, count as clearing.
+    True only where this is certain: a limit shared with other jobs and an unknown reason may clear.
     """
     return not meaning(reason).clears

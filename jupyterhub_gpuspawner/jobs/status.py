@@ -1,8 +1,7 @@
-"""A job as the hub sees it: Slurm's states, and what is granted. Pure.
+"""The state of a Slurm job and what it was allocated. Pure.
 
-This file knows nothing of commands or pages. :data:`PHASES` is the one table from Slurm's job
-states to ours; a state that it does not know is UNKNOWN, and UNKNOWN is not gone: the server is kept.
-What a reason means in words stands in :mod:`jupyterhub_gpuspawner.jobs.reason`.
+:data:`PHASES` maps Slurm's job states to phases. A state that it does not contain is UNKNOWN, and a server whose job is
+in an UNKNOWN state is kept. Reasons are explained in :mod:`jupyterhub_gpuspawner.jobs.reason`.
 
 Source: squeue(1), "JOB STATE CODES", of Slurm 22.05 to 26.05.
 """
@@ -36,7 +35,7 @@ __all__ = [
 
 
 class Phase(str, Enum):
-    """Where a job is in its life, as far as a server cares."""
+    """The phase of a job's life, as far as a server depends on it."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -58,7 +57,7 @@ class End(str, Enum):
     PREEMPTED = "preempted"
     VANISHED = "vanished"
     REPLACED = "replaced"
-    """Another job has the number: slurmctld lost its state, or its numbers started over."""
+    """The id now belongs to another job: slurmctld lost its state, or job ids started over."""
 
 
 PHASES: dict[str, Phase] = {
@@ -109,7 +108,7 @@ ENDS: dict[str, End] = {
 
 
 def _word(state: str) -> str:
-    """The state alone: sacct writes ``CANCELLED by 2001`` and ``CANCELLED+``."""
+    """The bare state: sacct writes ``CANCELLED by 2001`` and ``CANCELLED+``."""
     words = state.split()
     return words[0].rstrip("+").upper() if words else ""
 
@@ -120,13 +119,13 @@ def phase_of(state: str) -> Phase:
 
 
 def end_of(state: str) -> End | None:
-    """How a job in this state ended; None unless the state is a last one."""
+    """How a job in this state ended; None unless the state is final."""
     return ENDS.get(_word(state))
 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """One job as Slurm last told it. Times are seconds since the epoch, None where Slurm says N/A."""
+    """One job as Slurm last reported it. Times are seconds since the epoch, None where Slurm prints N/A."""
 
     job_id: str
     phase: Phase
@@ -146,41 +145,39 @@ class JobStatus:
     """``code:signal`` of a job that is ending or has ended, such as ``3:0``; else empty."""
     end: End | None = None
     tag: str = ""
-    """The job's comment, as Slurm stores it. Its owner may change it: never take it for proof of who owns the job."""
+    """The job's comment, as Slurm stores it. Its owner may change it, so it does not prove who owns the job."""
     name: str = ""
     """The job's name; its owner may change it, too."""
     uid: int | None = None
-    """The owner's number; ``user`` is the name that Slurm finds for it on this machine, which may have none."""
+    """The owner's uid; ``user`` is the name that Slurm finds for it on this machine, if there is one."""
 
 
 @dataclass(frozen=True)
 class NodeAllocation:
-    """What a job has on one node (``scontrol show job -d``)."""
+    """What a job is allocated on one node (``scontrol show job -d``)."""
 
     node: str
     cpu_ids: tuple[int, ...] = ()
     """Slurm's abstract CPU numbers (cores in block order), not the kernel's."""
     memory_mib: int = 0
     gres: tuple[Gres, ...] = ()
-    """With Slurm's indices (``IDX:``): the place in gres.conf, not the NVML index."""
+    """With Slurm's indices (``IDX:``): positions in gres.conf, not NVML indices."""
 
 
 @dataclass(frozen=True)
 class JobDetail(JobStatus):
-    """One job with all that ``scontrol show job -d`` says and a server needs."""
+    """One job with the details of ``scontrol show job -d`` that a server needs."""
 
     time_limit: int | None = None
     """Seconds; None for UNLIMITED."""
     stdout_path: str = ""
-    """The log file as Slurm names it. The owner chose it: do not open it with rights the owner has not."""
-    restarts: int = 0
-    """How often Slurm has requeued it."""
+    """Path of the log file. The owner chose it: never open it with rights that the owner does not have."""
     allocations: tuple[NodeAllocation, ...] = ()
     """One for each node; empty while the job is pending."""
 
     @property
     def ends_at_iso(self) -> str | None:
-        """The end as ISO 8601 in UTC; None where Slurm names none."""
+        """The end as ISO 8601 in UTC; None where Slurm reports none."""
         return None if self.ends_at is None else datetime.fromtimestamp(self.ends_at, timezone.utc).isoformat()
 
 
@@ -188,8 +185,8 @@ _STATES_IN_WORDS = {
     "SUSPENDED": "Slurm has suspended the job and will resume it.",
     "STOPPED": "The job was stopped by a signal; it keeps its node.",
     "RESIZING": "The job is running; Slurm is changing its size.",
-    "REQUEUE_HOLD": "Slurm put the job back and holds it: it does not start by itself.",
-    "SPECIAL_EXIT": "Slurm put the job back and holds it: it does not start by itself.",
+    "REQUEUE_HOLD": "Slurm requeued the job and holds it: it does not start by itself.",
+    "SPECIAL_EXIT": "Slurm requeued the job and holds it: it does not start by itself.",
     "RESV_DEL_HOLD": "The job's reservation was deleted, and Slurm holds the job.",
     "BOOT_FAIL": "The node of the job did not boot.",
     "DEADLINE": "The job did not finish before its deadline.",
@@ -198,13 +195,13 @@ _PHASES_IN_WORDS = {
     Phase.STARTING: "Slurm is preparing {node} for the job.",
     Phase.RUNNING: "The job is running{on}.",
     Phase.ENDING: "The job is ending.",
-    Phase.UNKNOWN: "Slurm says {state} about the job, which this hub does not know; the server is kept.",
+    Phase.UNKNOWN: "The job's state ({state}) is not known to this hub; the server is kept.",
 }
 _ENDS_IN_WORDS: dict[End | None, str] = {
     End.FINISHED: "The job has finished.",
     End.CANCELLED: "The job was cancelled.",
     End.TIME_LIMIT: "The job reached its time limit.",
-    End.OUT_OF_MEMORY: "The job used more memory than it had been given.",
+    End.OUT_OF_MEMORY: "The job exceeded its memory limit.",
     End.NODE_FAILED: "The node of the job failed.",
     End.PREEMPTED: "The job had to make room for a job with higher priority.",
     End.VANISHED: "Slurm no longer knows the job.",
@@ -213,19 +210,19 @@ _ENDS_IN_WORDS: dict[End | None, str] = {
 _END_HINTS: dict[End | None, str] = {
     End.TIME_LIMIT: "Give the profile more time.",
     End.OUT_OF_MEMORY: "Give the profile more memory.",
-    End.VANISHED: "MinJobAge passed, or slurmctld lost its state: sacct may know more.",
+    End.VANISHED: "MinJobAge has passed, or slurmctld lost its state; sacct may show more.",
     End.REPLACED: "slurmctld lost its state, or job numbers started over: see StateSaveLocation and MaxJobId.",
 }
 _EXIT_REASONS = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal")
-"""Reasons that say no more than the exit code does."""
+"""Reasons that add nothing to the exit code."""
 _CODES = {"126": "a program could not be run", "127": "a command was not found"}
-"""What a shell's exit codes say, and the launcher's."""
+"""Meaning of exit codes of a shell and of the launcher."""
 _NO_LOG = "0:53"
 """slurmd could not open the job's output file or enter its folder (it raises signal 53)."""
 
 
 def sentence(status: JobStatus) -> str:
-    """What a participant should read about the job: one sentence, no Slurm word where another will do."""
+    """One sentence about the job for a participant, without Slurm's terms where plain words suffice."""
     if status.state in _STATES_IN_WORDS:
         return _STATES_IN_WORDS[status.state]
     if status.phase is Phase.QUEUED:
@@ -234,7 +231,7 @@ def sentence(status: JobStatus) -> str:
         return _failed(status) if status.end is End.FAILED else _ENDS_IN_WORDS.get(status.end, "The job has ended.")
     host = status.batch_host
     return _PHASES_IN_WORDS[status.phase].format(
-        node=f"node {host}" if host else "a node", on=f" on {host}" if host else "", state=status.state or "nothing"
+        node=f"node {host}" if host else "a node", on=f" on {host}" if host else "", state=status.state or "none"
     )
 
 
@@ -253,7 +250,7 @@ def _failed(status: JobStatus) -> str:
 
 
 def admin_hint(status: JobStatus) -> str:
-    """What an admin could do about it: one sentence, or nothing."""
+    """What an admin could do about it, in one sentence; empty if there is nothing."""
     if status.phase is Phase.UNKNOWN:
         return f"Please report the state {status.state!r} to the project."
     if status.exit_code == _NO_LOG:

@@ -1,4 +1,4 @@
-"""The few shapes a picture is made of, their colours, and the frame around them. Pure."""
+"""The shapes of a picture, their colours, and the enclosing SVG element. Pure."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Canvas:
         self.parts: list[str] = []
 
     def rect(self, kind: str, x: float, y: float, width: float, height: float, *, radius: float) -> None:
-        """A box with round corners."""
+        """A rectangle with rounded corners."""
         size = f'width="{number(width)}" height="{number(height)}" rx="{number(radius)}"'
         self.parts.append(f'<rect class="{kind}" x="{number(x)}" y="{number(y)}" {size}/>')
 
     def path(self, kind: str, shape: str, *, width: float | None = None) -> None:
-        """A line of any shape (SVG's path language)."""
+        """A path in SVG's path syntax."""
         thick = f' stroke-width="{number(width)}"' if width else ""
         self.parts.append(f'<path class="{kind}"{thick} d="{shape}"/>')
 
@@ -53,41 +53,41 @@ class Canvas:
         self.path(kind, f"M{number(x)} {number(y)}L{number(to_x)} {number(to_y)}", width=width)
 
     def text(self, kind: str, x: float, y: float, words: str) -> None:
-        """Words on a base line; escaped."""
-        self.parts.append(f'<text class="{kind}" x="{number(x)}" y="{number(y)}">{_told(words)}</text>')
+        """Text at a baseline; escaped."""
+        self.parts.append(f'<text class="{kind}" x="{number(x)}" y="{number(y)}">{_text(words)}</text>')
 
     def dot(self, x: float, y: float) -> None:
-        """The mark of a core of one's own."""
+        """The mark of a core that belongs to the job."""
         self.parts.append(f'<circle class="dot" cx="{number(x)}" cy="{number(y)}" r="2"/>')
 
     def pill(self, x: float, y: float, words: str) -> None:
-        """Words in a frame around ``x``, ``y``."""
+        """Text in a rounded frame centred on ``x``, ``y``."""
         width = 6.2 * len(words) + 14
         self.rect("pill", x - width / 2, y - 9, width, 18, radius=9)
         self.text("soft mid", x, y + 4, words)
 
     def svg(self, title: str, said: str, width: float, height: float) -> str:
-        """The ``<svg>`` element; ``said`` is its description for who does not see it."""
+        """The ``<svg>`` element; ``said`` is its description for screen readers."""
         mark = f"{zlib.crc32(repr((title, said, self.parts)).encode()):08x}"
         wide, high = number(width), number(height)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="gpuspawner-node" role="img" '
             f'aria-labelledby="t{mark} d{mark}" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}">'
-            f'<title id="t{mark}">{_told(title)}</title><desc id="d{mark}">{_told(said)}</desc>'
+            f'<title id="t{mark}">{_text(title)}</title><desc id="d{mark}">{_text(said)}</desc>'
             f'<style>{STYLE}</style><rect class="back" width="100%" height="100%" rx="10"/>{"".join(self.parts)}</svg>'
         )
 
 
-def _told(words: str) -> str:
-    """Words as text of the document: escaped, and without what XML does not allow."""
+def _text(words: str) -> str:
+    """Text for the document: escaped, and without characters that XML does not allow."""
     return escape("".join(c if c.isprintable() else " " for c in words))
 
 
-def short(words: str, room: int) -> str:
-    """The words, cut to ``room`` characters."""
-    return words if len(words) <= room else words[: max(room - 1, 1)] + "…"
+def short(words: str, limit: int) -> str:
+    """The text, cut to ``limit`` characters."""
+    return words if len(words) <= limit else words[: max(limit - 1, 1)] + "…"
 
 
 def number(value: float) -> str:
-    """A number as short as it can be told."""
+    """The number with at most one decimal."""
     return f"{value:.1f}".rstrip("0").rstrip(".")

@@ -1,12 +1,12 @@
-"""GPUs, MIG devices and NICs of a node as boxes, and the measures of its picture in pixels. Pure."""
+"""Draws GPUs, MIG devices and NICs as boxes; dimensions of the picture in pixels. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.picture.canvas import short
-from jupyterhub_gpuspawner.picture.node_words import memory
 from jupyterhub_gpuspawner.picture.nvlink_lines import Box
+from jupyterhub_gpuspawner.words import memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 GPU, MIG, NIC, GAP = 96, 84, 92, 12
-"""Widths of a GPU, a MIG device and a NIC, and the space between them."""
+"""Widths of a GPU, a MIG device and a NIC, and the gap between them."""
 DEVICES, NIC_STEP = 60, 21
-"""Height of a row of devices; three NICs stand in it."""
+"""Height of a row of devices, and of a NIC, of which three fit into a row."""
 CORE, STEP, EDGE, MARGIN, BETWEEN = 11, 14, 12, 18, 100
-"""A core, from core to core, inside a box, around the picture, between two NUMA nodes of a row."""
+"""Size of a core, distance of cores, padding of a box, margin of the picture, gap between NUMA nodes of a row."""
 
 
 class Devices:
-    """Draws the devices of a node; ``boxes`` then tells where each GPU stands."""
+    """Draws the devices of a node and records the position of each GPU in ``boxes``."""
 
     def __init__(self, canvas: Canvas, topology: NodeTopology, own: frozenset[int]) -> None:
-        """``own`` are the positions of the GPUs that stand out."""
+        """``own``: positions of the GPUs to highlight."""
         self._canvas, self._topology, self._own = canvas, topology, own
         self.boxes: dict[int, Box] = {}
 
     def gpus(self, gpus: Sequence[int], x: float, y: float, width: float, *, down: int) -> None:
-        """A GPU, or all MIG devices of one, with ``(x, y)`` as its upper left corner."""
+        """Draw a GPU, or all MIG devices of one, with its upper left corner at ``(x, y)``."""
         device = self._topology.gpus[gpus[0]]
         if device.mig is None:
             self._gpu(gpus[0], x, y, width, DEVICES, name=f"GPU {device.index}", down=down)
@@ -55,7 +55,7 @@ class Devices:
             self._canvas.text(f"{kind} mid", x + width / 2, first + n * step, short(line, int(width / 6)))
 
     def nics(self, nics: Sequence[int], x: float, y: float, *, down: int) -> None:
-        """Up to three NICs above each other, the first at the row's edge."""
+        """Draw up to three NICs one above the other, the first at the row's edge."""
         for n, nic in enumerate(nics):
             top = y + n * NIC_STEP if down == 1 else y + DEVICES - NIC_STEP * (n + 1) + 3
             self._canvas.rect("nic", x, top, NIC, NIC_STEP - 3, radius=9)

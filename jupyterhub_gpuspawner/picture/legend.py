@@ -1,4 +1,4 @@
-"""What the signs of a node's picture mean: a line of samples with their words below it. Pure."""
+"""The legend of a node's picture: samples of its symbols with explanations. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATHS = {
 
 
 def draw(canvas: Canvas, signs: Iterable[tuple[str, str]], y: float, right: float) -> float:
-    """Each sign (``core``, ``own``, an NVLink or a PCIe word) with what it says, in lines from ``y``; the lower end."""
+    """Draw each symbol (``core``, ``own``, a link word) with its explanation from ``y`` on; returns the lower end."""
     x = float(MARGIN)
     for kind, says in signs:
         width = 6.1 * len(says) + 40

@@ -1,4 +1,4 @@
-"""What stands together in a node: the cores, memory, GPUs and NICs of each NUMA node, for picture and table. Pure."""
+"""Groups cores, memory, GPUs and NICs by NUMA node and PCIe switch, for picture and table. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
-    """One NUMA node with what is near to it; or devices of which no more is known than that they belong together."""
+class NumaGroup:
+    """A NUMA node with the devices near it, or devices known only to belong together."""
 
     name: str
     """``NUMA node 0``; ``CPUs 0-9``, or ``NUMA node not known``."""
     node: int | None = None
-    """Its kernel number."""
+    """Number of the NUMA node."""
     package: int | None = None
     cores: tuple[tuple[int, ...], ...] = ()
-    """CPUs of each core; single CPUs where siblings are not known."""
+    """CPUs of each core; single CPUs if siblings are not known."""
     memory_mib: int | None = None
     gpus: tuple[int, ...] = ()
     """Positions into ``topology.gpus``."""
@@ -41,7 +41,7 @@ class Neighbourhood:
 class Switch:
     """Devices behind one PCIe switch (``PIX``) or several (``PXB``): GPUs and NICs as positions, and further switches.
 
-    Of the MIG devices of one GPU only the first is named; :func:`devices_of` gives all.
+    Of the MIG devices of one GPU only the first is listed; :func:`devices_of` returns all.
     """
 
     word: str
@@ -50,44 +50,44 @@ class Switch:
     switches: tuple[Switch, ...] = ()
 
     def devices(self) -> tuple[tuple[str, int], ...]:
-        """All GPUs and NICs here and below, as kind and position."""
+        """All GPUs and NICs of this switch and those below it, as kind and position."""
         own = (*(("gpu", gpu) for gpu in self.gpus), *(("nic", nic) for nic in self.nics))
         return (*own, *(device for each in self.switches for device in each.devices()))
 
 
-def neighbourhoods(topology: NodeTopology) -> tuple[Neighbourhood, ...]:
-    """Every NUMA node with CPUs or devices, by number; then what has no known place. Each device is in one of them.
+def numa_groups(topology: NodeTopology) -> tuple[NumaGroup, ...]:
+    """Every NUMA node with CPUs or devices, by number, then devices without a known node.
 
-    NUMA nodes that are a GPU's own memory are left out. A NIC whose node is not known is where the GPUs are that it is
-    nearest to; one that is far from all of them is nowhere.
+    NUMA nodes that consist of a GPU's memory are left out. A NIC whose node is not known is grouped with the nearest
+    GPUs; one that is far from all GPUs is left out.
     """
     ids = [node.id for node in topology.numa_nodes if node.cpus]
     homes = [_home(topology, gpu) for gpu in range(len(topology.gpus))]
-    berths = [_berth(topology, nic, homes) for nic in range(len(topology.nics))]
+    nic_homes = [_nic_home(topology, nic, homes) for nic in range(len(topology.nics))]
     nodes = {node.id: node for node in topology.numa_nodes}
     packages = {cpu: n for n, package in enumerate(topology.packages) for cpu in package}
-    cores = {cpu: group for group in topology.siblings for cpu in group}
+    cores = {cpu: threads for threads in topology.siblings for cpu in threads}
     found = []
     for home in [*sorted(ids), *dict.fromkeys(home for home in homes if home not in ids)]:
         node = nodes.get(home) if isinstance(home, int) else None
         cpus = node.cpus if node else topology.gpus[homes.index(home)].cpus
         near = frozenset(cpus)
         found.append(
-            Neighbourhood(
+            NumaGroup(
                 _name(home),
                 home if isinstance(home, int) else None,
                 next((packages[cpu] for cpu in cpus if cpu in packages), None),
                 tuple(sorted({tuple(sorted(near.intersection(cores.get(cpu, (cpu,))))) for cpu in cpus})),
                 node.memory_mib if node else None,
                 tuple(gpu for gpu, each in enumerate(homes) if each == home),
-                tuple(nic for nic, each in enumerate(berths) if each == home),
+                tuple(nic for nic, each in enumerate(nic_homes) if each == home),
             )
         )
     return tuple(found)
 
 
 def _home(topology: NodeTopology, gpu: int) -> int | tuple[int, ...]:
-    """Number of the GPU's NUMA node, else the CPUs near to it."""
+    """Number of the GPU's NUMA node, else the CPUs near it."""
     device = topology.gpus[gpu]
     if device.numa_node is not None:
         return device.numa_node
@@ -96,8 +96,8 @@ def _home(topology: NodeTopology, gpu: int) -> int | tuple[int, ...]:
     return around[0] if around else alone[0] if len(alone) == 1 else device.cpus
 
 
-def _berth(topology: NodeTopology, nic: int, homes: Sequence[int | tuple[int, ...]]) -> int | tuple[int, ...] | None:
-    """Where a NIC is: at its node, else where the GPU is that it is nearest to, but not across sockets."""
+def _nic_home(topology: NodeTopology, nic: int, homes: Sequence[int | tuple[int, ...]]) -> int | tuple[int, ...] | None:
+    """The group of a NIC: its NUMA node, else that of the nearest GPU on the same socket."""
     if topology.nic_numa and topology.nic_numa[nic] is not None:
         return topology.nic_numa[nic]
     words = topology.nic_links[nic] if topology.nic_links else ()
@@ -113,15 +113,15 @@ def _name(home: int | tuple[int, ...]) -> str:
     return f"CPUs {format_cpulist(home)}" if home else "NUMA node not known"
 
 
-def switches(topology: NodeTopology, place: Neighbourhood) -> tuple[Switch, ...]:
-    """The devices of a NUMA node by the PCIe switches they share; a device alone is a switch without a word."""
-    whole = [gpu for gpu in place.gpus if devices_of(topology, gpu)[0] == gpu]
-    devices = [*(("gpu", gpu) for gpu in whole), *(("nic", nic) for nic in place.nics)]
+def switches(topology: NodeTopology, group: NumaGroup) -> tuple[Switch, ...]:
+    """The devices of a NUMA node by shared PCIe switch; a single device is a switch without a word."""
+    whole = [gpu for gpu in group.gpus if devices_of(topology, gpu)[0] == gpu]
+    devices = [*(("gpu", gpu) for gpu in whole), *(("nic", nic) for nic in group.nics)]
     return tuple(_switch(topology, part) for part in _parts(topology, devices, ("PIX", "PXB")))
 
 
 def devices_of(topology: NodeTopology, gpu: int) -> tuple[int, ...]:
-    """Positions of all MIG devices of the GPU that ``gpu`` is a part of; of a whole GPU its own."""
+    """Positions of all MIG devices on the same GPU as ``gpu``; for a whole GPU its own position."""
     device = topology.gpus[gpu]
     if device.mig is None:
         return (gpu,)
@@ -145,7 +145,7 @@ def _of(kind: str, devices: Sequence[_Device]) -> tuple[int, ...]:
 
 
 def _parts(topology: NodeTopology, devices: Sequence[_Device], words: Sequence[str]) -> list[list[_Device]]:
-    """Devices joined, directly or through others, by links of these words."""
+    """Sets of devices connected, directly or through others, by links with these words."""
     link = _linker(topology)
     parts: list[list[_Device]] = []
     for device in devices:
@@ -168,11 +168,11 @@ def _linker(topology: NodeTopology) -> Callable[[_Device, _Device], str]:
 
 
 PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
-"""The words of PCIe paths, nearest first."""
+"""Link words for PCIe paths, nearest first."""
 
 
 def between(topology: NodeTopology, parts: Sequence[Switch]) -> tuple[str, ...]:
-    """The PCIe words between devices of different switches, nearest first."""
+    """The PCIe link words between devices of different switches, nearest first."""
     link = _linker(topology)
     pairs = [(a, b) for one, other in combinations(parts, 2) for a in one.devices() for b in other.devices()]
     words = {link(a, b) for a, b in pairs}
@@ -180,6 +180,6 @@ def between(topology: NodeTopology, parts: Sequence[Switch]) -> tuple[str, ...]:
 
 
 def paths(topology: NodeTopology, ones: Sequence[int], others: Sequence[int]) -> tuple[str, ...]:
-    """The PCIe words between two groups of GPUs, nearest first; NVLinks and what is not known left out."""
+    """The PCIe link words between two sets of GPUs, nearest first; without NVLinks and unknown links."""
     words = {topology.link(a, b) for a in ones for b in others if a != b}
     return tuple(word for word in PATHS if word in words)

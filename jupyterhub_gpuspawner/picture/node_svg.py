@@ -1,8 +1,8 @@
-"""A node drawn: packages, NUMA nodes, cores, GPUs, NICs and the links between them, as SVG and as words. Pure.
+"""A picture of a node as SVG: packages, NUMA nodes, cores, GPUs, NICs and the links between them. Pure.
 
-The SVG stands by itself or inside a page. Its colours are custom properties: light, dark by the reader's setting
-(``prefers-color-scheme``), or as an element around it says with Bootstrap's ``data-bs-theme``. Colour is never alone:
-what is the job's own is also marked with a tick and a thicker edge, its cores with a dot. Every text is escaped.
+The SVG works by itself or inside a page. Its colours are custom properties for light and dark, chosen by the reader's
+setting (``prefers-color-scheme``) or by Bootstrap's ``data-bs-theme`` on an enclosing element. Colour is never the only
+sign: the job's own GPUs are also marked with a tick and a thicker edge, its cores with a dot. All text is escaped.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["summary", "svg", "table"]
 def svg(
     topology: NodeTopology, *, own_gpus: Iterable[int] = (), own_cpus: Iterable[int] = (), title: str = "Node"
 ) -> str:
-    """The node as one ``<svg>`` element. GPUs are positions into ``topology.gpus``, CPUs kernel numbers.
+    """The node as one ``<svg>`` element. GPUs are positions in ``topology.gpus``, CPUs are kernel numbers.
 
-    Its ``<title>`` is ``title`` and its ``<desc>`` the :func:`summary`; :func:`table` says all that it shows.
+    Its ``<title>`` is ``title`` and its ``<desc>`` the :func:`summary`; :func:`table` has the same content as text.
     """
     return Drawing(topology, frozenset(own_gpus), frozenset(own_cpus)).svg(title)

@@ -1,13 +1,14 @@
-"""A node in words: each NUMA node, GPU and NIC with its links, and all of it in two sentences. Pure."""
+"""A node as text: a table of its NUMA nodes, GPUs and NICs with their links, and a summary. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.picture.locality import Neighbourhood, devices_of, neighbourhoods
+from jupyterhub_gpuspawner.picture.locality import NumaGroup, devices_of, numa_groups
 from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
 from jupyterhub_gpuspawner.units import format_cpulist
+from jupyterhub_gpuspawner.words import counted, memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 def table(
     topology: NodeTopology, *, own_gpus: Iterable[int] = (), own_cpus: Iterable[int] = ()
 ) -> list[tuple[str, str]]:
-    """What the picture shows, in words: a name and what is to be said of it, for each NUMA node, GPU and NIC."""
+    """The content of the picture as text: name and description of each NUMA node, GPU and NIC."""
     mine, bound = frozenset(own_gpus), frozenset(own_cpus)
     names = [gpu_name(topology, position) for position in range(len(topology.gpus))]
-    rows = [(place.name, _place_words(topology, place, bound)) for place in neighbourhoods(topology)]
+    rows = [(group.name, _group_words(topology, group, bound)) for group in numa_groups(topology)]
     for position, gpu in enumerate(topology.gpus):
         others = [n for n in range(len(topology.gpus)) if n != position]
         words = [
@@ -41,15 +42,15 @@ def table(
     return rows
 
 
-def _place_words(topology: NodeTopology, place: Neighbourhood, bound: frozenset[int]) -> str:
-    own = bound.intersection(place.cpus)
-    cores = f"{len(place.cores)} cores" if topology.siblings else ""
+def _group_words(topology: NodeTopology, group: NumaGroup, bound: frozenset[int]) -> str:
+    own = bound.intersection(group.cpus)
+    cores = f"{len(group.cores)} cores" if topology.siblings else ""
     return _joined(
         [
-            f"package {place.package}" if place.package is not None else "",
-            f"CPUs {format_cpulist(place.cpus)}" if place.cpus else "",
-            cores if place.cores else "",
-            f"{memory(place.memory_mib)} of memory" if place.memory_mib else "",
+            f"package {group.package}" if group.package is not None else "",
+            f"CPUs {format_cpulist(group.cpus)}" if group.cpus else "",
+            cores if group.cores else "",
+            f"{memory(group.memory_mib)} of memory" if group.memory_mib else "",
             f"yours: CPUs {format_cpulist(own)}" if own else "",
         ]
     )
@@ -73,14 +74,14 @@ def _joined(words: Iterable[str]) -> str:
 
 
 def summary(topology: NodeTopology, own_gpus: Iterable[int] = (), own_cpus: Iterable[int] = ()) -> str:
-    """The node in a few sentences: what it has, then what of it is the job's own."""
+    """A summary of the node in two sentences: its hardware, then the job's own part of it."""
     names = [f"MIG {gpu.mig}" if gpu.mig else gpu.name.removeprefix("NVIDIA ") for gpu in topology.gpus]
-    cores = sum(len(place.cores) for place in neighbourhoods(topology))
+    cores = sum(len(group.cores) for group in numa_groups(topology))
     times = "\N{MULTIPLICATION SIGN}"
     parts = [f"{n} {times} {name}" if name else counted(n, "GPU") for name, n in Counter(names).items()] or ["no GPU"]
     parts += [f"{len(topology.packages)} packages"] if len(topology.packages) > 1 else []
-    places = len([node for node in topology.numa_nodes if node.cpus])
-    parts += [f"{places} NUMA nodes"] if places > 1 else []
+    nodes = len([node for node in topology.numa_nodes if node.cpus])
+    parts += [f"{nodes} NUMA nodes"] if nodes > 1 else []
     parts += [counted(cores, "core" if topology.siblings else "CPU")] if cores else []
     total = sum(node.memory_mib or 0 for node in topology.numa_nodes if node.cpus)
     parts += [f"{memory(total)} of memory"] if total else []
@@ -94,20 +95,8 @@ def summary(topology: NodeTopology, own_gpus: Iterable[int] = (), own_cpus: Iter
 
 
 def gpu_name(topology: NodeTopology, position: int) -> str:
-    """``GPU 0``; for a MIG device ``GPU 2 MIG 0 (1g.10gb)``, the second number counting those of one GPU."""
+    """``GPU 0``; for a MIG device ``GPU 2 MIG 0 (1g.10gb)``, where the second number counts the devices of one GPU."""
     gpu = topology.gpus[position]
     if gpu.mig is None:
         return f"GPU {gpu.index}"
     return f"GPU {gpu.index} MIG {devices_of(topology, position).index(position)} ({gpu.mig})"
-
-
-def memory(mib: int | None) -> str:
-    """``11 GiB``, ``9.5 GiB``, ``512 MiB``; nothing where it is not known."""
-    if mib is None:
-        return ""
-    return f"{mib} MiB" if mib < 1024 else f"{mib / 1024:.1f} GiB" if mib < 10240 else f"{mib / 1024:.0f} GiB"
-
-
-def counted(number: int, what: str) -> str:
-    """``1 core``, ``2 cores``."""
-    return f"{number} {what}{'s' * (number != 1)}"

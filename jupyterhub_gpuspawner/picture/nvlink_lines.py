@@ -1,4 +1,4 @@
-"""NVLinks drawn between GPUs: a curve for each pair, or one bar where all have the same link to each other. Pure."""
+"""Draws NVLinks between GPUs: a curve for each pair, or one bar if all pairs have the same link. Pure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Box:
-    """A GPU in the picture: its middle, and the edge its NVLinks leave from."""
+    """A GPU in the picture: its centre and the edge where its NVLinks start."""
 
     x: float
     y: float
     width: float
     down: int
-    """1: NVLinks leave downwards; -1: upwards."""
+    """1: NVLinks start downwards; -1: upwards."""
 
 
 class NVLinks:
-    """The NVLinks of a node: how much room they need, and their lines."""
+    """The NVLinks of a node: the height they need, and their lines."""
 
     def __init__(self, topology: NodeTopology) -> None:
         gpus = range(len(topology.gpus))
@@ -37,15 +37,15 @@ class NVLinks:
         self.whole = [gpu for gpu in gpus if topology.gpus[gpu].mig is None]
         pairs = len(self.whole) * (len(self.whole) - 1) / 2
         self.all_alike = len(self.whole) > 3 and len(self.links) == pairs and len(self.words) == 1
-        """Whether four or more GPUs have one and the same link to each other: then one bar says it."""
+        """Whether four or more GPUs all have the same link to each other, which is drawn as one bar."""
 
     @property
     def words(self) -> list[str]:
-        """``NV1``, ``NV2``, …, as there are."""
+        """The link words that occur, such as ``NV1`` and ``NV2``."""
         return sorted({word for _, _, word in self.links}, key=lambda word: int(word[2:]))
 
     def height(self, rows: int) -> float:
-        """Room they need between two rows of GPUs, or below one."""
+        """The height they need between two rows of GPUs, or below one."""
         if not self.links:
             return 44 if rows > 1 else 0
         if self.all_alike:
@@ -53,7 +53,7 @@ class NVLinks:
         return 150 if rows > 1 else 96
 
     def draw(self, canvas: Canvas, boxes: Mapping[int, Box], own: frozenset[int]) -> None:
-        """Their lines between ``boxes``; those between ``own`` GPUs stand out."""
+        """Draw the lines between ``boxes``; those between ``own`` GPUs are highlighted."""
         if self.all_alike:
             self._bar(canvas, {gpu: boxes[gpu] for gpu in self.whole}, own)
             return
@@ -63,7 +63,7 @@ class NVLinks:
             self._curve(canvas, kind, word, (boxes[a], ends[a, b]), (boxes[b], ends[b, a]))
 
     def _ends(self, boxes: Mapping[int, Box]) -> dict[tuple[int, int], float]:
-        """Where on its GPU's edge each link ends, so that links of one GPU do not cross at once."""
+        """Where each link ends on its GPU's edge, spread so that links of one GPU do not cross immediately."""
         ends = {}
         for gpu, count in Counter(end for a, b, _ in self.links for end in (a, b)).items():
             others = [a if b == gpu else b for a, b, _ in self.links if gpu in (a, b)]
@@ -104,5 +104,5 @@ class NVLinks:
 
 
 def thickness(word: str) -> float:
-    """Pixels of a line for ``NV<n>``."""
+    """Line width in pixels for ``NV<n>``."""
     return 1.2 + 1.1 * min(int(word[2:]), 6)

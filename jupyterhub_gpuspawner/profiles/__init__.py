@@ -1,1 +1,1 @@
-"""What is offered, what is asked for, and the one job request that comes of it."""
+"""Profiles, user options, and how they become a job request."""

@@ -1,4 +1,4 @@
-"""What a job sets up before the server starts: modules, a Python environment or a container, variables, shell lines."""
+"""What a job sets up before the server starts: modules, Python environment or container, variables, shell lines."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _OWNED = {
 
 
 class Container(Frozen):
-    """The image that the server runs in; the launcher itself runs outside of it."""
+    """The image that the server runs in; the launcher itself runs outside it."""
 
     image: Image
     """Path of an image file or folder, or an address such as ``docker://...``."""
     binds: Annotated[tuple[Bind, ...], OneOrMany] = ()
     """``SOURCE[:TARGET[:ro]]``, one each."""
     nv: bool | None = None
-    """Bring the node's NVIDIA driver in (``--nv``); left out: where the job asks for a GPU."""
+    """Make the node's NVIDIA driver available (``--nv``); default: if the job asks for a GPU."""
     runtime: Literal["apptainer", "singularity"] = "apptainer"
     """The command that runs it."""
 
@@ -49,11 +49,11 @@ class Environment(Frozen):
     """What is set up in the job, in this order, before the server starts."""
 
     login_shell: bool = True
-    """Run the script by ``bash -l``, so that the site's profile (and with it ``module``) is read."""
+    """Run the script with ``bash -l``, so that the site's profile, which defines ``module``, is read."""
     module_use: Annotated[tuple[Folder, ...], OneOrMany] = ()
     """Folders for ``module use``."""
     modules: Annotated[tuple[ModuleName, ...], OneOrMany] = ()
-    """Names for ``module load``, in order; the job ends with the name of one that fails."""
+    """Names for ``module load``, in order; if one fails, the job ends with an error that names it."""
     conda: PythonHome | None = None
     """A conda environment's name or path."""
     venv: PythonHome | None = None
@@ -63,17 +63,17 @@ class Environment(Frozen):
     variables: dict[str, Text] = Field(default_factory=dict)
     """Variables to export, each one line."""
     setup: Annotated[tuple[ShellLine, ...], Lines] = ()
-    """The admin's own shell lines, put into the script as they are."""
+    """Shell lines of the admin, inserted into the script unchanged."""
 
     @field_validator("variables")
     @classmethod
     def _allowed(cls, value: dict[str, str]) -> dict[str, str]:
         for name in value:
             if _VARIABLE.fullmatch(name) is None:
-                raise BadValue("is no name of a variable: letters, digits and _, not a digit first", name)
+                raise BadValue("is not a valid variable name: use letters, digits and _, and no digit first", name)
             if name in _OWNED:
-                raise BadValue(f"{name} is not a profile's to set: {_OWNED[name]}")
+                raise BadValue(f"{name} cannot be set by a profile: {_OWNED[name]}")
             if name.startswith("JUPYTERHUB_"):
-                rule = "is not a profile's to set: the hub sets what begins with JUPYTERHUB_"
+                rule = "cannot be set by a profile: the hub sets all variables that begin with JUPYTERHUB_"
                 raise BadValue(rule, told=f"{name} {rule}")
         return value

@@ -1,6 +1,6 @@
-"""What a user may change in a profile: choices, a text with a pattern, or a range. KubeSpawner's shape.
+"""What a user may change in a profile: listed choices, a text with a pattern, or a range, as in KubeSpawner.
 
-An option turns what the user gave into an :class:`Override`, or raises ValueError with what is allowed.
+An option turns the user's value into an :class:`Override`, or raises ValueError that says what is allowed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from jupyterhub_gpuspawner.profiles.schema import BadValue, Checked, Frozen, Pro
 from jupyterhub_gpuspawner.units import format_walltime
 
 OPTION_LIMIT = 64
-"""User options at most, and so options of a profile."""
+"""Maximum number of user options, and so of options of a profile."""
 EXPRESSION_LIMIT = 255
-"""Characters of a regular expression."""
+"""Maximum length of a regular expression, in characters."""
 VALUE_LIMIT = 255
-"""Characters of one value of a user."""
+"""Maximum length of a user's value, in characters."""
 UNLISTED = "unlisted-choice"
-"""What KubeSpawner's form sends for 'other'; the text itself comes in a field of its own."""
+"""What KubeSpawner's form sends for 'Other'; the text itself is sent in a separate field."""
 SETTABLE = (
     *(f"slurm.{name}" for name in Resources.model_fields if name not in ("extra", "exclusive")),
     "environment.conda",
@@ -34,15 +34,15 @@ SETTABLE = (
     "environment.variables.NAME",
     "default_url",
 )
-"""The fields that a text may set; each has its own grammar."""
+"""Fields that a text may set; each has its own grammar."""
 NUMBERS = ("slurm.nodes", "slurm.gpus", "slurm.shards", "slurm.cpus", "slurm.memory", "slurm.time")
-"""The fields that a range may set."""
+"""Fields that a range may set."""
 _MEMORY_UNITS = {"K": "K", "M": "M", "G": "G", "T": "T"}
 _TIME_UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}
 
 
 class Override(Frozen):
-    """What a choice puts over its profile."""
+    """What a choice overrides in its profile."""
 
     slurm: Resources = Resources()
     environment: Environment = Environment()
@@ -52,7 +52,7 @@ class Override(Frozen):
 
 
 def put_over(base: Override, over: Override) -> Override:
-    """``base`` with what ``over`` says; whether both go together shows when they are :func:`~.request.resolved`."""
+    """``base`` overridden by ``over``; conflicts between the two are found by :func:`~.resolve.resolved`."""
     return base.model_copy(
         update={
             "slurm": merged(base.slurm, over.slurm),
@@ -64,27 +64,27 @@ def put_over(base: Override, over: Override) -> Override:
     )
 
 
-class Choice(Override):
+class ListedChoice(Override):
     """One of the listed choices."""
 
     display_name: Prose | None = None
-    """Left out: its key."""
+    """Default: its key."""
     description: Prose = ""
     default: bool = False
 
 
 class UnlistedChoice(Frozen):
-    """A text of the user's own."""
+    """A text that the user enters."""
 
     enabled: bool = True
     display_name: Prose = "Other"
     display_name_in_choices: Prose = "Other..."
     validation_regex: str
-    """A regular expression of [RE2](https://github.com/google/re2/wiki/Syntax) that the whole text must match."""
+    """An [RE2](https://github.com/google/re2/wiki/Syntax) regular expression that the whole text must match."""
     validation_message: Prose = ""
-    """What is right, for people."""
+    """What is expected, for people."""
     sets: str
-    """The field that gets the text, such as ``slurm.gpus``."""
+    """The field that the text sets, such as ``slurm.gpus``."""
 
     @field_validator("validation_regex")
     @classmethod
@@ -102,14 +102,14 @@ class UnlistedChoice(Frozen):
         return value
 
     def override(self, text: str) -> Override:
-        """What the text sets; raises ValueError with what is right."""
+        """What the text sets; raises ValueError that says what is expected."""
         if len(text) > VALUE_LIMIT or not text.isprintable() or not matcher(self.validation_regex).fullmatch(text):
             raise ValueError(self.validation_message or f"it must match {self.validation_regex}")
         return _set(self.sets, text)
 
 
 def _bound(value: object) -> int | float:
-    """A number of the form's own size: what lies beyond no user could give."""
+    """A number that a form can send; users could not enter a larger one."""
     if not isinstance(value, bool) and isinstance(value, (int, float, str)):
         try:
             return number(value)
@@ -128,11 +128,11 @@ class Range(Frozen):
     max: Bound
     step: Bound = 1
     default: Bound | None = None
-    """Left out: what the profile says, else the minimum."""
+    """Default: the profile's own value, else the minimum."""
     sets: str
-    """The field that gets the number, such as ``slurm.cpus``."""
+    """The field that the number sets, such as ``slurm.cpus``."""
     unit: Prose | None = None
-    """For memory K, M, G or T (left out: M); for time seconds, minutes, hours or days (left out: minutes); else a
+    """For memory K, M, G or T (default: M); for time seconds, minutes, hours or days (default: minutes); otherwise a
     word for people."""
 
     @field_validator("sets")
@@ -162,12 +162,12 @@ class Range(Frozen):
 
     def _try(self, name: str, value: float) -> None:
         if not self._has(value):
-            rule = f"{name} is none of its own numbers, which go from min to max in steps"
+            rule = f"{name} is not a value of the range, which goes from min to max in steps"
             raise BadValue(rule, told=f"{name} {value}: it must be {self.bounds()}")
         try:
             self.override(value)
         except ValueError as error:
-            raise BadValue(f"{name} is no number for {self.sets}", told=str(error)) from None
+            raise BadValue(f"{name} is not a valid value for {self.sets}", told=str(error)) from None
 
     def _memory_letter(self) -> str:
         return re.sub("I?B$", "", (self.unit or "M").upper())
@@ -182,13 +182,13 @@ class Range(Frozen):
         return low <= exact <= Decimal(str(self.max)) and (exact - low) % step == 0
 
     def nearest(self, value: float) -> int | float:
-        """The number of this range at ``value``, or the next one below it; its minimum or maximum beyond them."""
+        """``value`` rounded down to a value of this range, limited to its minimum and maximum."""
         exact, low, step = Decimal(str(value)), Decimal(str(self.min)), Decimal(str(self.step))
         exact = max(low, min(exact, Decimal(str(self.max))))
         return _plain(exact - (exact - low) % step)
 
     def override(self, value: float) -> Override:
-        """What the number sets; raises ValueError with the bounds."""
+        """What the number sets; raises ValueError that states the bounds."""
         exact = Decimal(str(value))
         if not self._has(value):
             raise ValueError(f"it must be {self.bounds()}")
@@ -199,7 +199,7 @@ class Range(Frozen):
         return _set(self.sets, int(exact) if exact == int(exact) else f"{exact:f}")
 
     def shown(self, value: object) -> int | float | None:
-        """The number in this range's unit for what a profile says (MiB, seconds, a count); None where it has none."""
+        """A profile's value (MiB, seconds, a count) in this range's unit; None if it is not a number."""
         if isinstance(value, bool) or not isinstance(value, int):
             return None
         if self.sets == "slurm.memory":
@@ -215,7 +215,7 @@ def _plain(number: Decimal) -> int | float:
 
 
 def number(value: str | float) -> int | float:
-    """The number that a form's text or a JSON value is; raises ValueError."""
+    """The number in a form's text or a JSON value; raises ValueError."""
     if isinstance(value, str):
         text = value.strip()
     else:
@@ -226,7 +226,7 @@ def number(value: str | float) -> int | float:
 
 
 def _set(path: str, value: Any) -> Override:
-    """The override that sets one field; raises ValueError in the words of the field's grammar."""
+    """The override that sets one field; raises ValueError with the message of the field's grammar."""
     document: Any = value
     for step in reversed(path.split(".")):
         document = {step: document}
@@ -237,7 +237,7 @@ def _set(path: str, value: Any) -> Override:
 
 
 def _text_keys(value: Any) -> Any:
-    """YAML's ``1:`` is the choice '1'."""
+    """YAML's key ``1:`` is the choice '1'."""
     if isinstance(value, dict):
         return {str(key) if isinstance(key, int) else key: choice for key, choice in value.items()}
     return value
@@ -247,39 +247,39 @@ class ProfileOption(Frozen):
     """One thing the user may change: listed choices, a text, both, or a range."""
 
     display_name: Prose | None = None
-    """Left out: its key."""
+    """Default: its key."""
     description: Prose = ""
-    choices: Annotated[dict[str, Choice], BeforeValidator(_text_keys)] = Field(default_factory=dict)
+    choices: Annotated[dict[str, ListedChoice], BeforeValidator(_text_keys)] = Field(default_factory=dict)
     unlisted_choice: UnlistedChoice | None = None
     range: Range | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> ProfileOption:
         if (self.range is not None) == bool(self.choices or self.unlisted_choice):
-            raise BadValue("must have either a range, or choices and perhaps an unlisted_choice")
+            raise BadValue("must have either a range, or choices or an unlisted_choice (or both)")
         defaults = [key for key, choice in self.choices.items() if choice.default]
         if len(defaults) > 1:
             rule = "are both marked default; mark one"
             raise BadValue(f"choices {rule}", told=f"choices {' and '.join(defaults)} {rule}")
         if UNLISTED in self.choices:
-            raise BadValue(f"a choice cannot be called {UNLISTED}: forms use that word for a text of the user's own")
+            raise BadValue(f"a choice cannot be called {UNLISTED}: forms use that word for a text that the user enters")
         return self
 
     @property
     def free_text(self) -> UnlistedChoice | None:
-        """The text of the user's own, where it is enabled."""
+        """The free text, if it is enabled."""
         return self.unlisted_choice if self.unlisted_choice and self.unlisted_choice.enabled else None
 
     def said(self, profile: Override) -> int | float | None:
-        """What a profile says of the field that a range sets, in the range's unit; None where it says nothing."""
+        """The profile's own value of the field that a range sets, in the range's unit; None if it has none."""
         if self.range is None:
             return None
         return self.range.shown(getattr(profile.slurm, self.range.sets.partition(".")[2]))
 
     def initial(self, profile: Override) -> str | int | float | None:
-        """What holds if the user says nothing: the default choice's key, or a number in the range's unit.
+        """The value if the user changes nothing: the default choice's key, or a number in the range's unit.
 
-        It is always allowed: what the site or another option says beyond the range becomes its nearest number.
+        It is always allowed: a value of the site or of another option outside the range becomes the nearest one within.
         """
         if self.range is not None:
             if self.range.default is not None:
@@ -289,7 +289,7 @@ class ProfileOption(Frozen):
         return next((key for key, choice in self.choices.items() if choice.default), next(iter(self.choices), None))
 
     def choose(self, value: str | float) -> tuple[str | int | float, Override]:
-        """The value in its own type, and what it puts over the profile; raises ValueError with what is allowed."""
+        """The value in its own type, and what it overrides; raises ValueError that says what is allowed."""
         if self.range is not None:
             try:
                 found = number(value)

@@ -1,8 +1,8 @@
-"""What a user may ask of a profile, as JSON Schema (draft 2020-12), for forms and scripts that others make. Pure.
+"""The user options of a profile as JSON Schema (draft 2020-12), for external forms and scripts. Pure.
 
-Choices and ranges stand here exactly; a text of the user's own is also held to the grammar of the field that it sets.
-What does not go together (GPUs and shares of GPUs, say) is found by the hub alone. Numbers may also come as text, and
-a listed choice as a number, since a form can send nothing else: the hub takes both, the schema names the plain type.
+Choices and ranges are described exactly; for a free text the hub also checks the grammar of the field that it sets.
+Only the hub finds combinations that are not allowed, such as GPUs together with shards. The hub also accepts numbers as
+text, and a listed choice as a number, since forms send nothing else; the schema names the plain type.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 CONTROL = r"[\u0000-\u001f\u007f]"
-"""What no text may hold; a pattern that ends in $ would let Python's validators take a newline."""
+"""Characters that no text may contain; with a pattern ending in $, Python's validators would accept a newline."""
 VALUES_AT_MOST = 1000
-"""Values of a range that are listed one by one where ``multipleOf`` cannot say which are allowed."""
+"""Maximum number of values listed one by one, where ``multipleOf`` cannot describe a range."""
 _RE2S_OWN = re.compile(r"\(\?[^:]|\\[ACEQaxzpP0-9]|\$.|\[\[|\[[^\]]*(?:--|&&|\|\||~~)", re.DOTALL)
-"""What ECMA-262's expressions write otherwise or not at all."""
+"""RE2 syntax that is different or missing in ECMA-262."""
 
 
 def options_schema(profile: Profile) -> dict[str, Any]:
-    """The schema of ``user_options`` for this profile."""
+    """The JSON Schema of ``user_options`` for this profile."""
     said = profile.as_override()
     properties: dict[str, Any] = {"profile": {"const": profile.slug, "title": profile.display_name}}
     for name, option in profile.profile_options.items():

@@ -1,7 +1,7 @@
-"""A profile: what a user may pick, as its admin or instructor wrote it; KubeSpawner's ``profile_list``, typed.
+"""The profile model: what users choose from, written by an admin or instructor; a typed form of ``profile_list``.
 
-:func:`parse_profiles` reads what a hub's configuration holds: dicts of this schema, wrapspawner's
-tuples and pairs, mixed. Every fault is a ConfigError that names the path to the field.
+The fields follow KubeSpawner's ``profile_list``. :func:`parse_profiles` reads the hub's configuration: dicts of this
+schema and wrapspawner's tuples and pairs, in any mixture. Every fault is a ConfigError with the path of the field.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ def _moment(value: object) -> date:
         text = str(value)
         return date.fromisoformat(text) if len(text) == len("2024-05-31") else datetime.fromisoformat(text)
     except ValueError:
-        raise BadValue("is no moment: write 2024-05-31, or 2024-05-31 09:00", value) from None
+        raise BadValue("is not a valid date or time: use 2024-05-31, or 2024-05-31 09:00", value) from None
 
 
 Moment = Annotated[date, Checked(_moment, {"type": "string", "examples": ["2024-05-31", "2024-05-31 09:00"]})]
 
 
 class Allow(Frozen):
-    """Who may use a profile, and when. Left out: everybody, always."""
+    """Who may use a profile, and when. Default: everybody, always."""
 
     groups: Annotated[tuple[Text, ...], OneOrMany] = ()
-    """JupyterHub groups; being in one of them is enough."""
+    """JupyterHub groups; membership in one of them is enough."""
     users: Annotated[tuple[Text, ...], OneOrMany] = ()
-    """User names; either a group or a name is enough."""
+    """User names; a matching group or a matching name is enough."""
     from_: Moment | None = Field(default=None, alias="from")
-    """The first day, or the first moment, by the hub's clock unless it has an offset."""
+    """The first day, or a date and time; in the hub's time zone unless it has a UTC offset."""
     until: Moment | None = None
-    """The last day (to its end), or the moment when it ends."""
+    """The last day (inclusive), or a date and time."""
 
 
 def _command(value: Any) -> Any:
@@ -71,7 +71,7 @@ def _command(value: Any) -> Any:
     try:
         return shlex.split(printable(value))
     except ValueError as error:
-        raise error if isinstance(error, BadValue) else BadValue("has a quote that is not closed", value) from None
+        raise error if isinstance(error, BadValue) else BadValue("has an unbalanced quote", value) from None
 
 
 def _port_range(value: Any) -> Any:
@@ -84,38 +84,38 @@ def _port_range(value: Any) -> Any:
 
 
 class Profile(Frozen):
-    """What a user may pick."""
+    """One choice on the form: a server and how it is started."""
 
     display_name: Prose
     slug: Annotated[str, matching(SLUG, "letters, digits and . _ -, at most 63")]
-    """Its name in links, REST and stored options; left out: made of the display name."""
+    """Its name in links, REST and stored options; default: derived from the display name."""
     description: Prose = ""
     default: bool = False
-    """Picked where the user picks none; of several, the first one that the user may use."""
+    """Used if the user chooses no profile; of several, the first one that the user may use."""
     kind: Literal["slurm", "local", "other"] = "slurm"
-    """A Slurm job, a process on the hub's machine, or a spawner class of the admin's."""
+    """A Slurm job, a process on the hub's machine, or another spawner class."""
     spawner_class: Text | None = None
     """Dotted name of that class, for kind ``other``."""
     traits: Mapping[str, Any] = Field(default_factory=dict)
-    """Settings of the spawner that starts the server, such as ``ip``. batchspawner's ``req_*`` that have a field in
-    ``slurm`` are that field, unless ``slurm`` sets it, too."""
+    """Settings of the spawner that starts the server, such as ``ip``. batchspawner's ``req_*`` settings that correspond
+    to a field of ``slurm`` set that field, unless ``slurm`` sets it itself."""
     slurm: Resources = Resources()
     environment: Environment = Environment()
     placement: PlacementRules = PlacementRules()
     allow: Allow = Allow()
     profile_options: dict[str, ProfileOption] = Field(default_factory=dict)
     start_timeout: Seconds | None = None
-    """Seconds from the click until the server's address is known; waiting in Slurm's queue counts."""
+    """Seconds from the click until the server's address is known; time in Slurm's queue counts."""
     http_timeout: Seconds | None = None
     """Seconds until the server answers at its address."""
     poll_interval: Seconds | None = None
-    """Seconds between two looks at whether the server still runs."""
+    """Seconds between checks of whether the server still runs."""
     command: Annotated[tuple[Text, ...], BeforeValidator(_command)] | None = None
-    """The server's command; left out: the hub's (``jupyterhub-singleuser``)."""
+    """The server's command; default: the hub's (``jupyterhub-singleuser``)."""
     default_url: UrlPath | None = None
     """The page that opens first, such as ``/lab/tree/start.ipynb``."""
     port_range: Annotated[tuple[int, int], BeforeValidator(_port_range)] | None = None
-    """Ports that the server may listen on: ``20000-20999``."""
+    """Ports that the server may listen on, such as ``20000-20999``."""
 
     @model_validator(mode="before")
     @classmethod
@@ -140,22 +140,22 @@ class Profile(Frozen):
     @classmethod
     def _names(cls, value: dict[str, ProfileOption]) -> dict[str, ProfileOption]:
         if len(value) > OPTION_LIMIT:
-            raise BadValue(f"has more than {OPTION_LIMIT} options: no choice of a user may have more")
+            raise BadValue(f"has more than {OPTION_LIMIT} options, which is the limit")
         for name in value:
             good = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", name, re.ASCII)
             if not good or "--" in name or name in ("profile", UNLISTED):
-                raise BadValue("is no name of an option: letters, digits, . _ -, no --, and not 'profile'", name)
+                raise BadValue("is not a valid option name: use letters, digits, . _ -, no --, and not 'profile'", name)
         return value
 
     @model_validator(mode="after")
     def _class_of_other(self) -> Profile:
         if (self.kind == "other") != bool(self.spawner_class):
-            raise BadValue("kind: other needs a spawner_class (a dotted name), and other kinds have none")
+            raise BadValue("kind: other requires a spawner_class (a dotted name), and the other kinds do not allow one")
         return self
 
     @model_validator(mode="after")
     def _starts_untouched(self) -> Profile:
-        """What holds if the user touches nothing is allowed: else each start without a change would be refused."""
+        """The unchanged profile must be allowed, otherwise every start without a change would be refused."""
         said = self.as_override()
         for name, option in self.profile_options.items():
             said_here = option.said(said)
@@ -164,18 +164,18 @@ class Profile(Frozen):
                     option.choose(said_here)
                 except ValueError:
                     raise BadValue(
-                        f"profile_options.{name}.range has no default, and what the profile says of "
-                        f"{option.range.sets} is not among its numbers: give the range a default, or change the field"
+                        f"profile_options.{name}.range has no default, and the profile's value of "
+                        f"{option.range.sets} is outside the range: give the range a default, or change the field"
                     ) from None
             initial = option.initial(said)
             if initial is not None:
                 said = put_over(said, option.choose(initial)[1])
         if said.slurm.gpus and said.slurm.shards:
-            raise BadValue("GPUs and shards cannot be asked for together, as they are before the user changes anything")
+            raise BadValue("GPUs and shards cannot be requested together, and the unchanged profile requests both")
         return self
 
     def as_override(self) -> Override:
-        """What the profile itself says, before any option."""
+        """The profile's own fields, before any option."""
         return Override(
             slurm=self.slurm,
             environment=self.environment,
@@ -191,15 +191,15 @@ def slug_of(display_name: str) -> str:
     return re.sub("[^a-z0-9]+", "-", plain).strip("-")[:63].rstrip("-")
 
 
-NO_TUPLE = "is no profile: write a table with display_name, slurm, ... (or wrapspawner's list, as its documents say)"
+NO_TUPLE = "is not a profile: use a table with display_name, slurm, ... (or a tuple of wrapspawner's)"
 Where = Callable[[Sequence[str | int]], str]
 
 
 def parse_profile(value: object, where: Where, *, quoting: bool = True) -> Profile:
     """One profile from a dict of this schema, a wrapspawner tuple or a pair; raises ConfigError.
 
-    ``where`` turns the path of a field in ``value`` into a place for people. Without ``quoting`` the error has nothing
-    of ``value`` in it but what ``where`` says.
+    ``where`` turns the path of a field in ``value`` into text for people. Without ``quoting`` the message contains no
+    part of ``value``, except for what ``where`` returns.
     """
     if isinstance(value, Profile):
         return value
@@ -224,7 +224,7 @@ def parse_profiles(value: Sequence[object], *, name: str = "profiles") -> tuple[
         profile = parse_profile(item, where)
         if profile.slug in found:
             raise ConfigError(
-                f"{profile.slug!r} is the slug of an earlier profile, too.",
+                f"{profile.slug!r} is already the slug of an earlier profile.",
                 where=where(("slug",)),
                 hint="Give each profile a slug of its own.",
             )

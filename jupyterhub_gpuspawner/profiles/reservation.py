@@ -1,4 +1,4 @@
-"""Which reservation a job uses on a day: a course's name for it may change daily."""
+"""The reservation that a job uses on a given day; for courses it may change daily."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from jupyterhub_gpuspawner.profiles.schema import WORD, BadValue, Frozen
 
 STRFTIME_CODES = "aAbBdGjmuUVwWyY"
-"""What may follow % in a reservation's pattern: strftime(3) codes whose value has no blank."""
-
+"""strftime(3) codes allowed in a reservation's pattern: those whose value contains no blank."""
 
 PATTERN_LIMIT = 255
-"""Characters of a pattern."""
+"""Maximum length of a pattern, in characters."""
 
 
-class Reservation(Frozen):
-    """Which reservation a job uses on a day: one name, a pattern with the date, or a table by date."""
+class ReservationRule(Frozen):
+    """The reservation that a job uses on a given day: one name, a pattern with the date, or a table by date."""
 
     pattern: str | None = None
     """A name, or a pattern with strftime(3) codes such as ``ml-hpc-%u`` (1 is Monday)."""
     dates: dict[date, str] = Field(default_factory=dict)
     """The name on each day."""
     default: str | None = None
-    """The name on every other day; empty: none is used then; not given: no job on that day."""
+    """The name on every other day; empty: no reservation; not given: no job on such a day."""
 
     @field_validator("pattern", "default")
     @classmethod
@@ -42,13 +41,13 @@ class Reservation(Frozen):
         return value
 
     @model_validator(mode="after")
-    def _names_one(self) -> Reservation:
+    def _names_one(self) -> ReservationRule:
         if self.pattern is None and self.default is None and not self.dates:
             raise BadValue("must be a name, a pattern such as ml-hpc-%u, or a table such as {2024-05-31: ml-hpc-1}")
         return self
 
     def on(self, day: date) -> str | None:
-        """The reservation's name on ``day``, None for none; raises LookupError where the table has no entry."""
+        """The reservation's name on ``day``, None for no reservation; raises LookupError if the table has no entry."""
         if self.pattern is not None:
             return _rendered(self.pattern, day)
         if day in self.dates:
@@ -58,7 +57,7 @@ class Reservation(Frozen):
         return _rendered(self.default, day) if self.default else None
 
     def days(self) -> str:
-        """The days of the table, in words."""
+        """The days of the table as text."""
         return ", ".join(day.isoformat() for day in sorted(self.dates)) or "none"
 
 
@@ -71,7 +70,7 @@ def _rendered(pattern: str, day: date) -> str:
         codes_told = f"%{', %'.join(STRFTIME_CODES)}"
         raise BadValue(
             f"has a code that is none for a reservation: codes are {codes_told}",
-            told=f"%{wrong[0]} in {pattern!r} is no code for a reservation: codes are {codes_told}",
+            told=f"%{wrong[0]} in {pattern!r} is not a valid code for a reservation: codes are {codes_told}",
         )
     name = day.strftime(pattern)
     if re.fullmatch(rf"{WORD}(?:,{WORD})*", name, re.ASCII) is None:
@@ -81,7 +80,7 @@ def _rendered(pattern: str, day: date) -> str:
 
 
 def as_rule(value: object) -> object:
-    """A text is a pattern; a table has ISO dates and perhaps ``default``."""
+    """Normalise the input: a text is a pattern; a table has ISO dates and optionally ``default``."""
     if isinstance(value, (str, int)) and not isinstance(value, bool):
         return {"pattern": str(value)}
     if not isinstance(value, dict) or set(value) <= {"pattern", "dates"}:
@@ -101,4 +100,4 @@ def _iso_day(key: object) -> date:
     try:
         return date.fromisoformat(str(key))
     except ValueError:
-        raise BadValue("is no day: write it as 2024-05-31, or default", key) from None
+        raise BadValue("is not a valid date: use 2024-05-31, or default", key) from None

@@ -1,8 +1,8 @@
-"""From what a user chose to what a job is: one gate for form, link and REST.
+"""Turns user options into a job request, for form, link and REST alike.
 
 ``parse_choice`` reads the flat user options, ``choice_from_form`` makes them from a form, and ``resolve`` checks them
-against the profiles of today. What comes out is typed and plain; what is refused is a RequestError
-that names the field and says what is allowed.
+against today's profiles. The result is typed; a refused request raises RequestError, which names the field and says
+what is allowed.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.option import put_over
 from jupyterhub_gpuspawner.profiles.resources import names_in_gres, over_defaults
 from jupyterhub_gpuspawner.profiles.user_options import UserChoice, choice_from_form, parse_choice
-from jupyterhub_gpuspawner.units import GPU_GRES, Gres
+from jupyterhub_gpuspawner.units import GPU_GRES, Gres, format_walltime
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ResolvedResources:
-    """What one job asks of Slurm, in plain values; None: not asked for. Counts are for each node."""
+    """What one job requests from Slurm, as plain values; None: not requested. Counts are per node."""
 
     partition: str | None = None
     nodes: int = 1
@@ -49,7 +49,7 @@ class ResolvedResources:
     shards: int | None = None
     cpus: int | None = None
     memory: int | None = None
-    """MiB; 0 is all of the node's."""
+    """MiB; 0 requests all of the node's memory."""
     time: int | str | None = None
     """Seconds, or UNLIMITED."""
     account: str | None = None
@@ -61,25 +61,32 @@ class ResolvedResources:
 
     @property
     def gres(self) -> tuple[Gres, ...]:
-        """The generic resources to ask for, as ``--gres`` takes them."""
+        """The GPUs or shards to request with ``--gres``."""
         asked = (("gpu", self.gpus), ("shard", self.shards))
         return tuple(Gres(name, self.gpu_type, count) for name, count in asked if count)
 
     @property
     def gres_option(self) -> str:
-        """The value of ``--gres``: GPUs or shards, and the other generic resources that ``extra`` asks for.
+        """The value of ``--gres``: GPUs or shards, and other generic resources that ``extra`` requests.
 
-        sbatch takes the last ``--gres`` alone, so there must be one.
+        They share one option, since sbatch uses only the last ``--gres``.
         """
         return ",".join([*map(str, self.gres), *(line.partition("=")[2] for line in self._lines_of_gres())])
 
     @property
+    def time_option(self) -> str | None:
+        """The value of ``--time``; None where no time limit is requested."""
+        if self.time is None:
+            return None
+        return format_walltime(self.time if isinstance(self.time, int) else None)
+
+    @property
     def options(self) -> tuple[str, ...]:
-        """The lines of ``extra`` that :attr:`gres_option` does not hold."""
+        """The lines of ``extra`` that are not part of :attr:`gres_option`."""
         return tuple(line for line in self.extra if line not in self._lines_of_gres())
 
     def _lines_of_gres(self) -> list[str]:
-        """Lines that ask for generic resources alone, and for no GPUs beside those of the fields."""
+        """Lines that request generic resources alone, and no GPUs in addition to those of the fields."""
         beside = GPU_GRES if self.gres else ()
         named = ((line, names_in_gres(line)) for line in self.extra)
         return [line for line, names in named if names and not set(names).intersection(beside)]
@@ -87,7 +94,7 @@ class ResolvedResources:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """One server that may be started: who, what, where, all checked."""
+    """One server to start, completely checked."""
 
     profile: str
     """The profile's slug."""
@@ -108,23 +115,24 @@ class JobRequest:
     poll_interval: int | None = None
     traits: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str | int | float] = field(default_factory=dict)
-    """The user options to store: the slug under ``profile``, and what the user chose."""
+    """The user options to store: the slug under ``profile``, and the user's choices."""
 
 
-def permitted(profile: Profile, user: str, groups: Collection[str], now: datetime) -> str | None:
-    """Why this user may not use the profile now, in words; None where they may.
+def permitted(profile: Profile, user: str, groups: Collection[str], now: datetime) -> Refusal | None:
+    """Why this user may not use the profile now; None if they may.
 
-    A moment without an offset is by ``now``'s clock.
+    A moment without a UTC offset is in ``now``'s time zone.
     """
     allow = profile.allow
     if (allow.groups or allow.users) and user not in allow.users and not set(allow.groups) & set(groups):
         if not allow.groups:
-            return "it is for other users"
-        return f"it is for the group{'s' if len(allow.groups) > 1 else ''} {', '.join(allow.groups)}"
+            return Refusal(RefusalKind.OTHER_USERS, "it is reserved for other users")
+        named = f"group{'s' if len(allow.groups) > 1 else ''} {', '.join(allow.groups)}"
+        return Refusal(RefusalKind.OTHER_GROUPS, f"it is reserved for the {named}")
     if allow.from_ is not None and now < _start(allow.from_, now):
-        return f"it begins {_said(allow.from_)}"
+        return Refusal(RefusalKind.NOT_YET, f"it is available from {_said(allow.from_)}")
     if allow.until is not None and now >= _end(allow.until, now):
-        return f"it ended {_said(allow.until)}"
+        return Refusal(RefusalKind.ENDED, f"it was available until {_said(allow.until)}")
     return None
 
 
@@ -137,7 +145,7 @@ def _start(moment: date, now: datetime) -> datetime:
 def _end(moment: date, now: datetime) -> datetime:
     if isinstance(moment, datetime):
         return _start(moment, now)
-    if moment == date.max:  # the last day that there is has no day after it: it means no end
+    if moment == date.max:  # has no next day; means no end
         return datetime.max.replace(tzinfo=now.tzinfo)
     return _start(moment + timedelta(days=1), now)
 
@@ -156,11 +164,11 @@ def resolve(
     now: datetime,
     defaults: Resources | None = None,
 ) -> JobRequest:
-    """The job that the user's options ask for under today's profiles; raises RequestError.
+    """The job that the user's options request under today's profiles; raises RequestError.
 
-    ``{}`` is the default profile: the first marked so that the user may use, else the first that they may. ``now`` is
-    the hub's clock, with or without its zone. ``defaults`` are the site's, for Slurm jobs alone. The result is
-    complete: form, availability, dry run and batch script all read it, and none of them adds to it.
+    ``{}`` selects the default profile: the first one marked as default that the user may use, else the first that they
+    may use. ``now`` is the hub's time, with or without a time zone. ``defaults`` are the site's and apply to Slurm jobs
+    only. The result is complete: form, availability, dry run and batch script read it, and none of them adds to it.
     """
     choice = parse_choice(user_options)
     profile = _chosen(profiles, choice.profile, username, groups, now if now.tzinfo else now.astimezone())
@@ -190,20 +198,24 @@ def resolve(
 
 
 def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Collection[str], now: datetime) -> Profile:
-    reasons = {profile.slug: permitted(profile, username, groups, now) for profile in profiles}
-    usable = [profile for profile in profiles if reasons[profile.slug] is None]
+    refusals = {profile.slug: permitted(profile, username, groups, now) for profile in profiles}
+    usable = [profile for profile in profiles if refusals[profile.slug] is None]
     names = ", ".join(profile.slug for profile in usable) or "none"
     if slug:
         named = next((profile for profile in profiles if profile.slug == slug), None)
         if named is None:
             raise RequestError(f"There is no profile {slug!r}.", field="profile", hint=f"You may use: {names}.")
-        if reasons[slug] is not None:
+        refusal = refusals[slug]
+        if refusal is not None:
             raise RequestError(
-                f"You may not use profile {slug} now: {reasons[slug]}.", field="profile", hint=f"You may use: {names}."
+                f"You may not use profile {slug} now: {refusal.text}.",
+                field="profile",
+                hint=f"You may use: {names}.",
+                refusal=refusal,
             )
         return named
     if not usable:
-        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        why = "; ".join(f"{name}: {refusal.text}" for name, refusal in refusals.items() if refusal is not None)
         raise RequestError(f"There is no profile that you may use now{f' ({why})' if why else ''}.", field="profile")
     return next((profile for profile in usable if profile.default), usable[0])
 
@@ -239,14 +251,14 @@ def _job(
 
 
 def resolved(asked: Resources, day: date) -> ResolvedResources:
-    """Plain values for a job of ``day``; raises RequestError where there is no reservation for it."""
+    """Plain values for a job on ``day``; raises RequestError if there is no reservation for that day."""
     try:
         reservation = asked.reservation.on(day) if asked.reservation is not None else None
     except LookupError as error:
         told = str(error.args[0])
         raise RequestError(f"{told[:1].upper()}{told[1:]}.", field="slurm.reservation") from None
     if asked.gpus and asked.shards:
-        raise RequestError("GPUs and shards cannot be asked for together.", field="slurm.gpus", hint="Choose one.")
+        raise RequestError("GPUs and shards cannot be requested together.", field="slurm.gpus", hint="Choose one.")
     gpus = 1 if asked.gpus is None and asked.gpu_type and not asked.shards else asked.gpus
     return ResolvedResources(
         partition=asked.partition,

@@ -1,7 +1,7 @@
-"""What all parts of a profile share: the strict base model, one grammar for each kind of text, faults told by path.
+"""Shared by all parts of a profile: the strict base model, a grammar for each kind of text, errors with field paths.
 
-No grammar admits a control character, and those whose values stand in ``#SBATCH`` lines admit no blank and no quote
-either, so no value can end its line or begin another option.
+No grammar accepts control characters, and those for values in ``#SBATCH`` lines accept neither blanks nor quotes, so a
+value can neither end its line nor start another option.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.units import format_walltime, parse_memory, parse_walltime
+from jupyterhub_gpuspawner.units import parse_memory, parse_walltime
 
 TEXT_LIMIT = 4096
-"""Characters that one text of a profile may have."""
-_NOT_ALLOWED = "is not what may stand here; the reference of profile fields says what may"
+"""Maximum length of one text of a profile, in characters."""
+_NOT_ALLOWED = "is not valid here; see the reference of profile fields"
 _SAFE_TYPES = re.compile(
     "literal_error|(bool|int|float|string|list|tuple|dict|set|date|datetime)_(type|parsing)|int_from_float|too_(long|short)"
 )
-"""pydantic's own faults whose sentence is made without the value."""
+"""pydantic's error types whose message does not contain the value."""
 
 _KUBERNETES = (
-    "is KubeSpawner's and means nothing to Slurm; write the typed blocks instead: "
+    "belongs to KubeSpawner and has no meaning for Slurm; use the typed blocks instead: "
     "slurm: {gpus: 1, cpus: 4, memory: 16G}, environment: {...}, placement: {...}"
 )
 
 
 class BadValue(ValueError):
-    """A fault of one value: ``str()`` quotes the value, ``rule`` never does.
+    """An invalid value: ``str()`` quotes the value, ``rule`` never does.
 
-    ``rule`` is all that may be told of a file: what is in it may be a secret that was put there by mistake, or on
-    purpose. It is made of constant texts and names of fields alone. ``told`` is ``str()`` where it is not the value and
-    the rule.
+    Errors about files show ``rule`` alone, since the value may be a secret that was put there by mistake or on purpose.
+    ``rule`` consists of constant text and field names only. ``told`` replaces ``str()``, which is value and rule by
+    default.
     """
 
     def __init__(self, rule: str, *values: object, told: str = "") -> None:
@@ -53,12 +53,12 @@ class BadValue(ValueError):
 
 
 class Frozen(BaseModel):
-    """A part of a profile: frozen, with no field but its own."""
+    """A part of a profile: frozen, without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     elsewhere: ClassVar[dict[str, str]] = {"kubespawner_override": _KUBERNETES, "spawner_override": _KUBERNETES}
-    """Fields that people bring from other systems, and what to write instead."""
+    """Fields known from other systems, and what to write instead."""
 
     @model_validator(mode="before")
     @classmethod
@@ -82,9 +82,9 @@ Parsed = TypeVar("Parsed")
 
 
 def merged(base: Part, over: Part) -> Part:
-    """``base`` with what ``over`` sets put over it: lists are added, tables merged by key, the rest replaced.
+    """``base`` overridden by the fields that ``over`` sets: lists are appended, tables merged, the rest replaced.
 
-    A field that ``over`` sets to null is taken away.
+    A field that ``over`` sets to null is removed.
     """
     update: dict[str, Any] = {}
     for name in over.model_fields_set:
@@ -99,7 +99,7 @@ def merged(base: Part, over: Part) -> Part:
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """Annotates a field with the function that reads it, and with what JSON Schema says of it."""
+    """Annotates a field with its parser and its JSON Schema."""
 
     read: Callable[[object], object]
     json_schema: dict[str, Any]
@@ -112,7 +112,7 @@ class Checked:
 
 
 def matching(pattern: str, says: str) -> Checked:
-    """Text that matches ``pattern`` as a whole; ``says`` completes 'must be …'. A number is taken as its digits."""
+    """Text that fully matches ``pattern``; ``says`` completes 'must be …'. A number counts as its digits."""
     grammar = re.compile(pattern, re.ASCII)
 
     def read(value: object) -> str:
@@ -125,14 +125,14 @@ def matching(pattern: str, says: str) -> Checked:
 
 
 def printable(value: str) -> str:
-    """The text itself if it is one printable line; raises ValueError."""
+    """The text itself if it is one printable line; otherwise raises ValueError."""
     if len(value) > TEXT_LIMIT or not value.isprintable():
         raise BadValue(f"must be one line of printable text, at most {TEXT_LIMIT} characters", value)
     return value
 
 
 def whole(low: int, high: int = 10**6) -> Checked:
-    """A whole number from ``low`` to ``high``; digits in quotes count."""
+    """A whole number from ``low`` to ``high``; digits in quotes are accepted."""
 
     def read(value: object) -> int:
         if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value):
@@ -145,16 +145,16 @@ def whole(low: int, high: int = 10**6) -> Checked:
 
 
 def _as_text(value: object) -> str:
-    """An account may be a number in YAML; a truth value is a slip."""
+    """An account may be a number in YAML; a boolean is a mistake."""
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise BadValue("must be text: put it in quotes", value)
     if isinstance(value, int) and abs(value) >= 10**18:
-        raise BadValue("must be text: put so long a number in quotes", value)
+        raise BadValue("must be text: put such a long number in quotes", value)
     return str(value)
 
 
 def _parsed(parse: Callable[[str], Parsed], value: object) -> Parsed:
-    """What a function of :mod:`.units` makes of a text or a number; its errors begin with what it was given."""
+    """Apply a parser of :mod:`.units`; its error messages begin with the quoted text."""
     text = _as_text(value) if isinstance(value, int) else str(value)
     try:
         return parse(text)
@@ -171,12 +171,12 @@ def _memory(value: object) -> int:
 def _time(value: object) -> int | str:
     seconds = _parsed(parse_walltime, value)
     if seconds == 0:
-        raise BadValue("a time limit of zero is none: write UNLIMITED if that is meant")
+        raise BadValue("must not be zero: write UNLIMITED for no time limit")
     return "UNLIMITED" if seconds is None else seconds
 
 
 def _lines(value: object) -> object:
-    """A block of text is a list of lines."""
+    """A block of text becomes a list of lines."""
     return value.rstrip("\n").split("\n") if isinstance(value, str) else value
 
 
@@ -186,7 +186,7 @@ def _one_or_many(value: object) -> object:
 
 def _shell_line(value: str) -> str:
     if not value.replace("\t", " ").isprintable():
-        raise BadValue("must be a line of shell, without control characters", value)
+        raise BadValue("must be one shell line without control characters", value)
     return value
 
 
@@ -227,7 +227,7 @@ UrlPath = Annotated[
 ]
 Text = Annotated[str, Checked(lambda value: printable(_as_text(value)), {"type": "string"})]
 Prose = Annotated[str, Checked(lambda value: printable(" ".join(_as_text(value).split())), {"type": "string"})]
-"""Words for people; folded YAML text becomes one line."""
+"""Text for people; folded YAML text becomes one line."""
 ShellLine = Annotated[str, AfterValidator(_shell_line)]
 Lines = BeforeValidator(_lines)
 OneOrMany = BeforeValidator(_one_or_many)
@@ -239,9 +239,9 @@ Seconds = Annotated[int, whole(1, 10**7)]
 def validated(
     model: type[Part], value: object, where: Callable[[Sequence[str | int]], str], *, quoting: bool = True
 ) -> Part:
-    """``value`` as a ``model``; raises ConfigError for its first fault, at the place that ``where`` names.
+    """``value`` as a ``model``; raises ConfigError for its first fault, located by ``where``.
 
-    Without ``quoting`` the error has no part of ``value`` in it, other than what ``where`` says.
+    Without ``quoting`` the message contains no part of ``value``, except for what ``where`` returns.
     """
     try:
         return model.model_validate(value)
@@ -249,7 +249,7 @@ def validated(
         faults = error.errors(include_url=False)
         more = [dotted(_path(fault)) for fault in faults[1:]]
         if more and not quoting:
-            hint = f"There {'is one fault' if len(more) == 1 else f'are {len(more)} faults'} more."
+            hint = f"There {'is one more fault' if len(more) == 1 else f'are {len(more)} more faults'}."
         else:
             hint = f"Also wrong: {', '.join(more[:5])}." if more else ""
         text = fault_text(faults[0], quoting=quoting) + ("." if hint else "")
@@ -257,7 +257,7 @@ def validated(
 
 
 def fault_text(fault: Any, *, quoting: bool = True) -> str:
-    """What is wrong, in our words."""
+    """The message for a pydantic error."""
     text: str = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "missing":
         return "is missing"
@@ -268,7 +268,7 @@ def fault_text(fault: Any, *, quoting: bool = True) -> str:
     cause = fault.get("ctx", {}).get("error")
     if isinstance(cause, BadValue):
         return cause.rule
-    if fault["type"] in ("no_field", "elsewhere"):  # made here, of names of fields alone
+    if fault["type"] in ("no_field", "elsewhere"):  # raised above, with field names alone
         return text
     return text.replace("Input should be", "must be") if _SAFE_TYPES.fullmatch(fault["type"]) else _NOT_ALLOWED
 
@@ -290,8 +290,3 @@ def _short(value: object) -> str:
     except ValueError:  # a whole number of thousands of digits
         text = f"a very large {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def as_time_text(seconds: int | str) -> str:
-    """The text that a time of a profile came from."""
-    return seconds if isinstance(seconds, str) else format_walltime(seconds)

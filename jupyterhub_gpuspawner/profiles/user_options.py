@@ -1,4 +1,4 @@
-"""What a user picked, from a form, a link or REST: all become the same flat options, read in one place."""
+"""User options: the choices made in a form, a link or a REST request, in one flat format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PREFIX = "profile-option-"
 
 @dataclass(frozen=True)
 class UserChoice:
-    """What a user picked: a profile's slug (empty: the default profile) and values of its options."""
+    """A user's choice: the slug of a profile (empty: the default profile) and values of its options."""
 
     profile: str = ""
     options: Mapping[str, str | int | float] = field(default_factory=dict)
@@ -27,10 +27,10 @@ class UserChoice:
 def parse_choice(user_options: Mapping[str, object]) -> UserChoice:
     """Read flat user options ``{"profile": slug, option: value}``; raises RequestError.
 
-    ``option--unlisted-choice``, as KubeSpawner's clients send it, is the option's value unless a listed one is chosen.
+    ``option--unlisted-choice``, as sent by KubeSpawner's clients, is the option's value unless a listed one is given.
     """
     if len(user_options) > OPTION_LIMIT:
-        raise RequestError(f"{len(user_options)} options are too many.", hint=f"At most {OPTION_LIMIT} are read.")
+        raise RequestError(f"{len(user_options)} options are too many.", hint=f"The limit is {OPTION_LIMIT}.")
     values = {_shown(name): _value(name, value) for name, value in user_options.items()}
     profile = values.pop("profile", "")
     if not isinstance(profile, str):
@@ -41,7 +41,7 @@ def parse_choice(user_options: Mapping[str, object]) -> UserChoice:
             values[option] = text
     for name, value in values.items():
         if value == UNLISTED:
-            raise RequestError(f"{name}: a value of your own was chosen, but none was given.", field=name)
+            raise RequestError(f"{name}: 'Other' was chosen, but no value was entered.", field=name)
     return UserChoice(profile, values)
 
 
@@ -58,15 +58,15 @@ def _value(name: object, value: object) -> str | int | float:
 
 def _shown(name: object) -> str:
     if not isinstance(name, str) or not name or len(name) > VALUE_LIMIT or not name.isprintable():
-        raise RequestError(f"{str(name)[:40]!r} is no name of an option.", field="user_options")
+        raise RequestError(f"{str(name)[:40]!r} is not a valid option name.", field="user_options")
     return name
 
 
 def choice_from_form(formdata: Mapping[str, list[str]]) -> dict[str, object]:
     """The flat user options of a form or an ``opt-`` link; raises RequestError.
 
-    Takes KubeSpawner's names (``profile``, ``profile-option-<slug>--<option>``, ``…--unlisted-choice``), of which those
-    of other profiles are dropped, and the flat names as they are. Empty fields count as not given.
+    Accepts KubeSpawner's names (``profile``, ``profile-option-<slug>--<option>``, ``…--unlisted-choice``), where those
+    of other profiles are ignored, and flat names. Empty fields count as not given.
     """
     given: dict[str, str] = {}
     for name, values in formdata.items():

@@ -1,7 +1,7 @@
-"""wrapspawner's tuples, and the pairs of older hubs, as documents of the profile schema.
+"""Converts wrapspawner's tuples, and the pairs of older hubs, into documents of the profile schema.
 
-``(display name, key, class, traits)`` or ``(display name, traits)``. Traits that batchspawner calls
-``req_*`` become typed fields; so do those names without the prefix, in pairs. What has no typed field stays a trait.
+``(display name, key, class, traits)`` or ``(display name, traits)``. batchspawner's ``req_*`` traits become typed
+fields, in pairs also without the prefix. Traits without a typed field are kept as traits.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ TYPED = {
     "constraint": "constraint",
     "options": "extra",
 }
-"""batchspawner's name, without ``req_``, and ours."""
+"""batchspawner's name, without ``req_``, and the name in this package."""
 _ITS_OWN = ("start_timeout", "http_timeout", "poll_interval", "default_url")
 _LOCAL = ("LocalProcessSpawner", "SimpleLocalProcessSpawner", "GPULocalSpawner")
 _SCHEMA = ("slurm", "placement", "allow", "profile_options", "display_name", "slug")
 
 
 def as_document(item: Sequence[Any], slug_of: Callable[[str], str]) -> dict[str, Any]:
-    """The document; raises ValueError that says what a tuple must be."""
+    """The document; raises ValueError that says what a tuple must contain."""
     match tuple(item):
         case (display_name, key, spawner_class, traits):
             pass
@@ -40,7 +40,7 @@ def as_document(item: Sequence[Any], slug_of: Callable[[str], str]) -> dict[str,
             key, spawner_class = None, "GPUSlurmSpawner"
         case _:
             raise ValueError(
-                f"a tuple of {len(item)} is no profile: write (display name, key, class, traits), "
+                f"a tuple of {len(item)} is not a profile: use (display name, key, class, traits), "
                 "(display name, traits), or a dict"
             )
     _check(display_name, traits)
@@ -68,7 +68,7 @@ def _check(display_name: object, traits: object) -> None:
         raise ValueError("a profile's tuple begins with its display name (text) and ends with its traits (a dict)")  # noqa: TRY004
     ours = sorted(set(traits) & set(_SCHEMA))
     if ours:
-        raise ValueError(f"{ours[0]!r} is no trait: write the whole profile as a dict with display_name, slurm, ...")
+        raise ValueError(f"{ours[0]!r} is not a trait: write the whole profile as a dict with display_name, slurm, ...")
 
 
 def _class_name(spawner_class: object) -> str:
@@ -76,7 +76,7 @@ def _class_name(spawner_class: object) -> str:
         return spawner_class
     if isinstance(spawner_class, type):
         return f"{spawner_class.__module__}.{spawner_class.__qualname__}"
-    raise ValueError(f"{spawner_class!r} is no spawner class: give the class or its dotted name")
+    raise ValueError(f"{spawner_class!r} is not a spawner class: give the class or its dotted name")
 
 
 def _kind(class_name: str) -> str:
@@ -87,10 +87,10 @@ def _kind(class_name: str) -> str:
 
 
 def typed_fields(rest: dict[str, Any], *, bare: bool = False) -> dict[str, Any]:
-    """Take the settings that have a typed field out of ``rest``, without ``req_`` where that is ``bare``.
+    """Remove the settings that have a typed field from ``rest`` and return them; ``bare``: also without ``req_``.
 
-    An empty text becomes null, which takes the site's default away.
-    So it is in wrapspawner: a profile's value replaces the one of the class.
+    An empty text becomes null, which removes the site's default, as in wrapspawner, where a profile's value replaces
+    that of the class.
     """
     found: dict[str, Any] = {}
     for old, ours in TYPED.items():
@@ -109,7 +109,7 @@ def typed_fields(rest: dict[str, Any], *, bare: bool = False) -> dict[str, Any]:
 
 
 def _gres(text: Any) -> dict[str, Any]:
-    """GPUs of one type or shards have fields; any other generic resource goes to Slurm as it is."""
+    """GPUs of one type and shards become fields; other generic resources are passed to Slurm unchanged."""
     if text in (None, ""):
         return {"gpus": None, "shards": None}
     gres = parse_gres(str(text))

@@ -1,1 +1,1 @@
-"""The only room that runs Slurm commands: client, parsers, and the one watcher."""
+"""Runs Slurm's commands: client, parsers of their output, and the job watcher."""

@@ -1,4 +1,4 @@
-"""Slurm's commands as they are installed here: where, in whose name, with what environment, how many at once."""
+"""The local installation of Slurm's commands: paths, environment, and limits on how many run at once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Share:
-    """What one prefix, so usually one user, has of the commands that run."""
+    """Bookkeeping for the commands of one prefix, which usually means one user."""
 
     turns: asyncio.Semaphore
     leftovers: set[int] = field(default_factory=set)
-    """Processes that could not be ended."""
+    """Ids of processes that could not be ended."""
     callers: int = 0
 
 
 class Installation:
-    """Runs a command of Slurm's by its name."""
+    """Runs Slurm's commands by name."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class Installation:
         environment: Mapping[str, str] | None = None,
         observe: Observer | None = None,
     ) -> None:
-        """``wrapper_dir`` holds the scripts that stand for sbatch and scancel where these are run as somebody else.
+        """``wrapper_dir`` holds the scripts that replace sbatch and scancel when these run as another account.
 
-        ``prefix`` stands before the commands that only read; ``timeout`` in seconds; ``limit`` commands at once, half
-        of them at most with one user's prefix. Nothing more is run for a user as many of whose commands cannot be
-        ended: a user can stop (SIGSTOP) what runs as them.
+        ``prefix`` is put before the commands that only read. ``timeout`` in seconds. At most ``limit`` commands run at
+        once, and at most half of them with one user's prefix. Once that many commands of a user cannot be ended, no
+        more are run for this user, who can stop (SIGSTOP) whatever runs under their account.
 
-        ``environment`` is added to the commands' own (PATH, LANG, TZ, SLURM_CONF); of the hub's they get nothing else.
-        ``observe`` is told of each command: its name, seconds, and exit status, None for one that gave no answer.
+        ``environment`` is added to the commands' own (PATH, LANG, TZ, SLURM_CONF); they inherit nothing else of the
+        hub's. ``observe`` is called after each command with its name, seconds, and exit status (None: no answer).
         """
         self.bin_dir = bin_dir
         self.wrapper_dir = wrapper_dir
@@ -66,7 +66,7 @@ class Installation:
         self._environment = {**_base_environment(bin_dir), **(environment or {})}
 
     def wraps(self, prefix: Sequence[str]) -> bool:
-        """Whether scripts stand for the commands that are run with this prefix."""
+        """Whether wrapper scripts replace the commands that run with this prefix."""
         return bool(self.wrapper_dir and prefix)
 
     async def run(
@@ -79,18 +79,18 @@ class Installation:
         stdin: str = "",
         limit: int = 1 << 24,
     ) -> Answer:
-        """One command's answer, whatever its exit status; with ``prefix``, even an empty one, it is for a user.
+        """The answer of one command, whatever its exit status; ``prefix``, even an empty one, runs it for a user.
 
-        ``wrapper`` is the script of ``wrapper_dir`` that stands for it; ``limit`` in bytes of its answer. Raises
-        SlurmUnavailable, ConfigError where the prefix's command is missing, SlurmOutputError past the limit.
+        ``wrapper`` is the script of ``wrapper_dir`` that replaces it; ``limit`` in bytes of its answer. Raises
+        SlurmUnavailable, ConfigError if the prefix's command is missing, SlurmOutputError beyond the limit.
         """
         before = self.prefix if prefix is None else tuple(prefix)
         folder = self.wrapper_dir if wrapper else self.bin_dir
         words = (*before, str(Path(folder, wrapper or command)) if folder else command, *arguments)
         env = {**self._environment, **(environment or {})}
         if prefix is None:
-            env["SLURM_TIME_FORMAT"] = "%s"  # for answers alone: a job would inherit it
-        # by the hub's PATH: the job's may be another
+            env["SLURM_TIME_FORMAT"] = "%s"  # not for a user's commands, since a job would inherit it
+        # searched in the hub's PATH, which may differ from the job's
         path = shutil.which(words[0], path=self._environment["PATH"])
         if path is None:
             raise _missing(before, words[0])
@@ -116,9 +116,9 @@ class Installation:
 
     @asynccontextmanager
     async def _share_of(self, prefix: tuple[str, ...]) -> AsyncIterator[set[int]]:
-        """A turn among the commands that are run with this prefix; raises SlurmUnavailable where too many hang.
+        """Wait for a turn among the commands of this prefix; raises SlurmUnavailable if too many of them hang.
 
-        Gives the set of those that could not be ended. What runs as the hub's own account has no share but the whole.
+        Yields the set of processes that could not be ended. Commands of the hub's own account have no separate limit.
         """
         if not prefix:
             self._refuse_after(self._own_leftovers)
@@ -138,39 +138,39 @@ class Installation:
     def _refuse_after(self, leftovers: set[int]) -> None:
         if len(leftovers) >= self._share:
             raise SlurmUnavailable(
-                f"{len(leftovers)} commands hang and cannot be ended; no other is run before one of them has ended.",
-                hint=f"Look at these processes on the hub's machine: {', '.join(map(str, sorted(leftovers)))}.",
+                f"{len(leftovers)} commands hang and cannot be ended; no others are run until one of them has ended.",
+                hint=f"Check these processes on the hub's machine: {', '.join(map(str, sorted(leftovers)))}.",
             )
 
 
 def _unobserved(_command: str, _seconds: float, _status: int | None) -> None:
-    """Nobody looks."""
+    """The default: commands are not observed."""
 
 
 class CommandMissing(SlurmUnavailable):
-    """A command of Slurm's is not on this machine."""
+    """A Slurm command is not installed on this machine."""
 
 
 def _missing(before: Sequence[str], path: str) -> GPUSpawnerError:
     if before:
         return ConfigError(
-            f"The command {path!r} is not there, or may not be run.", where="exec_prefix", hint="Give its full path."
+            f"The command {path!r} does not exist or may not be run.", where="exec_prefix", hint="Give its full path."
         )
     return CommandMissing(
-        f"Slurm's command {path!r} is not there, or may not be run.",
-        hint="Set slurm_bin_dir to the folder of Slurm's commands.",
+        f"Slurm's command {path!r} does not exist or may not be run.",
+        hint="Set slurm_bin_dir to the folder with Slurm's commands.",
     )
 
 
 def good(command: str, answer: Answer) -> str:
-    """What a command said; raises what :func:`unanswered` makes of one that failed."""
+    """The command's output; raises :func:`unanswered`'s error if it failed."""
     if answer.code != 0:
         raise unanswered(command, answer)
     return answer.stdout
 
 
 def unanswered(command: str, answer: Answer) -> GPUSpawnerError:
-    """The error of a command that failed, by its own words."""
+    """The error for a failed command, from its messages."""
     return failure(command, answer.stderr) or SlurmUnavailable(
         f"{command} failed with exit code {answer.code}: {last_line(answer.stderr or answer.stdout)}"
     )

@@ -1,7 +1,6 @@
-"""What Slurm's commands, and sudo in front of them, say when they fail: tables from their words to ours. Pure.
+"""Error messages of Slurm's commands and of sudo, mapped to messages of this package. Pure.
 
-The words are those of Slurm 22.05, 24.11 and 26.05 as recorded in ``tests/data/slurm-outputs``, of slurm_errno.c, and
-of sudo(8) and sudo-rs.
+Sources: Slurm 22.05, 24.11 and 26.05 as recorded in ``tests/data/slurm-outputs``, slurm_errno.c, sudo(8) and sudo-rs.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from jupyterhub_gpuspawner.errors import (
 from jupyterhub_gpuspawner.jobs.reason import meaning
 
 _NEVER = r"(?!)"
-"""A pattern that nothing matches."""
+"""A pattern that matches nothing."""
 
 
 class _Row(NamedTuple):
     said: str
-    """A pattern in the command's words."""
+    """A pattern that the command's message matches."""
     ours: str
     hint: str
 
 
 class _Silence(NamedTuple):
     error: str
-    """Slurm's errors (slurm_strerror, and errno's behind it) that say so, each whole; a pattern."""
+    """Pattern for whole error texts (slurm_strerror, and strerror behind it)."""
     line: str
-    """Whole lines of a command that got as far as no answer at all, without the command's name; a pattern."""
+    """Pattern for whole lines of a command that never reached slurmctld, without the command's name."""
     ours: str
     hint: str
 
     @property
     def said(self) -> str:
-        """Both."""
+        """Either of the two."""
         return "|".join(pattern for pattern in (self.error, self.line) if pattern != _NEVER)
 
 
@@ -61,19 +60,19 @@ _NO_ANSWER = (
         r"Unable to contact slurm controller(?: \(\w+ failure\))?",
         _NEVER,
         "slurmctld cannot be reached",
-        "Look at `scontrol ping`.",
+        "Check `scontrol ping`.",
     ),
     _Silence(
         r"Unable to contact slurmdbd?.*|Problem talking to (?:the )?database",
         r"There is a problem talking to the database: .*|Problem talking to (?:the )?database",
         "slurmdbd cannot be reached",
-        "Look at `sacctmgr ping`.",
+        "Check `sacctmgr ping`.",
     ),
     _Silence(
         r"Zero Bytes were transmitted or received",  # all that 22.05's commands say where munge refuses
         _NEVER,
         "slurmctld does not answer",
-        "Look at `scontrol ping`, and at slurmctld's log: munge refuses where keys or clocks differ.",
+        "Check `scontrol ping`, and at slurmctld's log: munge refuses where keys or clocks differ.",
     ),
     _Silence(
         r"Socket timed out on send/recv operation|Connection (?:refused|timed out|reset by peer)"
@@ -82,19 +81,19 @@ _NO_ANSWER = (
         r"|Unable to query jobs state",
         _NEVER,
         "slurmctld does not answer",
-        "Look at `scontrol ping`.",
+        "Check `scontrol ping`.",
     ),
     _Silence(
         r"Incompatible versions? of client and server code|[^:]*[Pp]rotocol version[^:]*",
         _NEVER,
-        "the hub's Slurm commands and slurmctld are too far apart in version",
+        "the versions of the hub's Slurm commands and of slurmctld are incompatible",
         "Install Slurm commands of slurmctld's version.",
     ),
     _Silence(
         r"Resource temporarily unavailable|Slurm temporarily unable to accept job.*|Slurm job queue full.*"
         r"|Job creation temporarily disabled|I/O error writing script/environment to file",
         _NEVER,
-        "slurmctld takes no jobs at the moment",
+        "slurmctld accepts no jobs at the moment",
         "See slurmctld's log.",
     ),
 )
@@ -102,9 +101,9 @@ _OUTCOME = re.compile(
     r"^(?:sbatch: error: Batch job submission failed|(?:sbatch: error: )?allocation failure): (?P<error>.*?)\s*$",
     re.MULTILINE,
 )
-"""sbatch's last word; with --test-only it stands without sbatch's name.
+"""sbatch's final message; with --test-only it comes without sbatch's name.
 
-Whatever stands before it, a job_submit plugin may have written.
+Lines before it may come from a job_submit plugin.
 """
 _OWN_LINE = re.compile(r"^sbatch: (?:error|fatal): (?P<line>.*?)\s*$", re.MULTILINE)
 
@@ -129,36 +128,40 @@ _SUDO = (
     _Row(
         r"^sudo: .*: command not found|^sudo: unable to execute",
         "sudo does not find the command",
-        "Set slurm_bin_dir to the folder of Slurm's commands, wrapper_dir to that of the scripts.",
+        "Set slurm_bin_dir to the folder with Slurm's commands, wrapper_dir to that of the scripts.",
     ),
     _Row(
         r"^sudo: |^PAM |^runuser: |^su: |^setpriv: ",
-        "what stands in front of it failed",
+        "the command of exec_prefix failed",
         "Run the command by hand as the hub's account.",
     ),
 )
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """Why Slurm refused a job."""
 
     field: str
-    """The profile field at fault; empty where it cannot be told."""
+    """The profile field at fault; empty where that is not known."""
     clause: str
-    """For a participant; no capital, no full stop."""
+    """For a participant; without leading capital and final full stop."""
 
 
-_REFUSALS = (
+_REJECTIONS = (
     (r"invalid partition specified: (?P<what>\S+)", "partition", "there is no partition {what}"),
     (r"Invalid partition name", "partition", "there is no such partition"),
     (r"Required partition not available", "partition", "the partition is closed (inactive or draining)"),
     (r"Requested partition configuration", "partition", "the partition does not offer this at the moment"),
-    (r"User's group not permitted", "partition", "you are in none of the groups that may use the partition"),
+    (r"User's group not permitted", "partition", "you are not a member of any group that may use the partition"),
     (r"Invalid account", "account", "the account does not exist, or you may not use it in this partition"),
     (r"Invalid qos", "qos", "the QOS does not exist, or you may not use it"),
     (r"Requested reservation is invalid", "reservation", "there is no such reservation"),
     (r"Access denied to requested reservation", "reservation", "you are not among those who may use the reservation"),
-    (r"Requested time limit is invalid", "time", "it asks for more time than the partition allows, or for none"),
+    (
+        r"Requested time limit is invalid",
+        "time",
+        "it asks for more time than the partition allows, or for no time at all",
+    ),
     (r"Invalid --time\b", "time", "the time is not understood"),
     (r"Memory specification can not be satisfied", "memory", "no node of the partition has as much memory"),
     (r"Invalid --mem(-per-\w+)? ", "memory", "the memory is not understood"),
@@ -212,34 +215,34 @@ _OF_A_PROFILE = frozenset(
     ("partition", "account", "qos", "reservation", "time", "memory", "cpus", "gpus", "nodes", "constraint")
 )
 _PLUGINS_OUTCOME = "Unspecified error"
-"""SLURM_ERROR: Slurm has no word for it, since a job_submit plugin refused."""
+"""SLURM_ERROR: the outcome when a job_submit plugin refused the job."""
 _NOISE = re.compile(r"Unspecified error|Try .*--help.*|")
 
 
-def refusal(stderr: str) -> Refusal:
-    """The field at fault and a plain clause, from what sbatch said; sbatch's own words where the table knows none.
+def rejection(stderr: str) -> Rejection:
+    """The field at fault and a clause for the user, from sbatch's message; that message itself where no row matches.
 
-    A job_submit plugin's words are such: they were written for the user.
+    The message of a job_submit plugin is always passed on, since it was written for the user.
     """
     if _POLICY in stderr:
         limit = _LIMIT.search(stderr)
         told = meaning(limit[1]).sentence if limit else "A limit of the account or the QOS is reached."
         clause = told.removeprefix("Waiting: ").partition(", so it never starts")[0].rstrip(".")
-        return Refusal("account, qos", clause[0].lower() + clause[1:])
+        return Rejection("account, qos", clause[0].lower() + clause[1:])
     outcomes = _OUTCOME.findall(stderr)
     of_a_plugin = bool(outcomes) and outcomes[-1] == _PLUGINS_OUTCOME
-    for said, field, ours in () if of_a_plugin else _REFUSALS:
+    for said, field, ours in () if of_a_plugin else _REJECTIONS:
         match = re.search(said, stderr)
         if match is not None:
-            return Refusal(field, ours.format(**match.groupdict()))
+            return Rejection(field, ours.format(**match.groupdict()))
     lines = (line.strip() for line in _PREFIX.sub("", stderr).splitlines())
     own = " ".join(line for line in lines if not _NOISE.fullmatch(line))
-    return Refusal("", own[:500].rstrip(".") or "sbatch gave no reason")
+    return Rejection("", own[:500].rstrip(".") or "sbatch gave no reason")
 
 
 def rejected(stderr: str, exit_code: int) -> SubmitRejected:
-    """The error for a job that sbatch refused."""
-    told = refusal(stderr)
+    """The error for a job that sbatch rejected."""
+    told = rejection(stderr)
     hint = f"Check `{told.field}` in the profile." if told.field else ""
     message = f"Slurm refused the job: {told.clause}."
     field = f"slurm.{told.field}" if told.field in _OF_A_PROFILE else ""
@@ -247,8 +250,8 @@ def rejected(stderr: str, exit_code: int) -> SubmitRejected:
 
 
 def failure(command: str, stderr: str) -> GPUSpawnerError | None:
-    """The error for a command that got no answer (SlurmUnavailable) or was not let through (ConfigError); else None."""
-    if not re.search(rf"^{re.escape(command)}: ", stderr, re.MULTILINE):  # else it ran, and sudo only warned
+    """SlurmUnavailable if the command got no answer, ConfigError if sudo stopped it; None for any other error."""
+    if not re.search(rf"^{re.escape(command)}: ", stderr, re.MULTILINE):  # else it ran, and sudo only printed a warning
         for row in _SUDO:
             match = re.search(row.said, stderr, re.MULTILINE)
             if match is not None:
@@ -259,10 +262,10 @@ def failure(command: str, stderr: str) -> GPUSpawnerError | None:
 
 
 def _silence_of_sbatch(stderr: str) -> _Silence | None:
-    """Whether slurmctld gave no answer, by sbatch's own words alone.
+    """The row that matches if slurmctld gave sbatch no answer, judged by Slurm's own messages alone.
 
-    A job_submit plugin's sentence is printed as if it were sbatch's, and then the outcome; a wrapper or cli_filter of
-    the site's may say anything. So the outcome counts where there is one, and else lines that are Slurm's as a whole.
+    The message of a job_submit plugin is printed as if it were sbatch's, followed by the outcome; a site's wrapper or
+    cli_filter may print anything. So the outcome decides where there is one, otherwise whole lines known to be Slurm's.
     """
     outcomes = _OUTCOME.findall(stderr)
     if outcomes:
@@ -272,7 +275,7 @@ def _silence_of_sbatch(stderr: str) -> _Silence | None:
 
 
 def _silence(stderr: str) -> _Silence | None:
-    """The same of a command that prints nobody else's words."""
+    """The same for a command that prints Slurm's own messages alone."""
     return next((row for row in _NO_ANSWER if re.search(row.said, stderr)), None)
 
 
@@ -281,22 +284,22 @@ _FORBIDDEN = re.compile("Access/permission denied|Invalid user id|User not found
 
 
 def not_cancelled(job_id: str, stderr: str) -> NotPermitted | None:
-    """The error for a job that Slurm does not let this account cancel; None where it said something else."""
+    """The error for a job that this account may not cancel; None for any other message."""
     if _FORBIDDEN.search(stderr) is None:
         return None
     return NotPermitted(
         f"scancel may not cancel job {job_id}: {last_line(stderr)}.",
         where="exec_prefix",
-        hint="It must run the command as the job's owner.",
+        hint="It must run the command as the owner of the job.",
     )
 
 
 def is_over(stderr: str) -> bool:
-    """Whether scancel says that there is no such job, or that it has ended."""
+    """Whether scancel reports that the job does not exist or has ended."""
     return _UNKNOWN_JOB.search(stderr) is not None
 
 
 def last_line(stderr: str) -> str:
-    """The last line that says something; for a command that failed with words that no table knows."""
+    """The last line that is not empty, for a failure that no table knows."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it said nothing"
+    return lines[-1][:300] if lines else "no message"

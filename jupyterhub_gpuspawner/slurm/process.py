@@ -1,10 +1,10 @@
-"""Run one command: argv only, an environment of its own, a time-out, and nothing left behind.
+"""Run one command without a shell, with its own environment and a time-out, leaving no process behind.
 
-Neither a time-out nor the cancellation of the caller leaves a process: the command's whole process group gets SIGTERM
-(so that sudo can pass it on) and SIGCONT (it may be stopped), then SIGKILL, with every process below it, and is reaped.
+After a time-out or a cancellation of the caller the command's process group gets SIGTERM (which sudo passes on) and
+SIGCONT (it may be stopped), then SIGKILL together with all descendants, and is reaped.
 
-A hub that is not root may not signal what sudo runs, and whoever it runs as may stop it (SIGSTOP): such a process stays
-until that user lets it go on. Its pipes are closed, its number is kept for whoever counts them, and the log says so.
+A hub that is not root may not signal what sudo runs, and the user it runs as may stop it (SIGSTOP). Such a process
+stays until that user continues it: its pipes are closed, its id is recorded for the caller, and the log says so.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 _GRACE = 0.3
 """Seconds between SIGTERM and SIGKILL."""
 _PATIENCE = 2.0
-"""Seconds that a caller waits for a killed process: a hub without root may not signal sudo's."""
+"""Seconds that a caller waits for a killed process, since a hub that is not root may not signal sudo's."""
 _STUCK = 1.5
-"""Seconds after SIGKILL until a process counts as one that cannot be ended; less than is waited for."""
+"""Seconds after SIGKILL until a process counts as one that cannot be ended; shorter than the caller waits."""
 _TICK = 0.01
 _SLOW_TICK = 1.0
 _CHUNK = 65536
 _DESCENDANTS = 1000
-"""Processes below a command that are looked for, at most."""
+"""Maximum number of descendants that are searched for."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _reaping: set[asyncio.Task[None]] = set()
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command said."""
+    """The output of a command."""
 
     code: int
     """Exit status; negative for a signal."""
@@ -65,9 +65,9 @@ async def run(
 ) -> Answer:
     """Run ``argv`` in ``/`` with ``environment`` and nothing else, and return its answer, whatever its exit status.
 
-    ``name`` is the command's in errors, ``timeout`` in seconds, ``limit`` in bytes of stdout and of stderr.
-    ``leftovers`` holds the process's number for as long as it is there although it was to be ended. Raises
-    SlurmUnavailable after the time-out, SlurmOutputError past the limit, OSError where ``argv[0]`` cannot be run.
+    ``name`` is the command's name in errors, ``timeout`` in seconds, ``limit`` in bytes for stdout and stderr each.
+    ``leftovers`` contains the ids of processes that should have ended, for as long as they exist. Raises
+    SlurmUnavailable after the time-out, SlurmOutputError beyond the limit, OSError if ``argv[0]`` cannot be run.
     """
     process = await asyncio.create_subprocess_exec(
         *argv,
@@ -85,7 +85,7 @@ async def run(
         if not done:
             raise SlurmUnavailable(
                 f"{name} gave no answer within {timeout:g} s.",
-                hint="Look at `scontrol ping`, and whether slurm.conf is in its place.",
+                hint="Check `scontrol ping`, and that slurm.conf is in its place.",
             )
         return exchange.result()
     finally:
@@ -100,7 +100,7 @@ async def _exchange(process: Process, name: str, stdin: str, limit: int) -> Answ
                 process.stdin.write(stdin.encode(errors="surrogateescape"))
                 await process.stdin.drain()
             process.stdin.close()
-            with suppress(BrokenPipeError, ConnectionResetError):  # else Python logs that nobody asked
+            with suppress(BrokenPipeError, ConnectionResetError):  # else Python logs it as never retrieved
                 await process.stdin.wait_closed()
 
     _, stdout, stderr = await asyncio.gather(
@@ -114,7 +114,7 @@ async def _read(stream: asyncio.StreamReader | None, limit: int, name: str) -> b
     while stream is not None and (chunk := await stream.read(_CHUNK)):
         found += chunk
         if len(found) > limit:
-            raise SlurmOutputError(f"{name} said more than {limit} bytes.", raw=found[:200].decode(errors="replace"))
+            raise SlurmOutputError(f"{name} printed more than {limit} bytes.", raw=found[:200].decode(errors="replace"))
     return bytes(found)
 
 
@@ -149,27 +149,27 @@ async def _reap(process: Process, exchange: asyncio.Future[Answer], name: str, l
             name,
             ", ".join(map(str, sorted(stuck))),
         )
-    # a pipe that nobody reads, or that a lost child holds open, stays open for ever; asyncio has no public word for it
-    with suppress(PermissionError):  # it would kill the process, too
+    # a pipe held open by a lost child would stay open for ever; asyncio has no public method to close it
+    with suppress(PermissionError):  # closing also tries to kill the process
         process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
     await asyncio.wait({exchange})
     if not exchange.cancelled():
-        exchange.exception()  # the caller has its own
+        exchange.exception()  # retrieved; the caller raises its own
     await _until(ended, tick=_SLOW_TICK)
     leftovers -= set(everyone)
 
 
 async def _until(true: Callable[[], bool], *, patience: float = math.inf, tick: float = _TICK) -> None:
-    """Wait for it; Process.wait() would, in some versions of Python, wait for the pipes too."""
+    """Wait until ``true()``; Process.wait() also waits for the pipes in some versions of Python."""
     deadline = time.monotonic() + patience
     while not true() and time.monotonic() < deadline:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(tick)
 
 
 def _with_descendants(pid: int) -> dict[int, str]:
-    """This process and those below it that this account may see, each with when it was started.
+    """This process and its descendants visible to this account, each with its start time.
 
-    Of the others nothing is known: ``/proc`` may hide them (hidepid), a kernel may have no ``CONFIG_PROC_CHILDREN``.
+    Others remain unknown: ``/proc`` may hide them (hidepid), or the kernel may lack ``CONFIG_PROC_CHILDREN``.
     """
     found = [pid]
     for each in found:
@@ -181,12 +181,12 @@ def _with_descendants(pid: int) -> dict[int, str]:
 
 
 def _left(processes: Mapping[int, str]) -> set[int]:
-    """Those that are still there, and are the same."""
+    """Ids of those that still exist and are the same process."""
     return {pid for pid, started in processes.items() if started and _started(pid) == started}
 
 
 def _started(pid: int) -> str:
-    """When a process was started, in the kernel's ticks; empty where there is none, or a dead one (proc(5))."""
+    """Start time of a process in kernel ticks; empty if it does not exist or is a zombie (proc(5))."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             fields = file.read().rpartition(")")[2].split()

@@ -1,4 +1,7 @@
-"""``exec_prefix``: the words before a command that make it the user's, such as sudo's. Pure."""
+"""Running commands as the user: ``exec_prefix`` as words, and the standard input of the wrapper scripts. Pure.
+
+The scripts of ``config/wrappers`` take everything on standard input and no argument.
+"""
 
 from __future__ import annotations
 
@@ -9,47 +12,63 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _JINJA = re.compile(r"\{\{\s*(\w+)\s*\}\}")
-_PLACE = re.compile(r"\{(\w*)\}")
-_NO_NAME = frozenset(" /:%")
-"""What no name of an account holds: a field's or a path's end, and what Slurm replaces in the path of a log."""
+_FIELD = re.compile(r"\{(\w*)\}")
+_FORBIDDEN = frozenset(" /:%")
+"""Characters that no account name contains: separators of fields and paths, and Slurm's ``%`` in log paths."""
 
 
 def checked_user_name(username: str) -> str:
-    """``username``, if it can be the name of an account and nothing else; raises ConfigError.
+    """``username``, if it can be nothing but an account name; raises ConfigError.
 
-    ``sudo -u '#0'`` is root (sudo(8): a number of a user is prefixed with ``#``), ``-`` begins an option, and Slurm and
-    chown take digits for a number of a user. A first letter or digit of any script, or ``_``, is none of these, nor
-    an entry of NIS (``+``, ``-``, ``@``), a home (``~``) or a group (``%``).
+    ``sudo -u '#0'`` is root (sudo(8): ``#`` precedes a numeric user id), ``-`` begins an option, and Slurm and chown
+    read digits as a numeric user id. A name that begins with a letter or digit of any script, or with ``_``, is none of
+    these, and no NIS entry (``+``, ``-``, ``@``), home directory (``~``) or group (``%``) either.
     """
     begins = username[:1].isalnum() or username[:1] == "_"
-    if not begins or username.isdigit() or not username.isprintable() or _NO_NAME.intersection(username):
+    if not begins or username.isdigit() or not username.isprintable() or _FORBIDDEN.intersection(username):
         raise ConfigError(
-            f"{username[:80]!r} is no user name.",
-            hint="The name of an account begins with a letter, a digit or _, is not a number, and holds no blank, "
+            f"{username[:80]!r} is not a valid user name.",
+            hint="An account name begins with a letter, a digit or _, is not a number, and contains no blank, "
             "no control character and none of / : %. Set c.Authenticator.username_pattern, or username_map.",
         )
     return username
 
 
 def command_prefix(text: str | Sequence[str], username: str, **values: str) -> tuple[str, ...]:
-    """``exec_prefix`` as words, with ``{username}`` (and ``values``) put into each word; never through a shell.
+    """``exec_prefix`` as words, with ``{username}`` and ``values`` filled into each word; no shell is involved.
 
-    ``text`` is batchspawner's form (``sudo -u {username}``, split as a shell would) or a list of words. Raises
-    ConfigError for a place that has no value, for quotes that do not close, and for a user name that is none.
+    ``text`` is a command line as in batchspawner (``sudo -u {username}``, split as a shell would) or a list of words.
+    Raises ConfigError for an unknown field, for unbalanced quotes, and for an invalid user name.
     """
     known = {"username": checked_user_name(username), **values}
     try:
         words = shlex.split(_JINJA.sub(r"{\1}", text)) if isinstance(text, str) else list(text)
     except ValueError as error:
-        raise ConfigError(f"{text!r} is no command: {error}.", where="exec_prefix") from error
+        raise ConfigError(f"{text!r} is not a valid command: {error}.", where="exec_prefix") from error
 
-    def filled(place: re.Match[str]) -> str:
-        if place[1] not in known:
-            places = ", ".join(f"{{{name}}}" for name in sorted(known))
-            raise ConfigError(f"{place[0]} has no value.", where="exec_prefix", hint=f"It may hold {places}.")
-        return known[place[1]]
+    def filled(field: re.Match[str]) -> str:
+        if field[1] not in known:
+            fields = ", ".join(f"{{{name}}}" for name in sorted(known))
+            raise ConfigError(f"{field[0]} is not a known field.", where="exec_prefix", hint=f"Fields are {fields}.")
+        return known[field[1]]
 
-    return tuple(_PLACE.sub(filled, word) for word in words)
+    return tuple(_FIELD.sub(filled, word) for word in words)
+
+
+SUBMIT, TRIAL, CANCEL, LOG = "submit", "trial", "cancel", "log"
+"""Names of the scripts of ``config/wrappers``, which ``wrapper_dir`` holds."""
+
+
+def submission(script: str, environment: Mapping[str, str]) -> str:
+    """Standard input of the ``submit`` script: length in bytes of the job's environment, that environment, the script.
+
+    Raises ConfigError for a name or value that no environment variable can have.
+    """
+    for name, value in environment.items():
+        if not name.isidentifier() or not name.isascii() or "\0" in value:
+            raise ConfigError(f"{name[:40]!r} is not a valid environment variable for a job.", where="environment")
+    block = "".join(f"{name}={value}\0" for name, value in environment.items())
+    return f"environment {len(block.encode(errors='surrogateescape'))}\n{block}{script}"

@@ -1,4 +1,4 @@
-"""One job, and one who watches it. Nothing here asks Slurm."""
+"""A watched job, and a watch on it. Nothing here runs a command."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ WAITING = (Phase.QUEUED, Phase.STARTING, Phase.ENDING)
 
 
 class Watched:
-    """One job, for all who watch it."""
+    """One job, shared by all its watches."""
 
     def __init__(self, job_id: str, identity: JobIdentity, *, new: bool = False) -> None:
         self.job_id = job_id
         self.identity = identity
-        """Grows by what the first answer adds to it."""
+        """Completed from the first answer."""
         self._new = new
         self._learns = identity != JobIdentity()
         self.status: JobStatus | None = None
         self.version = 0
-        """Counts what was told."""
+        """Incremented on every change."""
         self.answers = 0
-        """Counts the answers that held this job, also those by which nothing changed."""
+        """Number of answers that contained this job, including those without a change."""
         self.watches = 0
         self.turns: set[asyncio.Future[None]] = set()
-        """Of those who wait for a change."""
+        """Futures of those who wait for a change."""
         self.absent = 0
-        """Good answers in a row by which Slurm does not know the job."""
+        """Consecutive good answers without the job."""
         self.hidden = False
-        """Slurm does not show it to this account: that it is not told of means nothing."""
+        """Slurm does not show the job to this account, so its absence means nothing."""
         self.hurried = 0
-        """Questions for which it counts as waited for."""
+        """Number of queries for which a change is still expected."""
         self.puzzling = False
-        """It was said that its look-up failed."""
+        """The failure of its look-up has been logged."""
 
     def is_own(self, status: JobStatus) -> bool:
-        """Whether what Slurm says under this number is said of this job."""
+        """Whether Slurm's answer for this id is about this job."""
         own = self.identity.may_be(status) if self._new else self.identity.matches(status)
         if own:
             self._new = False
@@ -54,30 +54,30 @@ class Watched:
 
     @property
     def ended(self) -> bool:
-        """Slurm will tell nothing more of it."""
+        """Slurm will report nothing more about it."""
         return self.status is not None and self.status.phase is Phase.ENDED
 
     @property
     def waited_for(self) -> bool:
-        """Someone waits for its next change."""
+        """Someone is waiting for its next change."""
         if self.hidden:
-            return False  # asking often would bring nothing
+            return False  # frequent queries would not help
         return self.status is None or self.status.phase in WAITING or self.absent > 0 or self.hurried > 0
 
     def wake(self) -> None:
-        """Let everyone who waits look again."""
+        """Wake everyone who waits."""
         for turn in self.turns:
             if not turn.done():
                 turn.set_result(None)
 
     def notify(self) -> None:
-        """Something changed."""
+        """Record a change and wake everyone who waits."""
         self.version += 1
         self.wake()
 
 
 class Watch:
-    """One who watches one job, until :meth:`close` (``contextlib.closing`` does it at the end of a block)."""
+    """A watch on one job, until :meth:`close` (for example by ``contextlib.closing``)."""
 
     def __init__(
         self,
@@ -101,35 +101,35 @@ class Watch:
 
     @property
     def identity(self) -> JobIdentity:
-        """What tells the job from another one under its number, as far as is known now."""
+        """What distinguishes the job from another one with the same id, as far as is known."""
         return self._watched.identity
 
     def is_own(self, job: JobStatus) -> bool:
-        """Whether what Slurm says under the job's number is said of this job."""
+        """Whether Slurm's answer for the job's id is about this job."""
         return self._watched.is_own(job)
 
     @property
     def status(self) -> JobStatus | None:
-        """The job as Slurm last told it; None until it has told. Never asks."""
+        """The job as Slurm last reported it; None before the first answer. Never queries Slurm."""
         return self._watched.status
 
     @property
     def answers(self) -> int:
-        """How many answers of Slurm's have held the job; silence is none. Two are at least an interval apart."""
+        """Number of Slurm's answers that contained the job; two are at least an interval apart."""
         return self._watched.answers
 
     @property
     def stale(self) -> bool:
-        """Slurm does not answer at the moment: :attr:`status` is the last that it told."""
+        """Slurm does not answer at the moment; :attr:`status` is what it last reported."""
         return self._silent()
 
     @property
     def hidden(self) -> bool:
-        """Slurm does not show the job to this account: :attr:`status` is the last that it told, or None."""
+        """Slurm does not show the job to this account; :attr:`status` is what it last reported, or None."""
         return self._watched.hidden
 
     async def changed(self) -> JobStatus | None:
-        """Wait until the status, :attr:`stale` or :attr:`hidden` is another than at the last call; return the status.
+        """Wait until the status, :attr:`stale` or :attr:`hidden` differs from the last call; return the status.
 
         Raises RuntimeError once the watch is closed.
         """
@@ -146,12 +146,12 @@ class Watch:
         return self._watched.status
 
     def hurry(self, questions: int = HURRIED_QUESTIONS) -> None:
-        """Ask that often in the short interval: a change is expected, such as the end after a scancel."""
+        """Use the short interval for so many queries, since a change is expected, such as the end after scancel."""
         self._watched.hurried = max(self._watched.hurried, questions)
         self._ask_soon()
 
     def close(self) -> None:
-        """Watch no longer; may be called twice."""
+        """End the watch; may be called more than once."""
         if not self._closed:
             self._closed = True
             self._watched.wake()

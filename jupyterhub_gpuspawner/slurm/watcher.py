@@ -1,10 +1,9 @@
 """One watcher for all of the hub's jobs: one ``squeue`` per interval, however many are watched.
 
-The interval is short while someone waits (a job that is not yet running, or is ending) and long at rest. A job that a
-good answer does not hold is looked up with ``scontrol show job``; that it is gone is believed when two answers in a row
-say so, and the hub's account is one that would see it (PrivateData), and likewise that its number belongs to another
-job now. No answer changes nothing but
-:attr:`JobWatcher.silent_since`.
+The interval is short while someone waits (for a job that is not yet running, or is ending) and long otherwise. A job
+missing from a good answer is looked up with ``scontrol show job``. It counts as gone after two such answers in a row,
+provided that the hub's account would see it (PrivateData); likewise if its id now belongs to another job. If Slurm does
+not answer, only :attr:`JobWatcher.silent_since` changes.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["ACTIVE_INTERVAL", "REST_INTERVAL", "JobSource", "JobWatcher", "Watch"]
 
 ACTIVE_INTERVAL = 2.25
-"""Seconds: a squeue is two RPCs, so slurmctld gets less than one in a second; news are told within three."""
+"""Seconds. A squeue is two RPCs, so slurmctld gets less than one per second; changes are seen within three seconds."""
 REST_INTERVAL = 30.0
-"""Seconds: 240 RPCs in an hour."""
+"""Seconds; 240 RPCs per hour."""
 ANY = JobIdentity()
-"""Of a job that only its number tells from others."""
+"""The identity of a job of which only the id is known."""
 _LONGEST_PAUSE = 30.0
-"""Seconds between two questions, at most, while Slurm is silent."""
+"""Maximum seconds between two queries while Slurm does not answer."""
 
 HIDDEN = (
     "Slurm does not show the hub the jobs of its users (PrivateData=jobs): make the hub's account an operator "
@@ -44,20 +43,20 @@ HIDDEN = (
 
 
 class JobSource(Protocol):
-    """What the watcher needs of :class:`~jupyterhub_gpuspawner.slurm.client.SlurmClient`."""
+    """The part of :class:`~jupyterhub_gpuspawner.slurm.client.SlurmClient` that the watcher uses."""
 
     async def jobs(self, job_ids: Collection[str]) -> Mapping[str, JobStatus]:
         """Those of the jobs that Slurm knows."""
 
     async def job(self, job_id: str) -> JobDetail | None:
-        """One job in full, or None."""
+        """The details of one job, or None."""
 
     async def sees_jobs_of(self, user: str) -> bool:
-        """Whether Slurm shows the hub's account the jobs of that user; of anybody where none is named."""
+        """Whether Slurm shows the hub's account the jobs of ``user``, or of everybody if no user is given."""
 
 
 class JobWatcher:
-    """Asks Slurm about every watched job with one command per interval; runs only while there is one to ask about.
+    """Queries Slurm about all watched jobs with one command per interval; runs only while there are any.
 
     ``active_interval`` and ``rest_interval`` in seconds. ``clock`` gives seconds since the epoch.
     """
@@ -76,9 +75,9 @@ class JobWatcher:
         self.active_interval = active_interval
         self.rest_interval = rest_interval
         self.last_answer: float | None = None
-        """When Slurm last answered; None until it has."""
+        """When Slurm last answered; None before the first answer."""
         self.silent_since: float | None = None
-        """Since when it has not answered; None while it does."""
+        """When Slurm stopped answering; None while it answers."""
         self.log = log or get_logger()
         self._clock = clock
         self._sleep = sleep
@@ -91,15 +90,15 @@ class JobWatcher:
         self._said_hidden = False
 
     def watch(self, job_id: str, identity: JobIdentity = ANY, *, new: bool = False) -> Watch:
-        """Watch a job from now on; Slurm is asked at once unless it was asked just now. Needs the running loop.
+        """Watch a job from now on; Slurm is queried at once unless it just was. Requires a running event loop.
 
-        ``identity`` tells the job from another one under the same number. ``new``: sbatch has given the number just
-        now, so the first answer is the job's own even where a plugin has replaced comment and name.
+        ``identity`` distinguishes the job from another one with the same id. ``new``: sbatch has just returned the id,
+        so the first answer is the job's own even if a plugin has replaced comment and name.
 
-        Raises ValueError for an id that is no number: one such would spoil the question for all.
+        Raises ValueError for an id that is not a number, which would make the query fail for all jobs.
         """
         if not (job_id.isascii() and job_id.isdigit()):
-            raise ValueError(f"{job_id!r} is no job id")
+            raise ValueError(f"{job_id!r} is not a valid job id")
         watched = self._jobs.setdefault((job_id, identity), Watched(job_id, identity, new=new))
         watched.watches += 1
         self._idle.clear()
@@ -116,7 +115,7 @@ class JobWatcher:
         return watch
 
     def status(self, job_id: str, identity: JobIdentity = ANY) -> JobStatus | None:
-        """A watched job as Slurm last told it; None where it is not watched or nothing is told yet. Never asks."""
+        """A watched job as Slurm last reported it; None if not watched or not yet reported. Never queries Slurm."""
         watched = self._jobs.get((job_id, identity))
         return watched.status if watched is not None else None
 
@@ -153,7 +152,7 @@ class JobWatcher:
                 self._idle, min(_LONGEST_PAUSE, self.active_interval * 2.0 ** min(self._failures, 9))
             )
             return
-        await self._sleep_until(self._idle, self.active_interval)  # a new watch too waits so long
+        await self._sleep_until(self._idle, self.active_interval)  # also for a new watch
         rest = self.rest_interval - self.active_interval
         if rest > 0 and not any(watched.waited_for for watched in self._open()):
             await self._sleep_until(self._wake, rest)
@@ -171,7 +170,7 @@ class JobWatcher:
         asked = list(asked)
         try:
             found = await self.client.jobs({watched.job_id for watched in asked})
-        except Exception as error:  # noqa: BLE001  whatever it is, the watcher goes on
+        except Exception as error:  # noqa: BLE001  the watcher goes on after any error
             self._silent(error)
             return
         self._answered()
@@ -189,10 +188,10 @@ class JobWatcher:
     async def _look_up(self, watched: Watched) -> None:
         try:
             detail = await self.client.job(watched.job_id)
-        except Exception as error:  # noqa: BLE001  it is kept, and looked up again after the next answer
+        except Exception as error:  # noqa: BLE001  the job is kept, and looked up again after the next answer
             if not isinstance(error, SlurmUnavailable) and not watched.puzzling:
                 watched.puzzling = True
-                self.log.warning("Job %s is missing in squeue's answer, and is kept: %s", watched.job_id, error)
+                self.log.warning("Job %s is missing in squeue's answer and is kept: %s", watched.job_id, error)
             return
         if detail is not None:
             self._found(watched, detail)
@@ -214,23 +213,23 @@ class JobWatcher:
         watched.absent += 1
         if watched.absent > 1:
             self.log.warning(
-                "Job %s (%s) is another job now, of %s: slurmctld lost its state, or its numbers started over",
+                "Job id %s (%s) now belongs to another job, of %s: slurmctld lost its state, or job ids started over",
                 *(watched.job_id, watched.identity.tag, status.user or "somebody"),
             )
             self._tell(watched, _gone(watched, End.REPLACED))
 
     async def _missing(self, missing: Collection[Watched]) -> None:
-        """Jobs that Slurm did not tell of twice: gone, or hidden from this account."""
+        """Handle jobs missing from two answers: they are gone, or hidden from this account."""
         owners = {watched.status.user if watched.status is not None else "" for watched in missing}
         try:
             seen = {owner: await self.client.sees_jobs_of(owner) for owner in owners}
-        except Exception as error:  # noqa: BLE001  they are kept, and the next answer decides
-            self.log.debug("Whether Slurm shows all jobs is not known: %s", error)
+        except Exception as error:  # noqa: BLE001  the jobs are kept until the next answer
+            self.log.debug("It is not known whether Slurm shows all jobs: %s", error)
             return
         for watched in missing:
             if not seen[watched.status.user if watched.status is not None else ""]:
                 self._hide(watched)
-            elif watched.hidden:  # the account may see it by now: it is counted anew
+            elif watched.hidden:  # the account may see it now: start counting again
                 watched.hidden, watched.absent = False, 0
                 watched.notify()
             else:
@@ -251,7 +250,7 @@ class JobWatcher:
         if status == watched.status:
             return
         if status.phase is Phase.UNKNOWN and (watched.status is None or watched.status.state != status.state):
-            self.log.warning("Job %s has the state %s, which is not known; it is kept", status.job_id, status.state)
+            self.log.warning("Job %s has the unknown state %s and is kept", status.job_id, status.state)
         watched.status = status
         watched.notify()
 

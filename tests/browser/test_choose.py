@@ -114,10 +114,10 @@ def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
         expect(page.locator("input[type=radio]:disabled")).to_have_count(2)
 
     assert said["k80"] == "Starts now, 4 of 4 K80 free."
-    assert re.fullmatch(r"Full: about 30 min at the latest.*", said["dgx1"])
+    assert re.fullmatch(r"Full\. Expected wait: up to 30 min\.", said["dgx1"])
     assert re.fullmatch(r"Not today: reservation course starts tomorrow at \d\d:\d\d\.", said["course"])
-    assert said["week"] == "Cannot run: it asks for 7 days, and partition gpu allows 24 h."
-    assert said["summer"] == "Not yet: it begins 2999-07-01."
+    assert said["week"] == "Cannot run: 7 days is more than the limit of 24 h in partition gpu."
+    assert said["summer"] == "Not yet: it is available from 2999-07-01."
     expect(page.locator("#profile-k80")).to_be_checked()
     expect(page.locator(".gpuspawner-gets").first).to_have_text(
         re.compile(r"\s*".join(map(re.escape, ("1 to 4 x K80 (12 GB)", "4 cores", "4 GiB memory", "1 hour to 2 days"))))

@@ -484,7 +484,7 @@ def test_a_server_that_was_killed(hub: HubProcess, page: Page) -> None:
             if process.environ().get("SLURM_JOB_ID") == job:
                 process.kill()
     expect(came_back(page, hub, "kia")).to_contain_text("signal 9")
-    expect(page.locator(NOT_RUNNING)).to_contain_text("more memory than it had been given")
+    expect(page.locator(NOT_RUNNING)).to_contain_text("exceeded its memory limit")
     shoot(page, "ended-killed")
 
 
@@ -495,7 +495,7 @@ def test_a_server_whose_node_failed(hub: HubProcess, slurm_cluster: PrivateSlurm
     try:
         slurm_cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=burnt")
         expect(came_back(page, hub, "noe")).to_contain_text("The node of the job failed. It ended at")
-        expect(page.locator(NOT_RUNNING)).to_contain_text("It was not your doing.")
+        expect(page.locator(NOT_RUNNING)).to_contain_text("This was not caused by you.")
         shoot(page, "ended-node")
     finally:
         with suppress(SlurmFailed):  # where its slurmd has brought it back already

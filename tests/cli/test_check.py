@@ -45,7 +45,7 @@ def test_a_good_site(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     assert (checked.exit_code, checked.stderr) == (0, "")
     assert checked.stdout.splitlines() == [
         "ok    profile gpu: GPU (slurm)",
-        "ok    profile over: Over (slurm), not offered now: it ended 2020-01-01",
+        "ok    profile over: Over (slurm), not offered now: it was available until 2020-01-01",
         "ok    profile here: Here (local)",
         f"ok    Slurm: {version}, 5 nodes, partitions batch, gpu",
     ]
@@ -63,7 +63,7 @@ def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
 
     assert checked.exit_code == 3
     assert checked.stdout.splitlines()[-1] == (
-        "WRONG Slurm: scontrol got no answer: slurmctld cannot be reached. Look at `scontrol ping`."
+        "WRONG Slurm: scontrol got no answer: slurmctld cannot be reached. Check `scontrol ping`."
     )
 
 
@@ -73,8 +73,8 @@ def test_there_is_no_slurm(tmp_path: Path) -> None:
 
     assert checked.exit_code == 3
     assert checked.stdout.splitlines()[-1] == (
-        "WRONG Slurm: Slurm's command '/no/such/folder/sinfo' is not there, or may not be run. "
-        "Set slurm_bin_dir to the folder of Slurm's commands."
+        "WRONG Slurm: Slurm's command '/no/such/folder/sinfo' does not exist or may not be run. "
+        "Set slurm_bin_dir to the folder with Slurm's commands."
     )
 
 
@@ -100,7 +100,7 @@ def test_a_profile_whose_job_cannot_be_written_today(tmp_path: Path, lines: str,
 REFUSED = {
     "a field": (
         "c.GPUProfilesSpawner.profiles[0]['slurm']['memory'] = 'lots'",
-        "gpuspawner: c.GPUProfilesSpawner.profiles[0].slurm.memory: 'lots' is no memory size: ",
+        "gpuspawner: c.GPUProfilesSpawner.profiles[0].slurm.memory: 'lots' is not a valid amount of memory: ",
     ),
     "a folder": (
         "c.GPUProfilesSpawner.profiles_dir = '/no/such/folder'",
@@ -112,7 +112,7 @@ REFUSED = {
     ),
     "a site's default": (
         "c.SlurmSpawner.req_memory = 'lots'",
-        "gpuspawner: c.SlurmSpawner.req_memory: 'lots' is no memory size: ",
+        "gpuspawner: c.SlurmSpawner.req_memory: 'lots' is not a valid amount of memory: ",
     ),
     "no profile": ("c.GPUProfilesSpawner.profiles = []", "gpuspawner: There is no profile to offer. "),
 }
@@ -133,5 +133,5 @@ def test_a_hub_without_profiles(tmp_path: Path) -> None:
 
     assert check(tmp_path, lines).exit_code == 3
     assert check(tmp_path, f"{lines}c.GPUSlurmSpawner.req_runtime = 'soon'\n").stderr.startswith(
-        "gpuspawner: c.GPUSlurmSpawner.req_runtime: 'soon' is no time: "
+        "gpuspawner: c.GPUSlurmSpawner.req_runtime: 'soon' is not a valid time: "
     )

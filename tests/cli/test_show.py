@@ -86,7 +86,7 @@ NOT_SHOWN: dict[str, tuple[tuple[str, ...], int, str]] = {
     "a group that the user is not in": (
         ("course", "--user", "ada"),
         1,
-        "gpuspawner: You may not use profile course now: it is for the group course. You may use: open, test.",
+        "gpuspawner: You may not use profile course now: it is reserved for the group course. You may use: open, test.",
     ),
     "a profile that is no job": (
         ("test", "--user", "ada"),
@@ -117,7 +117,7 @@ BROKEN = {
     ),
     "a broken profile": (
         SITE + "c.GPUProfilesSpawner.profiles[1]['slurm'] = {'memory': 'lots'}",
-        "c.GPUProfilesSpawner.profiles[1].slurm.memory: 'lots' is no memory size: ",
+        "c.GPUProfilesSpawner.profiles[1].slurm.memory: 'lots' is not a valid amount of memory: ",
     ),
     "another spawner": (
         "c.JupyterHub.spawner_class = 'jupyterhub.spawner.LocalProcessSpawner'",

@@ -122,11 +122,10 @@ def test_check_tells_of_each_file_that_may_not_be_read_or_say_what_it_says(tmp_p
 
     assert checked.exit_code == 1
     assert [line for line in checked.stdout.splitlines() if "profile file" in line] == [
-        "WRONG profile file: a.yaml: the file is a symbolic link, and links are not followed: "
-        "put a copy of the file there",
-        "WRONG profile file: b.yaml:2: environment.setup: a file of profiles may not say this. "
+        "WRONG profile file: a.yaml: the file is a symbolic link, which is not followed: use a copy of the file",
+        "WRONG profile file: b.yaml:2: environment.setup: this field is not allowed in a profile file. "
         '"setup" in c.GPUProfilesSpawner.profiles_dir_allows would allow it.',
-        "WRONG profile file: c.yaml:1: more than 50 tables and lists stand one in another",
+        "WRONG profile file: c.yaml:1: tables and lists are nested more than 50 deep",
     ]
     assert "the-secret-of-the-hub" not in checked.output
 

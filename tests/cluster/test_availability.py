@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.cluster.availability import STALE, Availability, Chance, availability
+from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.cluster.snapshot import (
     ClusterJob,
     ClusterSnapshot,
     DefaultMemory,
-    NodeState,
     Partition,
     Reservation,
     Unread,
@@ -49,21 +49,21 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
     ({"partition": "gpu", "gpus": 1, "gpu_type": "t4"}, ("now", "starts now, 1 of 2 T4 free", "")),
     (
         {"partition": "gpu", "gpus": 1, "gpu_type": "1g.10gb"},
-        ("now", "starts now, 3 of 4 MIG devices 1g.10gb free", ""),
+        ("now", "starts now, 3 of 4 MIG 1g.10gb free", ""),
     ),
     (
         {"partition": "gpu", "gpus": 8, "gpu_type": "v100"},
-        ("later", "full: about 60 min at the latest, if nobody comes before you", ""),
+        ("later", "full. Expected wait: up to 1 h", ""),
     ),
     ({"partition": "batch"}, ("now", "starts now, 47 of 96 cores free", "")),
     ({}, ("now", "starts now, 47 of 96 cores free", "")),
     ({"partition": "batch", "exclusive": True}, ("now", "starts now, 2 of 5 nodes free", "")),
-    ({"partition": "batch", "cpus": 24, "nodes": 3}, ("later", "full, and nothing tells until when", "")),
+    ({"partition": "batch", "cpus": 24, "nodes": 3}, ("later", "full. Expected wait: unknown", "")),
     ({"partition": "gpu,batch", "cpus": 30}, ("now", "starts now, 106 of 120 cores free", "")),
     ({"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-0"}, ("now", "starts now, 3 of 4 K80 free", "")),
     (
         {"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-0", "time": 3 * HOUR},
-        ("never", "cannot run: it asks for 3 h, and reservation ml-hpc-0 has 2 h left", "slurm.time"),
+        ("never", "cannot run: 3 h is more than the 2 h left in reservation ml-hpc-0", "slurm.time"),
     ),
     (
         {"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-2"},
@@ -71,21 +71,21 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
     ),
     (
         {"partition": "debug", "time": 2 * HOUR},
-        ("never", "cannot run: it asks for 2 h, and partition debug allows 30 min", "slurm.time"),
+        ("never", "cannot run: 2 h is more than the limit of 30 min in partition debug", "slurm.time"),
     ),
     (
         {"partition": "gpu", "time": "UNLIMITED"},
-        ("never", "cannot run: it asks for no time limit, and partition gpu allows 24 h", "slurm.time"),
+        ("never", "cannot run: no time limit requested, but partition gpu has a limit of 24 h", "slurm.time"),
     ),
     (
         {"partition": "gpu", "gpus": 9},
-        ("never", "cannot run: it asks for 9 GPUs a node, and a node of partition gpu has at most 8", "slurm.gpus"),
+        ("never", "cannot run: 9 GPUs per node requested, but nodes of partition gpu have at most 8", "slurm.gpus"),
     ),
     (
         {"partition": "gpu", "gpus": 1, "gpu_type": "h100"},
         (
             "never",
-            "cannot run: partition gpu has no GPUs of type h100 (there are 1g.10gb, a100, k80, t4, v100)",
+            "cannot run: partition gpu has no GPUs of type h100 (available: 1g.10gb, a100, k80, t4, v100)",
             "slurm.gpu_type",
         ),
     ),
@@ -93,17 +93,17 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
         {"partition": "gpu", "memory": 1000000},
         (
             "never",
-            "cannot run: it asks for 976.6 GiB of memory a node, and a node of partition gpu has at most 500 GiB",
+            "cannot run: 977 GiB of memory per node requested, but nodes of partition gpu have at most 500 GiB",
             "slurm.memory",
         ),
     ),
     (
         {"partition": "gpu", "gpus": 4, "gpu_type": "k80", "cpus": 40},
-        ("never", "cannot run: no node of partition gpu has all of what it asks for together", "slurm.cpus"),
+        ("never", "cannot run: no node of partition gpu has all the requested resources together", "slurm.cpus"),
     ),
     (
         {"partition": "gpu", "gpus": 1, "gpu_type": "v100", "constraint": "k80"},
-        ("never", "cannot run: partition gpu has no GPUs of type v100 (there are k80)", "slurm.gpu_type"),
+        ("never", "cannot run: partition gpu has no GPUs of type v100 (available: k80)", "slurm.gpu_type"),
     ),
     (
         {"partition": "gpu", "gpus": 1, "constraint": "k80&dgx"},
@@ -114,28 +114,28 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
         {"partition": "gpu", "shards": 9},
         (
             "never",
-            "cannot run: it asks for 9 GPU shares a node, and a node of partition gpu has at most 8",
+            "cannot run: 9 GPU shards per node requested, but nodes of partition gpu have at most 8",
             "slurm.shards",
         ),
     ),
     (
         {"partition": "gpu", "gpus": 8, "nodes": 2},
-        ("never", "cannot run: it asks for 2 nodes, and partition gpu has 1 of that kind", "slurm.nodes"),
+        ("never", "cannot run: 2 nodes requested, but partition gpu has only 1 with these resources", "slurm.nodes"),
     ),
     ({"partition": "downp"}, ("never", "cannot run: partition downp is closed at the moment", "slurm.partition")),
     (
         {"partition": "drainp"},
-        ("never", "cannot run: partition drainp takes no new jobs at the moment", "slurm.partition"),
+        ("never", "cannot run: partition drainp does not accept new jobs at the moment", "slurm.partition"),
     ),
     (
         {"partition": "inactive"},
-        ("never", "cannot run: partition inactive is switched off at the moment", "slurm.partition"),
+        ("never", "cannot run: partition inactive is inactive at the moment", "slurm.partition"),
     ),
     (
         {"partition": "noroot", "memory": 40000},
         (
             "never",
-            "cannot run: it asks for 39.06 GiB of memory a node, and partition noroot allows 31.25 GiB",
+            "cannot run: 39 GiB of memory per node requested, but partition noroot has a limit of 31 GiB",
             "slurm.memory",
         ),
     ),
@@ -143,14 +143,14 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
         {"partition": "gpu,nosuch"},
         (
             "never",
-            "cannot run: there is no partition nosuch (there are bad, batch, cloud, debug, downp, drainp, gpu, hi, "
+            "cannot run: there is no partition nosuch (available: bad, batch, cloud, debug, downp, drainp, gpu, hi, "
             "inactive, long, lowcan, lowreq, noroot, slow)",
             "slurm.partition",
         ),
     ),
     (
         {"partition": "gpu", "gpus": 1, "extra": ("--gres-flags=enforce-binding", "--nodelist=g1")},
-        ("unknown", "it also asks Slurm for --nodelist, which this page does not weigh", ""),
+        ("unknown", "availability unknown: this profile also uses --nodelist, which is checked at submission", ""),
     ),
 ]
 
@@ -167,7 +167,7 @@ def test_shares_of_gpus_on_a_real_cluster(version: str, share: str) -> None:
     """Three of eight are in use; 22.05 counts them as one (its GresUsed is known to be wrong)."""
     assert told(recorded_snapshot(version), partition="gpu", shards=1) == (
         "now",
-        f"starts now, {share} GPU shares free",
+        f"starts now, {share} GPU shards free",
         "",
     )
 
@@ -185,9 +185,9 @@ def test_reservation_of_a_later_hour_on_a_real_cluster(version: str) -> None:
 @pytest.mark.parametrize(
     ("version", "answer"),
     [
-        ("22.05", ("unknown", "not known: Slurm does not show the nodes that could run it", "")),
-        ("24.11", ("now", "starts now, 8 of 8 cores free; a node is switched on for it first", "")),
-        ("26.05", ("now", "starts now, 8 of 8 cores free; a node is switched on for it first", "")),
+        ("22.05", ("unknown", "availability unknown: Slurm does not show the nodes that could run this job", "")),
+        ("24.11", ("now", "starts now, 8 of 8 cores free; a node has to be powered on first", "")),
+        ("26.05", ("now", "starts now, 8 of 8 cores free; a node has to be powered on first", "")),
     ],
 )
 def test_cloud_nodes_that_are_switched_off(version: str, answer: tuple[str, str, str]) -> None:
@@ -200,7 +200,7 @@ def test_full_type_with_jobs_in_line_says_who_is_before(version: str) -> None:
     """All K80 outside the reservation are in use and two jobs wait for them; a GPU of any type is free all the same."""
     found = recorded_snapshot(version)
     chance, sentence, _ = told(found, partition="gpu", gpus=1, gpu_type="k80")
-    assert (chance, sentence.partition(";")[0]) == ("later", "full, and 2 jobs wait before you")
+    assert (chance, sentence.partition(".")[0]) == ("later", "full, 2 jobs ahead of you")
     assert told(found, partition="gpu", gpus=1)[0] == "now"
 
 
@@ -217,7 +217,7 @@ def test_gpus_count_for_each_node() -> None:
         jobs=(running("1", "g1", "gpu:k80:1"), running("2", "g2", "gpu:k80:1", ends_in=300)),
     )
     assert told(found, gpus=3, nodes=2) == ("now", "starts now, 6 of 8 K80 free", "")
-    assert told(found, gpus=4) == ("later", "full: about 5 min at the latest, if nobody comes before you", "")
+    assert told(found, gpus=4) == ("later", "full. Expected wait: up to 5 min", "")
     assert (opens_in(found, gpus=4), opens_in(found, gpus=4, nodes=2)) == (300, 600)
 
 
@@ -264,16 +264,16 @@ def test_untyped_jobs_give_back_what_their_node_has() -> None:
     [
         ("gpu:4", "gpu:1(IDX:0)", {"gpus": 2}, "3 of 4 GPUs free"),
         ("gpu:4", "gpu:1", {"gpus": 2}, "3 of 4 GPUs free"),
-        ("gpu:h100_pcie:2", "", {"gpus": 1, "gpu_type": "h100_pcie"}, "2 of 2 h100_pcie free"),
+        ("gpu:h100_pcie:2", "", {"gpus": 1, "gpu_type": "h100_pcie"}, "2 of 2 H100 free"),
         ("gpu:rtx4090:2(S:0)", "gpu:rtx4090:1(IDX:1)", {"gpus": 1, "gpu_type": "rtx4090"}, "1 of 2 RTX4090 free"),
         (
             "gpu:a100:1,gpu:1g.10gb:7",
             "gpu:a100:1(IDX:0),gpu:1g.10gb:3(IDX:1-3)",
             {"gpus": 2, "gpu_type": "1g.10gb"},
-            "4 of 7 MIG devices 1g.10gb free",
+            "4 of 7 MIG 1g.10gb free",
         ),
         ("gpu:t4:2,shard:t4:8", "gpu:t4:0(IDX:N/A),shard:t4:3(3/4,0/4)", {"gpus": 1}, "1 of 2 T4 free"),
-        ("gpu:t4:2,shard:8", "gpu:t4:1(IDX:0),shard:2(0/4,2/4)", {"shards": 2}, "2 of 8 GPU shares free"),
+        ("gpu:t4:2,shard:8", "gpu:t4:1(IDX:0),shard:2(0/4,2/4)", {"shards": 2}, "2 of 8 GPU shards free"),
         ("gpu:t4:2,mps:200", "gpu:t4:0(IDX:N/A),mps:50(50/100,0/100)", {"gpus": 1}, "1 of 2 T4 free"),
         ("gpu:a100:1,gpu:2", "", {"gpus": 2}, "3 of 3 GPUs free"),
         ("gpu:no_consume:2", "", {"gpus": 2}, "2 of 2 GPUs free"),
@@ -287,13 +287,13 @@ def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer:
 @pytest.mark.parametrize(
     ("line", "asked", "chance", "sentence"),
     [
-        ([waiting("9", "gpu:k80:4")], {"gpus": 1}, "later", "2 of 4 K80 free, but 1 job waits before you"),
+        ([waiting("9", "gpu:k80:4")], {"gpus": 1}, "later", "2 of 4 K80 free, but 1 job is ahead of you"),
         ([waiting("9", "gpu:k80:4", starts_in=7200)], {"gpus": 1, "time": HOUR}, "now", "starts now, 2 of 4 K80 free"),
         (
             [waiting("9", "gpu:k80:4", starts_in=7200)],
             {"gpus": 1, "time": 3 * HOUR},
             "later",
-            "2 of 4 K80 free, but 1 job waits before you",
+            "2 of 4 K80 free, but 1 job is ahead of you",
         ),
         ([waiting("9", "gpu:v100:4")], {"gpus": 1, "gpu_type": "k80"}, "now", "starts now, 2 of 4 K80 free"),
         ([waiting("9")], {"gpus": 1}, "now", "starts now, 2 of 4 K80 free"),
@@ -304,14 +304,14 @@ def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer:
             "starts now, 2 of 4 K80 free",
         ),
         ([waiting("9", "gpu:k80:4", reservation="other")], {"gpus": 1}, "now", "starts now, 2 of 4 K80 free"),
-        ([waiting("9", "gpu:k80:4")], {"gpus": 3}, "later", "full, and 1 job waits before you"),
+        ([waiting("9", "gpu:k80:4")], {"gpus": 3}, "later", "full, 1 job ahead of you"),
         (
             [waiting("8", "gpu:2", starts_in=600), waiting("9", "gpu:k80:4", starts_in=1800)],
             {"gpus": 3},
             "later",
-            "full, and 2 jobs wait before you; Slurm expects the last of them to start in about 30 min",
+            "full, 2 jobs ahead of you. Expected wait: about 30 min",
         ),
-        ([waiting("9")], {}, "later", "12 of 16 cores free, but 1 job waits before you"),
+        ([waiting("9")], {}, "later", "12 of 16 cores free, but 1 job is ahead of you"),
     ],
 )
 def test_those_who_wait_come_first(line: list[ClusterJob], asked: dict[str, Any], chance: str, sentence: str) -> None:
@@ -390,15 +390,20 @@ def test_reservation_of_others_is_told_where_it_can_be_known(
 @pytest.mark.parametrize(
     ("partition", "asked", "clause", "field"),
     [
-        ({"max_nodes": 1}, {"nodes": 2}, "it asks for 2 nodes, and partition gpu allows 1", "nodes"),
-        ({"min_nodes": 2}, {}, "it asks for 1 node, and partition gpu wants 2", "nodes"),
-        ({"max_cpus_per_node": 4}, {"cpus": 8}, "it asks for 8 cores a node, and partition gpu allows 4", "cpus"),
-        ({"allow_accounts": ("a", "b")}, {"account": "c"}, "partition gpu is not for account c", "account"),
-        ({"deny_accounts": ("c",)}, {"account": "c"}, "partition gpu is not for account c", "account"),
-        ({"allow_qos": ("high",)}, {"qos": "low"}, "partition gpu is not for QOS low", "qos"),
-        ({"needs_reservation": True}, {}, "partition gpu is only for jobs with a reservation", "reservation"),
-        ({"default": False}, {}, "it names no partition, and the cluster has no default one", "partition"),
-        ({"max_time": 600}, {}, "it asks for 60 min, and partition gpu allows 10 min", "time"),
+        ({"max_nodes": 1}, {"nodes": 2}, "2 nodes requested, but partition gpu has a limit of 1", "nodes"),
+        ({"min_nodes": 2}, {}, "1 node requested, but partition gpu requires at least 2", "nodes"),
+        (
+            {"max_cpus_per_node": 4},
+            {"cpus": 8},
+            "8 cores per node requested, but partition gpu has a limit of 4",
+            "cpus",
+        ),
+        ({"allow_accounts": ("a", "b")}, {"account": "c"}, "partition gpu does not allow account c", "account"),
+        ({"deny_accounts": ("c",)}, {"account": "c"}, "partition gpu does not allow account c", "account"),
+        ({"allow_qos": ("high",)}, {"qos": "low"}, "partition gpu does not allow QOS low", "qos"),
+        ({"needs_reservation": True}, {}, "partition gpu requires a reservation", "reservation"),
+        ({"default": False}, {}, "no partition requested, and the cluster has no default one", "partition"),
+        ({"max_time": 600}, {}, "1 h is more than the limit of 10 min in partition gpu", "time"),
     ],
 )
 def test_bounds_of_a_partition(partition: dict[str, Any], asked: dict[str, Any], clause: str, field: str) -> None:
@@ -412,7 +417,7 @@ def test_qos_may_lift_a_partitions_bounds() -> None:
     assert told(cluster(node("g1", G4), max_time=600), gpus=1, time=HOUR, qos="long")[0] == "now"
 
 
-IS_FOR = "partition gpu is for course or staff, and Slurm knows who that is"
+IS_FOR = "partition gpu is for members of course or staff, and only Slurm knows who they are"
 
 
 @pytest.mark.parametrize(
@@ -422,10 +427,10 @@ IS_FOR = "partition gpu is for course or staff, and Slurm knows who that is"
         ({"course": False, "staff": True}, ("now", "starts now, 4 of 4 K80 free", "")),
         (
             {"course": False, "staff": False},
-            ("never", "cannot run: partition gpu is only for members of course or staff", "slurm.partition"),
+            ("never", "cannot run: partition gpu is restricted to members of course or staff", "slurm.partition"),
         ),
-        ({"course": False}, ("unknown", f"not known: {IS_FOR}", "")),
-        ({}, ("unknown", f"not known: {IS_FOR}", "")),
+        ({"course": False}, ("unknown", f"availability unknown: {IS_FOR}", "")),
+        ({}, ("unknown", f"availability unknown: {IS_FOR}", "")),
     ],
 )
 def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str, str, str]) -> None:
@@ -440,21 +445,21 @@ def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str,
     [
         (None, {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(allocated=False), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(), {}, {"cpus": 4}, "full: about 10 min at the latest, if nobody comes before you"),
+        (DefaultMemory(), {}, {"cpus": 4}, "full. Expected wait: up to 10 min"),
         (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 6}, "full: about 10 min at the latest, if nobody comes before"),
-        (DefaultMemory(per_node_mib=8000), {}, {}, "full: about 10 min at the latest, if nobody comes before you"),
+        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 6}, "full. Expected wait: up to 10 min"),
+        (DefaultMemory(per_node_mib=8000), {}, {}, "full. Expected wait: up to 10 min"),
         (DefaultMemory(per_node_mib=8000), {"default_memory_per_cpu_mib": 100}, {}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(per_cpu_mib=1), {"default_memory_per_node_mib": 8000}, {}, "full: about 10 min at the latest"),
+        (DefaultMemory(per_cpu_mib=1), {"default_memory_per_node_mib": 8000}, {}, "full. Expected wait: up to 10 min"),
         (DefaultMemory(), {"default_memory_per_node_mib": 100}, {}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(), {}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(), {"max_memory_per_cpu_mib": 1000}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(), {"max_memory_per_cpu_mib": 400}, {"memory": 5000}, "full: about 10 min at the latest"),
+        (DefaultMemory(), {"max_memory_per_cpu_mib": 400}, {"memory": 5000}, "full. Expected wait: up to 10 min"),
         (
             DefaultMemory(per_node_mib=99999),
             {},
             {},
-            "cannot run: it asks for 97.66 GiB of memory a node, and a node of partition gpu has at most 64 GiB",
+            "cannot run: 98 GiB of memory per node requested, but nodes of partition gpu have at most 64 GiB",
         ),
     ],
 )
@@ -472,7 +477,7 @@ def test_nodes_out_of_service_are_named_with_their_reason() -> None:
     out = node("g1", G4, states=frozenset({"IDLE", "DRAIN"}), reason="disk 3 fails")
     assert told(cluster(out, node("c1")), gpus=1) == (
         "later",
-        "not now: the node that fits is out of service: g1 (disk 3 fails)",
+        "not available now: g1 (disk 3 fails) is out of service",
         "",
     )
 
@@ -489,18 +494,18 @@ UNREAD_RESERVATION = Unread("reservation", "day", "Nodes")
 @pytest.mark.parametrize(
     ("unread", "asked", "answer"),
     [
-        (UNREAD_JOB, {"gpus": 1}, ("unknown", "not known: a part of what Slurm tells of jobs is not understood")),
+        (UNREAD_JOB, {"gpus": 1}, ("unknown", "availability unknown: part of Slurm's list of jobs was not understood")),
         (
             UNREAD_RESERVATION,
             {"gpus": 1},
-            ("unknown", "not known: a part of what Slurm tells of jobs is not understood"),
+            ("unknown", "availability unknown: part of Slurm's list of jobs was not understood"),
         ),
         (
             UNREAD_RESERVATION,
             {"gpus": 1, "reservation": "day"},
-            ("unknown", "not known: a part of what Slurm tells of jobs is not understood"),
+            ("unknown", "availability unknown: part of Slurm's list of jobs was not understood"),
         ),
-        (UNREAD_JOB, {"gpus": 9}, ("never", "cannot run: it asks for 9 GPUs a node, and a node of partition gpu")),
+        (UNREAD_JOB, {"gpus": 9}, ("never", "cannot run: 9 GPUs per node requested, but nodes of partition gpu")),
         (replace(UNREAD_JOB, kept=True), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
         (Unread("node", "g9", "Gres"), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
     ],
@@ -539,7 +544,7 @@ def test_a_node_that_was_not_understood_refuses_nothing() -> None:
     found = cluster(node("g1", "gpu:k80:4"), nodes=("g1", "g2"))
     assert told(found, gpus=8) == (
         "unknown",
-        "not known: Slurm does not show the nodes that could run it",
+        "availability unknown: Slurm does not show the nodes that could run this job",
         "",
     )
 
@@ -548,18 +553,22 @@ def test_a_partition_that_was_not_understood_is_in_doubt() -> None:
     """Neither now nor never."""
     found = cluster(node("g1", "gpu:k80:4"), unread=("MaxTime",))
     assert [told(found, gpus=gpus) for gpus in (1, 9)] == [
-        ("unknown", "not known: what Slurm tells of partition gpu is not understood", "")
+        ("unknown", "availability unknown: Slurm's description of partition gpu was not understood", "")
     ] * 2
 
 
 def test_silence_of_slurm_is_told() -> None:
     """No snapshot: nothing is known. An old one: no promise is drawn from it, but what can never be stays so."""
     assert availability(ResolvedResources(), None, now=NOW) == Availability(
-        Chance.UNKNOWN, "Slurm has not told yet what is free"
+        Chance.UNKNOWN, "availability unknown: Slurm has not answered yet"
     )
     found = cluster(node("g1", G4))
     assert told(found, gpus=1, now=NOW + STALE)[0] == "now"
-    assert told(found, gpus=1, now=NOW + STALE + 60) == ("unknown", "not known: Slurm has not answered for 16 min", "")
+    assert told(found, gpus=1, now=NOW + STALE + 60) == (
+        "unknown",
+        "availability unknown: Slurm has not answered for 16 min",
+        "",
+    )
     assert told(found, gpus=5, now=NOW + STALE + 60)[0] == "never"
 
 
@@ -567,7 +576,7 @@ def test_ten_thousand_ends_of_jobs_are_not_all_looked_at() -> None:
     """An answer costs a bounded time; past the bound nothing is told."""
     jobs = tuple(running(str(n), "g1", ends_in=n, cpus=0) for n in range(5000))
     found = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(*jobs, running("5001", "g1", "gpu:4", ends_in=6000)))
-    assert told(found, gpus=1) == ("later", "full, and nothing tells until when", "")
+    assert told(found, gpus=1) == ("later", "full. Expected wait: unknown", "")
 
 
 # --- anything ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.pending import Place, place_in_line
+from jupyterhub_gpuspawner.cluster.pending import QueuePosition, queue_position
 from tests.slurm.recorded import VERSIONS
 from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, waiting
 
@@ -26,15 +26,15 @@ def test_order_is_by_priority_and_then_by_age() -> None:
             waiting("6", priority=9, partitions=("batch",)),
         ),
     )
-    assert {job.job_id: place_in_line(found, job.job_id) for job in found.jobs} == {
+    assert {job.job_id: queue_position(found, job.job_id) for job in found.jobs} == {
         "1": None,
-        "100": Place(1, 3, "gpu"),
-        "9": Place(2, 3, "gpu"),
-        "12": Place(3, 3, "gpu", NOW + 90),
+        "100": QueuePosition(1, 3, "gpu"),
+        "9": QueuePosition(2, 3, "gpu"),
+        "12": QueuePosition(3, 3, "gpu", NOW + 90),
         "3": None,
         "4": None,
         "5": None,
-        "6": Place(1, 1, "batch"),
+        "6": QueuePosition(1, 1, "batch"),
     }
 
 
@@ -44,26 +44,26 @@ def test_job_in_several_partitions_has_its_best_place() -> None:
         node("g1"),
         jobs=(waiting("1"), waiting("2", partitions=("gpu", "batch")), waiting("3", partitions=("batch",))),
     )
-    assert place_in_line(found, "2") == Place(1, 2, "batch")
+    assert queue_position(found, "2") == QueuePosition(1, 2, "batch")
 
 
 def test_job_that_slurm_does_not_list_has_no_place() -> None:
     """It has ended, or is too new for the snapshot."""
-    assert place_in_line(cluster(node("g1")), "7") is None
+    assert queue_position(cluster(node("g1")), "7") is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_places_of_a_real_line(version: str) -> None:
     """Two jobs wait for K80s; one cannot run anywhere, one waits for tomorrow, one is held."""
     found = recorded_snapshot(version)
-    places = {job.job_id: place_in_line(found, job.job_id) for job in found.jobs if job.reason}
+    places = {job.job_id: queue_position(found, job.job_id) for job in found.jobs if job.reason}
     estimates = {job.job_id: job.starts_at for job in found.jobs}
     assert places == {
-        "14": Place(1, 2, "gpu", estimates["14"]),
-        "15": Place(2, 2, "gpu", estimates["15"]),
+        "14": QueuePosition(1, 2, "gpu", estimates["14"]),
+        "15": QueuePosition(2, 2, "gpu", estimates["15"]),
         "16": None,
         "17": None,
         "18": None,
         "19": None,
     }
-    assert place_in_line(replace(found, jobs=()), "14") is None
+    assert queue_position(replace(found, jobs=()), "14") is None

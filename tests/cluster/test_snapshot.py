@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition, Reservation, free_gpus
+from jupyterhub_gpuspawner.cluster.node_state import NodeState
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.slurm.parse.cluster import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.units import parse_gres
 from tests.slurm.recorded import VERSIONS, recorded
+from tests.snapshots import free_gpus
 
 
 def snapshot(version: str) -> ClusterSnapshot:
@@ -98,21 +99,6 @@ def test_free_gpus_of_one_node(gres: str, used: str, free: dict[str, int]) -> No
 def test_usable_nodes(states: set[str], usable: bool) -> None:
     """Slurm may start a job on a node that is up, answers, and is neither draining nor in maintenance."""
     assert NodeState("n1", states=frozenset(states)).usable is usable
-
-
-def test_reserved_nodes_count_for_their_reservation_alone() -> None:
-    """Two nodes, one in a course's reservation: each side sees its own."""
-    open_node = node("gpu:k80:4", "", "IDLE")
-    reserved = replace(open_node, name="n2", states=frozenset({"IDLE", "RESERVED"}))
-    found = ClusterSnapshot(
-        nodes=(open_node, reserved),
-        partitions=(Partition("gpu", nodes=("n1", "n2")),),
-        reservations=(Reservation("course", nodes=("n2",)),),
-    )
-    assert free_gpus(found, "gpu") == {"k80": 4}
-    assert free_gpus(found, "gpu", reservation="course") == {"k80": 4}
-    assert free_gpus(replace(found, nodes=(open_node,)), "gpu", reservation="course") == {}
-    assert free_gpus(found, "gpu", reservation="nosuch") == {}
 
 
 def test_what_is_left_on_a_node_is_never_negative() -> None:

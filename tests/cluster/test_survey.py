@@ -18,7 +18,8 @@ from jupyterhub_gpuspawner.cluster.cluster_map import (
     ServedJob,
     Totals,
 )
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, NodeState, Partition, Reservation
+from jupyterhub_gpuspawner.cluster.node_state import NodeState
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Partition, Reservation
 from jupyterhub_gpuspawner.cluster.survey import survey
 from jupyterhub_gpuspawner.jobs.status import NodeAllocation, Phase
 from jupyterhub_gpuspawner.units import Gres, parse_gres
@@ -156,18 +157,18 @@ def test_an_allocation_of_a_job_that_is_not_there_holds_nothing() -> None:
 
 STATES = {
     "IDLE": (NodeUse.IDLE, "free", False),
-    "IDLE+PLANNED": (NodeUse.IDLE, "free, kept for a job that starts soon", False),
+    "IDLE+PLANNED": (NodeUse.IDLE, "free, reserved for a job that starts soon", False),
     "IDLE+POWERED_DOWN": (NodeUse.IDLE, "free, powered down until it is needed", False),
-    "IDLE+DRAIN": (NodeUse.OUT, "drained: takes no jobs", False),
-    "MIXED+DRAIN": (NodeUse.OUT, "draining: takes no new jobs", True),
-    "DOWN+NOT_RESPONDING": (NodeUse.OUT, "down: does not answer", False),
+    "IDLE+DRAIN": (NodeUse.OUT, "drained: accepts no jobs", False),
+    "MIXED+DRAIN": (NodeUse.OUT, "draining: accepts no new jobs", True),
+    "DOWN+NOT_RESPONDING": (NodeUse.OUT, "down: not responding", False),
     "DOWN+DRAIN": (NodeUse.OUT, "down", False),
-    "IDLE+NOT_RESPONDING": (NodeUse.OUT, "does not answer", False),
+    "IDLE+NOT_RESPONDING": (NodeUse.OUT, "not responding", False),
     "IDLE+MAINTENANCE+RESERVED": (NodeUse.OUT, "in maintenance", False),
     "DOWN+INVALID_REG": (NodeUse.OUT, "down", False),
-    "IDLE+INVALID_REG+DRAIN": (NodeUse.OUT, "registered with other hardware than is configured", False),
-    "UNKNOWN": (NodeUse.OUT, "in a state that Slurm does not know", False),
-    "SOMETHING_NEW": (NodeUse.OUT, "in a state that Slurm does not know", False),
+    "IDLE+INVALID_REG+DRAIN": (NodeUse.OUT, "registered with hardware that differs from the configuration", False),
+    "UNKNOWN": (NodeUse.OUT, "in an unknown state", False),
+    "SOMETHING_NEW": (NodeUse.OUT, "in an unknown state", False),
     "MIXED": (NodeUse.MIXED, "partly used", True),
 }
 

@@ -187,8 +187,8 @@ BY_OTHERS: dict[str, tuple[str, int, str]] = {
     "no sbatch": (
         "no-sbatch",
         503,
-        "Slurm's command '/no/such/folder/sbatch' is not there, or may not be run. "
-        "Set slurm_bin_dir to the folder of Slurm's commands.",
+        "Slurm's command '/no/such/folder/sbatch' does not exist or may not be run. "
+        "Set slurm_bin_dir to the folder with Slurm's commands.",
     ),
     "no account": (
         "no-account",
@@ -327,7 +327,7 @@ def test_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
         slurm_cluster.start_controller()
 
     assert status == 503
-    assert missing("sbatch got no answer: slurmctld cannot be reached. Look at `scontrol ping`.", text) == []
+    assert missing("sbatch got no answer: slurmctld cannot be reached. Check `scontrol ping`.", text) == []
     assert kept is not None
     assert kept["ready"]
 
@@ -340,7 +340,7 @@ def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
     status, text = told(lost, {"profile": "light"})
 
     assert status == 503
-    hint = "Look at `scontrol ping`, and whether slurm.conf is in its place."
+    hint = "Check `scontrol ping`, and whether slurm.conf is in its place."
     assert missing(f"sbatch gave no answer within 10 s. {hint}", text) == []
 
     lost.stop()
@@ -361,9 +361,9 @@ def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
     bad.write_text("- display_name: New\n  slurm:\n    memory: lots\n")
     offered = [slugs_of(visitor) for _ in range(3)]
     fault = (
-        "zz.yaml:3: slurm.memory: is no memory size: write MiB as a number, or a number with K, M, G or T, such as 32G"
+        "zz.yaml:3: slurm.memory: is not a valid amount of memory: use a number of MiB, "
+        "or a number with K, M, G or T, such as 32G"
     )
-
     told = {name: fault in Visitor(hub, name).look("/hub/spawn").text for name in ("ann", "admin")}
 
     assert all("light" in slugs and "new" not in slugs for slugs in offered)
@@ -386,11 +386,11 @@ def slugs_of(visitor: Visitor) -> list[str]:
 WRONG = {
     "a field of the second profile": (
         "c.GPUProfilesSpawner.profiles = [{'display_name': 'A'}, {'display_name': 'B', 'slurm': {'memory': 'lots'}}]",
-        "c.GPUProfilesSpawner.profiles[1].slurm.memory: 'lots' is no memory size: ",
+        "c.GPUProfilesSpawner.profiles[1].slurm.memory: 'lots' is not a valid amount of memory: ",
     ),
     "wrapspawner's own name for the setting": (
         "c.ProfilesSpawner.profiles = [('A', 'a', 'batchspawner.SlurmSpawner', {'req_memory': 'lots'})]",
-        "c.ProfilesSpawner.profiles[0].slurm.memory: 'lots' is no memory size: ",
+        "c.ProfilesSpawner.profiles[0].slurm.memory: 'lots' is not a valid amount of memory: ",
     ),
     "a class that is not there": (
         "c.GPUProfilesSpawner.profiles = [('A', 'a', 'no.such.Spawner', {})]",
@@ -402,7 +402,7 @@ WRONG = {
     ),
     "a slug twice": (
         "c.GPUProfilesSpawner.profiles = [('A', {}), ('A', {})]",
-        "c.GPUProfilesSpawner.profiles[1].slug: 'a' is the slug of an earlier profile, too. ",
+        "c.GPUProfilesSpawner.profiles[1].slug: 'a' is already the slug of an earlier profile. ",
     ),
     "no profile at all": ("", "There is no profile to offer. Set c.GPUProfilesSpawner.profiles, "),
     "a folder that is not there": (
@@ -411,7 +411,7 @@ WRONG = {
     ),
     "a time of the site's defaults": (
         "c.GPUProfilesSpawner.profiles = [('A', {})]; c.SlurmSpawner.req_runtime = 'soon'",
-        "c.SlurmSpawner.req_runtime: 'soon' is no time: ",
+        "c.SlurmSpawner.req_runtime: 'soon' is not a valid time: ",
     ),
     "a port range": (
         "c.GPUProfilesSpawner.profiles = [('A', {})]; c.GPUSlurmSpawner.port_range = '1-2'",
@@ -419,7 +419,7 @@ WRONG = {
     ),
     "a name in exec_prefix": (
         "c.GPUProfilesSpawner.profiles = [('A', {})]; c.GPUSlurmSpawner.exec_prefix = 'sudo -u {nobody}'",
-        "exec_prefix: {nobody} has no value. It may hold {username}.",
+        "exec_prefix: {nobody} is not a known field. Fields are {username}.",
     ),
 }
 

@@ -176,7 +176,7 @@ def test_a_server_that_outgrows_its_memory_is_noticed_and_named(
     trigger.touch()
     assert wait_for(lambda: not hub.server("hungry"), seconds=30)
 
-    assert "The job used more memory than it had been given." in card(hub, "hungry")
+    assert "The job exceeded its memory limit." in card(hub, "hungry")
     log = Visitor(hub, "hungry").look("/hub/gpuspawner/log/hungry")
     assert "exceeded memory limit" in log.text
 

@@ -181,7 +181,7 @@ def test_no_file_runs_anything(strict_hub: HubProcess, tmp_path: Path, attack: s
 
     assert offered == ["light", "plain"]
     assert "evil.yaml:" in told
-    assert "a file of profiles may not say this" in told
+    assert "this field is not allowed in a profile file" in told
     assert (started.status_code, tried.status_code) == (400, 400)
     assert "There is no profile 'evil'" in started.json()["message"]
     assert not mark.exists()

@@ -59,11 +59,11 @@ def recorded(start_light_hub: StartHub, public_folder: Path) -> Iterator[Recorde
 
 
 ODD = {
-    "root by its number": ("#0", "'#0' is no user name."),
-    "somebody else by his number": ("#1000", "'#1000' is no user name."),
-    "a number": ("1000", "'1000' is no user name."),
-    "an option": ("-i", "'-i' is no user name."),
-    "a place in a log's name": ("a%u", "'a%u' is no user name."),
+    "root by its number": ("#0", "'#0' is not a valid user name."),
+    "somebody else by his number": ("#1000", "'#1000' is not a valid user name."),
+    "a number": ("1000", "'1000' is not a valid user name."),
+    "an option": ("-i", "'-i' is not a valid user name."),
+    "a place in a log's name": ("a%u", "'a%u' is not a valid user name."),
     "root": ("root", "'root' is an account of uid 0 (root), and nothing is started as root."),
 }
 
@@ -92,7 +92,9 @@ def test_on_the_hubs_machine_it_is_refused_as_well(recorded: Recorded, name: str
     recorded.hub.api("POST", f"/users/{path}")
     start = recorded.hub.api("POST", f"/users/{path}/server", {"profile": "here"})
 
-    assert (start.status_code, f"{name!r} is no user name." in start.json()["message"]) == (500, True), start.text
+    assert (start.status_code, f"{name!r} is not a valid user name." in start.json()["message"]) == (500, True), (
+        start.text
+    )
 
 
 def test_for_a_name_of_an_account_it_is(recorded: Recorded) -> None:
@@ -110,7 +112,7 @@ def test_the_hubs_log_warns_of_what_is_open_and_of_names(recorded: Recorded) -> 
     assert told == [
         "the hub's database can be read by others (mode 0644): "
         f"make it its owner's alone with chmod 600 {recorded.file.parent / 'open.sqlite'}",
-        "c.Authenticator.allowed_users: '#0' is no user name.",
+        "c.Authenticator.allowed_users: '#0' is not a valid user name.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""The tag by which a job is found again."""
+"""The tag in a job's comment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ names = st.text(st.characters(codec="utf-8"))
 
 
 def test_a_tag_names_hub_user_and_server() -> None:
-    """Percent-encoded, so that no name can end the comment it stands in."""
+    """Percent-encoded, so that no name can end the comment."""
     assert tag("hub.example.org", "ada lovelace", "") == "jupyterhub-gpuspawner/hub.example.org/ada%20lovelace/"
     assert tag("h", "a|b,c\n#", "ü/2") == "jupyterhub-gpuspawner/h/a%7Cb%2Cc%0A%23/%C3%BC%2F2"
 
@@ -36,7 +36,7 @@ def test_what_a_hub_adds_after_a_hash_is_not_looked_at() -> None:
     "text", ["", "(null)", "jupyterhub-gpuspawner", "other/h/u/s", "jupyterhub-gpuspawner/h/u", "x\ny"]
 )
 def test_another_comment_is_no_tag(text: str) -> None:
-    """Jobs of other people and programs are left alone."""
+    """Jobs of other people and programs are not recognised."""
     assert parse_tag(text) is None
 
 
@@ -59,7 +59,7 @@ def test_a_jobs_name_tells_its_start_where_the_setting_has_a_place_for_it(
 
 @pytest.mark.parametrize("name", ["", "jupyterhub-", "other-0a-1b", "jupyterhub"])
 def test_another_name_tells_no_start(name: str) -> None:
-    """Jobs of other people and programs are left alone."""
+    """Jobs of other people and programs are not recognised."""
     assert start_of_name("jupyterhub-{start}", name) == ""
 
 

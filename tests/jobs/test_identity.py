@@ -1,4 +1,4 @@
-"""Which job under a server's number is the server's own."""
+"""Which job with a server's job id is the server's own."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def test_which_job_is_a_servers_own(identity: JobIdentity, job: JobStatus, own: 
     ids=["owner and comment", "another job of the owner's", "an owner without a name", "an owner that is not known"],
 )
 def test_a_job_is_proven_only_by_a_certain_owner(identity: JobIdentity, job: JobStatus, proven: bool) -> None:
-    """Comment and name are anybody's to write."""
+    """Anybody can write any comment and name."""
     assert identity.proves(job) is proven
 
 
 def test_a_number_of_sbatchs_own_is_believed_where_comment_and_name_are_replaced() -> None:
-    """The first answer tells what the job is known by from then on."""
+    """The first answer determines how the job is recognised from then on."""
     job = replace(JOB, tag="project 7", name="batch")
     known = SUBMITTED.learnt(job)
 
@@ -84,7 +84,7 @@ def test_a_number_of_sbatchs_own_with_the_starts_comment_is_its_job_whoever_owns
 
 
 def test_what_an_earlier_version_did_not_store_is_learnt_from_the_first_answer() -> None:
-    """Owner's number and the start; of batchspawner's job comment and name as they are."""
+    """The owner's uid and the start; for batchspawner's jobs, comment and name as they are."""
     stored = JobIdentity(owner="ann", tag=TAG.partition("#")[0])
 
     assert (stored.complete, SUBMITTED.complete) == (False, True)
@@ -97,11 +97,11 @@ def test_what_an_earlier_version_did_not_store_is_learnt_from_the_first_answer()
 
 @pytest.mark.parametrize("identity", [SUBMITTED, JobIdentity(tag=TAG), JobIdentity()])
 def test_an_identity_is_read_as_it_was_stored(identity: JobIdentity) -> None:
-    """By way of JSON."""
+    """Round trip through JSON."""
     assert parse_identity(identity.to_json()) == identity
 
 
 @pytest.mark.parametrize("document", [None, "ann", {"owner": 1}, {"uid": "0"}, {"uid": True}, {"tag": None}])
 def test_what_is_no_identity_is_dropped(document: object) -> None:
-    """A damaged state never keeps the hub from starting."""
+    """Damaged state never prevents the hub from starting."""
     assert parse_identity(document) is None

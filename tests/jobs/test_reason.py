@@ -1,4 +1,4 @@
-"""Slurm's reasons: each is told in words, and only what certainly never clears is said never to."""
+"""Slurm's reasons: each has a sentence, and only those that certainly never clear are marked so."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tests.slurm.recorded import VERSIONS, recorded
 @pytest.mark.parametrize(
     ("reason", "told"),
     [
-        ("", "Slurm has the job and will look at it soon."),
+        ("", "Slurm has accepted the job and will consider it shortly."),
         ("Priority", "Waiting behind other jobs."),
         ("ReqNodeNotAvail", "A node that the job needs is not available now."),
         ("ReqNodeNotAvail, UnavailableNodes:x1", "Waiting: nodes that the job needs are not available."),
         (
             "ReqNodeNotAvail, May be reserved for other job",
-            "Waiting: the nodes are kept for another job or a reservation.",
+            "Waiting: the nodes are reserved for another job or by a reservation.",
         ),
         ("ReqNodeNotAvail, Reserved for maintenance", "Waiting: the nodes are reserved for maintenance."),
         (
             "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
-            "Waiting: the nodes that would fit are down, or kept for more urgent jobs.",
+            "Waiting: suitable nodes are down, or reserved for jobs with higher priority.",
         ),
         (
             "uid 2002 not in group permitted to use this partition (noroot). groups allowed: alice",
-            "You are in none of the groups that may use this partition.",
+            "You are not a member of any group that may use this partition.",
         ),
         ("QOSMaxJobsPerUserLimit", "Waiting: your own jobs have reached a limit (running jobs)."),
         ("QOSMaxGRESPerUser", "Waiting: your own jobs have reached a limit (GPUs)."),
@@ -52,9 +52,9 @@ from tests.slurm.recorded import VERSIONS, recorded
         ("QOSMaxMemoryPerNode", "The job asks for more memory than its QOS allows for one node, so it never starts."),
         (
             "QOSMinCpuNotSatisfied",
-            "The job asks for fewer CPU cores than its QOS demands, so it never starts.",
+            "The job asks for fewer CPU cores than its QOS requires, so it never starts.",
         ),
-        ("QOSMinMemory", "The job asks for less memory than its QOS demands, so it never starts."),
+        ("QOSMinMemory", "The job asks for less memory than its QOS requires, so it never starts."),
         ("Sunspots", "Waiting: Slurm says 'Sunspots'."),
     ],
 )
@@ -119,7 +119,7 @@ def test_reason_that_waiting_cannot_clear(reason: str) -> None:
     ],
 )
 def test_reason_that_may_clear(reason: str) -> None:
-    """Other jobs end, nodes come back, partitions open; and what is not known is given time."""
+    """Other jobs end, nodes return, partitions open; unknown reasons may clear too."""
     assert not never_clears(reason)
 
 

@@ -1,4 +1,4 @@
-"""Slurm's states: each has a phase, each last one an end, and a participant reads a sentence."""
+"""Slurm's states: each has a phase and a sentence, and each final state an end."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_state_has_a_phase_and_a_new_one_is_unknown(state: str, phase: Phase) ->
     ],
 )
 def test_last_state_tells_how_the_job_ended(state: str, end: End | None) -> None:
-    """A last state names an end; any other names none."""
+    """Only a final state has an end."""
     assert end_of(state) is end
 
 
@@ -108,12 +108,12 @@ def job(state: str, **facts: object) -> JobStatus:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (job("PENDING"), "Slurm has the job and will look at it soon."),
-        (job("PENDING", reason="Resources"), "Waiting until enough is free: all that would fit is in use."),
+        (job("PENDING"), "Slurm has accepted the job and will consider it shortly."),
+        (job("PENDING", reason="Resources"), "All matching resources are in use."),
         (job("PENDING", reason="Sunspots"), "Waiting: Slurm says 'Sunspots'."),
         (
             job("SPECIAL_EXIT", reason="job requeued in held state"),
-            "Slurm put the job back and holds it: it does not start by itself.",
+            "Slurm requeued the job and holds it: it does not start by itself.",
         ),
         (job("CONFIGURING", batch_host="cl1"), "Slurm is preparing node cl1 for the job."),
         (job("CONFIGURING"), "Slurm is preparing a node for the job."),
@@ -126,7 +126,7 @@ def job(state: str, **facts: object) -> JobStatus:
         (job("CANCELLED", reason="Priority"), "The job was cancelled."),
         (job("TIMEOUT", reason="TimeLimit"), "The job reached its time limit."),
         (job("DEADLINE", reason="DeadLine"), "The job did not finish before its deadline."),
-        (job("OUT_OF_MEMORY", reason="OutOfMemory"), "The job used more memory than it had been given."),
+        (job("OUT_OF_MEMORY", reason="OutOfMemory"), "The job exceeded its memory limit."),
         (job("NODE_FAIL", reason="NodeDown"), "The node of the job failed."),
         (job("BOOT_FAIL"), "The node of the job did not boot."),
         (job("PREEMPTED"), "The job had to make room for a job with higher priority."),
@@ -141,24 +141,24 @@ def job(state: str, **facts: object) -> JobStatus:
             job("FAILED", reason="JobLaunchFailure", exit_code="0:53"),
             "The job failed: its log file could not be written.",
         ),
-        (job("FAILED", reason="BadConstraints"), "The job failed. No node can ever satisfy what the job asks for."),
+        (job("FAILED", reason="BadConstraints"), "The job failed. No node can satisfy the job's request."),
         (job("FAILED", reason="Sunspots"), "The job failed. Slurm says 'Sunspots'."),
         (job("FAILED"), "The job failed."),
         (JobStatus("7", Phase.ENDED, end=End.VANISHED), "Slurm no longer knows the job."),
         (
             job("HIBERNATING"),
-            "Slurm says HIBERNATING about the job, which this hub does not know; the server is kept.",
+            "The job's state (HIBERNATING) is not known to this hub; the server is kept.",
         ),
     ],
 )
 def test_participant_reads_one_plain_sentence(status: JobStatus, words: str) -> None:
-    """Each state, with its reason or exit code, is told in plain words."""
+    """Each state, with its reason or exit code, has a plain sentence."""
     assert sentence(status) == words
 
 
 @pytest.mark.parametrize("state", sorted(PHASES))
 def test_no_state_is_without_words(state: str) -> None:
-    """Every state of the table has a sentence that ends as one, and needs no other field for it."""
+    """Every state of the table has a complete sentence without any other field."""
     assert re.fullmatch(r"[A-Z].*\.", sentence(job(state)))
 
 

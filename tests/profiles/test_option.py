@@ -1,4 +1,4 @@
-"""What a user may change: choices, texts, ranges."""
+"""Options of a profile: choices, free texts, ranges."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _sets(over: Override) -> dict[str, Any]:
 def test_a_value_within_what_is_allowed_sets_its_field(
     document: dict[str, Any], value: str | float, stored: str | float, sets: dict[str, object]
 ) -> None:
-    """The value is stored in its own type, and the field gets Slurm's unit."""
+    """The value keeps its type, and the field is set in Slurm's unit."""
     found, over = _option(document).choose(value)
     assert (found, type(found), _sets(over)) == (stored, type(stored), sets)
 
@@ -78,7 +78,7 @@ def test_a_value_within_what_is_allowed_sets_its_field(
     ],
 )
 def test_a_value_outside_is_refused_with_the_bounds(document: dict[str, Any], value: str | float, says: str) -> None:
-    """The error says what is allowed, in the unit of the form."""
+    """The error says what is allowed, in the unit shown on the form."""
     with pytest.raises(ValueError, match=says):
         _option(document).choose(value)
 
@@ -99,7 +99,7 @@ def test_a_value_outside_is_refused_with_the_bounds(document: dict[str, Any], va
 def test_what_holds_if_the_user_says_nothing(
     document: dict[str, Any], profile: dict[str, object], initial: str | float | None
 ) -> None:
-    """The marked choice or the first; a range's default, else what the profile says, else the minimum."""
+    """The default choice or the first; a range's default, else the profile's value, else the minimum."""
     assert _option(document).initial(Override(slurm=Resources.model_validate(profile))) == initial
 
 
@@ -107,7 +107,7 @@ def test_what_holds_if_the_user_says_nothing(
     ("said", "initial"), [("1:00:00", 2), ("2:59:00", 2), ("3:00:00", 3), ("3:45:00", 3), ("90:00:00", 8)]
 )
 def test_what_the_site_says_beyond_a_range_becomes_its_nearest_number(said: str, initial: int) -> None:
-    """So a click on a form that nobody touched is never refused."""
+    """So submitting an unchanged form is never refused."""
     option = _option({"range": {"min": 2, "max": 8, "sets": "slurm.time", "unit": "hours"}})
     found = option.initial(Override(slurm=Resources(time=said)))
 
@@ -122,7 +122,7 @@ def test_what_the_site_says_beyond_a_range_becomes_its_nearest_number(said: str,
         ({**CHOICES, **HOURS}, "must have either a range, or choices"),
         ({"choices": {"a": {"default": True}, "b": {"default": True}}}, "choices a and b are both marked default"),
         ({"choices": {"unlisted-choice": {}}}, "a choice cannot be called unlisted-choice"),
-        ({"unlisted_choice": {"validation_regex": "(", "sets": "slurm.gpus"}}, "is no regular expression"),
+        ({"unlisted_choice": {"validation_regex": "(", "sets": "slurm.gpus"}}, "is not a valid RE2 regular expression"),
         (
             {"unlisted_choice": {"validation_regex": ".", "sets": "slurm.extra"}},
             "'slurm.extra' cannot be set by a text",
@@ -145,18 +145,21 @@ def test_what_the_site_says_beyond_a_range_becomes_its_nearest_number(said: str,
         ({"range": {"min": 1, "max": float("inf"), "sets": "slurm.cpus"}}, "inf must be a number of at most 12"),
         ({"range": {"min": 1, "max": 10**5000, "sets": "slurm.cpus"}}, "a very large int must be a number of at most"),
         ({"range": {"min": 1, "max": True, "sets": "slurm.cpus"}}, "True must be a number of at most 12 digits"),
-        ({"unlisted_choice": {"validation_regex": "(?=a)", "sets": "slurm.qos"}}, "is no regular expression of RE2"),
+        (
+            {"unlisted_choice": {"validation_regex": "(?=a)", "sets": "slurm.qos"}},
+            "is not a valid RE2 regular expression",
+        ),
         ({"unlisted_choice": {"validation_regex": "a" * 256, "sets": "slurm.qos"}}, "at most 255 characters"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused_when_it_is_read(document: dict[str, Any], says: str) -> None:
-    """Bounds, units and fields are looked at once, not at the first spawn."""
+    """Bounds, units and fields are checked at once, not at the first spawn."""
     with pytest.raises(ValidationError, match=says):
         _option(document)
 
 
 def test_a_choice_adds_lists_merges_tables_and_replaces_the_rest() -> None:
-    """What it sets to null is taken away."""
+    """A field that it sets to null is removed."""
     base = Override.model_validate(
         {
             "slurm": {"gpus": 1, "cpus": 4, "account": "a", "extra": ["--x"]},

@@ -1,4 +1,4 @@
-"""The schema that others build forms and scripts by says what the hub takes."""
+"""The JSON Schema of user options accepts what the hub accepts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ VALID = Draft202012Validator(SCHEMA)
 
 
 def taken(options: dict[str, Any], profile: Profile = COURSE) -> bool:
-    """The hub takes these options."""
+    """Whether the hub accepts these options."""
     try:
         resolve((profile,), options, username="alice", groups=(), server_name="", now=datetime(2026, 3, 2).astimezone())
     except RequestError:
@@ -63,7 +63,7 @@ def taken(options: dict[str, Any], profile: Profile = COURSE) -> bool:
 
 
 def test_schema_in_full() -> None:
-    """Names, defaults, bounds, steps that a multiple says and steps that must be listed, texts with their pattern."""
+    """Names, defaults, bounds, steps as multipleOf or as a list of values, texts with their pattern."""
     Draft202012Validator.check_schema(SCHEMA)
     assert {
         "$schema": DRAFT,
@@ -132,7 +132,7 @@ options = st.fixed_dictionaries(
 @settings(deadline=None, max_examples=400)
 @given(options)
 def test_schema_and_hub_agree_on_choices_and_ranges(asked: dict[str, Any]) -> None:
-    """Whatever is asked in the plain types: valid by the schema is taken by the hub, and the other way round."""
+    """For values of the plain types: the schema accepts exactly what the hub accepts."""
     assert VALID.is_valid(asked) is taken(asked)
 
 
@@ -144,7 +144,7 @@ def test_schema_and_hub_agree_on_choices_and_ranges(asked: dict[str, Any]) -> No
     )
 )
 def test_what_the_schema_takes_is_never_of_a_wrong_kind(asked: dict[str, Any]) -> None:
-    """Unknown options, lists, truth values, another profile: refused by both."""
+    """Unknown options, lists, booleans and other profiles are refused by both."""
     if VALID.is_valid(asked):
         assert taken(asked) or "image" in asked
     elif {"profile": "dl", **asked} == asked and not any(isinstance(each, int) for each in asked.values()):
@@ -165,7 +165,7 @@ def test_what_the_schema_takes_is_never_of_a_wrong_kind(asked: dict[str, Any]) -
     ],
 )
 def test_pattern_is_given_where_other_languages_read_it_alike(expression: str, pattern: str | None) -> None:
-    """JSON Schema's expressions are ECMA-262's; where RE2's mean something else the hub alone checks."""
+    """JSON Schema uses ECMA-262; where RE2 differs, only the hub checks the expression."""
     profile = parse_profiles(
         [
             {
@@ -180,7 +180,7 @@ def test_pattern_is_given_where_other_languages_read_it_alike(expression: str, p
 
 
 def test_profile_without_options_takes_its_name_alone() -> None:
-    """Nothing else may be asked."""
+    """No other option is allowed."""
     schema = options_schema(parse_profiles([{"display_name": "Plain"}])[0])
     assert Draft202012Validator(schema).is_valid({"profile": "plain"})
     assert not Draft202012Validator(schema).is_valid({"profile": "plain", "gpus": 1})

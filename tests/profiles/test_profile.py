@@ -1,4 +1,4 @@
-"""Profiles as an admin writes them: what is read, and how a fault is told."""
+"""Profiles as an admin writes them: how they are parsed, and how faults are reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.wire.documents import MEMORY_POLICIES, POLICIES
 
 
 def test_a_full_profile_is_read_into_typed_values() -> None:
-    """Memory is MiB, time seconds, a moment a date, a block of shell lines a tuple."""
+    """Memory in MiB, time in seconds, dates, a block of shell lines as a tuple."""
     (profile,) = parse_profiles(
         [
             {
@@ -91,12 +91,15 @@ def _with(**fields: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("profile", "says"),
     [
-        (_with(slurm={"memory": "32X"}), "profiles[1].slurm.memory: '32X' is no memory size: write MiB as a number"),
+        (
+            _with(slurm={"memory": "32X"}),
+            "profiles[1].slurm.memory: '32X' is not a valid amount of memory",
+        ),
         (_with(slurm={"memroy": "32G"}), "profiles[1].slurm.memroy: no such field; did you mean memory?"),
         (_with(slurm={"gpus": -1}), "profiles[1].slurm.gpus: -1 must be a whole number from 0 to 1024"),
         (_with(slurm={"cpus": True}), "profiles[1].slurm.cpus: True must be a whole number from 1 to 65536"),
-        (_with(slurm={"time": "8h"}), "profiles[1].slurm.time: '8h' is no time: write minutes"),
-        (_with(slurm={"time": 0}), "profiles[1].slurm.time: a time limit of zero is none: write UNLIMITED"),
+        (_with(slurm={"time": "8h"}), "profiles[1].slurm.time: '8h' is not a valid time: use minutes"),
+        (_with(slurm={"time": 0}), "profiles[1].slurm.time: must not be zero: write UNLIMITED"),
         (_with(slurm={"gpus": 1, "shards": 2}), "profiles[1].slurm: gpus and shards exclude each other"),
         (_with(slurm={"extra": ["exclusive"]}), "profiles[1].slurm.extra[0]: 'exclusive' must be one printable line"),
         (
@@ -109,33 +112,33 @@ def _with(**fields: object) -> dict[str, object]:
         (_with(slurm={"account": False}), "profiles[1].slurm.account: False must be text: put it in quotes"),
         (
             _with(kubespawner_override={}),
-            "profiles[1].kubespawner_override: is KubeSpawner's and means nothing to Slurm",
+            "profiles[1].kubespawner_override: belongs to KubeSpawner and has no meaning for Slurm",
         ),
         (_with(placement={"policy": "strict"}), "profiles[1].placement.policy: 'strict' must be 'none', 'best-effort'"),
         (
             _with(environment={"variables": {"A-B": 1}}),
-            "profiles[1].environment.variables: 'A-B' is no name of a variable",
+            "profiles[1].environment.variables: 'A-B' is not a valid variable name",
         ),
         (
             _with(environment={"variables": {"CUDA_VISIBLE_DEVICES": "0"}}),
-            "profiles[1].environment.variables: CUDA_VISIBLE_DEVICES is not a profile's to set: the launcher sets it",
+            "profiles[1].environment.variables: CUDA_VISIBLE_DEVICES cannot be set by a profile: the launcher sets it",
         ),
         (
             _with(environment={"variables": {"JUPYTERHUB_API_TOKEN": "0"}}),
-            "profiles[1].environment.variables: JUPYTERHUB_API_TOKEN is not a profile's to set",
+            "profiles[1].environment.variables: JUPYTERHUB_API_TOKEN cannot be set by a profile",
         ),
         (_with(environment={"modules": ["a b"]}), "profiles[1].environment.modules[0]: 'a b' must be a module's name"),
         (_with(environment={"container": {}}), "profiles[1].environment.container.image: is missing"),
-        (_with(allow={"from": "March"}), "profiles[1].allow.from: 'March' is no moment: write 2024-05-31"),
+        (_with(allow={"from": "March"}), "profiles[1].allow.from: 'March' is not a valid date or time: use 2024-05-31"),
         (_with(allow={"group": "a"}), "profiles[1].allow.group: no such field; did you mean groups?"),
-        (_with(kind="other"), "profiles[1]: kind: other needs a spawner_class"),
+        (_with(kind="other"), "profiles[1]: kind: other requires a spawner_class"),
         (_with(port_range=[80, 90]), "profiles[1].port_range: [80, 90] must be two ports within 1024 to 65535"),
         (_with(default_url="lab"), "profiles[1].default_url: 'lab' must be a path on the server that begins with '/'"),
         (_with(default_url="/lab/{cmd}"), "profiles[1].default_url: '/lab/{cmd}' must be a path on the server that"),
         (_with(default_url="/lab/{username.x}"), "profiles[1].default_url: '/lab/{username.x}' must be a path on"),
         (_with(start_timeout="soon"), "profiles[1].start_timeout: 'soon' must be a whole number from 1 to 10000000"),
         (_with(slug="a b"), "profiles[1].slug: 'a b' must be letters, digits and . _ -, at most 63"),
-        (_with(slug="good"), "profiles[1].slug: 'good' is the slug of an earlier profile, too."),
+        (_with(slug="good"), "profiles[1].slug: 'good' is already the slug of an earlier profile."),
         ({"slug": "p"}, "profiles[1].display_name: is missing"),
         (7, "profiles[1]: 7 must be a table of fields"),
         (
@@ -144,8 +147,8 @@ def _with(**fields: object) -> dict[str, object]:
                 "slurm": {"time": "8:30:00"},
                 "profile_options": {"h": {"range": {"min": 1, "max": 24, "sets": "slurm.time", "unit": "hours"}}},
             },
-            "profiles[1]: profile_options.h.range has no default, and what the profile says of slurm.time is not among "
-            "its numbers: give the range a default, or change the field",
+            "profiles[1]: profile_options.h.range has no default, and the profile's value of slurm.time is outside "
+            "the range: give the range a default, or change the field",
         ),
         (
             {
@@ -153,13 +156,13 @@ def _with(**fields: object) -> dict[str, object]:
                 "slurm": {"gpus": 1},
                 "profile_options": {"h": {"choices": {"a": {"slurm": {"shards": 2}}}}},
             },
-            "profiles[1]: GPUs and shards cannot be asked for together, as they are before the user changes anything",
+            "profiles[1]: GPUs and shards cannot be requested together, and the unchanged profile requests both",
         ),
-        (("a", "b", "c"), "profiles[1]: a tuple of 3 is no profile: write (display name, key, class, traits)"),
+        (("a", "b", "c"), "profiles[1]: a tuple of 3 is not a profile: use (display name, key, class, traits)"),
         (_with(profile_options={"profile": {}}), "profiles[1].profile_options.profile: must have either a range"),
         (
             _with(profile_options={"a--b": {"choices": {"x": {}}}}),
-            "profiles[1].profile_options: 'a--b' is no name of an option",
+            "profiles[1].profile_options: 'a--b' is not a valid option name",
         ),
         (
             _with(profile_options={"n": {"choices": {1: {"slurm": {"gpu": 1}}}}}),
@@ -167,19 +170,19 @@ def _with(**fields: object) -> dict[str, object]:
         ),
         (
             _with(profile_options={"n": {"choices": {"x": {"kubespawner_override": {}}}}}),
-            "profiles[1].profile_options.n.choices.x.kubespawner_override: is KubeSpawner's and means nothing to Slurm",
+            "profiles[1].profile_options.n.choices.x.kubespawner_override: belongs to KubeSpawner",
         ),
     ],
 )
 def test_a_broken_profile_among_good_ones_is_named_with_its_field(profile: object, says: str) -> None:
-    """The error has the path to the field, the fault, and what would be right."""
+    """The error has the path of the field, the fault, and what is expected."""
     with pytest.raises(ConfigError) as caught:
         parse_profiles([_with(slug="good"), profile])
     assert str(caught.value).startswith(says)
 
 
 def test_all_faults_of_a_profile_are_named_at_once() -> None:
-    """The first is told in full, the others by their path."""
+    """The first is described in full, the others by their path."""
     with pytest.raises(ConfigError) as caught:
         parse_profiles([_with(slurm={"gpus": -1, "cpus": 0, "memory": "x"})])
     assert str(caught.value) == (
@@ -189,7 +192,7 @@ def test_all_faults_of_a_profile_are_named_at_once() -> None:
 
 @pytest.mark.parametrize("value", ["profiles", {"display_name": "P"}, 3])
 def test_profiles_are_a_list(value: object) -> None:
-    """One profile alone, or a text, is told so."""
+    """A single profile, or a text, is an error."""
     with pytest.raises(ConfigError, match="profiles: must be a list of profiles"):
         parse_profiles(value)  # type: ignore[arg-type]
 
@@ -208,14 +211,14 @@ def test_a_slug_is_made_of_the_display_name(display_name: str, slug: str) -> Non
 
 
 def test_a_profile_cannot_be_changed() -> None:
-    """What was configured stays as it is, whoever holds it."""
+    """Profiles are frozen."""
     (profile,) = parse_profiles([_with()])
     with pytest.raises(ValueError, match="frozen"):
         profile.slug = "other"  # type: ignore[misc]
 
 
 def test_the_words_of_placement_are_those_of_the_launch_plan() -> None:
-    """Every policy that the launcher knows can be written in a profile, and no other."""
+    """A profile accepts exactly the policies that the launcher knows."""
     schema = PlacementRules.model_json_schema()["properties"]
     words = [tuple(schema[field]["anyOf"][0]["enum"]) for field in ("policy", "memory_policy")]
     assert words == [POLICIES, MEMORY_POLICIES]

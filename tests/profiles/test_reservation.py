@@ -1,4 +1,4 @@
-"""Which reservation a job uses on a day."""
+"""The reservation that a job uses on a given day."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
-from jupyterhub_gpuspawner.profiles.reservation import Reservation
+from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
 
 MONDAY, TUESDAY, WEDNESDAY = date(2026, 3, 2), date(2026, 3, 3), date(2026, 3, 4)
 
 
-def _rule(reservation: object) -> Reservation:
+def _rule(reservation: object) -> ReservationRule:
     (profile,) = parse_profiles([{"display_name": "P", "slurm": {"reservation": reservation}}])
     assert profile.slurm.reservation is not None
     return profile.slurm.reservation
@@ -38,7 +38,7 @@ def test_the_name_changes_with_the_day(reservation: object, on_tuesday: str | No
 
 
 def test_a_day_that_the_table_leaves_out_has_no_reservation_to_run_in() -> None:
-    """The error names the day and those that there are."""
+    """The error names the day and the days of the table."""
     with pytest.raises(LookupError, match="there is no reservation for 2026-03-04; days are 2026-03-02, 2026-03-03"):
         _rule({"2026-03-03": "b", "2026-03-02": "a"}).on(WEDNESDAY)
 
@@ -49,16 +49,16 @@ def test_a_day_that_the_table_leaves_out_has_no_reservation_to_run_in() -> None:
         ("", "'' gives ''"),
         ("ml hpc", "'ml hpc' gives 'ml hpc'"),
         ("a\n#SBATCH --x", "a reservation is letters, digits"),
-        ("ml-%e", "%e in 'ml-%e' is no code for a reservation: codes are %a"),
-        ("ml-%", "is no code for a reservation"),
-        ({"monday": "a"}, "'monday' is no day: write it as 2024-05-31, or default"),
+        ("ml-%e", "%e in 'ml-%e' is not a valid code for a reservation: codes are %a"),
+        ("ml-%", "is not a valid code for a reservation"),
+        ({"monday": "a"}, "'monday' is not a valid date: use 2024-05-31, or default"),
         ({"2026-03-02": "a b"}, "'a b' gives 'a b'"),
         ({}, "must be a name, a pattern such as ml-hpc-%u, or a table"),
         (["a"], "must be a table of fields"),
     ],
 )
 def test_a_rule_that_cannot_name_a_reservation_is_refused_when_it_is_read(reservation: object, says: str) -> None:
-    """Names have no blank; patterns only codes that give none."""
+    """Names contain no blank, and patterns only codes whose value contains none."""
     with pytest.raises(ConfigError) as caught:
         _rule(reservation)
     assert says in str(caught.value)

@@ -1,4 +1,4 @@
-"""From a choice to a job: what is resolved, and what is refused."""
+"""From user options to a job request: what is resolved, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.environment import Environment
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
@@ -59,20 +59,20 @@ def _resolve(
     return resolve(SITE, options, username="bob", groups=groups, server_name="", now=now, defaults=defaults)
 
 
-def test_choices_that_exclude_each_other_are_the_users_to_mend() -> None:
-    """Each is allowed, both are not: no job can have GPUs and shares of them."""
+def test_choices_that_exclude_each_other_are_an_error_of_the_request() -> None:
+    """Each is allowed alone, but no job can have both GPUs and shards."""
     options = {name: {"range": {"min": 0, "max": 4, "sets": f"slurm.{name}"}} for name in ("gpus", "shards")}
     profiles = parse_profiles([{"display_name": "Any", "slug": "any", "profile_options": options}])
     with pytest.raises(RequestError) as caught:
         resolve(profiles, {"gpus": 1, "shards": 2}, username="bob", groups=(), server_name="", now=NOW)
     assert (str(caught.value), caught.value.field) == (
-        "GPUs and shards cannot be asked for together. Choose one.",
+        "GPUs and shards cannot be requested together. Choose one.",
         "slurm.gpus",
     )
 
 
 def test_no_options_are_the_default_profile_with_its_own_values() -> None:
-    """Every value is plain; only what the user chose is stored."""
+    """All values are plain; only the user's choices are stored."""
     assert _resolve({}) == JobRequest(
         profile="gpu",
         display_name="GPU",
@@ -88,7 +88,7 @@ def test_no_options_are_the_default_profile_with_its_own_values() -> None:
 
 
 def test_options_are_put_over_the_profile_and_stored_in_their_own_type() -> None:
-    """A form's text and a number of REST are the same request."""
+    """A text from a form and a number from REST make the same request."""
     form = _resolve({"profile": "gpu", "gpus": "3", "hours": "8", "software": "torch"})
     rest = _resolve({"profile": "gpu", "gpus": 3, "hours": 8, "software": "torch"})
     assert form == rest
@@ -98,25 +98,25 @@ def test_options_are_put_over_the_profile_and_stored_in_their_own_type() -> None
 
 
 def test_a_text_of_the_users_own_sets_its_field() -> None:
-    """Where the option allows one."""
+    """If the option allows free text."""
     assert _resolve({"profile": "gpu", "software": "mine"}).environment.conda == "mine"
 
 
 def test_stored_options_are_resolved_anew() -> None:
-    """What was stored gives the same request, today."""
+    """Stored options give the same request again."""
     first = _resolve({"profile": "gpu", "gpus": "3"})
     assert _resolve(dict(first.options)) == first
 
 
 def test_a_mig_profile_alone_asks_for_one_and_the_reservation_is_todays() -> None:
-    """As sbatch reads a gres without a count; by the hub's clock."""
+    """Like a gres without a count in sbatch; the day is taken from the hub's clock."""
     assert _resolve({"profile": "course"}, groups=("course",)).resources == ResolvedResources(
         gpus=1, gpu_type="1g.10gb", reservation="ml-hpc-2"
     )
 
 
 def test_no_gpu_is_no_gres() -> None:
-    """Zero GPUs of a type ask Slurm for nothing."""
+    """Zero GPUs of a type request nothing."""
     profiles = parse_profiles([{"display_name": "P", "slurm": {"gpus": 0, "gpu_type": "a100"}}])
     request = resolve(profiles, {}, username="bob", groups=(), server_name="", now=NOW)
     assert (request.resources.gres, request.resources.gpu_type) == ((), None)
@@ -198,7 +198,7 @@ MERGED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str
 def test_site_profile_and_choice_become_one_request(
     site: dict[str, Any], profile: dict[str, Any], choice: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    """The choice counts before the profile, the profile before the site; GPUs and shares of them are one request."""
+    """Choice overrides profile, profile overrides site; GPUs and shards are overridden together."""
     slurm = {name: value for name, value in profile.items() if name != "options"}
     document = {"display_name": "P", "slurm": slurm, "profile_options": profile.get("options", {})}
     request = resolve(
@@ -220,7 +220,8 @@ def test_site_profile_and_choice_become_one_request(
         (
             {"profile": "course"},
             "profile",
-            "You may not use profile course now: it is for the groups course, tutors. You may use: cpu, gpu, test.",
+            "You may not use profile course now: it is reserved for the groups course, tutors. "
+            "You may use: cpu, gpu, test.",
         ),
         ({"profile": "cpu", "gpus": 1}, "gpus", "Profile cpu has no option 'gpus'. Its options are none."),
         ({"gpu": 1}, "gpu", "Profile gpu has no option 'gpu'. Its options are gpus, hours, software."),
@@ -240,7 +241,7 @@ def test_what_is_not_allowed_is_refused_with_what_is(options: dict[str, object],
 
 
 def test_a_day_without_a_reservation_is_told() -> None:
-    """The course's last allowed day has no entry in the table."""
+    """The table has no entry for the course's last day."""
     with pytest.raises(RequestError) as caught:
         _resolve({"profile": "course"}, groups=("course",), now=NOW + timedelta(days=1))
     assert (str(caught.value), caught.value.field) == (
@@ -250,12 +251,12 @@ def test_a_day_without_a_reservation_is_told() -> None:
 
 
 def test_nobody_gets_a_profile_that_is_not_theirs_by_default() -> None:
-    """Without a profile the first permitted one is taken; with none, the reasons are told."""
+    """Without a choice the first permitted profile is used; if there is none, the error lists the reasons."""
     course = [profile for profile in SITE if profile.slug == "course"]
     with pytest.raises(RequestError) as caught:
         resolve(course, {}, username="bob", groups=(), server_name="", now=NOW)
     assert str(caught.value) == (
-        "There is no profile that you may use now (course: it is for the groups course, tutors)."
+        "There is no profile that you may use now (course: it is reserved for the groups course, tutors)."
     )
     everyone = [*course, *(profile for profile in SITE if profile.slug == "cpu")]
     assert resolve(everyone, {}, username="bob", groups=(), server_name="", now=NOW).profile == "cpu"
@@ -266,27 +267,37 @@ def _allow(**allow: object) -> Profile:
 
 
 @pytest.mark.parametrize(
-    ("allow", "now", "reason"),
+    ("allow", "now", "refusal"),
     [
         ({}, NOW, None),
         ({"groups": ["a", "b"]}, NOW, None),
-        ({"groups": ["b"]}, NOW, "it is for the group b"),
+        ({"groups": ["b"]}, NOW, Refusal(RefusalKind.OTHER_GROUPS, "it is reserved for the group b")),
         ({"users": ["ada"]}, NOW, None),
-        ({"users": ["bob"]}, NOW, "it is for other users"),
+        ({"users": ["bob"]}, NOW, Refusal(RefusalKind.OTHER_USERS, "it is reserved for other users")),
         ({"groups": ["b"], "users": ["ada"]}, NOW, None),
         ({"from": "2026-03-03"}, NOW, None),
-        ({"from": "2026-03-04"}, NOW, "it begins 2026-03-04"),
-        ({"from": "2026-03-03 10:01"}, NOW, "it begins 2026-03-03 10:01"),
+        ({"from": "2026-03-04"}, NOW, Refusal(RefusalKind.NOT_YET, "it is available from 2026-03-04")),
+        ({"from": "2026-03-03 10:01"}, NOW, Refusal(RefusalKind.NOT_YET, "it is available from 2026-03-03 10:01")),
         ({"from": "2026-03-03T09:00:00+00:00"}, NOW, None),
-        ({"from": "2026-03-03T09:01:00+00:00"}, NOW, "it begins 2026-03-03 09:01+00:00"),
+        (
+            {"from": "2026-03-03T09:01:00+00:00"},
+            NOW,
+            Refusal(RefusalKind.NOT_YET, "it is available from 2026-03-03 09:01+00:00"),
+        ),
         ({"until": "2026-03-03"}, NOW.replace(hour=23, minute=59), None),
-        ({"until": "2026-03-03"}, NOW + timedelta(hours=14), "it ended 2026-03-03"),
-        ({"until": "2026-03-03 10:00"}, NOW, "it ended 2026-03-03 10:00"),
+        (
+            {"until": "2026-03-03"},
+            NOW + timedelta(hours=14),
+            Refusal(RefusalKind.ENDED, "it was available until 2026-03-03"),
+        ),
+        ({"until": "2026-03-03 10:00"}, NOW, Refusal(RefusalKind.ENDED, "it was available until 2026-03-03 10:00")),
     ],
 )
-def test_who_and_when_is_looked_at_together(allow: dict[str, object], now: datetime, reason: str | None) -> None:
+def test_users_groups_and_dates_are_checked_together(
+    allow: dict[str, object], now: datetime, refusal: Refusal | None
+) -> None:
     """ada is in group a; days end at midnight by the hub's clock."""
-    assert permitted(_allow(**allow), "ada", {"a"}, now) == reason
+    assert permitted(_allow(**allow), "ada", {"a"}, now) == refusal
 
 
 anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text(), max_size=2)
@@ -294,7 +305,7 @@ anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() |
 
 @given(st.dictionaries(st.text(max_size=20) | st.sampled_from(["profile", "gpus", "hours", "software"]), anything))
 def test_any_body_gives_a_request_or_a_request_error(options: dict[str, object]) -> None:
-    """Nothing that a client sends is our fault; what passes is within the bounds."""
+    """Whatever a client sends raises RequestError or gives a request within the bounds."""
     try:
         request = _resolve(options)
     except RequestError as error:

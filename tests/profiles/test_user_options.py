@@ -1,4 +1,4 @@
-"""A form, a link and a REST body with the same choice become the same flat options."""
+"""Forms, links and REST bodies give the same flat options."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.profiles.user_options import UserChoice, choice_from_
     ],
 )
 def test_a_form_of_kubespawners_names_or_flat_ones_gives_flat_options(formdata: dict[str, list[str]]) -> None:
-    """Fields of other profiles and texts beside a listed choice are dropped."""
+    """Fields of other profiles, and texts next to a listed choice, are ignored."""
     assert choice_from_form(formdata) == {"profile": "gpu", "gpus": "2", "env": "torch"}
 
 
@@ -46,7 +46,7 @@ def test_an_empty_form_is_the_default_profile() -> None:
         ({"profile": ["a", "b"]}, "profile is given twice"),
         ({"profile-option-gpu--gpus": ["2"]}, "Options are given, but no profile. Choose a profile."),
         ({"profile": ["a\n"]}, "profile must be printable text of at most 255 characters"),
-        ({"profile": ["a"], "env": ["unlisted-choice"]}, "env: a value of your own was chosen, but none was given"),
+        ({"profile": ["a"], "env": ["unlisted-choice"]}, "env: 'Other' was chosen, but no value was entered"),
     ],
 )
 def test_a_form_that_makes_no_choice_is_refused(formdata: dict[str, list[str]], says: str) -> None:
@@ -75,12 +75,12 @@ def test_rest_options_keep_their_types() -> None:
         ({"gpus": 10**400}, "gpus", "gpus must be a number below"),
         ({"env": "a\n#SBATCH --uid=root"}, "env", "env must be printable text"),
         ({"env": "x" * 256}, "env", "env must be printable text of at most 255 characters"),
-        ({"a\nb": "x"}, "user_options", "'a\\nb' is no name of an option"),
+        ({"a\nb": "x"}, "user_options", "'a\\nb' is not a valid option name"),
         ({f"o{n}": 1 for n in range(65)}, "", "65 options are too many"),
     ],
 )
 def test_what_is_no_flat_option_is_refused_by_name(user_options: dict[str, object], field: str, says: str) -> None:
-    """Types, lengths and control characters are looked at before anything else."""
+    """Types, lengths and control characters are checked first."""
     with pytest.raises(RequestError) as caught:
         parse_choice(user_options)
     assert str(caught.value).startswith(says)

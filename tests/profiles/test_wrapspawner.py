@@ -33,7 +33,7 @@ def _set(item: object) -> dict[str, Any]:
 
 
 def test_the_workshops_profiles_are_read_as_printed() -> None:
-    """Pairs are Slurm jobs with typed resources; the test server keeps its trait and its key."""
+    """Pairs become Slurm jobs with typed resources; the test server keeps its trait and key."""
     slurm = {"partition": "gpu", "cpus": 40, "memory": 32000, "time": 28800}
     assert [profile.model_dump(exclude_unset=True) for profile in parse_profiles(WORKSHOP)] == [
         {
@@ -62,7 +62,7 @@ def test_the_workshops_profiles_are_read_as_printed() -> None:
 
 
 def test_every_req_setting_with_a_typed_field_becomes_one() -> None:
-    """What has none stays a trait."""
+    """Settings without a typed field stay traits."""
     traits = {
         "req_partition": "gpu",
         "req_nprocs": "4",
@@ -104,14 +104,14 @@ def test_every_req_setting_with_a_typed_field_becomes_one() -> None:
 
 
 def test_an_empty_text_asks_for_nothing_whatever_the_site_asks_for() -> None:
-    """As in wrapspawner, whose profiles' settings replace those of the class."""
+    """As in wrapspawner, where a profile's settings replace those of the class."""
     traits = {"req_partition": "", "req_nprocs": "", "req_gres": "", "req_options": ""}
     empty = {"partition": None, "cpus": None, "gpus": None, "shards": None, "extra": None}
     assert _set(("P", "p", "batchspawner.SlurmSpawner", traits))["slurm"] == empty
 
 
 def test_settings_with_a_typed_field_are_that_field_in_a_table_too() -> None:
-    """So there is one place that says what is asked for; what ``slurm`` sets counts."""
+    """Fields that ``slurm`` sets itself take precedence."""
     traits = {"req_partition": "gpu", "req_gres": "gpu:2", "req_prologue": "date"}
     document = _set({"display_name": "P", "slurm": {"partition": "batch", "cpus": 2}, "traits": traits})
     assert (document["slurm"], document["traits"]) == (
@@ -135,7 +135,7 @@ def test_settings_with_a_typed_field_are_that_field_in_a_table_too() -> None:
     ],
 )
 def test_a_gres_text_becomes_gpus_or_shards_or_goes_to_slurm_as_it_is(gres: str, slurm: dict[str, object]) -> None:
-    """One kind of GPU is typed; what has no field is an option of its own."""
+    """One type of GPU becomes fields; other resources become an sbatch option."""
     assert _set(("P", {"req_gres": gres}))["slurm"] == slurm
 
 
@@ -150,13 +150,13 @@ def test_a_gres_text_becomes_gpus_or_shards_or_goes_to_slurm_as_it_is(gres: str,
     ],
 )
 def test_the_class_of_a_tuple_decides_what_starts_the_server(name: str, kind: str) -> None:
-    """By its name, without importing it; a class of another kind is kept for its spawner."""
+    """By its name, without importing it; other classes become kind ``other``."""
     (profile,) = parse_profiles([("P", "p", name, {})])
     assert (profile.kind, profile.spawner_class) == (kind, name if kind == "other" else None)
 
 
 def test_a_class_itself_is_named_by_its_module() -> None:
-    """As wrapspawner takes it."""
+    """wrapspawner accepts classes and names."""
 
     class DockerSpawner:
         pass
@@ -169,16 +169,16 @@ def test_a_class_itself_is_named_by_its_module() -> None:
 @pytest.mark.parametrize(
     ("item", "says"),
     [
-        (("P", {"memory": "lots"}), "profiles[0].slurm.memory: 'lots' is no memory size"),
-        (("P", {"gres": "::"}), "profiles[0]: '::' is no generic resource"),
-        (("P", {"slurm": {}}), "profiles[0]: 'slurm' is no trait: write the whole profile as a dict"),
-        (("P", "p", 3, {}), "profiles[0]: 3 is no spawner class"),
+        (("P", {"memory": "lots"}), "profiles[0].slurm.memory: 'lots' is not a valid amount of memory"),
+        (("P", {"gres": "::"}), "profiles[0]: '::' is not a generic resource"),
+        (("P", {"slurm": {}}), "profiles[0]: 'slurm' is not a trait: write the whole profile as a dict"),
+        (("P", "p", 3, {}), "profiles[0]: 3 is not a spawner class"),
         ((3, {}), "profiles[0]: a profile's tuple begins with its display name"),
         (("P", "p"), "profiles[0]: a profile's tuple begins with its display name"),
     ],
 )
 def test_a_tuple_that_is_no_profile_is_refused_with_its_place(item: object, says: str) -> None:
-    """The error names the tuple and what it must be."""
+    """The error names the tuple and what it must contain."""
     with pytest.raises(ConfigError) as caught:
         parse_profiles([item])
     assert str(caught.value).startswith(says)
@@ -186,5 +186,5 @@ def test_a_tuple_that_is_no_profile_is_refused_with_its_place(item: object, says
 
 def test_the_same_name_twice_is_refused() -> None:
     """Two profiles cannot share a slug."""
-    with pytest.raises(ConfigError, match=r"profiles\[1\].slug: 'gpu' is the slug of an earlier profile, too"):
+    with pytest.raises(ConfigError, match=r"profiles\[1\].slug: 'gpu' is already the slug of an earlier profile"):
         parse_profiles([("GPU", {}), ("gpu", {})])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory, free_gpus
+from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
     SlurmOutputError,
@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 from tests.slurm.recorded import FOLDER, VERSIONS, Recorded, all_recorded, recorded
+from tests.snapshots import free_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +133,7 @@ async def test_silent_slurm_is_unavailable(slurm: StandIns, version: str, area: 
 async def test_accepted_without_an_id_is_an_odd_answer(slurm: StandIns, said: str) -> None:
     """Exit code 0 and no job id: not taken for a refusal."""
     slurm.add("sbatch", f"echo '{said}'")
-    with pytest.raises(SlurmOutputError, match="took the job and gave no job id"):
+    with pytest.raises(SlurmOutputError, match="accepted the job but printed no job id"):
         await slurm.client().submit(SCRIPT)
 
 
@@ -208,7 +209,7 @@ async def test_job_id_that_is_none_reaches_no_command(slurm: StandIns, job_id: s
     """A restored or reported id that is no number is refused before anything runs."""
     client = slurm.client()  # holds no stand-in: running one would be another error
     for question in (client.cancel(job_id), client.job(job_id), client.jobs([job_id])):
-        with pytest.raises(SlurmOutputError, match="is no job id"):
+        with pytest.raises(SlurmOutputError, match="is not a valid job id"):
             await question
 
 
@@ -358,7 +359,7 @@ async def test_unknown_node_has_no_address(slurm: StandIns, version: str) -> Non
 @pytest.mark.parametrize("node", ["", "-o", "g1 g2", "g[1-2]", "../x", "g1\n"])
 async def test_name_that_is_none_is_not_asked_for(slurm: StandIns, node: str) -> None:
     """A node's name has one grammar."""
-    with pytest.raises(SlurmOutputError, match="is no node's name"):
+    with pytest.raises(SlurmOutputError, match="is not a valid node name"):
         await slurm.client().address(node)
 
 
@@ -435,7 +436,7 @@ async def test_missing_command_names_itself_and_the_setting(
     slurm: StandIns, question: Callable[[SlurmClient], Any]
 ) -> None:
     """The error names the path that was tried, and slurm_bin_dir."""
-    with pytest.raises(SlurmUnavailable, match=f"Slurm's command '{slurm.folder}/s.*' is not there.*slurm_bin_dir"):
+    with pytest.raises(SlurmUnavailable, match=f"Slurm's command '{slurm.folder}/s.*' does not exist.*slurm_bin_dir"):
         await question(slurm.client())
 
 
@@ -443,14 +444,14 @@ async def test_command_that_may_not_be_run_is_missing_too(slurm: StandIns) -> No
     """A file without the right to execute it."""
     slurm.add("squeue", "true")
     (slurm.folder / "squeue").chmod(0o644)
-    with pytest.raises(SlurmUnavailable, match="is not there, or may not be run"):
+    with pytest.raises(SlurmUnavailable, match="does not exist or may not be run"):
         await slurm.client().jobs(["7"])
 
 
 async def test_missing_prefix_is_the_admins_error(slurm: StandIns) -> None:
     """The error names exec_prefix and the word that is no command."""
     slurm.add("sbatch", "echo 5")
-    with pytest.raises(ConfigError, match="exec_prefix: The command 'nosuchsudo' is not there"):
+    with pytest.raises(ConfigError, match="exec_prefix: The command 'nosuchsudo' does not exist"):
         await slurm.client().submit(SCRIPT, prefix=("nosuchsudo",))
 
 

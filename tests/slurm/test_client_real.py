@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyterhub_gpuspawner.cluster.pending import place_in_line
-from jupyterhub_gpuspawner.cluster.snapshot import free_gpus
+from jupyterhub_gpuspawner.cluster.pending import queue_position
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.ending.verdict import verdict
 from jupyterhub_gpuspawner.hub.site.shared_view import ClusterView
@@ -27,6 +26,7 @@ from jupyterhub_gpuspawner.slurm.run_as import command_prefix
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
 from jupyterhub_gpuspawner.units import Gres
 from tests.fixtures.slurm import hanging
+from tests.snapshots import free_gpus
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -278,7 +278,7 @@ async def test_snapshot_sees_jobs_that_wait_and_their_place(client: SlurmClient,
     found = await client.snapshot()
     held = found.job_by_id[holds]
     assert (held.nodes, held.cpus, held.gpus, held.ends_at) == (("g1",), 2, (Gres("gpu", "k80", 4),), running.ends_at)
-    places = [place_in_line(found, job_id) for job_id in (first, second)]
+    places = [queue_position(found, job_id) for job_id in (first, second)]
     assert [(place.position, place.of) for place in places if place] == [(1, 2), (2, 2)]
     assert found.job_by_id[second].tag == f"{jobs.tag}a|b"
 

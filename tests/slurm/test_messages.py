@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.messages import Refusal, failure, refusal, rejected
+from jupyterhub_gpuspawner.slurm.messages import Rejection, failure, rejected, rejection
 from tests.slurm.recorded import VERSIONS, Recorded, all_recorded, recorded
 
 REFUSED = {
@@ -46,7 +46,7 @@ REFUSED = {
     "bad_signal": ("script", "sbatch does not understand the value of --signal"),
     "bad_time": ("time", "the time is not understood"),
     "bad_uid": ("uid", "only root may submit for somebody else with --uid"),
-    "deadline_past": ("time", "it asks for more time than the partition allows, or for none"),
+    "deadline_past": ("time", "it asks for more time than the partition allows, or for no time at all"),
     "dos_script": ("script", "the batch script has DOS line ends"),
     "drainp": ("partition", "the partition is closed (inactive or draining)"),
     "empty_script": ("script", "the batch script is empty"),
@@ -59,7 +59,7 @@ REFUSED = {
     "enforce_inactive": ("partition", "the partition is closed (inactive or draining)"),
     "enforce_not_in_reservation": ("reservation", "you are not among those who may use the reservation"),
     "enforce_over_nodes": ("nodes", "the partition does not allow this number of nodes"),
-    "enforce_over_time": ("time", "it asks for more time than the partition allows, or for none"),
+    "enforce_over_time": ("time", "it asks for more time than the partition allows, or for no time at all"),
     "enforce_too_many_cpus": ("cpus", "it asks for more CPUs than the partition or its nodes allow"),
     "enforce_too_many_gpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
     "enforce_too_many_gpus_total": (
@@ -76,7 +76,7 @@ REFUSED = {
     "missing_file": ("script", "sbatch cannot read the batch script"),
     "missing_shebang": ("script", "the batch script does not begin with #! and an interpreter"),
     "node_not_in_partition": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
-    "noroot_as_bob": ("partition", "you are in none of the groups that may use the partition"),
+    "noroot_as_bob": ("partition", "you are not a member of any group that may use the partition"),
     "noroot_as_root": ("exec_prefix", "this account may not submit jobs here"),
     "not_in_reservation": ("reservation", "you are not among those who may use the reservation"),
     "nul_script": ("script", "the batch script has a NUL character"),
@@ -109,7 +109,7 @@ def test_every_recorded_refusal_names_the_field_and_says_why(answer: Recorded) -
     """Each job that a real sbatch refused: the profile field at fault, and one plain clause."""
     expected = VARIES.get((answer.version, answer.name)) or REFUSED[answer.name]
     assert failure("sbatch", answer.stderr) is None
-    assert refusal(answer.stderr) == Refusal(*expected)
+    assert rejection(answer.stderr) == Rejection(*expected)
 
 
 def test_the_table_names_only_cases_that_were_recorded() -> None:
@@ -125,7 +125,7 @@ OF_A_TRIAL = {
     "bad_qos": ("qos", "the QOS does not exist, or you may not use it"),
     "inactive": ("partition", "the partition is closed (inactive or draining)"),
     "node_down": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
-    "noroot": ("partition", "you are in none of the groups that may use the partition"),
+    "noroot": ("partition", "you are not a member of any group that may use the partition"),
     "not_in_reservation": ("reservation", "you are not among those who may use the reservation"),
     "reservation_future": ("reservation", "the reservation has not begun, or does not last that long"),
     "too_many_cpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
@@ -140,7 +140,7 @@ def test_every_recorded_refusal_of_a_trial_is_told_alike(answer: Recorded) -> No
     """sbatch --test-only has words of its own; the clauses are the same, and the field is a profile's."""
     told = OF_A_TRIAL[answer.name]
     assert failure("sbatch", answer.stderr) is None
-    assert refusal(answer.stderr) == Refusal(*told)
+    assert rejection(answer.stderr) == Rejection(*told)
     assert rejected(answer.stderr, answer.code).field == ("" if "," in told[0] else f"slurm.{told[0]}")
 
 
@@ -169,22 +169,22 @@ def test_refusal_becomes_an_error_with_both_words() -> None:
                 "sbatch: error: You must name a project with --account.\n"
                 "sbatch: error: Batch job submission failed: Unspecified error\n"
             ),
-            Refusal("", "You must name a project with --account"),
+            Rejection("", "You must name a project with --account"),
         ),
-        ("sbatch: error: Batch job submission failed: Sunspots\n", Refusal("", "Sunspots")),
-        ("", Refusal("", "sbatch gave no reason")),
+        ("sbatch: error: Batch job submission failed: Sunspots\n", Rejection("", "Sunspots")),
+        ("", Rejection("", "sbatch gave no reason")),
         (
             (
                 "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, "
                 "user's size and/or time limits)"
             ),
-            Refusal("account, qos", "a limit of the account or the QOS is reached"),
+            Rejection("account, qos", "a limit of the account or the QOS is reached"),
         ),
     ],
 )
-def test_words_that_no_table_knows_are_passed_on(stderr: str, told: Refusal) -> None:
+def test_words_that_no_table_knows_are_passed_on(stderr: str, told: Rejection) -> None:
     """A job_submit plugin wrote for the user: its words stand; a new error of sbatch stands too."""
-    assert refusal(stderr) == told
+    assert rejection(stderr) == told
     assert rejected(stderr, 1).field == ""
 
 
@@ -205,7 +205,7 @@ WHY = {
 
 @pytest.mark.parametrize("answer", silent, ids=lambda answer: f"{answer.version}-{answer.area}-{answer.name}")
 def test_every_recorded_silence_is_unavailable_and_says_why(answer: Recorded) -> None:
-    """Slurm down, stopped, without munge or configuration: never a refusal, never an answer."""
+    """Slurm down, stopped, without munge or configuration: never a rejection, never an answer."""
     command = answer.name.partition("_")[0]
     error = failure(command, answer.stderr)
     assert isinstance(error, SlurmUnavailable)
@@ -249,7 +249,7 @@ def test_a_plugins_words_are_the_sites_and_no_silence(words: str, outcome: str) 
 def test_a_plugins_sentence_is_told_as_it_is(words: str) -> None:
     """Where it refuses without an error of Slurm's, no table puts other words in its place."""
     for kind in ("sbatch: error: Batch job submission failed", "allocation failure"):
-        assert refusal(f"sbatch: error: {words}\n{kind}: Unspecified error\n") == Refusal("", words)
+        assert rejection(f"sbatch: error: {words}\n{kind}: Unspecified error\n") == Rejection("", words)
 
 
 @pytest.mark.parametrize("words", SITES_WORDS[:-3])
@@ -281,10 +281,10 @@ def test_a_plugin_speaks_before_slurmctld_falls_silent() -> None:
         ("Invalid authentication credential", "munge does not answer or refuses"),
         (
             "Incompatible versions of client and server code",
-            "the hub's Slurm commands and slurmctld are too far apart in version",
+            "the versions of the hub's Slurm commands and of slurmctld are incompatible",
         ),
-        ("Resource temporarily unavailable", "slurmctld takes no jobs at the moment"),
-        ("I/O error writing script/environment to file", "slurmctld takes no jobs at the moment"),
+        ("Resource temporarily unavailable", "slurmctld accepts no jobs at the moment"),
+        ("I/O error writing script/environment to file", "slurmctld accepts no jobs at the moment"),
     ],
 )
 def test_errors_of_slurm_errno_that_are_silences(error: str, why: str) -> None:
@@ -341,7 +341,7 @@ def test_errors_of_slurm_errno_that_are_silences(error: str, why: str) -> None:
         ),
         (
             "sudo: sunspots\n",
-            "exec_prefix: sbatch was not run: what stands in front of it failed (sudo: sunspots).",
+            "exec_prefix: sbatch was not run: the command of exec_prefix failed (sudo: sunspots).",
         ),
     ],
 )

@@ -139,7 +139,7 @@ async def test_second_cancellation_leaves_no_process_either(children: Children) 
 
 async def test_endless_output_is_cut_off(children: Children) -> None:
     """More than the limit is an odd answer, and the command is ended."""
-    with pytest.raises(SlurmOutputError, match="squeue said more than 1000000 bytes") as caught:
+    with pytest.raises(SlurmOutputError, match="squeue printed more than 1000000 bytes") as caught:
         await run(("yes", "abc"), name="squeue", environment=ENVIRONMENT, timeout=20, limit=1_000_000)
     assert caught.value.raw.startswith("abc\nabc\n")
     assert children() == []

@@ -70,16 +70,16 @@ def test_user_name_that_is_none_is_refused(username: str) -> None:
     with pytest.raises(ConfigError) as caught:
         command_prefix("sudo -u {username}", username)
 
-    assert caught.value.message == f"{username!r} is no user name."
+    assert caught.value.message == f"{username!r} is not a valid user name."
     assert "begins with a letter, a digit or _" in caught.value.hint
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sudo -u {user}", r"exec_prefix: {user} has no value\. It may hold {username}\."),
-        ("sudo -u {}", r"exec_prefix: {} has no value"),
-        ("sudo -u '{username}", "exec_prefix: .* is no command: No closing quotation"),
+        ("sudo -u {user}", r"exec_prefix: {user} is not a known field\. Fields are {username}\."),
+        ("sudo -u {}", r"exec_prefix: {} is not a known field"),
+        ("sudo -u '{username}", "exec_prefix: .* is not a valid command: No closing quotation"),
     ],
 )
 def test_odd_exec_prefix_is_the_admins_error(text: str, message: str) -> None:

@@ -328,7 +328,7 @@ async def test_unknown_state_keeps_the_job_and_is_said_once(
     watch = watcher.watch("7")
     await clock.pass_(300.0)
     assert watch.status == job("7", "HIBERNATING")
-    assert caplog.messages == ["Job 7 has the state HIBERNATING, which is not known; it is kept"]
+    assert caplog.messages == ["Job 7 has the unknown state HIBERNATING and is kept"]
 
 
 # --- jobs that Slurm does not show ------------------------------------------------------------------
@@ -478,7 +478,7 @@ async def test_id_that_is_none_does_not_spoil_the_question(watcher: JobWatcher, 
     """It is refused where it comes in; the other jobs are asked about as before."""
     cluster.held["7"] = job("7", "RUNNING")
     watch = watcher.watch("7")
-    with pytest.raises(ValueError, match="is no job id"):
+    with pytest.raises(ValueError, match="is not a valid job id"):
         watcher.watch(job_id)
     await settle()
     assert (watch.status, cluster.asked) == (job("7", "RUNNING"), [["7"]])

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.errors import RefusalKind
 from jupyterhub_gpuspawner.profiles.options_schema import options_schema
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def trial_document(trial: Trial) -> TrialDocument:
 def _is_told(outlook: Outlook, username: str) -> bool:
     allow = outlook.profile.allow
     by_name_alone = bool(allow.users) and not allow.groups and username not in allow.users
-    return outlook.refusal is None or not (by_name_alone or outlook.refusal.startswith("it ended "))
+    return outlook.refusal is None or not (by_name_alone or outlook.refusal.kind is RefusalKind.ENDED)
 
 
 def _offered(outlook: Outlook) -> OfferedProfile:
@@ -153,7 +154,7 @@ def _offered(outlook: Outlook) -> OfferedProfile:
         default=profile.default,
         kind=profile.kind,
         allowed=allowed,
-        reason=outlook.refusal or "",
+        reason=outlook.refusal.text if outlook.refusal is not None else "",
         resources=_asked(outlook.resources) if outlook.resources is not None else None,
         availability=_prospect(outlook.availability) if outlook.availability is not None else None,
         options_schema=options_schema(profile) if allowed else None,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.errors import Refusal
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
     from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -25,7 +26,7 @@ class Outlook:
     """One profile as a user meets it."""
 
     profile: Profile
-    refusal: str | None
+    refusal: Refusal | None
     """Why the user may not use it now, as :func:`permitted` says it; None where they may."""
     availability: Availability | None
     """How a job of it would fare; None where it is refused or no Slurm job."""

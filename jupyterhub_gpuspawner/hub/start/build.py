@@ -14,7 +14,6 @@ from jupyterhub_gpuspawner.jobs.comment import job_name
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
-from jupyterhub_gpuspawner.profiles.schema import as_time_text
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
@@ -164,7 +163,7 @@ def _in_batchspawners_words(resources: ResolvedResources) -> dict[str, str]:
         "ngpus": str(resources.gpus or ""),
         "nnodes": str(resources.nodes),
         "memory": format_memory(resources.memory) if resources.memory is not None else "",
-        "runtime": as_time_text(resources.time) if resources.time is not None else "",
+        "runtime": resources.time_option or "",
         "account": resources.account or "",
         "qos": resources.qos or "",
         "reservation": resources.reservation or "",

@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.jobs.status import Phase, never_clears, sentence
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jupyterhub_gpuspawner.cluster.pending import Place
+    from jupyterhub_gpuspawner.cluster.pending import QueuePosition
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
@@ -38,7 +38,7 @@ class StartFacts:
     job: JobStatus | None = None
     """As Slurm last told it; None until it has."""
     placement: PlacementDocument | None = None
-    place: Place | None = None
+    place: QueuePosition | None = None
     """In the line of its partition, while it waits."""
     silent: bool = False
     hidden: bool = False

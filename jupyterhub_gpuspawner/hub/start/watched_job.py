@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
-from jupyterhub_gpuspawner.cluster.pending import place_in_line
+from jupyterhub_gpuspawner.cluster.pending import queue_position
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.ending.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.ending.job_end import JobEnd
@@ -32,7 +32,7 @@ from jupyterhub_gpuspawner.slurm.watcher import HIDDEN
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.cluster.pending import Place
+    from jupyterhub_gpuspawner.cluster.pending import QueuePosition
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.site.metrics import StartTimes
     from jupyterhub_gpuspawner.hub.start.deadline import Deadline
@@ -83,8 +83,8 @@ class WatchedJob(JobEnd, ReportedPlacement):
     _reached: dict[str, float] | None = None
     """When each stage of the start was reached, see :class:`StartFacts`."""
 
-    _in_line: tuple[ClusterSnapshot, Place | None] | None = None
-    """The place in line, and the snapshot that it was read from."""
+    _position: tuple[ClusterSnapshot, QueuePosition | None] | None = None
+    """The position in the queue, and the snapshot that it was read from."""
 
     def _watching(self) -> Watch:
         if self._watch is None:
@@ -174,7 +174,7 @@ class WatchedJob(JobEnd, ReportedPlacement):
             reached=dict(self._reached or {}),
             job=self.job,
             placement=self.placement,
-            place=self._place_in_line(),
+            place=self._queue_position(),
             silent=self._watch is not None and self._watch.stale,
             hidden=self._hidden(),
             answered_at=self.connection().watcher.last_answer,
@@ -186,16 +186,16 @@ class WatchedJob(JobEnd, ReportedPlacement):
         With the watcher's questions that stays below one RPC in a second, however many wait.
         """
         if self.job is not None and self.job.phase is Phase.QUEUED:
-            max_age = _NOT_YET_SEEN if self._place_in_line() is None else _LINE
+            max_age = _NOT_YET_SEEN if self._queue_position() is None else _LINE
             await self.connection().cluster.recent(max_age, patience)
 
-    def _place_in_line(self) -> Place | None:
+    def _queue_position(self) -> QueuePosition | None:
         snapshot = self.connection().cluster.latest
         if snapshot is None or self.job is None or self.job.phase is not Phase.QUEUED:
             return None
-        if self._in_line is None or self._in_line[0] is not snapshot:
-            self._in_line = snapshot, place_in_line(snapshot, self.job_id)
-        return self._in_line[1]
+        if self._position is None or self._position[0] is not snapshot:
+            self._position = snapshot, queue_position(snapshot, self.job_id)
+        return self._position[1]
 
     async def _until_ready(self) -> None:
         """Wait until the server accepts connections; raises what is to be told where it never will."""

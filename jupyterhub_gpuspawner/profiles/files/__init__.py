@@ -1,1 +1,1 @@
-"""Profiles in YAML files, which others than the admin may write."""
+"""Profiles in YAML files, which people other than the admin may write."""

@@ -1,8 +1,8 @@
-"""Profiles in YAML files: a folder of them, read anew when a file changes; faults by file and line.
+"""A folder of YAML profile files, each read again when it changes; errors name file and line.
 
-Whoever may write there need not be the admin, so nothing in the folder is more than data: regular files alone are read,
-their size, depth and number are bounded, what they may say is (:mod:`.profile_rights`), whatever goes wrong with
-one is that file's fault alone, and no fault quotes a value. Reading blocks, so a hub does it in a thread.
+People other than the admin may write to the folder, so its content is treated as data: only regular files are read;
+their size, depth and number are bounded, as are the fields they may use (:mod:`.rights`); a fault affects one file
+only, and no error quotes a value. Reading blocks, so the hub does it in a thread.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from jupyterhub_gpuspawner.profiles.files.regular_file import (
 )
 from jupyterhub_gpuspawner.profiles.files.rights import NOTHING, Rights, require, require_traits
 from jupyterhub_gpuspawner.profiles.files.yaml_text import Document, YamlFault, read_document
-from jupyterhub_gpuspawner.profiles.option import Choice, ProfileOption, Range, UnlistedChoice
+from jupyterhub_gpuspawner.profiles.option import ListedChoice, ProfileOption, Range, UnlistedChoice
 from jupyterhub_gpuspawner.profiles.options_schema import options_schema
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, parse_profile
-from jupyterhub_gpuspawner.profiles.reservation import Reservation
+from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
 from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.schema import dotted
@@ -41,41 +41,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 SIZE_LIMIT = 1024 * 1024
-"""Bytes of a profile file."""
+"""Maximum size of a profile file in bytes."""
 PROFILES_LIMIT = 500
-"""Profiles of one folder: each form looks at all of them."""
+"""Maximum number of profiles in a folder; every form evaluates all of them."""
 FILES_LIMIT = 200
-"""Files of profiles of one folder."""
+"""Maximum number of profile files in a folder."""
 VALUES_LIMIT = 50_000
-"""Values in all files of a folder."""
+"""Maximum number of YAML values in all files of a folder."""
 ENTRIES_LIMIT = 200_000
-"""Entries of a folder that one look goes through."""
+"""Maximum number of directory entries examined in one scan."""
 ENDINGS = (".yaml", ".yml")
 
 _MODELS = (
-    *(Profile, Resources, Reservation, Environment, Container, PlacementRules, Allow),
-    *(ProfileOption, Choice, UnlistedChoice, Range),
+    *(Profile, Resources, ReservationRule, Environment, Container, PlacementRules, Allow),
+    *(ProfileOption, ListedChoice, UnlistedChoice, Range),
 )
 _FIELDS = frozenset(info.alias or name for model in _MODELS for name, info in model.model_fields.items())
 _TABLES = ("profile_options", "choices", "variables", "traits", "dates")
-"""Fields whose keys are names of the author's own."""
+"""Fields whose keys the author chooses."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True)
 class FileContent:
-    """What one file holds."""
+    """The content of one file."""
 
     profiles: tuple[Profile, ...]
     values: int = 0
-    """Values of its YAML."""
+    """Number of YAML values."""
 
 
 def read_profiles(path: Path, rights: Rights = NOTHING) -> tuple[Profile, ...]:
     """The profiles of one file: a profile, a list of them, or ``profiles:`` with a list.
 
     Raises ConfigError with file, line and field, and none of the file's values: ``course.yaml:12: slurm.memory: …``.
-    ``rights`` are what the admin lets such files say beside plain requests.
+    ``rights`` lists what the admin allows in such files beyond plain requests.
     """
     try:
         folder = os.open(path.parent, FOLDER_FLAGS)
@@ -90,13 +90,13 @@ def read_profiles(path: Path, rights: Rights = NOTHING) -> tuple[Profile, ...]:
 
 
 def shown_name(name: str) -> str:
-    """A file's name as it may stand in a sentence: who gives a file its name may be anybody."""
+    """A file name made safe for messages, since anybody may have chosen it."""
     text = name if name.isprintable() else ascii(name)[1:-1]
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _content(folder: int, name: str, rights: Rights) -> FileContent:
-    """Raises ConfigError, and OSError where the file cannot be read now."""
+    """Raises ConfigError, and OSError if the file cannot be read now."""
     shown = shown_name(name)
     try:
         document = read_document(read_regular(folder, name, limit=SIZE_LIMIT).decode("utf-8"))
@@ -112,13 +112,13 @@ def _content(folder: int, name: str, rights: Rights) -> FileContent:
     except YamlFault as error:
         raise ConfigError(str(error), where=shown if error.line is None else f"{shown}:{error.line}") from None
     except Exception as error:  # noqa: BLE001 - it belongs to this one file
-        # of any other the name alone: its text may quote the file
+        # only the type's name, since the message may quote the file
         raise ConfigError(f"the file cannot be understood ({type(error).__name__})", where=shown) from None
     return FileContent(profiles, document.count)
 
 
 def _try(profile: Profile) -> None:
-    """Do once, where it harms nobody, what each form does with the profile; lets any error through but a refusal."""
+    """Evaluate the profile once as a form would; lets every error through except a refusal."""
     now = datetime.now().astimezone()
     permitted(profile, "", (), now)
     options_schema(profile)
@@ -133,7 +133,7 @@ def _profiles(name: str, document: Document, rights: Rights) -> tuple[Profile, .
     if isinstance(value, dict) and "profiles" in value:
         if len(value) > 1 or not isinstance(value["profiles"], list):
             raise ConfigError(
-                "must hold one profile, a list of profiles, or 'profiles:' with a list and nothing else",
+                "must contain one profile, a list of profiles, or only 'profiles:' with a list",
                 where=f"{name}:{document.line(('profiles',))}",
             )
         value, base = value["profiles"], ("profiles",)
@@ -143,7 +143,7 @@ def _profiles(name: str, document: Document, rights: Rights) -> tuple[Profile, .
         else [(base, value)]
     )
     if len(items) > PROFILES_LIMIT:
-        raise ConfigError(f"the file holds more than {PROFILES_LIMIT} profiles", where=name)
+        raise ConfigError(f"the file contains more than {PROFILES_LIMIT} profiles", where=name)
     found: dict[str, Profile] = {}
     for path, item in items:
 
@@ -156,7 +156,7 @@ def _profiles(name: str, document: Document, rights: Rights) -> tuple[Profile, .
         profile = parse_profile(item, where, quoting=False)
         require(profile, rights, where)
         if profile.slug in found:
-            raise ConfigError(f"{profile.slug!r} is the slug of an earlier profile, too", where=where(("slug",)))
+            raise ConfigError(f"{profile.slug!r} is already the slug of an earlier profile", where=where(("slug",)))
         found[profile.slug] = profile
     return tuple(found.values())
 
@@ -166,7 +166,7 @@ def _step(step: str | int) -> str | int:
 
 
 def _shown(path: Sequence[str | int]) -> list[str | int]:
-    """As much of a path as the schema knows: what else stands for a key is the file's, and may be anything."""
+    """The part of a path that the schema knows; other keys come from the file and may be anything."""
     around = ("", *path)
 
     def known(step: tuple[str | int, str | int]) -> bool:
@@ -181,30 +181,30 @@ def _shown(path: Sequence[str | int]) -> list[str | int]:
 
 @dataclass
 class _File:
-    """One file of the folder, as far as it is known."""
+    """What is known of one file of the folder."""
 
     since: tuple[int, int, str]
-    """When it came: the look that first saw it, then the time of its last change, then its name."""
+    """Order of arrival: number of the scan that first found it, time of its last change, name."""
     signature: Signature | None = None
-    """None: it is to be read at the next look, come what may."""
+    """None: to be read at the next scan in any case."""
     good: FileContent | None = None
     fault: ConfigError | None = None
 
 
 class ProfileFolder:
-    """All profiles of a folder's ``*.yaml`` files, by file name; hidden files are left out.
+    """The profiles of a folder's ``*.yaml`` files, ordered by file name; hidden files are ignored.
 
-    A slug belongs to the file that had it first; of files that were all there at the first look, to the one whose
-    status (st_ctime) changed longest ago.
+    A slug belongs to the file that used it first; of files present at the first scan, to the one with the oldest
+    st_ctime.
     """
 
     def __init__(self, path: str | Path, rights: Rights = NOTHING) -> None:
         self.path = Path(path)
         self.rights = rights
         self.crowded = False
-        """The folder holds so many files that a look takes its time."""
+        """The folder contains so many files that a scan is slow."""
         self.missing = False
-        """At the last look there was no such folder."""
+        """The folder did not exist at the last scan."""
         self._looks = 0
         self._files: dict[str, _File] = {}
         self._owners: dict[str, str] = {}
@@ -214,11 +214,11 @@ class ProfileFolder:
 
     @property
     def errors(self) -> tuple[ConfigError, ...]:
-        """What was wrong at the last look; a file with a fault goes on with its last good version."""
+        """Faults found at the last scan; a faulty file keeps its last good version."""
         return (*self._of_the_folder, *self._in_files)
 
     def profiles(self) -> tuple[Profile, ...]:
-        """The profiles as they are now. Costs a scan and one stat a file when nothing has changed; never raises."""
+        """The current profiles. Costs a scan and one stat per file if nothing has changed; never raises."""
         self._looks += 1
         self.missing = False
         try:
@@ -239,7 +239,7 @@ class ProfileFolder:
         self._of_the_folder = (ConfigError(sentence, where=str(self.path)),)
 
     def _look(self, folder: int) -> bool:
-        """Read what has changed; whether anything has."""
+        """Read the files that have changed; returns whether there were any."""
         self._of_the_folder = ()
         statuses: dict[str, os.stat_result] = {}
         for name in self._names(folder):
@@ -261,7 +261,7 @@ class ProfileFolder:
         return changed
 
     def _names(self, folder: int) -> Iterable[str]:
-        """Files of profiles, those known already among them: a look that does not come to the end removes none."""
+        """Profile files, including those already known, so that an incomplete scan removes none."""
         names: set[str] = set()
         entries_seen = 0
         with os.scandir(folder) as entries:
@@ -274,8 +274,8 @@ class ProfileFolder:
         self.crowded = entries_seen > ENTRIES_LIMIT or len(names) > FILES_LIMIT
         if self.crowded:
             self._fault(
-                f"the folder holds more than {FILES_LIMIT} files of profiles, or {ENTRIES_LIMIT} of any kind; "
-                f"those that came last are left out"
+                f"the folder contains more than {FILES_LIMIT} profile files, or {ENTRIES_LIMIT} files of any kind; "
+                f"the newest ones are ignored"
             )
         return names | self._files.keys()
 
@@ -284,12 +284,12 @@ class ProfileFolder:
             file.good, file.fault, file.signature = _content(folder, name, self.rights), None, seen
         except ConfigError as error:
             file.fault, file.signature = error, seen
-        except OSError as error:  # may end without any change of the file
+        except OSError as error:  # may go away without a change of the file
             file.fault = ConfigError(f"the file cannot be read: {error.strerror}", where=shown_name(name))
             file.signature = None
 
     def _join(self) -> None:
-        """What is offered of all files: those that came first have the first say."""
+        """Combine the profiles of all files; files that arrived first take precedence."""
         slugs = {
             name: {profile.slug for profile in file.good.profiles}
             for name, file in self._files.items()
@@ -308,8 +308,8 @@ class ProfileFolder:
                 profiles -= len(file.good.profiles)
                 values -= file.good.values
                 faults[name, "*"] = ConfigError(
-                    f"with this file the folder would hold more than {PROFILES_LIMIT} profiles, or {VALUES_LIMIT} "
-                    "values in its YAML; it is left out",
+                    f"with this file the folder would contain more than {PROFILES_LIMIT} profiles, or {VALUES_LIMIT} "
+                    "YAML values; it is ignored",
                     where=shown_name(name),
                 )
                 continue
@@ -319,7 +319,7 @@ class ProfileFolder:
                     found.setdefault(name, []).append(profile)
                 else:
                     faults[name, profile.slug] = ConfigError(
-                        f"{profile.slug!r} is the slug of a profile in {shown_name(owner)}, too; this one is left out",
+                        f"{profile.slug!r} is already a slug in {shown_name(owner)}; this profile is ignored",
                         where=shown_name(name),
                     )
         self._owners = owners

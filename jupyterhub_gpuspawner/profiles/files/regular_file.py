@@ -1,4 +1,4 @@
-"""Files of a folder that others write to: regular ones alone, no link followed, never more read than is bounded."""
+"""Safe reading in a folder that others write to: regular files only, no links followed, bounded size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = (
-    (stat.S_ISLNK, "is a symbolic link, and links are not followed: put a copy of the file there"),
+    (stat.S_ISLNK, "is a symbolic link, which is not followed: use a copy of the file"),
     (stat.S_ISDIR, "is a folder, not a file"),
     (stat.S_ISFIFO, "is a named pipe, not a file"),
     (stat.S_ISSOCK, "is a socket, not a file"),
@@ -19,24 +19,24 @@ Signature = tuple[int, int, int, int, int]
 
 
 class UnfitFile(Exception):
-    """Why a file is not read, as a sentence without its subject."""
+    """Why a file is not read; the message is a sentence without its subject."""
 
 
 def signature(status: os.stat_result) -> Signature:
-    """What differs once a file was written, replaced, or had its mode or owner changed."""
+    """Values that change when a file is written or replaced, or its mode or owner changes."""
     return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode)
 
 
 def look_at(folder: int, name: str) -> os.stat_result:
-    """The status of an entry itself; raises OSError."""
+    """The status of a directory entry, without following links; raises OSError."""
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
 def read_regular(folder: int, name: str, *, limit: int) -> bytes:
     """The content of ``name`` in the open folder ``folder``; raises UnfitFile or OSError.
 
-    ``O_NOFOLLOW`` and ``O_NONBLOCK`` (open(2)) hold where the entry is replaced after it was looked at: a link is an
-    error then, and a pipe does not wait for its writer.
+    ``O_NOFOLLOW`` and ``O_NONBLOCK`` (open(2)) protect against an entry replaced after the check: a link is then an
+    error, and opening a pipe does not wait for a writer.
     """
     for _ in range(_ATTEMPTS):
         _require_regular(look_at(folder, name))

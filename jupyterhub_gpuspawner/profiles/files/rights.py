@@ -1,14 +1,14 @@
-"""What a profile that stands in a file may say, and what of it the admin must have allowed first.
+"""Which fields a profile in a file may use, and which of them the admin has to allow first.
 
-Whoever may write to the folder of profiles need not be the admin. So a file is held to typed requests of Slurm,
-modules of the site, texts, times and options. What names code or a path, and so decides what runs as the person who
-picks the profile, needs a word in the admin's setting. What would run as the hub's account, or be read by it, no
-setting allows: of the spawner's settings a file may give those of :data:`TRAITS` alone. A list of what is forbidden
-would be out of date with the next release of JupyterHub, batchspawner, or Slurm: ``ip`` sends people's requests
-to any address, ``env_keep`` gives out the hub's secrets, ``consecutive_failure_limit`` ends the hub, and
-``server_token_scopes`` makes a server's token an administrator's.
+People other than the admin may write profile files. By default a file may use typed Slurm requests, modules of the
+site, texts, times and options. Fields that name code or a path, and so decide what runs as the person who chooses the
+profile, have to be allowed by the admin's setting. Nothing that would run as the hub's account, or be read by it, can
+be allowed: of the spawner's settings a file may set those in :data:`TRAITS` only. A list of forbidden settings would be
+outdated by the next release of JupyterHub, batchspawner or Slurm: ``ip`` sends people's requests to any address,
+``env_keep`` reveals the hub's secrets, ``consecutive_failure_limit`` stops the hub, and ``server_token_scopes`` gives a
+server's token administrator rights.
 
-A profile of the configuration may say everything: who writes there has the hub's account.
+A profile in the hub's configuration may use every field, since its author has the hub's account anyway.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ ALLOWANCES = {
     "setup": "`environment.setup`",
     "extra": "`slurm.extra`",
     "local": "`kind: local`, a server on the hub's machine",
-    "traits": "`traits`, of which a file may set but a few",
+    "traits": "`traits`, limited to a few",
 }
-"""What a file may say where the setting has the word."""
+"""What each word in the setting allows in files."""
 TRAITS = ("cpu_guarantee", "cpu_limit", "disable_user_config", "mem_guarantee", "mem_limit")
-"""The spawner's settings that a file may give where ``traits`` is allowed: none is a path, an address, code or a right.
+"""Spawner settings that a file may set where ``traits`` is allowed: no paths, addresses, code or rights.
 
-What else one could want has a field of its own, with its own rule."""
-_TRAITS_HINT = f"Allowed can be {', '.join(TRAITS)}; a profile of jupyterhub_config.py may set any."
+Other useful settings have fields of their own, with their own rules."""
+_TRAITS_HINT = f"Files may set {', '.join(TRAITS)}; a profile in jupyterhub_config.py may set any."
 _CONDA_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*")
 _SETS = {
     "environment.container": "software",
     "environment.conda": "software",
     "environment.venv": "software",
 }
-"""What must be allowed for a text of the user's own that sets such a field."""
+"""The word that must be allowed for a free text that sets such a field."""
 
 Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
 class Rights:
-    """What the admin lets the files of a folder say."""
+    """What the admin allows in the files of a folder."""
 
     allowed: frozenset[str] = frozenset()
     """Words of :data:`ALLOWANCES`."""
@@ -66,12 +66,12 @@ class Rights:
 
 NOTHING = Rights()
 EVERYTHING = Rights(frozenset(ALLOWANCES))
-"""All that the one setting can allow; classes are not among it."""
+"""Everything that the one setting can allow; classes are not included."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A field that a file may not say unless ``allowance`` is given; without one, never."""
+    """A field that a file may use only if ``allowance`` is given; if it is empty, never."""
 
     path: Path
     allowance: str = ""
@@ -96,7 +96,7 @@ def require(profile: Profile, rights: Rights, where: Callable[[Sequence[str | in
 
 def _refusal(claim: Claim, where: Callable[[Sequence[str | int]], str]) -> ConfigError:
     hint = claim.hint or f'"{claim.allowance}" in {SETTING} would allow it.'
-    return ConfigError("a file of profiles may not say this.", where=where(claim.path), hint=hint)
+    return ConfigError("this field is not allowed in a profile file.", where=where(claim.path), hint=hint)
 
 
 def _claims(profile: Profile, rights: Rights) -> Iterator[Claim]:

@@ -1,8 +1,8 @@
-"""A YAML file's value and the line of each part of it, whoever wrote the file: bounded in depth, size and time.
+"""The value of an untrusted YAML file and the line of each part, with bounded depth, size and time.
 
-The YAML is 1.2's core schema: ``8:00:00`` and ``no`` are text, where YAML 1.1 makes them 28800 and false. It is read
-event by event, since libyaml makes a tree by recursion and a file of brackets would end the process. No error quotes
-the file: what is in it may be a secret.
+YAML 1.2's core schema is used: ``8:00:00`` and ``no`` are text, where YAML 1.1 reads 28800 and false. The file is read
+event by event, since libyaml builds its tree by recursion and a file of brackets would crash the process. No error
+quotes the file, since it may contain secrets.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 NODE_LIMIT = 10_000
-"""Values in a file, each alias counted as often as it is used."""
+"""Maximum number of values in a file; an alias counts each time it is used."""
 DEPTH_LIMIT = 50
-"""Tables and lists that may stand one in another."""
+"""Maximum nesting depth of tables and lists."""
 
 _CORE = {
     "bool": re.compile("true|True|TRUE|false|False|FALSE"),
@@ -36,7 +36,7 @@ Path = tuple[str | int, ...]
 
 
 class YamlFault(Exception):
-    """What is wrong with the text, in a sentence without a word of it, and the line."""
+    """What is wrong with the text, in a sentence that does not quote it, and the line."""
 
     def __init__(self, sentence: str, line: int | None = None) -> None:
         super().__init__(sentence)
@@ -45,7 +45,7 @@ class YamlFault(Exception):
 
 @dataclass
 class _Part:
-    """A value with how many values are in it, and how deep."""
+    """A value with the number of values in it and their depth."""
 
     value: Any
     count: int = 1
@@ -54,7 +54,7 @@ class _Part:
 
 @dataclass
 class _Open:
-    """A table or list whose end is not read yet."""
+    """A table or list whose end has not been read yet."""
 
     path: Path
     anchor: str | None
@@ -65,14 +65,14 @@ class _Open:
 
 @dataclass
 class Document:
-    """A file's value, how many values are in it, and the line on which each part of it begins."""
+    """A file's value, the number of values in it, and the line on which each part begins."""
 
     value: Any = None
     count: int = 0
     lines: dict[Path, int] = field(default_factory=dict)
 
     def line(self, path: Sequence[str | int]) -> int:
-        """The line of the part at ``path``, or of the nearest part around it."""
+        """The line of the part at ``path``, or of the nearest enclosing part."""
         steps = tuple(path)
         while steps and steps not in self.lines:
             steps = steps[:-1]
@@ -83,7 +83,8 @@ def read_document(text: str) -> Document:
     """The value of one YAML document; raises YamlFault."""
     directive = _DIRECTIVE.search(text)
     if directive is not None:  # libyaml compares each with all before it, and nothing can stop it
-        raise YamlFault("a line that begins with % is not known here", text.count("\n", 0, directive.start()) + 1)
+        line = text.count("\n", 0, directive.start()) + 1
+        raise YamlFault("YAML directives (lines that begin with %) are not supported", line)
     reader = _Reader()
     for event in _events(text):
         reader.take(event)
@@ -97,16 +98,16 @@ def _events(text: str) -> Iterator[Any]:
         yield from yaml.parse(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         says = ", ".join(part for part in (error.context, error.problem) if part)
-        if _LOADER is yaml.SafeLoader:  # the one in Python quotes what it found
+        if _LOADER is yaml.SafeLoader:  # the Python implementation quotes what it found
             says = re.sub(r"\W*['\"].*", "", says, flags=re.DOTALL)
         mark = error.problem_mark or error.context_mark
-        raise YamlFault(says or "this is no YAML", mark.line + 1 if mark is not None else None) from None
+        raise YamlFault(says or "this is not YAML", mark.line + 1 if mark is not None else None) from None
     except yaml.YAMLError:
-        raise YamlFault("there is a character in it that YAML does not allow") from None
+        raise YamlFault("the file contains a character that YAML does not allow") from None
 
 
 class _Reader:
-    """Makes the value of the events of a document, without recursion."""
+    """Builds the value from the events of a document, without recursion."""
 
     def __init__(self) -> None:
         self.document = Document()
@@ -120,11 +121,11 @@ class _Reader:
         if isinstance(event, yaml.DocumentStartEvent):
             self._documents += 1
             if self._documents > 1:
-                raise YamlFault("a file holds one document: no second '---'", line)
+                raise YamlFault("a file contains one document: a second '---' is not allowed", line)
         elif isinstance(event, yaml.AliasEvent):
             part = self._anchors.get(str(event.anchor))
             if part is None:
-                raise YamlFault("an alias names no part that is complete before it", line)
+                raise YamlFault("an alias refers to no part that is complete before it", line)
             self._put(part, None, line)
         elif isinstance(event, yaml.ScalarEvent):
             self._put(_Part(_scalar(event, line)), event.anchor, line)
@@ -137,11 +138,11 @@ class _Reader:
     def _begin(self, event: Any, line: int) -> None:
         is_list = isinstance(event, yaml.SequenceStartEvent)
         if event.tag not in (None, "!", f"{_TAG}{'seq' if is_list else 'map'}"):
-            raise YamlFault("there is a tag that is not known here", line)
+            raise YamlFault("unknown tag", line)
         if self._open and self._waits_for_key(self._open[-1]):
             raise YamlFault("a key must be text", line)
         if len(self._open) >= DEPTH_LIMIT:
-            raise YamlFault(f"more than {DEPTH_LIMIT} tables and lists stand one in another", line)
+            raise YamlFault(f"tables and lists are nested more than {DEPTH_LIMIT} deep", line)
         path = self._next_path()
         self.document.lines.setdefault(path, line)
         if event.anchor is not None:
@@ -150,7 +151,7 @@ class _Reader:
         self._open.append(_Open(path, event.anchor, _Part([] if is_list else {})))
 
     def _put(self, part: _Part, anchor: str | None, line: int, *, ended: bool = False) -> None:
-        """Put a value that is complete where it belongs: a key, a table's value, a list's item, or the whole."""
+        """Store a complete value where it belongs: as a key, a table's value, a list's item, or the whole document."""
         if not ended:
             self._count(part.count, line)
         if anchor is not None:
@@ -164,7 +165,7 @@ class _Reader:
             self._key(around, part, line)
             return
         if len(self._open) + part.depth > DEPTH_LIMIT:
-            raise YamlFault(f"more than {DEPTH_LIMIT} tables and lists stand one in another", line)
+            raise YamlFault(f"tables and lists are nested more than {DEPTH_LIMIT} deep", line)
         self.document.lines.setdefault(self._next_path(), line)
         holder = around.part
         holder.count += part.count
@@ -179,7 +180,7 @@ class _Reader:
         if isinstance(part.value, (list, dict)):
             raise YamlFault("a key must be text", line)
         if part.value in around.part.value:
-            raise YamlFault("a key stands here for the second time", line)
+            raise YamlFault("duplicate key", line)
         around.part.count += 1
         around.key, around.keyed = part.value, True
         self.document.lines[(*around.path, str(part.value))] = line
@@ -198,7 +199,7 @@ class _Reader:
     def _count(self, more: int, line: int) -> None:
         self.count += more
         if self.count > NODE_LIMIT:
-            raise YamlFault(f"the file holds too many values: more than {NODE_LIMIT}", line)
+            raise YamlFault(f"the file contains more than {NODE_LIMIT} values", line)
 
 
 def _scalar(event: Any, line: int) -> Any:
@@ -209,15 +210,15 @@ def _scalar(event: Any, line: int) -> Any:
     else:
         name = event.tag.removeprefix(_TAG)
         if name != "str" and name not in _CORE:
-            raise YamlFault("there is a tag that is not known here", line)
+            raise YamlFault("unknown tag", line)
         if name != "str" and _CORE[name].fullmatch(text) is None:
-            raise YamlFault(f"there is a value that is not what its tag !!{name} says", line)
+            raise YamlFault(f"a value does not match its tag !!{name}", line)
     if name == "int":
         return int(text)
     if name == "float":
         number = float(text)
         if not math.isfinite(number):
-            raise YamlFault("there is a number that is too large", line)
+            raise YamlFault("a number is too large", line)
         return number
     if name == "bool":
         return text.lower() == "true"

@@ -1,1 +1,1 @@
-"""Readers of the output of Slurm's commands."""
+"""Parsers of the output of Slurm's commands."""

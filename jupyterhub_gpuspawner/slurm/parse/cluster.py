@@ -6,7 +6,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from jupyterhub_gpuspawner.cluster.snapshot import NodeState, Partition, Reservation, Unread
+from jupyterhub_gpuspawner.cluster.node_state import NodeState
+from jupyterhub_gpuspawner.cluster.snapshot import Partition, Reservation, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.parse import records
 from jupyterhub_gpuspawner.slurm.parse.records import each_read, epoch, fields, ignored, memory, present, read, words
@@ -21,19 +22,19 @@ T = TypeVar("T")
 
 
 def parse_nodes(text: str, notice: Notice = ignored) -> tuple[NodeState, ...]:
-    """Every node of ``scontrol show node -d -o``; GresUsed is there only with ``-d``.
+    """Every node of ``scontrol show node -d -o``; GresUsed requires ``-d``.
 
-    A node of which a field is not understood is left out, so that nobody counts on it, and ``notice`` is told. Raises
-    SlurmOutputError where the answer names no nodes, or none is understood.
+    A node with a field that is not understood is left out, so that nothing relies on it, and reported to ``notice``.
+    Raises SlurmOutputError if the answer lists no nodes, or none is understood.
     """
     return each_read(_records(text, "NodeName"), _node, "node", lambda record: record["NodeName"], notice)
 
 
 def parse_partitions(text: str, notice: Notice = ignored) -> tuple[Partition, ...]:
-    """Every partition of ``scontrol show partition -o``; with ``-a`` the hidden ones too.
+    """Every partition of ``scontrol show partition -o``; with ``-a`` also hidden ones.
 
-    A partition stays with what is understood of it, see :attr:`Partition.unread`, and ``notice`` is told. Raises
-    SlurmOutputError where the answer names no partitions.
+    A partition with fields that are not understood is kept, see :attr:`Partition.unread`, and reported to ``notice``.
+    Raises SlurmOutputError if the answer lists no partitions.
     """
     found = tuple(_partition(record) for record in _records(text, "PartitionName"))
     for partition in found:
@@ -45,8 +46,8 @@ def parse_partitions(text: str, notice: Notice = ignored) -> tuple[Partition, ..
 def parse_reservations(text: str, notice: Notice = ignored) -> tuple[Reservation, ...]:
     """Every reservation of ``scontrol show reservation -o``; none for 'No reservations in the system'.
 
-    One of which a field is not understood is left out, and ``notice`` is told. Raises SlurmOutputError where the
-    answer names no reservations.
+    One with a field that is not understood is left out and reported to ``notice``. Raises SlurmOutputError if the
+    answer lists no reservations.
     """
     if text.strip() == "No reservations in the system":
         return ()
@@ -54,13 +55,13 @@ def parse_reservations(text: str, notice: Notice = ignored) -> tuple[Reservation
     for record in records:
         try:
             found.append(_reservation(record))
-        except SlurmOutputError as error:  # also where it is the only one: an admin's odd words hide no cluster
+        except SlurmOutputError as error:  # even if it is the only one, which must not hide the cluster
             notice(Unread("reservation", record["ReservationName"], error.field))
     return tuple(found)
 
 
 def _records(text: str, first: str) -> list[dict[str, str]]:
-    """The records of an answer, by their first field; a name that comes again is a text's that imitates a record."""
+    """The records of an answer by their first field; a repeated name comes from text that imitates a record."""
     found: dict[str, dict[str, str]] = {}
     for part in re.split(rf"^(?={first}=)", text, flags=re.MULTILINE):
         record = fields(part)
@@ -85,7 +86,7 @@ def _node(record: Mapping[str, str]) -> NodeState:
     name = record["NodeName"]
     if "State" not in record or "CPUTot" not in record:
         raise SlurmOutputError(
-            f"scontrol did not tell State and CPUTot of node {name}.", raw=repr(dict(record)), field="State"
+            f"scontrol did not report State and CPUTot of node {name}.", raw=repr(dict(record)), field="State"
         )
     return NodeState(
         name=name,
@@ -93,9 +94,6 @@ def _node(record: Mapping[str, str]) -> NodeState:
         states=_states(record["State"]),
         cpus=_number(record, "CPUEfctv") or _number(record, "CPUTot"),
         cpus_allocated=_number(record, "CPUAlloc"),
-        sockets=_number(record, "Sockets", 1),
-        cores_per_socket=_number(record, "CoresPerSocket", 1),
-        threads_per_core=_number(record, "ThreadsPerCore", 1),
         memory_mib=_number(record, "RealMemory"),
         memory_allocated_mib=_number(record, "AllocMem"),
         gres=records.gres("Gres", record.get("Gres", "")),
@@ -153,7 +151,6 @@ def _partition(record: Mapping[str, str]) -> Partition:
         deny_accounts=words(record.get("DenyAccounts")),
         allow_qos=words(record.get("AllowQos"), everyone="ALL"),
         deny_qos=words(record.get("DenyQos")),
-        root_allowed=record.get("DisableRootJobs") != "YES",
         needs_reservation=record.get("ReqResv") == "YES",
         unread=tuple(unread),
     )

@@ -1,4 +1,4 @@
-"""``scontrol show config``: what of slurm.conf(5) a hub has to know. Pure."""
+"""``scontrol show config``: the parts of slurm.conf(5) that a hub needs. Pure."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ _ACCOUNT = re.compile(r"(?P<name>.*)\((?P<uid>[0-9]+)\)")
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """Some of slurm.conf, as slurmctld has it."""
+    """Parts of slurm.conf, as slurmctld uses them."""
 
     private_data: frozenset[str] = frozenset()
-    """PrivateData: what users do not see of each other, such as ``jobs``."""
+    """PrivateData: what users cannot see of each other, such as ``jobs``."""
     slurm_uid: int | None = None
-    """The number of SlurmUser, who sees and may do all; None where it is not told."""
+    """The uid of SlurmUser, who has all rights; None where it is not reported."""
     accounting: bool = False
-    """slurmdbd is there (AccountingStorageType), and so may be operators and administrators."""
+    """slurmdbd is in use (AccountingStorageType), so there may be operators and administrators."""
 
     default_memory_per_cpu_mib: int | None = None
-    """DefMemPerCPU: of a job that asks for no memory; None where it is not set."""
+    """DefMemPerCPU, for jobs that request no memory; None where it is not set."""
     default_memory_per_node_mib: int | None = None
-    """DefMemPerNode, the same for each node."""
+    """DefMemPerNode, the same per node."""
     memory_is_allocated: bool = True
-    """Jobs hold memory (SelectTypeParameters with Memory): a job that asks for none, without a default, gets all."""
+    """Slurm allocates memory (SelectTypeParameters); without a default, a job that requests none gets all."""
 
     @property
     def hides_jobs(self) -> bool:
-        """A user sees no job of another one."""
+        """Whether users cannot see the jobs of others."""
         return "jobs" in self.private_data or "all" in self.private_data
 
 
 def parse_config(text: str) -> SlurmConfig:
-    """What ``scontrol show config`` tells; raises SlurmOutputError where PrivateData is not among it."""
+    """Parse ``scontrol show config``; raises SlurmOutputError if PrivateData is missing."""
     told = {match["key"]: match["value"].strip() for match in _LINE.finditer(text)}
     if "PrivateData" not in told:
-        raise SlurmOutputError("scontrol show config did not tell PrivateData.", raw=text, field="PrivateData")
+        raise SlurmOutputError("scontrol show config did not report PrivateData.", raw=text, field="PrivateData")
     private = {word.strip().lower() for word in words(told["PrivateData"])} - {"none"}
     # mcs(5): jobs of another security label are hidden likewise
     if "privatedata" in words(told.get("MCSParameters")) and present(told.get("MCSPlugin")) not in ("", "mcs/none"):

@@ -1,7 +1,7 @@
-"""``scontrol show job -d -o``: one job in full, or what every job has on its nodes. Pure.
+"""``scontrol show job -d -o``: the details of one job, or what every job holds on its nodes. Pure.
 
-Name, paths and comment in this answer are the owner's words and unescaped. A record in which a field that is needed
-stands twice is refused, not guessed at.
+Name, paths and comment in this answer are chosen by the owner and unescaped. A record in which a required field occurs
+twice is rejected, since it is unclear which one is real.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ _ALLOCATED = re.compile(r"(?<=\s)(?:CoreSpec|MinCPUsNode)=", re.ASCII)
 _KEY = re.compile(r"(?<=\s)(" + "|".join(_NEEDED + _OPTIONAL) + r")=", re.ASCII)
 _VALUE_ENDS = re.compile(r"\s+[A-Za-z][\w/:]*=|\s*\Z", re.ASCII)
 _SLUID = re.compile(r" SLUID=\S+ $", re.ASCII)
-"""Stands between a job's name and its owner, from 26.05 on."""
+"""Printed between a job's name and its owner since 26.05."""
 _NODE = re.compile(r"Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)")
 
 
 def parse_job(text: str, job_id: str) -> JobDetail | None:
-    """The job ``job_id`` of the answer; None where the answer does not hold it (an array answers with all its tasks).
+    """The job ``job_id`` in the answer; None if it is not there (for an array the answer lists all its tasks).
 
-    Raises SlurmOutputError where a field is missing or stands twice.
+    Raises SlurmOutputError if a field is missing or occurs twice.
     """
     records = [record for record in _RECORD.split(text) if record.startswith(f"JobId={job_id} ")]
     if len(records) > 1:
-        raise SlurmOutputError(f"scontrol told of job {job_id} twice.", raw=text)
+        raise SlurmOutputError(f"scontrol listed job {job_id} twice.", raw=text)
     return _detail(records[0], job_id) if records else None
 
 
 def parse_allocations(text: str) -> dict[str, tuple[NodeAllocation, ...]]:
-    """What each job of the answer for all jobs has on its nodes, by job id; pending and odd ones are left out.
+    """What each job holds on its nodes, by job id; pending and malformed ones are left out.
 
-    An owner's words can look like fields, or like a whole job. So a job that is told of twice, or has a field twice, is
-    left out; that a job of this id is there at all, somebody else must say.
+    Text chosen by an owner can look like fields, or like a whole job. So a job that is listed twice, or has a field
+    twice, is left out; whether a job with some id exists at all has to be known from elsewhere.
     """
     found: dict[str, tuple[NodeAllocation, ...]] = {}
     odd = set()
@@ -82,7 +82,7 @@ def _detail(record: str, job_id: str) -> JobDetail:
         starts[key[1]] = key.end()
     missing = [key for key in _NEEDED if key not in starts]
     if missing:
-        raise SlurmOutputError(f"scontrol did not tell {missing[0]} of job {job_id}.", raw=record)
+        raise SlurmOutputError(f"scontrol did not report {missing[0]} of job {job_id}.", raw=record)
 
     def value(key: str) -> str:
         if key not in starts:
@@ -90,7 +90,7 @@ def _detail(record: str, job_id: str) -> JobDetail:
         end = _VALUE_ENDS.search(record, starts[key])
         return present(record[starts[key] : end.start() if end else None])
 
-    # the name follows the number, and UserId follows the name
+    # the name follows the job id, and UserId follows the name
     name = record[record.index("JobName=") + 8 : starts["UserId"] - len("UserId=")] if "JobName=" in record else ""
     user, _, number = value("UserId").partition("(")
     state = value("JobState")
@@ -113,7 +113,6 @@ def _detail(record: str, job_id: str) -> JobDetail:
         uid=int(number[:-1]) if number[:-1].isdecimal() and number[:-1].isascii() else None,
         time_limit=read(_time_limit, "TimeLimit", value("TimeLimit")),
         stdout_path=value("StdOut"),
-        restarts=read(int, "Restarts", value("Restarts")),
         allocations=_allocations(record[starts["CoreSpec"] : starts["MinCPUsNode"]]),
     )
 

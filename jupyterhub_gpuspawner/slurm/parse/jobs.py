@@ -1,9 +1,8 @@
-"""``squeue`` for the whole cluster: every job that waits or holds nodes. Pure.
+"""``squeue`` for the whole cluster: every job that is pending or holds nodes. Pure.
 
-What a job's owner may write freely stands last, and a mark drawn anew for each question, which no owner can foresee,
-stands before and after each of these fields. Besides account, name and comment that is every generic resource that was
-asked for: slurmctld keeps ``--gres=gpu:k80|x:1`` or a type with a newline in it as it is while the job is held.
-See :mod:`.parse_squeue`.
+Fields that a job's owner can write freely come last, each enclosed in a random mark, new for each query, which no owner
+can foresee. Besides account, name and comment these are the requested generic resources: slurmctld keeps
+``--gres=gpu:k80|x:1`` or a type with a newline unchanged while the job is held. See :mod:`.squeue`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.slurm.parse.records import Notice
 
 STATES = "PD,CF,R,CG,S,ST"
-"""The value for ``squeue -t``: whatever waits or holds nodes."""
+"""The value for ``squeue -t``: jobs that are pending or hold nodes."""
 PLAIN = (
     "JobID",
     "State",
@@ -40,7 +39,7 @@ PLAIN = (
     "EndTime",
     "TimeLimit",
 )
-"""Fields whose values slurmctld makes, or checks against names of its own, before it keeps them."""
+"""Fields whose values slurmctld generates, or checks against its own names."""
 OWN_WORDS = (
     "tres-per-job",
     "tres-per-node",
@@ -51,12 +50,12 @@ OWN_WORDS = (
     "Name",
     "Comment",
 )
-"""Fields with an owner's words in them; slurmctld takes at most 1,024 bytes for each."""
+"""Fields that owners can write freely; slurmctld accepts at most 1,024 bytes for each."""
 _COUNT = re.compile(r"(?P<number>\d+)(?P<unit>[KMG]?)(?:-\S*)?", re.ASCII)
 
 
 def columns(mark: str) -> str:
-    """The value for ``squeue -O``; ``mark`` is a word of letters and digits that no job's owner can know."""
+    """The value for ``squeue -O``; ``mark`` is a random word of letters and digits, unknown to job owners."""
     plain = ",".join(f"{name}:|" for name in PLAIN)
     return f"{plain}{mark}|,{f'|{mark}|,'.join(f'{name}:' for name in OWN_WORDS)}|{mark}"
 
@@ -64,13 +63,13 @@ def columns(mark: str) -> str:
 def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> tuple[ClusterJob, ...]:
     """Every job of an answer to ``squeue -h -O columns(mark)``, in Slurm's order.
 
-    A job whose generic resources are not understood is there with :attr:`ClusterJob.gpus_unknown`; any other record
-    that is not understood is left out. ``notice`` is told of both. Raises SlurmOutputError where the answer breaks
-    off, or no record of it is understood.
+    A job whose generic resources are not understood is kept with :attr:`ClusterJob.gpus_unknown`; any other record
+    that is not understood is left out. Both are reported to ``notice``. Raises SlurmOutputError if the answer is cut
+    off, or no record is understood.
     """
     *records, rest = text.split(f"|{mark}\n")
     if rest.strip():
-        raise SlurmOutputError("squeue's answer breaks off in the middle.", raw=rest)
+        raise SlurmOutputError("squeue's answer is cut off.", raw=rest)
     return each_read(records, lambda record: _job(record, mark, notice), "job", job_id_of, notice)
 
 
@@ -78,7 +77,7 @@ def _job(record: str, mark: str, notice: Notice) -> ClusterJob:
     head, *owners = record.split(f"|{mark}|")
     values = head.split("|")
     if len(values) != len(PLAIN) or len(owners) != len(OWN_WORDS) or not job_id_of(record):
-        raise SlurmOutputError("squeue gave a line that does not fit the columns asked for.", raw=record)
+        raise SlurmOutputError("squeue printed a line that does not match the requested columns.", raw=record)
     told = dict(zip((*PLAIN, *OWN_WORDS), (*values, *owners), strict=True))
     phase = phase_of(told["State"])
     node_count = _count(told, "NumNodes") or 1
@@ -117,7 +116,7 @@ def _job(record: str, mark: str, notice: Notice) -> ClusterJob:
 
 
 def _count(told: dict[str, str], key: str) -> int:
-    """``4``; a round number may be written ``1K``, and nodes of a job that waits as a range."""
+    """``4``; round numbers may be printed as ``1K``, and the nodes of a pending job as a range."""
     value = present(told[key])
     match = _COUNT.fullmatch(value)
     if value and match is None:
@@ -136,7 +135,7 @@ def _memory(tres: str) -> int:
 
 
 def _gpus(told: dict[str, str], node_count: int) -> tuple[Gres, ...]:
-    """What each node gives: as granted where Slurm counts it, as asked for a node, a job or each task else."""
+    """GPUs per node: as allocated where Slurm reports it, otherwise as requested per node, job, socket or task."""
     asked = (
         ("tres-alloc", 1, node_count),
         ("tres-per-node", 1, 1),
@@ -149,7 +148,7 @@ def _gpus(told: dict[str, str], node_count: int) -> tuple[Gres, ...]:
 
 def _devices(told: dict[str, str], key: str, times: int, node_count: int) -> tuple[Gres, ...]:
     found = [each for each in gres(key, told[key]) if each.name in GPU_GRES]
-    typed = {each.name for each in found if each.type}  # a TRES list counts gpu, and gpu:a100 in it once more
+    typed = {each.name for each in found if each.type}  # a TRES list contains both gpu and gpu:a100
     return tuple(
         Gres(each.name, each.type, -(-each.count * times // node_count))
         for each in found

@@ -1,4 +1,4 @@
-"""What all of Slurm's answers share: fields, absent values, times. Pure.
+"""Parsing shared by all of Slurm's answers: fields, absent values, times. Pure.
 
 Written against the recorded answers of Slurm 22.05, 24.11 and 26.05 in ``tests/data/slurm-outputs``.
 """
@@ -30,26 +30,26 @@ _FIELD = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/:]*)=", re.ASCII)
 
 
 def present(text: str | None) -> str:
-    """The value, or nothing for Slurm's many words for nothing (``(null)``, ``N/A``, ``n/a``, ``None``, ...)."""
+    """The value; empty for Slurm's notations of an absent value (``(null)``, ``N/A``, ``n/a``, ``None``, ...)."""
     value = (text or "").strip()
     return "" if value in _ABSENT else value
 
 
 def fields(line: str) -> dict[str, str]:
-    """The ``Key=value`` pairs of one record of ``scontrol show``; values may hold blanks. The first of a key counts."""
+    """The ``Key=value`` pairs of one record of ``scontrol show``; values may contain blanks. The first key counts."""
     found: dict[str, str] = {}
     marks = list(_FIELD.finditer(line))
     ends = [mark.start() for mark in marks[1:]] + [len(line)]
-    for mark, end in zip(marks, ends, strict=False):  # text without a field has an end and no mark
+    for mark, end in zip(marks, ends, strict=False):  # text without fields gives one end and no mark
         found.setdefault(mark[1], line[mark.end() : end].strip())
     return found
 
 
 def epoch(text: str | None, key: str = "") -> float | None:
-    """Seconds since the epoch of a time as Slurm prints it for ``key``; None where it prints none.
+    """Seconds since the epoch of a time that Slurm prints for ``key``; None where it prints none.
 
     The client sets ``SLURM_TIME_FORMAT=%s``, which squeue and scontrol of 22.05 to 26.05 honour. The standard form
-    (``2026-11-21T10:14:49``) is in local time, and so ambiguous for one hour of the year.
+    (``2026-11-21T10:14:49``) is in local time and therefore ambiguous for one hour of the year.
     """
     value = present(text)
     if not value:
@@ -63,7 +63,7 @@ def epoch(text: str | None, key: str = "") -> float | None:
 
 
 def read(reader: Callable[[str], T], key: str, text: str) -> T:
-    """``reader(text)``, with its ValueError told as Slurm's odd answer for ``key``."""
+    """``reader(text)``; its ValueError becomes a SlurmOutputError for ``key``."""
     try:
         return reader(text)
     except ValueError as error:
@@ -73,16 +73,16 @@ def read(reader: Callable[[str], T], key: str, text: str) -> T:
 
 
 def ignored(_unread: object) -> None:
-    """Nobody is told."""
+    """The default: nothing is reported."""
 
 
 def each_read(
     records: Iterable[R], reader: Callable[[R], T], kind: str, name: Callable[[R], str], notice: Notice
 ) -> tuple[T, ...]:
-    """Every record that ``reader`` understands; one that it does not is left out, and ``notice`` is told of it.
+    """The records that ``reader`` understands; the others are left out and reported to ``notice``.
 
-    ``name`` gives the name by which an unread record is told of. Raises the reader's SlurmOutputError where there are
-    records and none is understood: then it is the answer that is odd.
+    ``name`` returns the name of a record for the report. If there are records and none is understood, the answer itself
+    is at fault, and the reader's SlurmOutputError is raised.
     """
     found: list[T] = []
     faults: list[tuple[R, SlurmOutputError]] = []
@@ -100,23 +100,23 @@ def each_read(
 
 @lru_cache(maxsize=8192)
 def gres(key: str, text: str) -> tuple[Gres, ...]:
-    """:func:`parse_gres`, remembered: thousands of nodes and jobs have the same few."""
+    """:func:`parse_gres`, cached, since thousands of nodes and jobs share a few values."""
     return read(parse_gres, key, text)
 
 
 @lru_cache(maxsize=8192)
 def nodes(key: str, text: str) -> tuple[str, ...]:
-    """:func:`expand_nodelist`, remembered likewise; none for an absent value."""
+    """:func:`expand_nodelist`, cached likewise; empty for an absent value."""
     return read(expand_nodelist, key, present(text))
 
 
 def memory(key: str, text: str | None) -> int | None:
-    """MiB of a bound or default of slurm.conf's; None for an absent one, UNLIMITED, and 0, which means the same."""
+    """MiB of a limit or default of slurm.conf; None if absent, UNLIMITED, or 0, which means the same."""
     value = present(text)
     return None if value in ("", "UNLIMITED") else read(parse_memory, key, value) or None
 
 
 def words(text: str | None, *, everyone: str = "") -> tuple[str, ...]:
-    """The items of a list with commas; none for an absent one or for ``everyone``."""
+    """The items of a comma-separated list; empty if it is absent or equals ``everyone``."""
     value = present(text)
     return () if not value or value == everyone else tuple(item for item in value.split(",") if item)

@@ -1,7 +1,7 @@
-"""The one question that the hub asks ``squeue`` all the time, and how its answer is read. Pure.
+"""The format of the hub's regular ``squeue`` query, and the parser of its answer. Pure.
 
-A job's comment and its name are its owner's: they may hold newlines, ``|`` and whole lines that look like another
-job's. So each of the two is followed by a mark drawn anew for each question, which no owner can foresee.
+A job's comment and name are chosen by its owner: they may contain newlines, ``|`` and whole lines that look like
+another job's. So each of the two is followed by a random mark, new for each query, which no owner can foresee.
 ``-O Field:suffix`` prints fields whole; ``-O Field`` cuts them at 20 characters (squeue(1), ``--Format``).
 """
 
@@ -37,19 +37,19 @@ COLUMNS = (
 
 
 def columns(mark: str) -> str:
-    """The value for ``squeue -O``; ``mark`` is a word of letters and digits that no job's owner can know."""
+    """The value for ``squeue -O``; ``mark`` is a random word of letters and digits, unknown to job owners."""
     return ",".join(f"{name}:|" for name in COLUMNS) + f"{mark}|,UserID:|,Name:|{mark}"
 
 
 def parse_squeue(text: str, mark: str, notice: Notice = ignored) -> dict[str, JobStatus]:
     """Every job of an answer to ``squeue -h -O columns(mark)``, by job id, in Slurm's order.
 
-    A task of a job array stands under its own job id. A record that does not fit is left out, and ``notice`` is told
-    of it. Raises SlurmOutputError where the answer breaks off, or no record of it fits.
+    A task of a job array is listed under its own job id. A malformed record is left out and reported to ``notice``.
+    Raises SlurmOutputError if the answer is cut off, or no record is well-formed.
     """
     *records, rest = text.split(f"|{mark}\n")
     if rest.strip():
-        raise SlurmOutputError("squeue's answer breaks off in the middle.", raw=rest)
+        raise SlurmOutputError("squeue's answer is cut off.", raw=rest)
     return {status.job_id: status for status in each_read(records, _reader(mark), "job", job_id_of, notice)}
 
 
@@ -58,24 +58,24 @@ def _reader(mark: str) -> Callable[[str], JobStatus]:
 
 
 def job_id_of(record: str) -> str:
-    """The job id with which a record begins; empty where it begins otherwise."""
+    """The job id at the start of a record; empty if there is none."""
     first = record.partition("|")[0]
     return first if _JOB_ID.fullmatch(first) else ""
 
 
 def _parts(record: str, mark: str) -> tuple[str, str, str]:
-    """What stands up to the comment, the owner's number, and the job's name."""
+    """The fields up to the comment, the owner's uid, and the job's name."""
     head, _, tail = record.partition(f"|{mark}|")
     uid, bar, name = tail.partition("|")
     if not (bar and uid.isascii() and uid.isdigit()):
-        raise SlurmOutputError("squeue gave a line that does not fit the columns asked for.", raw=record)
+        raise SlurmOutputError("squeue printed a line that does not match the requested columns.", raw=record)
     return head, uid, name
 
 
 def _status(record: str, uid: str, name: str) -> JobStatus:
     values = record.split("|", len(COLUMNS) - 1)
     if len(values) != len(COLUMNS) or not job_id_of(record):
-        raise SlurmOutputError("squeue gave a line that does not fit the columns asked for.", raw=record)
+        raise SlurmOutputError("squeue printed a line that does not match the requested columns.", raw=record)
     job_id, state, reason, start, end, host, nodes, partition, user, code, comment = values
     phase = phase_of(state)
     return JobStatus(

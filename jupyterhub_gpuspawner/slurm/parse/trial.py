@@ -21,19 +21,19 @@ _WOULD_START = re.compile(
 
 @dataclass(frozen=True)
 class WillRun:
-    """What Slurm would do with a job if nothing changed."""
+    """When and where Slurm would start a job if nothing changed."""
 
     starts_at: float
-    """Seconds since the epoch. Where no time can be found, as in a closed partition, it lies centuries ahead."""
+    """Seconds since the epoch; centuries ahead if Slurm finds no time, as in a closed partition."""
     nodes: tuple[str, ...]
     cpus: int
     partition: str
 
 
 def parse_trial(stderr: str) -> WillRun:
-    """The start that ``sbatch --test-only`` tells; raises SlurmOutputError where it tells none."""
+    """The start predicted by ``sbatch --test-only``; raises SlurmOutputError if it predicts none."""
     found = _WOULD_START.search(stderr)
     starts_at = epoch(found["time"]) if found is not None else None
     if found is None or starts_at is None:
-        raise SlurmOutputError("sbatch --test-only told no start.", raw=stderr)
+        raise SlurmOutputError("sbatch --test-only predicted no start.", raw=stderr)
     return WillRun(starts_at, read(expand_nodelist, "nodes", found["nodes"]), int(found["cpus"]), found["partition"])

@@ -121,13 +121,13 @@ def test_profiles_tell_what_may_be_asked_and_how_it_would_fare(hub: HubProcess, 
         "light": "starts now, N of 80 cores free",
         "k80-node": "starts now, 4 of 4 K80 free",
         "course": None,
-        "too-long": "cannot run: it asks for 9 days, and partition batch allows 24 h",
+        "too-long": "cannot run: 9 days is more than the limit of 24 h in partition batch",
         "here": None,
         "eight": "starts now, 8 of 8 P100 free",
         "either": told["either"],
-        "odd": "it also asks Slurm for --nonsense, which this page does not weigh",
+        "odd": "availability unknown: this profile also uses --nonsense, which is checked at submission",
     }
-    assert (found["course"]["allowed"], found["course"]["reason"]) == (False, "it is for the group ml-course")
+    assert (found["course"]["allowed"], found["course"]["reason"]) == (False, "it is reserved for the group ml-course")
     assert found["course"]["options_schema"] is None
 
 
@@ -185,7 +185,7 @@ def test_trial_of_several_partitions_is_of_the_best(
 @pytest.mark.parametrize(
     ("slug", "chance", "sentence", "field"),
     [
-        ("too-long", "never", "cannot run: it asks for 9 days, and partition batch allows 24 h", "slurm.time"),
+        ("too-long", "never", "cannot run: 9 days is more than the limit of 24 h in partition batch", "slurm.time"),
         ("odd", "never", "Slurm would refuse it: sbatch does not know the option --nonsense=1", ""),
         ("here", "now", "starts on the hub's own machine, at once", ""),
     ],

@@ -13,7 +13,8 @@ import pytest
 from bs4 import BeautifulSoup
 from traitlets.config import Config
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, NodeState, Partition
+from jupyterhub_gpuspawner.cluster.node_state import NodeState
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
 from jupyterhub_gpuspawner.hub.pages.choose.form import fault_at, form_html, render_form
 from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
@@ -202,8 +203,8 @@ def test_what_is_offered_and_what_is_not() -> None:
     assert shown == {
         "k80": "",
         "bold": "",
-        "week": "Cannot run: it asks for 7 days, and partition gpu allows 24 h.",
-        "spring": "Not yet: it begins 2026-03-21.",
+        "week": "Cannot run: 7 days is more than the limit of 24 h in partition gpu.",
+        "spring": "Not yet: it is available from 2026-03-21.",
     }
     assert [radio["value"] for radio in page.select("input[type=radio][disabled]")] == ["week", "spring"]
 
@@ -247,8 +248,8 @@ def test_a_last_choice_that_is_gone_falls_back_with_a_note() -> None:
         "The form shows what is usual instead.",
     )
     assert gone == FilledIn(
-        note="Your last choice cannot be had any more. You may not use profile winter now: it ended 2026-01-31. "
-        "You may use: k80, bold, week. The form shows what is usual instead."
+        note="Your last choice cannot be had any more. You may not use profile winter now: it was available "
+        "until 2026-01-31. You may use: k80, bold, week. The form shows what is usual instead."
     )
 
 

@@ -34,7 +34,7 @@ async def test_another_name_of_root_is_root(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("name", ["#0", "0", "-x", ""])
 async def test_a_name_that_is_none_is_not_looked_up(name: str) -> None:
     """Also where the home is set, so that no account is needed."""
-    with pytest.raises(ConfigError, match="is no user name"):
+    with pytest.raises(ConfigError, match="is not a valid user name"):
         await account_of(name, home="/home/x")
 
 
@@ -60,7 +60,7 @@ def test_names_that_would_be_refused_are_told_beforehand() -> None:
     }
 
     assert refused_names(config) == [
-        "c.Authenticator.allowed_users: '#0' is no user name.",
+        "c.Authenticator.allowed_users: '#0' is not a valid user name.",
         "c.Authenticator.admin_users: 'root' is an account of uid 0 (root), and nothing is started as root.",
-        "c.GitHubOAuthenticator.username_map: '1000' is no user name.",
+        "c.GitHubOAuthenticator.username_map: '1000' is not a valid user name.",
     ]

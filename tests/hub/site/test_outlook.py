@@ -38,7 +38,11 @@ def told(**more: Any) -> dict[str, tuple[str | None, str | None]]:
     found = outlooks(PROFILES, now=datetime.fromtimestamp(NOW).astimezone(), **asked)
     assert [each.profile for each in found] == list(PROFILES)
     return {
-        each.profile.slug: (each.refusal, each.availability.sentence if each.availability else None) for each in found
+        each.profile.slug: (
+            each.refusal.text if each.refusal else None,
+            each.availability.sentence if each.availability else None,
+        )
+        for each in found
     }
 
 
@@ -47,10 +51,10 @@ def test_every_profile_is_told_in_one_glance() -> None:
     day = datetime.fromtimestamp(NOW).astimezone().date().isoformat()
     assert told() == {
         "one-gpu": (None, "starts now, 3 of 4 K80 free"),
-        "course": ("it is for the group ml-course", None),
+        "course": ("it is reserved for the group ml-course", None),
         "here": (None, None),
-        "huge": (None, "cannot run: it asks for 16 GPUs a node, and a node of partition gpu has at most 4"),
-        "adjustable": (None, "cannot run: it asks for 8 GPUs a node, and a node of partition gpu has at most 4"),
+        "huge": (None, "cannot run: 16 GPUs per node requested, but nodes of partition gpu have at most 4"),
+        "adjustable": (None, "cannot run: 8 GPUs per node requested, but nodes of partition gpu have at most 4"),
         "yesterday": (None, f"cannot run: there is no reservation for {day}; days are 2000-01-01"),
     }
     assert told(groups={"ml-course"})["course"] == (None, "starts now, 3 of 4 K80 free")
@@ -61,15 +65,15 @@ def test_defaults_of_the_site_count() -> None:
     found = told(defaults=Resources(cpus=64))
     assert found["one-gpu"] == (
         None,
-        "cannot run: it asks for 64 cores a node, and a node of partition gpu has at most 16",
+        "cannot run: 64 cores per node requested, but nodes of partition gpu have at most 16",
     )
 
 
 def test_silent_slurm_keeps_no_profile_from_being_shown() -> None:
     """Nothing is known, and that is said; what can be refused without Slurm still is."""
     found = told(snapshot=None)
-    assert found["one-gpu"] == (None, "Slurm has not told yet what is free")
-    assert found["course"] == ("it is for the group ml-course", None)
+    assert found["one-gpu"] == (None, "availability unknown: Slurm has not answered yet")
+    assert found["course"] == ("it is reserved for the group ml-course", None)
 
 
 def test_outlook_carries_what_the_job_would_ask_for() -> None:

@@ -82,9 +82,9 @@ async def test_the_id_comes_back() -> None:
 
 FAILURES: dict[str, Exception] = {
     "no answer": SlurmUnavailable("sbatch got no answer."),
-    "more than an id": SlurmOutputError("sbatch took the job and gave no job id.", raw="12\nHave a nice day"),
+    "more than an id": SlurmOutputError("sbatch accepted the job but printed no job id.", raw="12\nHave a nice day"),
     "a wrapper that fails after sbatch": SubmitRejected("Slurm refused the job: the quota mail was not sent."),
-    "sudo that fails after sbatch": ConfigError("sbatch was not run: what stands in front of it failed."),
+    "sudo that fails after sbatch": ConfigError("sbatch was not run: the command of exec_prefix failed."),
     "what nobody has foreseen": UnicodeError("odd bytes"),
 }
 

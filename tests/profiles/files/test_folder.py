@@ -1,4 +1,4 @@
-"""Profiles in YAML files, and a folder of them that changes while the hub runs."""
+"""Profiles in YAML files, and a folder that changes while the hub runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_example_of_a_course_changes_its_reservation_daily() -> None:
 
 
 def test_yaml_means_what_it_says(tmp_path: Path) -> None:
-    """8:00:00 is eight hours and no base-60 number, and no is a word."""
+    """8:00:00 is eight hours, not a base-60 number, and no is text."""
     path = _write(
         tmp_path,
         "p.yaml",
@@ -85,33 +85,36 @@ def test_a_file_holds_a_profile_or_a_list(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("display_name: P\nslurm:\n  gpus: 1\n  memory: 32X\n", "p.yaml:4: slurm.memory: is no memory size: write MiB"),
+        (
+            "display_name: P\nslurm:\n  gpus: 1\n  memory: 32X\n",
+            "p.yaml:4: slurm.memory: is not a valid amount of memory",
+        ),
         ("- display_name: P\n- display_name: Q\n  slrum: {}\n", "p.yaml:3: no such field; did you mean slurm?"),
-        ("- display_name: P\n- display_name: p\n", "p.yaml:2: slug: 'p' is the slug of an earlier profile, too"),
+        ("- display_name: P\n- display_name: p\n", "p.yaml:2: slug: 'p' is already the slug of an earlier profile"),
         ("- display_name: P\n- slurm: {}\n", "p.yaml:2: display_name: is missing"),
         (
             "display_name: P\nslurm:\n  extra:\n  - --a\n  - b\n",
             "p.yaml:5: slurm.extra[1]: must be one printable line",
         ),
-        ("slurm: {}\nslurm: {}\n", "p.yaml:2: a key stands here for the second time"),
-        ("profiles: []\nmore: 1\n", "p.yaml:1: must hold one profile, a list of profiles, or 'profiles:'"),
+        ("slurm: {}\nslurm: {}\n", "p.yaml:2: duplicate key"),
+        ("profiles: []\nmore: 1\n", "p.yaml:1: must contain one profile, a list of profiles, or only 'profiles:'"),
         ("display_name: [\n", "p.yaml:2: while parsing a flow node, did not find expected node content"),
         ("display_name: P\n\tslurm: {}\n", "p.yaml:2: while scanning"),
         (
             "display_name: !!python/object:os.system x\n",
-            "p.yaml:1: there is a tag that is not known here",
+            "p.yaml:1: unknown tag",
         ),
         ("? [a]\n: b\n", "p.yaml:1: a key must be text"),
         ("just text\n", "p.yaml:1: must be a table of fields"),
         ("", "p.yaml:1: must be a table of fields"),
         ("display_name: \x00\n", "p.yaml"),
-        ("time: " + "9" * 5000 + "\n", "p.yaml:1: there is a number that is too large"),
-        (BOMB, "p.yaml:4: the file holds too many values"),
+        ("time: " + "9" * 5000 + "\n", "p.yaml:1: a number is too large"),
+        (BOMB, "p.yaml:4: the file contains more than 10000 values"),
         ("a: &a [*a]\n", "p.yaml"),
     ],
 )
 def test_a_fault_is_told_with_file_line_and_field(tmp_path: Path, text: str, says: str) -> None:
-    """Whatever the file holds, one sentence says where to look."""
+    """Every fault is one sentence with its location."""
     with pytest.raises(ConfigError) as caught:
         read_profiles(_write(tmp_path, "p.yaml", text))
     assert str(caught.value).startswith(says)
@@ -135,12 +138,12 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 def test_the_data_file_names_the_broken_profile_by_its_line() -> None:
     """The line of the value in a list under profiles."""
-    with pytest.raises(ConfigError, match=r"^course.yaml:8: slurm.memory: is no memory size"):
+    with pytest.raises(ConfigError, match=r"^course.yaml:8: slurm.memory: is not a valid amount of memory"):
         read_profiles(DATA / "course.yaml")
 
 
 def test_a_folder_follows_its_files(tmp_path: Path) -> None:
-    """A new, a changed and a removed file each show at the next look; other files are left alone."""
+    """New, changed and removed files take effect at the next scan; other files are ignored."""
     folder = ProfileFolder(tmp_path)
     assert _slugs(folder) == []
     _write(tmp_path, "b.yaml", "display_name: B\n")
@@ -155,7 +158,7 @@ def test_a_folder_follows_its_files(tmp_path: Path) -> None:
 
 
 def test_an_unchanged_folder_is_not_read_again(tmp_path: Path) -> None:
-    """The same profiles, the very objects, come back."""
+    """The same profile objects are returned."""
     _write(tmp_path, "a.yaml", "display_name: A\n")
     folder = ProfileFolder(tmp_path)
     assert folder.profiles() is folder.profiles()
@@ -174,7 +177,7 @@ def test_a_file_of_the_same_size_written_in_the_same_moment_is_noticed(tmp_path:
 
 
 def test_a_broken_file_goes_on_with_its_last_good_version(tmp_path: Path) -> None:
-    """The fault is there to be shown until it is mended."""
+    """The fault is reported until it is fixed."""
     _write(tmp_path, "a.yaml", "display_name: A\n")
     _write(tmp_path, "b.yaml", "display_name: B\n")
     folder = ProfileFolder(tmp_path)
@@ -187,18 +190,18 @@ def test_a_broken_file_goes_on_with_its_last_good_version(tmp_path: Path) -> Non
 
 
 def test_a_slug_in_two_files_belongs_to_the_first(tmp_path: Path) -> None:
-    """The second profile is left out and named; it comes back when the first goes."""
+    """The second profile is ignored and reported; it is offered once the first is removed."""
     _write(tmp_path, "a.yaml", "display_name: P\ndescription: first\n")
     _write(tmp_path, "b.yaml", "[{display_name: P, description: second}, {display_name: Q}]\n")
     folder = ProfileFolder(tmp_path)
     assert [(p.slug, p.description) for p in folder.profiles()] == [("p", "first"), ("q", "")]
-    assert _faults(folder) == ["b.yaml: 'p' is the slug of a profile in a.yaml, too; this one is left out"]
+    assert _faults(folder) == ["b.yaml: 'p' is already a slug in a.yaml; this profile is ignored"]
     (tmp_path / "a.yaml").unlink()
     assert [(p.slug, p.description) for p in folder.profiles()] == [("p", "second"), ("q", "")]
 
 
 def test_a_folder_that_goes_away_keeps_its_profiles_and_says_so(tmp_path: Path) -> None:
-    """A file system that is not there for a while takes nobody's profile."""
+    """A file system that is temporarily missing removes no profile."""
     path = tmp_path / "profiles"
     path.mkdir()
     _write(path, "a.yaml", "display_name: A\n")

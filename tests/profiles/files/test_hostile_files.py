@@ -1,4 +1,4 @@
-"""A folder of profiles in which others write: one file harms nobody but itself, and tells nothing that is in it."""
+"""A profile folder that others write to: a file can break only itself, and errors do not reveal its content."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def look(folder: ProfileFolder) -> tuple[list[str], list[str]]:
 
 @pytest.mark.parametrize("content", TEXTS.values(), ids=TEXTS.keys())
 def test_what_cannot_be_understood_is_one_files_fault(folder: Path, content: str | bytes) -> None:
-    """One short sentence names the file; the others are offered."""
+    """One short sentence names the file; the other profiles are offered."""
     (folder / "odd.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
     slugs, faults = look(ProfileFolder(folder, EVERYTHING))
 
@@ -57,7 +57,7 @@ def test_what_cannot_be_understood_is_one_files_fault(folder: Path, content: str
 
 @pytest.mark.parametrize("make", ENTRIES.values(), ids=ENTRIES.keys())
 def test_what_is_no_regular_file_is_not_read(folder: Path, tmp_path: Path, make: object) -> None:
-    """Named, whatever its name is, and never followed or waited for."""
+    """It is reported, whatever its name, and never followed or waited for."""
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
     assert callable(make)
@@ -72,7 +72,7 @@ def test_what_is_no_regular_file_is_not_read(folder: Path, tmp_path: Path, make:
 
 @pytest.mark.parametrize("content", SECRETS.values(), ids=SECRETS.keys())
 def test_no_fault_quotes_what_a_file_holds(folder: Path, content: str) -> None:
-    """A secret that came there by mistake or on purpose is in no sentence."""
+    """A secret in a file, by mistake or on purpose, appears in no message."""
     (folder / "odd.yaml").write_text(content)
     slugs, faults = look(ProfileFolder(folder, EVERYTHING))
 
@@ -83,7 +83,7 @@ def test_no_fault_quotes_what_a_file_holds(folder: Path, content: str) -> None:
 
 @pytest.mark.parametrize("says", HARMLESS.values(), ids=HARMLESS.keys())
 def test_what_looks_odd_and_is_right_is_offered_and_starts(folder: Path, says: str) -> None:
-    """The last day that there is means no end; no clock and no zone makes it an error."""
+    """The last representable day means no end, in every time zone."""
     (folder / "odd.yaml").write_text(f"display_name: Odd\n{says}\n")
     profiles = ProfileFolder(folder, EVERYTHING)
 
@@ -96,7 +96,7 @@ def test_what_looks_odd_and_is_right_is_offered_and_starts(folder: Path, says: s
 
 
 def test_a_users_text_is_matched_at_once_whatever_the_expression(folder: Path) -> None:
-    """Python's own engine would take a minute for thirty characters, and ages for these."""
+    """Python's own engine would take a minute for thirty characters, and far longer for these."""
     (folder / "odd.yaml").write_text(f"display_name: Odd\n{HARMLESS['an expression that goes back']}\n")
     profiles = ProfileFolder(folder).profiles()
 
@@ -125,13 +125,13 @@ def test_a_file_with_a_fault_goes_on_with_its_last_good_version_whatever_it_beco
     path.unlink()
     found.append(look(profiles))
 
-    link = "own.yaml: the file is a symbolic link, and links are not followed: put a copy of the file there"
+    link = "own.yaml: the file is a symbolic link, which is not followed: use a copy of the file"
     pipe = "own.yaml: the file is a named pipe, not a file"
     assert found == [(["good"], []), (["good"], [link]), (["good"], [pipe]), ([], [])]
 
 
 def test_the_folder_itself_may_be_a_link_that_changes(tmp_path: Path) -> None:
-    """As ``..data`` of a ConfigMap is: the files in it are regular ones, and are replaced all at once."""
+    """Like ``..data`` of a ConfigMap: the files are regular and are replaced all at once."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "own.yaml").write_text(f"display_name: {name}\n")
@@ -147,7 +147,7 @@ def test_the_folder_itself_may_be_a_link_that_changes(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
 def test_a_file_repaired_by_chmod_is_read(folder: Path) -> None:
-    """Its content and its time of writing stay as they were."""
+    """Its content and modification time are unchanged."""
     folder.parent.chmod(0o755)
     for parent in folder.parents:
         if parent.stat().st_uid == 0 and str(parent).startswith("/tmp/pytest"):  # noqa: S108 - pytest's own
@@ -171,7 +171,7 @@ def test_a_file_repaired_by_chmod_is_read(folder: Path) -> None:
 
 
 def test_a_hundred_thousand_entries_take_no_profile_away(folder: Path) -> None:
-    """Those that were there stay, at the first look as at the next, and one sentence tells of the rest."""
+    """Known files stay at every scan, and one sentence reports the rest."""
     profiles = ProfileFolder(folder)
     before = look(profiles)
     for number in range(100_000):
@@ -183,13 +183,13 @@ def test_a_hundred_thousand_entries_take_no_profile_away(folder: Path) -> None:
     assert profiles.crowded
     assert len(faults) <= FILES_LIMIT + 1
     assert faults[0] == (
-        f"{folder}: the folder holds more than 200 files of profiles, or 200000 of any kind; those that came last are "
-        "left out"
+        f"{folder}: the folder contains more than 200 profile files, or 200000 files of any kind; the newest ones are "
+        "ignored"
     )
 
 
 def test_many_files_together_are_bounded_too(folder: Path) -> None:
-    """Each is good by itself; those that would make every form slow are left out and named."""
+    """Each is valid by itself; those that would make every form slow are ignored and reported."""
     profiles = ProfileFolder(folder)
     profiles.profiles()
     for number in range(4):
@@ -203,7 +203,7 @@ def test_many_files_together_are_bounded_too(folder: Path) -> None:
 
 
 def test_a_file_that_changes_while_it_is_read_is_never_read_in_part(folder: Path) -> None:
-    """Each look gives one of the whole versions."""
+    """Each scan returns one complete version."""
     path = folder / "own.yaml"
     versions = [f"display_name: {letter}\n# {letter * 200_000}\n" for letter in "AB"]
     path.write_text(versions[0])
@@ -231,14 +231,14 @@ def test_a_file_that_changes_while_it_is_read_is_never_read_in_part(folder: Path
 
 
 class Surprise(Exception):
-    """An error that nobody thought of."""
+    """An unforeseen error."""
 
 
 @pytest.mark.parametrize("error", [RecursionError, MemoryError, OverflowError, UnicodeError, Surprise])
-def test_an_error_that_nobody_thought_of_is_one_files_fault(
+def test_an_unforeseen_error_is_one_files_fault(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    """Its name is told, and not its words."""
+    """The message has the error's type, not its text."""
     (folder / "odd.yaml").write_text("display_name: Odd\n")
 
     def failing(text: str) -> object:
@@ -255,7 +255,7 @@ def test_an_error_that_nobody_thought_of_is_one_files_fault(
 
 
 def test_a_slug_belongs_to_the_file_that_had_it_first(folder: Path) -> None:
-    """A file whose name comes before takes no profile away, not by time stamps either; a removed one frees its slug."""
+    """Neither an earlier name nor time stamps take a slug away; removing a file frees it."""
     profiles = ProfileFolder(folder)
     profiles.profiles()
     squatter = folder / "aaa.yaml"
@@ -265,7 +265,7 @@ def test_a_slug_belongs_to_the_file_that_had_it_first(folder: Path) -> None:
     def descriptions() -> list[str]:
         return [profile.description for profile in profiles.profiles()]
 
-    fault = "aaa.yaml: 'good' is the slug of a profile in own.yaml, too; this one is left out"
+    fault = "aaa.yaml: 'good' is already a slug in own.yaml; this profile is ignored"
     assert (descriptions(), [str(error) for error in profiles.errors]) == ([""], [fault])
     (folder / "own.yaml").write_text("display_name: Good\ndescription: changed later\n")
     assert descriptions() == ["changed later"]
@@ -277,7 +277,7 @@ def test_a_slug_belongs_to_the_file_that_had_it_first(folder: Path) -> None:
 
 
 def test_of_files_that_were_there_at_the_first_look_the_older_one_has_the_slug(folder: Path) -> None:
-    """A hub that starts again offers what it did, whatever the files are called."""
+    """A restarted hub offers the same profiles, whatever the files are called."""
     squatter = folder / "aaa.yaml"
     squatter.write_text("display_name: Good\ndescription: mine\n")
     os.utime(squatter, (0, 0))
@@ -328,7 +328,7 @@ whole_profiles = st.builds(
 def test_any_text_is_refused_in_a_sentence_or_can_be_offered_and_started(
     tmp_path: Path, text: str, now: datetime
 ) -> None:
-    """No file that is read makes a form or a start fail, at any time."""
+    """No accepted file makes a form or a start fail."""
     (tmp_path / "p.yaml").write_bytes(text.encode(errors="surrogatepass"))
     profiles, faults = offered(ProfileFolder(tmp_path, EVERYTHING))
     assert all(fault.startswith("p.yaml") and fault.isprintable() for fault in faults)

@@ -1,4 +1,4 @@
-"""What a profile in a file may say: what the admin has not allowed, and what no admin can allow, is refused."""
+"""Fields of profile files: those that the admin has not allowed, or cannot allow, are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.profiles.environment import Environment
 from jupyterhub_gpuspawner.profiles.files.folder import read_profiles
 from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, EVERYTHING, NOTHING, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
-from jupyterhub_gpuspawner.profiles.option import Choice, ProfileOption, Range, UnlistedChoice
+from jupyterhub_gpuspawner.profiles.option import ListedChoice, ProfileOption, Range, UnlistedChoice
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -34,7 +34,7 @@ FIELDS: dict[str, tuple[str, str]] = {
     "slurm: {extra: --uid=0}": ("slurm.extra", "extra"),
     "traits: {mem_limit: 1G}": ("traits.mem_limit", "traits"),
 }
-"""What a profile says in YAML: the field that is refused, and the word that allows it."""
+"""YAML of a profile: the field that is refused, and the word that allows it."""
 IN_OPTIONS: dict[str, tuple[str, str]] = {
     **{
         f"choices: {{one: {{{says}}}}}": (f"choices.one.{path}", allowance)
@@ -61,7 +61,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def refusal(path: Path, rights: Rights) -> str:
-    """What is said of the file."""
+    """The error for the file."""
     with pytest.raises(ConfigError) as caught:
         read_profiles(path, rights)
     return str(caught.value)
@@ -69,12 +69,12 @@ def refusal(path: Path, rights: Rights) -> str:
 
 @pytest.mark.parametrize(("says", "told"), FIELDS.items(), ids=FIELDS)
 def test_a_field_that_names_code_needs_its_word(tmp_path: Path, says: str, told: tuple[str, str]) -> None:
-    """With all words but its own it is refused, by file, line and field, and the word is told; with it alone it may."""
+    """Without its word it is refused with file, line, field and the word; with that word alone it is allowed."""
     field, allowance = told
     path = written(tmp_path, f"display_name: P\n{says}\n")
 
     assert refusal(path, Rights(frozenset(ALLOWANCES) - {allowance})) == (
-        f"p.yaml:2: {field}: a file of profiles may not say this. "
+        f"p.yaml:2: {field}: this field is not allowed in a profile file. "
         f'"{allowance}" in c.GPUProfilesSpawner.profiles_dir_allows would allow it.'
     )
     assert read_profiles(path, Rights(frozenset({allowance})))
@@ -84,12 +84,12 @@ def test_a_field_that_names_code_needs_its_word(tmp_path: Path, says: str, told:
 def test_what_an_option_puts_over_the_profile_needs_the_same_word(
     tmp_path: Path, says: str, told: tuple[str, str]
 ) -> None:
-    """A choice is no way around, nor is a text of the user's own, which a link may bring."""
+    """Choices and free texts, which links can set, are held to the same rights."""
     field, allowance = told
     path = written(tmp_path, f"display_name: P\nprofile_options: {{o: {{{says}}}}}\n")
 
     assert refusal(path, Rights(frozenset(ALLOWANCES) - {allowance})) == (
-        f"p.yaml:2: profile_options.o.{field}: a file of profiles may not say this. "
+        f"p.yaml:2: profile_options.o.{field}: this field is not allowed in a profile file. "
         f'"{allowance}" in c.GPUProfilesSpawner.profiles_dir_allows would allow it.'
     )
     assert read_profiles(path, Rights(frozenset({allowance})))
@@ -120,23 +120,23 @@ profile_options:
     unlisted_choice: {enabled: true, display_name: a, display_name_in_choices: a, validation_regex: a,
       validation_message: a, sets: slurm.account}
 """
-"""Everything that needs no word, in one profile."""
+"""Every field that needs no word, in one profile."""
 
 
 def test_a_plain_request_of_slurm_with_the_sites_modules_needs_no_word(tmp_path: Path) -> None:
-    """Texts, times, options, and whom it is for."""
+    """Texts, times, options, and ``allow``."""
     assert read_profiles(written(tmp_path, FREE), NOTHING)
 
 
 def test_every_field_is_free_or_needs_a_word() -> None:
-    """A new field of a profile must be put on one side or the other: this test fails until somebody has thought."""
+    """A new profile field must be classified: this test fails until it is."""
     (free,) = parse_profiles([_loaded(FREE)])
     guarded: dict[type[Frozen], set[str]] = {
         Profile: {"kind", "spawner_class", "traits", "command"},
         Resources: {"extra", "shards"},  # shards exclude GPUs, and are no more than those
         Environment: {"module_use", "venv", "container", "variables", "setup"},
         PlacementRules: set(),
-        Choice: {"command"},
+        ListedChoice: {"command"},
         ProfileOption: {"range"},  # there is one in another option
         UnlistedChoice: set(),
         Range: set(),
@@ -147,7 +147,7 @@ def test_every_field_is_free_or_needs_a_word() -> None:
         Resources: free.slurm,
         Environment: free.environment,
         PlacementRules: free.placement,
-        Choice: options["b"].choices["one"],
+        ListedChoice: options["b"].choices["one"],
         ProfileOption: options["b"],
         UnlistedChoice: options["b"].unlisted_choice,
         Range: options["a"].range,
@@ -171,8 +171,8 @@ def test_no_other_setting_of_a_spawner_can_be_given_by_a_file(tmp_path: Path, na
     path = written(tmp_path, f"display_name: P\ntraits: {{{name}: x}}\n")
 
     assert refusal(path, EVERYTHING) == (
-        f"p.yaml:2: traits.{name}: a file of profiles may not say this. Allowed can be {', '.join(TRAITS)}; "
-        "a profile of jupyterhub_config.py may set any."
+        f"p.yaml:2: traits.{name}: this field is not allowed in a profile file. Files may set {', '.join(TRAITS)}; "
+        "a profile in jupyterhub_config.py may set any."
     )
 
 
@@ -196,23 +196,23 @@ def test_the_settings_that_reach_the_hubs_account_are_among_those(name: str) -> 
     ],
 )
 def test_wrapspawners_form_of_a_profile_is_no_way_around(tmp_path: Path, item: str) -> None:
-    """What it says is held to the same rights, whatever is allowed but ``local``."""
+    """It is held to the same rights, whatever is allowed except ``local``."""
     path = written(tmp_path, f"- {item}\n")
-    assert "a file of profiles may not say this" in refusal(path, Rights(frozenset(ALLOWANCES) - {"local"}))
+    assert "this field is not allowed in a profile file" in refusal(path, Rights(frozenset(ALLOWANCES) - {"local"}))
 
 
 def test_a_class_is_named_by_the_admin_one_by_one(tmp_path: Path) -> None:
-    """No word allows them all: a class may run its servers as the hub's account."""
+    """There is no word for all classes, since a class may run servers as the hub's account."""
     path = written(tmp_path, "display_name: P\nkind: other\nspawner_class: a.B\n")
 
     assert refusal(path, Rights(frozenset(ALLOWANCES), frozenset({"a.C"}))) == (
-        "p.yaml:3: spawner_class: a file of profiles may not say this. "
+        "p.yaml:3: spawner_class: this field is not allowed in a profile file. "
         "The class in c.GPUProfilesSpawner.profiles_dir_classes would allow it."
     )
     assert read_profiles(path, Rights(classes=frozenset({"a.B"})))
 
 
 def test_a_module_is_no_way_out_of_the_sites_folders() -> None:
-    """``module load a/../../home/eve`` would be."""
+    """``module load a/../../home/eve`` would leave them."""
     with pytest.raises(ConfigError, match=r"no blank, no \.\."):
         parse_profiles([{"display_name": "P", "environment": {"modules": ["a/../../home/eve"]}}])

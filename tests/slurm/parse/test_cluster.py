@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.cluster.snapshot import NodeState, Partition, Reservation, Unread
+from jupyterhub_gpuspawner.cluster.node_state import NodeState
+from jupyterhub_gpuspawner.cluster.snapshot import Partition, Reservation, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.parse.cluster import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.units import Gres
@@ -30,9 +31,6 @@ def test_k80_node_with_three_of_four_gpus_in_use() -> None:
         states=frozenset({"MIXED", "PLANNED"}),
         cpus=24,
         cpus_allocated=5,
-        sockets=2,
-        cores_per_socket=12,
-        threads_per_core=1,
         memory_mib=64000,
         memory_allocated_mib=9000,
         gres=(Gres("gpu", "k80", 4, sockets=(0, 1)),),
@@ -61,7 +59,7 @@ def test_nodes_of_each_version(version: str) -> None:
         "s1": ["gpu:t4:2", "shard:t4:8"],
         "u1": ["gpu:2"],
     }
-    assert (found["h1"].cpus, found["h1"].threads_per_core, found["h1"].features) == (16, 2, ("ht",))
+    assert (found["h1"].cpus, found["h1"].features) == (16, ("ht",))
     assert found["x1"].reason.startswith("hardware: PSU")
     assert {"DOWN", "NOT_RESPONDING"} <= found["x1"].states
     assert {"IDLE", "MAINTENANCE", "RESERVED"} <= found["c4"].states
@@ -123,7 +121,6 @@ def test_partitions_of_each_version(version: str) -> None:
         max_cpus_per_node=8,
         max_memory_per_node_mib=32000,
         allow_groups=("alice",),
-        root_allowed=False,
     )
     assert found["hid"] == Partition(name="hid", hidden=True, nodes=("c2",), allow_accounts=("proj",))
     assert {one.name: one.state for one in found.values() if one.state != "UP"} == {
@@ -191,7 +188,7 @@ def test_answer_about_something_unknown_is_refused(version: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("NodeName=n1 State=IDLE", "did not tell State and CPUTot of node n1"),
+        ("NodeName=n1 State=IDLE", "did not report State and CPUTot of node n1"),
         ("NodeName=n1 CPUTot=many State=IDLE", "'many' for CPUTot"),
         ("NodeName=n1 CPUTot=4 State=IDLE Gres=gpu:a:b:c", "'gpu:a:b:c' for Gres"),
     ],

@@ -152,11 +152,6 @@ def test_job_without_time_limit_has_none() -> None:
     assert (found.time_limit, found.ends_at, found.ends_at_iso) == (None, None, None)
 
 
-def test_requeued_job_says_how_often() -> None:
-    """Restarts counts the requeues."""
-    assert only("24.11", "scontrol", "job_requeued").restarts == 1
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_array_answers_with_all_its_tasks_and_one_is_picked(version: str) -> None:
     """``show job 50`` tells of 50, 107 and 108: the one asked for counts, an absent one is None."""
@@ -192,7 +187,7 @@ def test_name_that_imitates_a_whole_job_is_refused() -> None:
     forged = (
         text.replace("JobId=1 JobName=wrap", "JobId=9 JobName=x\n" + text.replace("g1", "evil").rstrip("\n"), 1) + text
     )
-    with pytest.raises(SlurmOutputError, match="told of job 1 twice"):
+    with pytest.raises(SlurmOutputError, match="listed job 1 twice"):
         parse_job(forged, "1")
 
 
@@ -200,7 +195,7 @@ def test_name_that_imitates_a_whole_job_is_refused() -> None:
 def test_missing_field_is_named(field: str) -> None:
     """An answer that lacks what is needed is refused, and the error names what."""
     text = recorded("24.11", "hub", "job_running").stdout.replace(f" {field}=", f" Other{field}=", 1)
-    with pytest.raises(SlurmOutputError, match=f"did not tell {field} of job 1"):
+    with pytest.raises(SlurmOutputError, match=f"did not report {field} of job 1"):
         parse_job(text, "1")
 
 

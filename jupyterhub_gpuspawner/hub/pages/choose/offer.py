@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.errors import RefusalKind
 from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import what_you_get
 from jupyterhub_gpuspawner.hub.pages.text import choose
 
@@ -108,7 +110,7 @@ def closed_by(outlook: Outlook) -> str:
     It begins later, or it can never run and no option of it could change that.
     """
     if outlook.refusal is not None:
-        return choose.not_yet(outlook.refusal)
+        return choose.not_yet(outlook.refusal.text)
     found = outlook.availability
     if found is None or found.chance is not Chance.NEVER or option_for(outlook.profile, found.field) is not None:
         return ""
@@ -121,7 +123,7 @@ def is_shown(outlook: Outlook) -> bool:
     Those of other people and those that have ended are left out: nobody could do anything about them, and their names
     may be nobody's business; a link to one says whose it is. One that begins later tells when to come back.
     """
-    return outlook.refusal is None or outlook.refusal.startswith("it begins ")
+    return outlook.refusal is None or outlook.refusal.kind is RefusalKind.NOT_YET
 
 
 def offers(
@@ -176,6 +178,6 @@ def _only_type(resources: ResolvedResources | None, snapshot: ClusterSnapshot | 
     if snapshot is None or resources is None or not resources.gpus or resources.gpu_type:
         return ""
     default = next((partition.name for partition in snapshot.partitions if partition.default), "")
-    rooms = snapshot.capacity.rooms
-    types = {kind for name in (resources.partition or default).split(",") for kind in rooms(name).types}
+    nodes = capacity_of(snapshot).nodes
+    types = {kind for name in (resources.partition or default).split(",") for kind in nodes(name).types}
     return types.pop() if len(types) == 1 else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.hub.pages.choose.gpu_model import gpu_model
+from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import pytest
 from jupyterhub_gpuspawner.errors import ConfigError, SubmitRejected
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
-from jupyterhub_gpuspawner.slurm.wrapper import submission
+from jupyterhub_gpuspawner.slurm.run_as import submission
 
 RECORD = """#!/bin/sh
 {{ echo "$0 $*"; cat; env | grep -c JUPYTERHUB; }} > {folder}/$(basename "$0").seen
@@ -69,11 +69,11 @@ async def test_a_wrapper_that_is_not_there_is_named(client: SlurmClient, tmp_pat
 @pytest.mark.parametrize("name", ["", "A=B", "1A", "A B", "é", "BASH_FUNC_x%%"])
 def test_what_cannot_be_a_variable_is_refused(name: str) -> None:
     """By its name."""
-    with pytest.raises(ConfigError, match="cannot be a variable"):
+    with pytest.raises(ConfigError, match="is not a valid environment variable"):
         submission("#!/bin/sh\n", {name: "x"})
 
 
 def test_a_value_cannot_hold_another_variable() -> None:
     """NUL is what parts them."""
-    with pytest.raises(ConfigError, match="cannot be a variable"):
+    with pytest.raises(ConfigError, match="is not a valid environment variable"):
         submission("#!/bin/sh\n", {"A": "x\0LD_PRELOAD=/x"})

@@ -1,6 +1,6 @@
-"""A GPU's type in Slurm, as people know it: its model's name, and its memory where the type tells it.
+"""The GPU model behind Slurm's type, with its memory where the type determines it. Pure.
 
-Slurm's types are a site's own words (``k80``), the names that NVML gives (``nvidia_a100-sxm4-80gb``, gres.conf(5),
+Slurm's types are names chosen by the site (``k80``), NVML's names (``nvidia_a100-sxm4-80gb``, gres.conf(5),
 ``AutoDetect``), or MIG profiles (``1g.10gb``, ``nvidia_a100_1g.10gb``).
 """
 
@@ -30,7 +30,7 @@ MEMORY_GB = {
     "t4": 16,
     "v100s": 32,
 }
-"""GB of the models that were made with one size alone, by their vendors' data sheets; a K80's half is one GPU."""
+"""GB of models sold with a single memory size, from the vendors' data sheets; half a K80 is one GPU."""
 _MIG = re.compile(r"(?:^|[-_])(?P<profile>\d+g\.(?P<memory>\d+)gb(?:[.+]\w+)*)$", re.ASCII)
 _SIZE = re.compile(r"(\d+)gb?", re.ASCII)
 _NO_MODEL = frozenset({"nvidia", "tesla", "geforce", "quadro", "amd", "instinct", "pcie", "nvl", "graphics"})
@@ -39,19 +39,19 @@ _FORM = re.compile(r"sxm\d*|hbm\d*e?", re.ASCII)
 
 @dataclass(frozen=True)
 class GpuModel:
-    """A model of GPU, or a part of one."""
+    """A GPU model, or a MIG part of one."""
 
     name: str
-    """Such as ``A100``, or ``A100 MIG 1g.10gb``; a site's own word as it is."""
+    """Such as ``A100``, or ``A100 MIG 1g.10gb``; otherwise the site's name unchanged."""
     memory_gb: int | None = None
-    """Vendors' gigabytes, as in the model's name; None where the type leaves it open."""
+    """Gigabytes as in the model's name; None where the type does not determine them."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.memory_gb} GB)" if self.memory_gb else self.name
 
 
 def gpu_model(gres_type: str) -> GpuModel:
-    """The model that Slurm's type names: ``a100`` is made with 40 and with 80 GB, so its memory stays open."""
+    """The model named by Slurm's type; ``a100`` exists with 40 and 80 GB, so its memory is left open."""
     sliced = _MIG.search(gres_type.lower())
     if sliced:
         whole = gpu_model(gres_type[: sliced.start()]).name if sliced.start() else ""

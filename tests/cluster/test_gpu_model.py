@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.pages.choose.gpu_model import gpu_model
+from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 
 TYPES = {
     "k80": "K80 (12 GB)",

@@ -1,0 +1,103 @@
+"""One node as slurmctld reports it. Pure.
+
+Source: scontrol(1), ``show node -d``; states from sinfo(1), "NODE STATE CODES".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jupyterhub_gpuspawner.units import Gres
+
+_UP = frozenset({"IDLE", "MIXED", "ALLOCATED", "COMPLETING"})
+_OUT = frozenset(
+    {
+        "BLOCKED",
+        "DOWN",
+        "DRAIN",
+        "DYNAMIC_FUTURE",
+        "FAIL",
+        "FUTURE",
+        "INVALID",
+        "INVALID_REG",
+        "MAINTENANCE",
+        "NOT_RESPONDING",
+        "PERFCTRS",
+        "POWERING_DOWN",
+        "POWER_DOWN",
+        "REBOOT_ISSUED",
+        "UNKNOWN",
+    }
+)
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """One node as slurmctld reports it."""
+
+    name: str
+    """Slurm's NodeName."""
+    address: str = ""
+    """NodeAddr: the address at which Slurm, and therefore the hub, reaches it; not necessarily a DNS name."""
+    states: frozenset[str] = frozenset()
+    """State words, such as ``{"MIXED", "DRAIN"}``."""
+    cpus: int = 0
+    """CPUs available to jobs (CPUEfctv) as Slurm counts them: hardware threads if it is configured with them."""
+    cpus_allocated: int = 0
+    memory_mib: int = 0
+    memory_allocated_mib: int = 0
+    gres: tuple[Gres, ...] = ()
+    """Generic resources of the node."""
+    gres_used: tuple[Gres, ...] = ()
+    """Generic resources in use, with Slurm's indices."""
+    features: tuple[str, ...] = ()
+    """Active features, for ``--constraint``."""
+    other_features: tuple[str, ...] = ()
+    """Features available after a reboot, as some plugins offer."""
+    partitions: tuple[str, ...] = ()
+    reason: str = ""
+    """The admin's reason for its state; empty where none is given."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether Slurm may start a job here: up, responding, neither draining nor in maintenance.
+
+        Reserved nodes (``RESERVED``) and cloud nodes that are powered down count as usable.
+        """
+        return bool(self.states & _UP) and not self.states & _OUT
+
+    @property
+    def cpus_free(self) -> int:
+        """CPUs not allocated to jobs."""
+        return max(0, self.cpus - self.cpus_allocated)
+
+    @property
+    def memory_free_mib(self) -> int:
+        """MiB not allocated to jobs; unlike the kernel's free memory."""
+        return max(0, self.memory_mib - self.memory_allocated_mib)
+
+    def gpus(self) -> Counter[str]:
+        """GPUs and MIG devices by type; the empty type if gres.conf gives none."""
+        return Counter({kind: count for kind, count in _counts(self.gres, "gpu") if count})
+
+    def gpus_free(self) -> Counter[str]:
+        """GPUs by type that no job uses, neither whole nor in part (shard, MPS)."""
+        free = self.gpus()
+        only_type = next(iter(free)) if len(free) == 1 else ""  # shards may be untyped where the GPUs are typed
+        for kind, count in _counts(self.gres_used, "gpu"):
+            free[kind] -= count
+        for share in self.gres_used:
+            if share.name in ("shard", "mps"):
+                free[share.type or only_type] -= len(share.indices)
+        return +free
+
+
+def _counts(gres: tuple[Gres, ...], name: str) -> Iterator[tuple[str, int]]:
+    for one in gres:
+        if one.name == name:
+            yield one.type or "", one.count

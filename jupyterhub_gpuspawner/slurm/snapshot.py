@@ -1,0 +1,115 @@
+"""The whole cluster in one snapshot: nodes, partitions, reservations and jobs, read with four commands."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, DefaultMemory
+from jupyterhub_gpuspawner.errors import SlurmOutputError
+from jupyterhub_gpuspawner.slurm.commands import good
+from jupyterhub_gpuspawner.slurm.parse.cluster import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.slurm.parse.job import parse_allocations
+from jupyterhub_gpuspawner.slurm.parse.jobs import STATES, columns, parse_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from jupyterhub_gpuspawner.cluster.snapshot import Unread
+    from jupyterhub_gpuspawner.jobs.status import NodeAllocation
+    from jupyterhub_gpuspawner.slurm.commands import Installation
+    from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig
+
+OUTPUT_LIMIT = 1 << 26
+"""Bytes that a command about the whole cluster may print."""
+_CONFIG_MAX_AGE = 300.0
+"""Seconds that slurm.conf's default memory is kept."""
+
+
+class SnapshotReader:
+    """Reads snapshots of the cluster; parsing and indexing run in a thread, not in the event loop."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        config: Callable[[], Awaitable[SlurmConfig]],
+        report: Callable[[Sequence[Unread]], None],
+    ) -> None:
+        """``report`` gets the records of an answer that were not understood; it is not called where there are none."""
+        self._slurm = installation
+        self._config = config
+        self._report = report
+        self._memory: tuple[float, DefaultMemory] | None = None
+
+    async def read(self) -> ClusterSnapshot:
+        """Nodes, partitions (hidden ones too), reservations, and jobs that are pending or hold nodes.
+
+        Four commands; a fifth one every five minutes reads slurm.conf's default memory. Raises SlurmUnavailable and
+        SlurmOutputError.
+        """
+        taken_at, mark = time.time(), secrets.token_hex(8)
+        entities = (("node", "-a", "-d"), ("partition", "-a"), ("reservation", "-a"))
+        shown = [asyncio.ensure_future(self._show(*words)) for words in entities]
+        default = asyncio.ensure_future(self._default_memory())
+        queue = asyncio.ensure_future(
+            self._slurm.run("squeue", "--local", "-h", "-a", "-t", STATES, "-O", columns(mark), limit=OUTPUT_LIMIT)
+        )
+        try:
+            nodes, partitions, reservations = await asyncio.gather(*shown)
+            memory = await default
+            jobs = good("squeue", await queue)
+        finally:  # if one has failed, nobody needs the others
+            await _cancelled(*shown, default, queue)
+
+        def parse() -> ClusterSnapshot:
+            unread: list[Unread] = []
+            snapshot = ClusterSnapshot(
+                nodes=parse_nodes(nodes, unread.append),
+                partitions=parse_partitions(partitions, unread.append),
+                reservations=parse_reservations(reservations, unread.append),
+                jobs=parse_jobs(jobs, mark, unread.append),
+                memory=memory,
+                taken_at=taken_at,
+                unread=tuple(unread),
+            )
+            capacity_of(snapshot).warm()
+            return snapshot
+
+        # five thousand nodes take a third of a second to parse
+        snapshot = await asyncio.to_thread(parse)
+        if snapshot.unread:
+            self._report(snapshot.unread)
+        return snapshot
+
+    async def allocations(self) -> dict[str, tuple[NodeAllocation, ...]]:
+        """What each job holds on its nodes, with Slurm's indices, by job id: one ``scontrol show job -d`` for all jobs.
+
+        It costs slurmctld more than a snapshot, so it is meant for an admin's page, not for polling.
+        """
+        text = await self._show("job", "-a", "-d")
+        return await asyncio.to_thread(parse_allocations, text)
+
+    async def _show(self, what: str, *options: str) -> str:
+        return good("scontrol", await self._slurm.run("scontrol", "show", what, *options, "-o", limit=OUTPUT_LIMIT))
+
+    async def _default_memory(self) -> DefaultMemory | None:
+        if self._memory is None or time.monotonic() - self._memory[0] > _CONFIG_MAX_AGE:
+            try:
+                config = await self._config()
+            except SlurmOutputError:
+                return None
+            default = DefaultMemory(
+                config.default_memory_per_cpu_mib, config.default_memory_per_node_mib, config.memory_is_allocated
+            )
+            self._memory = time.monotonic(), default
+        return self._memory[1]
+
+
+async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel the tasks that still run, and wait until all have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
