@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+from jupyterhub_gpuspawner.hub.api.trial import Trials
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.shared_view import AllocationsView, ClusterView
-from jupyterhub_gpuspawner.hub.site.trial import Trials
 from jupyterhub_gpuspawner.hub.site.unread import UnreadRecords
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation

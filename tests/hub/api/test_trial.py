@@ -14,7 +14,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.site.trial import AT_ONCE, KEPT, WAITING, Trial, Trials, directives, of_error, of_start
+from jupyterhub_gpuspawner.hub.api.trial import AT_ONCE, KEPT, WAITING, Trial, Trials, directives, of_error, of_start
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.slurm.parse.trial import WillRun
 
