@@ -19,9 +19,9 @@ from traitlets import Bool, Enum, Unicode, default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.hub import named
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import UserOptions, checked_server_name
+from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.report.node_report import ReportedPlacement
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.bounded import Folder, Seconds
@@ -166,7 +166,7 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
         """Start the launcher, wait for its report and the server, return where it listens."""
         self.forget_report()
         try:
-            named.require()
+            require_registration()
             checked_server_name(self.name)
             await self._launch()
         except GPUSpawnerError as error:
@@ -294,6 +294,3 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
         """Forget process and report."""
         super().clear_state()
         self.forget_report()
-
-
-named.watch(__name__)

@@ -146,24 +146,57 @@ def profile_folder(path: str, rights: Rights = NOTHING) -> SharedFolder:
     return SharedFolder(path, rights)
 
 
-def offered_profiles(
-    configured: Sequence[object], folder: SharedFolder | None, *, name: str = "profiles"
-) -> tuple[Profile, ...]:
-    """The configured profiles, then those that the last look found in the folder.
+@dataclass(frozen=True)
+class ProfileSource:
+    """The profiles that a hub offers: those of its configuration, then those of its folder."""
 
-    Raises ConfigError for a fault in a configured one, with ``name`` in the path to the field, and where there is none
-    to offer. A fault in the folder takes its own file out, or keeps that at its last good version.
-    """
-    profiles = parse_profiles(configured, name=name) if configured else ()
-    faults: tuple[ConfigError, ...] = ()
-    if folder is not None:
-        profiles += folder.besides({profile.slug for profile in profiles})
-        faults = folder.errors
-    if not profiles:
-        raise ConfigError(
-            "There is no profile to offer.",
-            hint=f"In {folder.path}: {faults[0]}"
-            if folder is not None and faults
-            else "Set c.GPUProfilesSpawner.profiles, or put profiles into c.GPUProfilesSpawner.profiles_dir.",
-        )
-    return profiles
+    configured: Sequence[object]
+    """Profiles of the configuration, as the admin wrote them."""
+    folder: SharedFolder | None = None
+    setting: str = "profiles"
+    """The setting with the configured profiles, for paths in errors."""
+
+    def configured_profiles(self) -> tuple[Profile, ...]:
+        """Return the profiles of the configuration; raises ConfigError, which names the profile and the field."""
+        return parse_profiles(self.configured, name=self.setting) if self.configured else ()
+
+    def check_folder(self, setting: str) -> None:
+        """Raise ConfigError if the folder, which ``setting`` names, is missing; or, without one, if nothing is offered.
+
+        A folder may be filled later.
+        """
+        if self.folder is None:
+            self.profiles()
+            return
+        self.folder.first_look()
+        if self.folder.missing:
+            raise ConfigError(
+                f"there is no folder {self.folder.path!r}.",
+                where=setting,
+                hint="Create it, and put YAML files with profiles into it.",
+            )
+
+    def profiles(self) -> tuple[Profile, ...]:
+        """Return all profiles, those of the folder as last read.
+
+        Raises ConfigError for a fault in a configured profile, and if there is no profile at all. A fault in a file of
+        the folder affects that file only: it is left out, or kept at its last good version.
+        """
+        profiles = self.configured_profiles()
+        if self.folder is not None:
+            profiles += self.folder.besides({profile.slug for profile in profiles})
+        if profiles:
+            return profiles
+        hint = "Set c.GPUProfilesSpawner.profiles, or put profiles into c.GPUProfilesSpawner.profiles_dir."
+        if self.folder is not None and self.folder.errors:
+            hint = f"In {self.folder.path}: {self.folder.errors[0]}"
+        raise ConfigError("There is no profile to offer.", hint=hint)
+
+    async def refresh(self) -> None:
+        """Read the folder anew, if there is one."""
+        if self.folder is not None:
+            await self.folder.refresh()
+
+    def errors(self) -> tuple[ConfigError, ...]:
+        """Return the faults in files of the folder; their last good versions are offered."""
+        return self.folder.errors if self.folder is not None else ()

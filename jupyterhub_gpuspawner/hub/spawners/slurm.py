@@ -23,10 +23,10 @@ from traitlets import default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
-from jupyterhub_gpuspawner.hub import named
 from jupyterhub_gpuspawner.hub.ending.closed_port import ClosedPort
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import UserOptions, checked_server_name
+from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
@@ -155,7 +155,7 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
         self._start_id = f"{hub_mark(self.user.settings.get('cookie_secret', b''))}-{secrets.token_hex(8)}"
         self._start_by, self._least_left = Deadline.after(self.start_timeout, clocks()), 0.0
         try:
-            named.require()
+            require_registration()
             checked_server_name(self.name)
             await refuse_root(self.user.name)
             account = await self.account()
@@ -380,6 +380,3 @@ def _refuse_options(_spawner: GPUSlurmSpawner, user_options: Mapping[str, object
             f"{str(name)[:40]!r} is no option here.", field=str(name)[:40], hint="No options are offered."
         )
         raise spawn_failure(error)
-
-
-named.watch(__name__)

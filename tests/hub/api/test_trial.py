@@ -203,5 +203,6 @@ async def test_sudo_that_refuses_is_logged_once(slurm: Slurm, trials: Trials, ca
         found = [await trials.of(child(slurm, name)) for name in ("alice", "bob")]
     assert {each.sentence for each in found} == {"this hub cannot ask Slurm in advance"}
     assert [record.getMessage() for record in caplog.records] == [
-        "Slurm cannot be asked in advance whether a job would start: exec_prefix: sbatch was not run: sudo does not allow it."
+        "Slurm cannot be asked in advance whether a job would start: "
+        "exec_prefix: sbatch was not run: sudo does not allow it."
     ]

@@ -63,7 +63,7 @@ def test_a_hooks_time_reaches_the_child() -> None:
     spawner = wrapper()
     spawner.prepare(request())
     spawner.start_timeout = 42
-    spawner._inheritance.hand_down(spawner.child_spawner)
+    spawner.hand_down()
 
     assert spawner.child_spawner.start_timeout == 42
 
@@ -72,7 +72,7 @@ def test_the_profiles_own_settings_stand_against_the_wrappers() -> None:
     """What the admin or a hook sets on the wrapper fills in, it does not replace."""
     spawner = wrapper(GPUProfilesSpawner={"default_url": "/lab", "notebook_dir": "~"})
     spawner.prepare(request(default_url="/lab/tree/start.ipynb"))
-    spawner._inheritance.hand_down(spawner.child_spawner, but=spawner._of_the_profile)
+    spawner.hand_down()
 
     assert (spawner.child_spawner.default_url, spawner.child_spawner.notebook_dir) == ("/lab/tree/start.ipynb", "~")
 
@@ -85,7 +85,7 @@ def test_environments_are_joined() -> None:
     )
     spawner.prepare(request())
     spawner.environment["C"] = "hook"
-    spawner._inheritance.hand_down(spawner.child_spawner)
+    spawner.hand_down()
 
     assert spawner.child_spawner.environment == {"A": "server", "B": "job", "C": "hook"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.hub.spawners import profile_source
-from jupyterhub_gpuspawner.hub.spawners.profile_source import SharedFolder, offered_profiles
+from jupyterhub_gpuspawner.hub.spawners.profile_source import ProfileSource, SharedFolder
 from tests.fixtures.hung import hung
 
 
@@ -73,7 +73,7 @@ def test_a_hub_starts_though_its_folder_hangs(path: Path, monkeypatch: pytest.Mo
     folder = SharedFolder(str(path))
     with hung(path):
         folder.first_look()
-        found = offered_profiles([{"display_name": "C"}], folder)
+        found = ProfileSource([{"display_name": "C"}], folder).profiles()
         faults = [str(error) for error in folder.errors]
 
     assert ([profile.slug for profile in found], folder.missing) == (["c"], False)
