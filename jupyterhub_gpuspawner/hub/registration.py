@@ -27,6 +27,7 @@ from traitlets import TraitError
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import stock_template_paths
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
 from jupyterhub_gpuspawner.hub.registered import record, this_hub
@@ -62,7 +63,7 @@ def register_handlers(api: MutableSequence[tuple[Any, ...]], pages: MutableSeque
 def register_templates(app: JupyterHub) -> None:
     """Let the hub find our templates and the variables they use, whatever the admin sets afterwards."""
     ours = str(TEMPLATES)
-    stock = app._template_paths_default()  # noqa: SLF001 - what app.template_paths is until it is set
+    stock = stock_template_paths(app)
 
     def insert(_change: object = None) -> None:
         own = [path for path in app.template_paths if path != ours and path not in stock]

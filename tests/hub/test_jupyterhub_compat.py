@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from asyncio import Future
 from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from jupyterhub.apihandlers.users import SpawnProgressAPIHandler
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import BaseHandler, UserUrlHandler
 from jupyterhub.handlers.pages import SpawnHandler, SpawnPendingHandler
-from jupyterhub.spawner import Spawner
+from jupyterhub.spawner import SimpleLocalProcessSpawner, Spawner
 from jupyterhub.user import User
 from jupyterhub.utils import format_exception
 from tornado import web
@@ -121,6 +122,99 @@ class Named:
 def test_a_server_is_shown_by_its_name(spawner: object, shown: str) -> None:
     """The one to show where the version has it and it is set, else the one in the address."""
     assert compat.display_name(spawner) == shown
+
+
+async def test_a_spawners_start_and_its_watchers() -> None:
+    """A new spawner has neither; its start is what was set last, and a callback is one who watches."""
+    spawner = Spawner()
+    before = (compat.last_start(spawner), compat.is_polled(spawner))
+    start: Future[None] = Future()
+    compat.set_last_start(spawner, start)
+    spawner.add_poll_callback(print)
+
+    assert before == (None, False)
+    assert (compat.last_start(spawner), compat.is_polled(spawner)) == (start, True)
+    assert compat.last_start(orm.Spawner()) is None
+
+
+def test_spawners_are_constructed_with_jupyterhubs_arguments() -> None:
+    """All of which are traits: a child that lacks one would behave differently from its wrapper."""
+    traits = Spawner.class_traits()
+
+    assert [name for name in compat.CONSTRUCTOR_ARGUMENTS if name not in traits] == []
+
+
+class CachingSpawner(compat.LogName, SimpleLocalProcessSpawner):  # type: ignore[misc]
+    """A spawner whose name in the log is cached."""
+
+
+def test_the_name_in_the_log_is_read_once() -> None:
+    """When the spawner is constructed, since the database may be away later."""
+    user = SimpleNamespace(name="ann", url="/")
+    spawner = CachingSpawner(user=user, orm_spawner=SimpleNamespace(name="lab", server=None))
+    user.name = "read anew"
+
+    assert (compat.log_name(spawner), spawner._log_name) == ("ann:lab", "ann:lab")
+
+
+async def test_a_start_that_is_taken_up_is_pending_until_it_is_over() -> None:
+    """As JupyterHub's own handler shows one; a start that failed is kept for the server's page."""
+    spawner = Spawner()
+    spawner._check_pending = True
+    checked = (compat.is_first_check(spawner), compat.is_checked(spawner))
+    start: Future[None] = Future()
+    compat.begin_pending_start(spawner, start)
+    pending = (spawner.pending, compat.is_first_check(spawner), compat.last_start(spawner))
+    start.set_exception(ValueError())
+    compat.end_pending_start(spawner)
+    failed = (spawner.pending, compat.last_start(spawner))
+    cancelled: Future[None] = Future()
+    cancelled.cancel()
+    compat.begin_pending_start(spawner, cancelled)
+    compat.end_pending_start(spawner)
+
+    assert checked == (True, True)
+    assert pending == ("spawn", False, start)
+    assert failed == ("check", start)
+    assert (spawner.pending, compat.is_checked(spawner), compat.last_start(spawner)) == (None, False, None)
+
+
+def test_a_spawners_row_leads_to_its_session() -> None:
+    """Not every spawner has a row, and not every row is in the database."""
+    session = orm.new_session_factory("sqlite:///:memory:")()
+    user = orm.User(name="ann")
+    session.add(user)
+    row = orm.Spawner(name="", user=user)
+    session.add(row)
+    session.commit()
+
+    assert [compat.session_of(each) for each in (row, orm.Spawner(name=""), None)] == [session, None, None]
+    session.close()
+
+
+def test_a_spawner_reads_the_hubs_settings_through_its_user() -> None:
+    """The names are those that the hub gives to its web application."""
+    settings = {"proxy": object(), "cookie_secret": b"secret", "internal_ssl_key": "/key"}
+    session = orm.new_session_factory("sqlite:///:memory:")()
+    row = orm.User(name="ann")
+    session.add(row)
+    session.commit()
+    spawner = SimpleNamespace(user=User(row, settings, db=session))
+    names = inspect.getsource(JupyterHub.init_tornado_settings)
+
+    assert compat.proxy_of(spawner) is settings["proxy"]
+    assert compat.cookie_secret(spawner) == b"secret"
+    assert compat.internal_certificates(spawner) == ("/key", None, None)
+    for name in (*settings, "internal_ssl_cert", "internal_ssl_ca"):
+        assert f"{name}=" in names
+    session.close()
+
+
+def test_the_hubs_own_template_folders() -> None:
+    """Where the admin sets none."""
+    app = JupyterHub()
+
+    assert compat.stock_template_paths(app) == app.template_paths
 
 
 def failure() -> web.HTTPError:

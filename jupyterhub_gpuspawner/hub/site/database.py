@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub import orm
-from sqlalchemy import inspect, update
+from sqlalchemy import update
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +75,7 @@ async def takes_changes(orm_spawner: Any, patience: float) -> bool:
     A commit without a change asks the database nothing, and a question alone does not find that a disk is full: so the
     row is written as it is. True for a spawner that is not in the database.
     """
-    session = inspect(orm_spawner).session if orm_spawner is not None else None
+    session = session_of(orm_spawner)
 
     def write() -> None:
         assert session is not None  # noqa: S101 - for mypy
@@ -83,23 +84,3 @@ async def takes_changes(orm_spawner: Any, patience: float) -> bool:
         session.commit()
 
     return session is None or await written(session, write, patience)
-
-
-class LogName:
-    """A mixin for spawners: its name in the log, which can be read while the database is away.
-
-    After a rollback SQLAlchemy reads each row anew when it is next asked for, and JupyterHub asks for this name before
-    anything else when it stops a server.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._log_name  # noqa: B018 - kept from now on
-
-    if TYPE_CHECKING:
-        _log_name: str
-    else:
-
-        @cached_property
-        def _log_name(self) -> str:
-            return super()._log_name

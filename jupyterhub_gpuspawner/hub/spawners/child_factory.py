@@ -12,8 +12,7 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from jupyterhub.spawner import Spawner
-
+    from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
 
 STATE_VERSION = 1

@@ -11,18 +11,17 @@ import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets import Callable, Enum, List, Type, Unicode, Union, default
-from wrapspawner import ProfilesSpawner
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.ending.record import RemembersEnding
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import UserOptions
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, UserOptions
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
-from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, LogName, takes_changes
+from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, takes_changes
+from jupyterhub_gpuspawner.hub.spawner_bases import ProfilesSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners.child import configured_as
 from jupyterhub_gpuspawner.hub.spawners.child_factory import Child, ChildFactory
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings

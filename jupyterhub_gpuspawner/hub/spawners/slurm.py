@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from jupyterhub.spawner import Spawner
 from sqlalchemy import inspect
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets import default
@@ -25,13 +24,14 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.ending.closed_port import ClosedPort
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import UserOptions, checked_server_name
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, UserOptions, checked_server_name
 from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
-from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, LogName
+from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
+from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.child import configured_as
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request, site_profile
