@@ -104,15 +104,11 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
     def _default_apply_user_options(self) -> Any:
         return _apply_user_options
 
-    # --- profiles and requests --------------------------------------------------------------------
-
     @property
     def source(self) -> ProfileSource:
         """Where the profiles come from; the folder is shared by all servers."""
-        folder = None
-        if self.profiles_dir:
-            rights = Rights(frozenset(self.profiles_dir_allows), frozenset(self.profiles_dir_classes))
-            folder = profile_folder(self.profiles_dir, rights)
+        rights = Rights(frozenset(self.profiles_dir_allows), frozenset(self.profiles_dir_classes))
+        folder = profile_folder(self.profiles_dir, rights) if self.profiles_dir else None
         return ProfileSource(self.profiles, folder, configured_as(self, "profiles"))
 
     def offered(self) -> tuple[Profile, ...]:
@@ -168,8 +164,6 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
     def rehearsal(self, request: JobRequest) -> GPUSlurmSpawner:
         """Return a spawner for a Slurm job that is only tried; a running server is not affected. Raises ConfigError."""
         return self._children.for_trial(request)
-
-    # --- checks of the configuration ---------------------------------------------------------------
 
     def check(self) -> None:
         """Raise ConfigError for what would fail every start: a configured profile, or a missing folder."""
@@ -272,29 +266,21 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
             self.child_spawner.clear_state()
         self._adopt(None)
 
-    # --- the report ---------------------------------------------------------------------------
-
-    @property
-    def _reporting_child(self) -> GPUSlurmSpawner | GPULocalSpawner | None:
-        """The child, if its server is started by our launcher, which reports to the hub."""
-        child = self.child_spawner
-        return child if isinstance(child, (GPUSlurmSpawner, GPULocalSpawner)) else None
-
     def accept_report(self, report: NodeReport) -> None:
         """Pass the launcher's report to the child; raises ReportError if nothing is being started."""
-        if self._reporting_child is None:
+        if not isinstance(self.child_spawner, (GPUSlurmSpawner, GPULocalSpawner)):
             raise ReportError("server: nothing is being started here")
-        self._reporting_child.accept_report(report)
+        self.child_spawner.accept_report(report)
 
     @property
     def placement(self) -> PlacementDocument | None:
         """Where the server runs and what it got; None before its report."""
-        return self._reporting_child.placement if self._reporting_child is not None else None
+        return getattr(self.child_spawner, "placement", None)
 
     @property
     def topology(self) -> Mapping[str, Any] | None:
         """The node's topology document, for the picture."""
-        return self._reporting_child.topology if self._reporting_child is not None else None
+        return getattr(self.child_spawner, "topology", None)
 
 
 async def _apply_user_options(spawner: GPUProfilesSpawner, user_options: Mapping[str, object]) -> None:
