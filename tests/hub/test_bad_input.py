@@ -368,12 +368,12 @@ def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
 
     assert all("light" in slugs and "new" not in slugs for slugs in offered)
     assert told == {"ann": False, "admin": True}
-    assert logged() == [f"A fault in the profiles of {bad.parent}: {fault}"]
+    assert logged() == [f"Invalid profile in {bad.parent}: {fault}"]
 
     bad.write_text("- display_name: New\n  slurm:\n    memory: 32G\n")
 
     assert "new" in slugs_of(visitor)
-    assert logged()[1:] == [f"Mended in the profiles of {bad.parent}: {fault}"]
+    assert logged()[1:] == [f"Repaired in {bad.parent}: {fault}"]
 
     bad.unlink()
 

@@ -106,7 +106,7 @@ async def test_silent_slurm_leaves_the_last_snapshot_and_is_asked_less_and_less(
     assert (asked[1], view.silent) == (FIRST_PAUSE, False)
     assert [record.getMessage() for record in caplog.records] == [
         "The cluster cannot be shown as it is now: squeue got no answer: slurmctld cannot be reached.",
-        "Slurm tells of the cluster again",
+        "Slurm answers questions about the cluster again",
     ]
 
 

@@ -25,8 +25,8 @@ def test_each_is_named_and_counted_once(caplog: pytest.LogCaptureFixture) -> Non
         for _ in range(3):
             records.report(odd)
     assert caplog.messages == [
-        "Slurm's answer is not understood for job 7 (field tres-per-node), reservation 'a\\nb' (field Nodes); "
-        "the rest of the answer counts."
+        "Slurm's answer was not understood for job 7 (field tres-per-node), reservation 'a\\nb' (field Nodes); "
+        "the rest of the answer is used."
     ]
     assert (counted("job") - before[0], counted("reservation") - before[1]) == (1.0, 1.0)
 

@@ -269,7 +269,7 @@ async def test_what_cannot_be_cancelled_is_tried_again_at_the_next_look(caplog: 
     assert (site.cancelled, site.told) == ([("ann", "12")], ["12"])
     assert [record.getMessage() for record in caplog.records] == [
         f"Job 12 ({TAG}) belongs to no server: cancelling it",
-        "Job 12 is not cancelled yet; the hub tries on: sudo asks for a password.",
+        "Job 12 is not cancelled yet; the hub will try again: sudo asks for a password.",
         "Job 12 is cancelled",
     ]
 
