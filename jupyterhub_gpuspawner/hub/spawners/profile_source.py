@@ -134,9 +134,9 @@ class SharedFolder:
     def _tell(self) -> None:
         faults = frozenset(map(str, self.errors))
         for fault in sorted(faults - self._told):
-            get_logger().error("Invalid profile in %s: %s", self.path, fault)
+            get_logger().error("Fault in the profiles of %s: %s", self.path, fault)
         for fault in sorted(self._told - faults):
-            get_logger().info("Repaired in %s: %s", self.path, fault)
+            get_logger().info("Fault repaired in the profiles of %s: %s", self.path, fault)
         self._told = faults
 
 
