@@ -350,7 +350,7 @@ def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
 
 
 def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
-    """The other profiles are still offered; the fault and its repair are logged once each; admins see it on the form."""
+    """The other profiles are still offered; fault and repair are logged once each; admins see it on the form."""
     begun = len(hub.log.read_text())
     bad = hub.folder / "profiles" / "zz.yaml"
     visitor = Visitor(hub, "ann")

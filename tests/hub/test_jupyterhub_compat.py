@@ -1,4 +1,4 @@
-"""What this package takes from JupyterHub beyond its documentation: a contract, for each supported version."""
+"""The undocumented names of JupyterHub that this package uses: contract tests for each supported version."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ NAMES = {
 
 @pytest.mark.parametrize(("owner", "names"), NAMES.values(), ids=NAMES.keys())
 def test_jupyterhub_has_what_is_taken_from_it(owner: object, names: list[str]) -> None:
-    """By name; what is missing is named."""
+    """Missing names are listed."""
     assert [name for name in names if not hasattr(owner, name)] == []
 
 
 @pytest.mark.parametrize("name", ["get", "post", "_render_form"])
 def test_the_choose_page_takes_what_the_spawn_page_is_called_with(name: str) -> None:
-    """Tornado calls the page with the parts of its address, of which there are two in each version."""
+    """Tornado calls the page with the groups of its URL, two in each version."""
     theirs = list(inspect.signature(getattr(SpawnHandler, name)).parameters)
     ours = inspect.signature(getattr(ChoosePage, name))
 
@@ -67,7 +67,7 @@ def test_the_choose_page_takes_what_the_spawn_page_is_called_with(name: str) -> 
 
 
 def test_the_choose_page_takes_what_the_spawn_page_calls_itself_with() -> None:
-    """``_post`` by names, and ``_wrap_spawn_single_user`` by position with the spawner somewhere in it."""
+    """``_post`` by keyword, and ``_wrap_spawn_single_user`` by position, with the spawner among its arguments."""
     by_name = {name: "" for name in inspect.signature(SpawnHandler._post).parameters if name != "self"}
     by_position = inspect.signature(SpawnHandler._wrap_spawn_single_user).parameters
 
@@ -77,7 +77,7 @@ def test_the_choose_page_takes_what_the_spawn_page_calls_itself_with() -> None:
 
 
 def test_each_page_that_is_taken_over_is_one_of_the_hubs() -> None:
-    """With its address and its methods."""
+    """With its URL and its methods."""
     theirs = {handler for _, handler, *_ in (*handlers.default_handlers, *apihandlers.default_handlers)}
 
     taken = {SpawnHandler, SpawnPendingHandler, UserUrlHandler, SpawnProgressAPIHandler}
@@ -87,7 +87,7 @@ def test_each_page_that_is_taken_over_is_one_of_the_hubs() -> None:
 
 
 def test_a_page_keeps_only_the_parameters_that_the_hub_knows() -> None:
-    """JupyterHub 5 takes ``display_name`` for an option of the user's."""
+    """JupyterHub 5 takes ``display_name`` for a user option."""
     kept = "display_name" in inspect.getsource(SpawnHandler._get)
 
     assert ("display_name" in compat.SPAWN_PAGE_PARAMETERS) is kept
@@ -96,7 +96,7 @@ def test_a_page_keeps_only_the_parameters_that_the_hub_knows() -> None:
 
 @dataclass
 class Named:
-    """As much of a spawner as has a name."""
+    """A spawner's names."""
 
     name: str
     display_name: str = ""
@@ -120,7 +120,7 @@ class Named:
     ],
 )
 def test_a_server_is_shown_by_its_name(spawner: object, shown: str) -> None:
-    """The one to show where the version has it and it is set, else the one in the address."""
+    """Its display name if the version has one and it is set, else the name in the URL."""
     assert compat.display_name(spawner) == shown
 
 
@@ -225,7 +225,7 @@ def failure() -> web.HTTPError:
 
 
 class Answer(APIHandler):  # type: ignore[misc]
-    """JupyterHub's way from an exception to JSON, without a hub around it."""
+    """A handler that turns an exception into JSON as JupyterHub does, without a hub."""
 
     def __init__(self) -> None:
         self.written = ""
@@ -239,7 +239,7 @@ class Answer(APIHandler):  # type: ignore[misc]
 
 
 def test_rest_answers_with_the_whole_message() -> None:
-    """With the log's lines; 5.4 looks for it in another place than 6."""
+    """With the log's lines; 5.4 reads another attribute than 6."""
     answer, error = Answer(), failure()
     answer.write_error(500, exc_info=(type(error), error, None))
 
@@ -247,7 +247,7 @@ def test_rest_answers_with_the_whole_message() -> None:
 
 
 def test_pages_show_the_message_as_html() -> None:
-    """And the one without markup for whoever asks."""
+    """And as plain text to other clients."""
     assert format_exception(failure(), only_jupyterhub=True) == (
         "The job failed.\n100 % full",
         "<p>The job failed.</p>",
@@ -255,7 +255,7 @@ def test_pages_show_the_message_as_html() -> None:
 
 
 def test_a_refusal_keeps_its_status_and_its_words_in_the_log() -> None:
-    """A per cent sign in it is a character."""
+    """A per cent sign is not a format specifier."""
     error = compat.spawn_exception("At most 50 %s of it.", reason="user_options", status_code=400, html="")
 
     assert error.status_code == 400
@@ -264,8 +264,8 @@ def test_a_refusal_keeps_its_status_and_its_words_in_the_log() -> None:
 
 @pytest.mark.parametrize("sent", [[], ["gpu"], "", "gpu", 3, 0.5, True])
 @pytest.mark.parametrize("spawner_class", [GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner])
-def test_options_that_are_no_table_are_one_that_is_refused(spawner_class: Any, sent: object) -> None:
-    """JupyterHub 5.4 stores a REST body as it comes: a spawner must be made from it all the same, and say no."""
+def test_options_that_are_not_an_object_are_refused(spawner_class: Any, sent: object) -> None:
+    """JupyterHub 5.4 stores any REST body: the spawner must be constructed with it all the same, and refuse it."""
     spawner = spawner_class(config=Config(), user_options=sent)
 
     assert spawner.user_options == {"user_options": sent}
@@ -282,12 +282,12 @@ def test_options_that_are_no_table_are_one_that_is_refused(spawner_class: Any, s
 
 @pytest.mark.parametrize("name", ["", "two", "zwei Gänge", "#2", "%20"])
 def test_a_server_may_have_any_printable_name(name: str) -> None:
-    """JupyterHub 5.4 lets all through; what stands in a script is quoted."""
+    """JupyterHub 5.4 accepts all of them; in scripts names are quoted."""
     assert compat.checked_server_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["\0", "a\nb", "a\x1b[0m", "\u202e"])
 def test_a_server_with_a_name_that_does_not_print_is_not_started(name: str) -> None:
-    """An environment cannot hold a NUL, and a log should not hold the others."""
+    """An environment cannot contain NUL, and a log should not contain the others."""
     with pytest.raises(RequestError, match="must be printable text"):
         compat.checked_server_name(name)

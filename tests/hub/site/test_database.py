@@ -42,7 +42,7 @@ class Database:
 
 @pytest.fixture
 def hub_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """See :class:`Database`; with short pauses."""
+    """Return a :class:`Database`, with short pauses between tries."""
     monkeypatch.setattr(database, "PAUSES", (0.01,))
     found = Database(tmp_path / "hub.sqlite")
     yield found
@@ -52,13 +52,13 @@ def hub_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Da
 
 
 async def test_a_database_that_takes_changes_is_not_waited_for(hub_database: Database) -> None:
-    """Nor is one that a spawner without a row would have."""
+    """Neither is there anything to wait for without a row."""
     assert await takes_changes(hub_database.spawner, 0.0) is True
     assert await takes_changes(None, 0.0) is True
 
 
 async def test_a_locked_database_is_waited_for_and_the_session_works_afterwards(hub_database: Database) -> None:
-    """False while it is locked, true once it is not."""
+    """False while it is locked, True afterwards."""
     hub_database.lock()
 
     assert await takes_changes(hub_database.spawner, 0.05) is False
@@ -75,7 +75,7 @@ async def test_a_locked_database_is_waited_for_and_the_session_works_afterwards(
 
 
 async def test_a_fault_of_ours_is_not_waited_out(hub_database: Database) -> None:
-    """Only what the database may do another time is tried again."""
+    """Only an operation that may succeed later is tried again."""
 
     def write() -> None:
         raise InvalidRequestError("a mistake")
@@ -85,7 +85,7 @@ async def test_a_fault_of_ours_is_not_waited_out(hub_database: Database) -> None
 
 
 def test_what_the_log_says_of_a_fault_holds_no_value(hub_database: Database) -> None:
-    """Neither the statement nor what was to be written."""
+    """Neither the statement nor its parameters."""
     hub_database.lock()
     hub_database.spawner.state = {"secret": "hunter2"}
     with pytest.raises(OperationalError) as caught:
@@ -99,7 +99,7 @@ def test_what_the_log_says_of_a_fault_holds_no_value(hub_database: Database) -> 
 async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
     hub_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error of the database's ends the look, not the looking."""
+    """A database error ends one check, not the task."""
     monkeypatch.setattr(reconciliation, "AGAIN", 0.0)
     rolled_back: list[bool] = []
 
@@ -137,7 +137,7 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
 
 
 class Lost:
-    """A spawner that the hub shows as ready, and what is done with it."""
+    """A spawner that the hub shows as ready, with a record of what is done with it."""
 
     pending = None
     ending = None
@@ -163,7 +163,7 @@ class Lost:
 
 
 async def test_a_server_that_nobody_watches_is_taken_up_or_stopped() -> None:
-    """Seen twice: with a process behind the address that the hub has, it is watched from now on; else it is stopped."""
+    """In the second check: polled from now on if a process runs at the port that the hub knows, else stopped."""
     runs, gone = Lost("runs", port=2000, status=None), Lost("gone", port=2000, status=1)
     half, well = Lost("half", port=0, status=None), Lost("well", port=2000, status=None, watched=True)
     spawners = {each.name: each for each in (runs, gone, half, well)}
