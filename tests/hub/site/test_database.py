@@ -17,7 +17,6 @@ from jupyterhub_gpuspawner.hub.site import database
 from jupyterhub_gpuspawner.hub.site.database import fault, takes_changes, written
 from jupyterhub_gpuspawner.hub.start.records import Start
 from jupyterhub_gpuspawner.hub.upkeep import reconciliation
-from jupyterhub_gpuspawner.hub.upkeep.unfinished import Unfinished
 
 
 class Database:
@@ -134,64 +133,3 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
     await reconciliation.Reconciliation(site, Servers(), "0a1b2c3d").run()  # type: ignore[arg-type]
 
     assert rolled_back == [True]
-
-
-class Lost:
-    """A spawner that the hub shows as ready, with a record of what is done with it."""
-
-    pending = None
-    ending = None
-    child_spawner = None
-    _log_name = "ann"
-    _spawn_future = None
-
-    def __init__(self, name: str, *, port: int, status: int | None, watched: bool = False) -> None:
-        self.name, self.status = name, status
-        self.server = SimpleNamespace(port=port)
-        self.reported_port = 2000
-        self._callbacks: list[Any] = [print] if watched else []
-        self.done: list[str] = []
-
-    async def poll(self) -> int | None:
-        return self.status
-
-    def add_poll_callback(self, *callback: Any) -> None:
-        self._callbacks.append(callback)
-
-    def start_polling(self) -> None:
-        self.done.append("polled")
-
-
-async def test_a_server_that_nobody_watches_is_taken_up_or_stopped() -> None:
-    """In the second check: polled from now on if a process runs at the port that the hub knows, else stopped."""
-    runs, gone = Lost("runs", port=2000, status=None), Lost("gone", port=2000, status=1)
-    half, well = Lost("half", port=0, status=None), Lost("well", port=2000, status=None, watched=True)
-    spawners = {each.name: each for each in (runs, gone, half, well)}
-
-    class Proxy:
-        async def add_user(self, _: Any, name: str) -> None:
-            spawners[name].done.append("routed")
-
-        async def delete_user(self, _: Any, name: str) -> None:
-            spawners[name].done.append("unrouted")
-
-    class User:
-        name = "ann"
-
-        def __init__(self) -> None:
-            self.spawners = spawners
-
-        async def stop(self, name: str) -> None:
-            spawners[name].done.append("stopped")
-
-    look = Unfinished(SimpleNamespace(users={1: User()}, proxy=Proxy())).look
-    await look()
-    assert [each.done for each in spawners.values()] == [[], [], [], []]
-    await look()
-
-    assert {name: each.done for name, each in spawners.items()} == {
-        "runs": ["routed", "polled"],
-        "gone": ["unrouted", "stopped"],
-        "half": ["unrouted", "stopped"],
-        "well": [],
-    }
