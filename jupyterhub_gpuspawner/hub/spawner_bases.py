@@ -76,7 +76,6 @@ if TYPE_CHECKING:
 
         batch_script: Any
         exec_prefix: Any
-        job_id: str
         req_epilogue: str
         req_homedir: Any
         req_keepvars_extra: str
