@@ -26,6 +26,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of, start_failed
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_start
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.database import AWAY, fault, roll_back
@@ -222,12 +223,13 @@ class HubServers:
         if known is None or server not in known.orm_spawners:
             return
         spawner = self._app.users[known].spawners[server]
-        if spawner.active or spawner._spawn_future is not None:  # noqa: SLF001 - JupyterHub has no other place for it
+        if spawner.active or last_start(spawner) is not None:
             return
-        start = spawner._spawn_future = _failed_start(  # noqa: SLF001
+        start = _failed_start(
             f"The hub was restarted while your server was being started. Slurm had made job {orphan.job_id} for it; "
             "it is cancelled. Please start your server again."
         )
+        set_last_start(spawner, start)
         spawner.ending = ending_of(start.exception())
         spawner.orm_spawner.state = spawner.get_state()
         self._app.db.commit()

@@ -4,7 +4,6 @@ JupyterHub writes to its database at several steps of a start and of a stop. A d
 guard leaves a server that is ready according to its row, but has no route or no job, until somebody stops it. Such
 servers are looked for in memory every few seconds: one that runs gets its route and is polled, any other is stopped.
 """
-# ruff: noqa: SLF001 - JupyterHub tells of neither by a public name (5.4 to 6.1)
 
 from __future__ import annotations
 
@@ -15,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_polled, last_start, log_name, set_last_start
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ LOST = Ending(
 
 def unwatched(spawner: Spawner) -> bool:
     """Whether the hub shows this server as ready, but would not notice its end."""
-    return bool(spawner.server is not None and spawner.pending is None and not spawner._callbacks)
+    return bool(spawner.server is not None and spawner.pending is None and not is_polled(spawner))
 
 
 class Unfinished:
@@ -72,16 +72,16 @@ class Unfinished:
                 get_logger().exception("A server of %s that is not polled could not be finished", key[0])
 
     async def _finish(self, user: User, spawner: Spawner) -> None:
-        start = spawner._spawn_future
+        start = last_start(spawner)
         status = await spawner.poll()
         if status is None and spawner.server is not None and _reachable(spawner):
-            get_logger().warning("The server of %s runs and was not watched: taking it up", spawner._log_name)
+            get_logger().warning("The server of %s runs and was not watched: taking it up", log_name(spawner))
             await self._app.proxy.add_user(user, spawner.name)
-            spawner._spawn_future = None
+            set_last_start(spawner, None)
             spawner.add_poll_callback(self._stop, user, spawner.name)
             spawner.start_polling()
             return
-        get_logger().warning("The server of %s was left half started or half stopped: stopping it", spawner._log_name)
+        get_logger().warning("The server of %s was left half started or half stopped: stopping it", log_name(spawner))
         spawner.ending = spawner.ending or LOST
         if start is not None and start.done() and not start.cancelled():
             start.exception()
