@@ -87,22 +87,22 @@ def display_name(spawner: Any) -> str:
 
 
 def last_start(spawner: Any) -> Future[Any] | None:
-    """The task of a server's start, under way or done; None where the hub has started none since it runs itself."""
+    """Return the future of the server's last start, pending or done; None if there was none since the hub started."""
     return getattr(spawner, "_spawn_future", None)
 
 
 def set_last_start(spawner: Any, start: Future[Any] | None) -> None:
-    """Have JupyterHub's pages show ``start`` as the server's last one; None: nothing."""
+    """Make JupyterHub's pages show ``start`` as the server's last one; None for none."""
     spawner._spawn_future = start
 
 
 def is_polled(spawner: Any) -> bool:
-    """Whether somebody wants to hear when the server ends: JupyterHub, for every server that it has brought up."""
+    """Whether JupyterHub polls the server: it registers a callback for each one that has become ready."""
     return bool(spawner._callbacks)
 
 
 def log_name(spawner: Any) -> str:
-    """How JupyterHub's log names the server: the user's name, and the server's where it has one."""
+    """Return the name of the server in JupyterHub's log: ``user`` or ``user:server``."""
     return str(spawner._log_name)
 
 
@@ -183,12 +183,12 @@ def stock_template_paths(app: JupyterHub) -> list[str]:
 
 
 def came_with_token(handler: BaseHandler) -> bool:
-    """Whether the request was made with a token, not with a browser's cookie."""
+    """Whether the request was authenticated by a token, not by a browser's cookie."""
     return bool(getattr(handler, "_token_authenticated", False))
 
 
 def first_line(failure: BaseException) -> str:
-    """What JupyterHub's pages say first of a start that failed; empty for an exception that has no words for users."""
+    """Return the first line of what JupyterHub's pages show of a failed start; empty for exceptions without a text."""
     return str(getattr(failure, "jupyterhub_message", "")).partition("\n")[0]
 
 

@@ -125,7 +125,7 @@ def test_a_server_is_shown_by_its_name(spawner: object, shown: str) -> None:
 
 
 async def test_a_spawners_start_and_its_watchers() -> None:
-    """A new spawner has neither; its start is what was set last, and a callback is one who watches."""
+    """A new spawner has neither; then the start that was set last, and a callback."""
     spawner = Spawner()
     before = (compat.last_start(spawner), compat.is_polled(spawner))
     start: Future[None] = Future()
