@@ -254,6 +254,18 @@ def test_pages_show_the_message_as_html() -> None:
     )
 
 
+def test_the_first_line_of_a_failure() -> None:
+    """Without the log's lines; other exceptions have no text for users."""
+    assert (compat.first_line(failure()), compat.first_line(ValueError("x"))) == ("The job failed.", "")
+
+
+def test_a_request_with_a_token_is_known() -> None:
+    """By the attribute that JupyterHub sets on the handler."""
+    assert "self._token_authenticated = True" in inspect.getsource(BaseHandler)
+    assert compat.came_with_token(SimpleNamespace(_token_authenticated=True))
+    assert not compat.came_with_token(SimpleNamespace())
+
+
 def test_a_refusal_keeps_its_status_and_its_words_in_the_log() -> None:
     """A per cent sign is not a format specifier."""
     error = compat.spawn_exception("At most 50 %s of it.", reason="user_options", status_code=400, html="")
