@@ -1,7 +1,7 @@
 """JupyterHub on the GPUs of a Slurm cluster.
 
-Names are loaded when they are asked for (PEP 562), so that the launcher on the
-compute node, which shares this package's core, never imports JupyterHub.
+Spawners are imported on first access (PEP 562), so that the launcher on the compute
+node, which shares this package's core, never imports JupyterHub.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def __getattr__(name: str) -> object:
         from importlib import import_module
 
         found: object = getattr(import_module(_LAZY[name]), name)
-        # this is how a hub's configuration gets at a spawner of ours
+        # a hub's configuration takes a spawner of ours from here, by entry point or by name
         import_module("jupyterhub_gpuspawner.hub.registration").register()
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

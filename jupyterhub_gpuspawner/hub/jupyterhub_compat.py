@@ -1,62 +1,202 @@
-"""What differs between the versions of JupyterHub that are supported: 5.4 to 6.1.
+"""JupyterHub's private names that this package uses, and the differences between the supported versions, 5.4 to 6.1.
 
-A difference is found by looking at what JupyterHub has, not by its version number: a site may run a version with a fix
-of its own. The rest of the package asks this module and knows nothing of versions.
+Differences are detected by what JupyterHub has, not by its version number: a site may run a version with a fix of its
+own. No other module uses an underscored name of JupyterHub's, except to override a method of a page. Each name has a
+contract test, which is run with the oldest supported version, too.
 """
+# ruff: noqa: SLF001 - see above
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import jupyterhub.spawner
 from jupyterhub.spawner import Spawner
+from sqlalchemy import inspect
 from tornado import web
 from traitlets import Dict
 
 from jupyterhub_gpuspawner.errors import RequestError
 
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    from jupyterhub.app import JupyterHub
+    from jupyterhub.handlers.base import BaseHandler
+    from sqlalchemy.orm import Session
+
 HAS_DISPLAY_NAMES = hasattr(Spawner, "display_name")
-"""Servers have a name to show beside the one in their address (JupyterHub 6.0)."""
+"""Servers have a display name beside the name in their URL (JupyterHub 6.0)."""
 
 SPAWN_PAGE_PARAMETERS = ("next", "display_name") if HAS_DISPLAY_NAMES else ("next",)
-"""Query parameters of ``/hub/spawn/...`` that JupyterHub keeps for itself; it takes any other one for a user option."""
+"""Query parameters of ``/hub/spawn/...`` that JupyterHub reads itself; it takes any other one for a user option."""
 
 _SpawnException: type[web.HTTPError] | None = getattr(jupyterhub.spawner, "SpawnException", None)
-"""JupyterHub 6.0: an HTTPError whose ``reason`` becomes a label of a metric; it is logged without a traceback."""
+"""JupyterHub 6.0: an HTTPError whose ``reason`` is a label of a metric, and which is logged without a traceback."""
 
 LOGS_REFUSALS_AS_UNHANDLED = _SpawnException is None
-"""JupyterHub 5 logs each exception of a start as unhandled, with a traceback, whatever it is."""
+"""JupyterHub 5 logs every exception of a start as unhandled, with a traceback."""
+
+CONSTRUCTOR_ARGUMENTS = (
+    "user",
+    "orm_spawner",
+    "hub",
+    "authenticator",
+    "oauth_client_id",
+    "config",
+    "cookie_options",
+    "cookie_host_prefix_enabled",
+    "proxy_spec",
+    "public_url",
+    "public_hub_url",
+    "trusted_alt_names",
+    "internal_ssl",
+    "internal_trust_bundles",
+    "internal_certs_location",
+    "_deprecated_db_session",
+)
+"""Arguments with which JupyterHub constructs a spawner."""
 
 
 class UserOptions(Dict):
-    """``Spawner.user_options``: what is no table is one with a single entry, which is refused as an option.
+    """``Spawner.user_options`` that accept any JSON: a value that is not an object becomes an option that is refused.
 
-    JupyterHub 6 refuses a REST body that is none. 5.4 stores it before it looks, and from then on could not build the
-    spawner at all: not for a page of its user's, and not when the hub starts.
+    JupyterHub 6 refuses a REST body that is not an object. 5.4 stores it before it checks it, and could not construct
+    the spawner from then on: not for a page of its user, and not when the hub starts.
     """
 
     def validate(self, obj: Any, value: Any) -> dict[str, Any] | None:
-        """A table, whatever was set."""
+        """Return a dict, whatever was set."""
         return super().validate(obj, value if isinstance(value, dict) else {"user_options": value})
 
 
 def checked_server_name(name: str) -> str:
-    """The name of a server that can stand in an environment; raises RequestError. JupyterHub 6 refuses more of them."""
+    """Return a server's name that can be put into an environment; raises RequestError.
+
+    JupyterHub 6 refuses more names itself.
+    """
     if not name.isprintable():
         raise RequestError("The name of a server must be printable text.", field="server", hint="Choose another one.")
     return name
 
 
 def display_name(spawner: Any) -> str:
-    """The name to show of a server; its name in the address where it has no other, empty for the default server."""
+    """Return the name to show of a server: its display name, or the name in its URL; empty for the default server."""
     return str(getattr(spawner, "display_name", "") or spawner.name)
 
 
-def spawn_exception(message: str, *, reason: str, status_code: int, html: str, detail: str = "") -> web.HTTPError:
-    """The exception with which a start is refused or fails; ``detail`` (lines of a log) follows the message.
+def last_start(spawner: Any) -> Future[Any] | None:
+    """Return the future of the server's last start, pending or done; None if there was none since the hub started."""
+    return getattr(spawner, "_spawn_future", None)
 
-    Pages show ``jupyterhub_html_message``, and a progress stream ``jupyterhub_message``, of any exception. REST does so
-    since JupyterHub 6.0; 5.4 answers with the message of the HTTPError itself, so there that one has the detail too.
+
+def set_last_start(spawner: Any, start: Future[Any] | None) -> None:
+    """Make JupyterHub's pages show ``start`` as the server's last one; None for none."""
+    spawner._spawn_future = start
+
+
+def is_polled(spawner: Any) -> bool:
+    """Whether JupyterHub polls the server: it registers a callback for each one that has become ready."""
+    return bool(spawner._callbacks)
+
+
+def log_name(spawner: Any) -> str:
+    """Return the name of the server in JupyterHub's log: ``user`` or ``user:server``."""
+    return str(spawner._log_name)
+
+
+class LogName:
+    """A mixin for spawners: the server's name in the log, which can be read while the database is away.
+
+    After a rollback SQLAlchemy reads each row anew when it is next used, and JupyterHub reads this name first of all
+    when it stops a server.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._log_name  # noqa: B018 - cached from now on
+
+    if TYPE_CHECKING:
+        _log_name: str
+    else:
+
+        @cached_property
+        def _log_name(self) -> str:
+            return super()._log_name
+
+
+def is_first_check(spawner: Any) -> bool:
+    """Whether the hub, which has just started, checks this restored server for the first time."""
+    return bool(spawner._check_pending and spawner._spawn_future is None)
+
+
+def is_checked(spawner: Any) -> bool:
+    """Whether the hub, which has just started, is checking this restored server."""
+    return bool(spawner._check_pending)
+
+
+def begin_pending_start(spawner: Any, start: Future[Any]) -> None:
+    """Make JupyterHub show the server as starting, as its handlers do for a start of their own."""
+    spawner._spawn_future = start
+    spawner._spawn_pending = True
+
+
+def end_pending_start(spawner: Any) -> None:
+    """End what :func:`begin_pending_start` began; the start itself is kept if it failed, for the server's page."""
+    start = spawner._spawn_future
+    spawner._spawn_pending = False
+    if start.cancelled():
+        spawner._check_pending = False  # so that a stop may go on
+    if start.cancelled() or start.exception() is None:
+        spawner._spawn_future = None
+
+
+def session_of(orm_spawner: Any) -> Session | None:
+    """Return the database session of a spawner's row; None without a row, or for one that is not in the database."""
+    session: Session | None = inspect(orm_spawner).session if orm_spawner is not None else None
+    return session
+
+
+def cookie_secret(spawner: Any) -> bytes:
+    """Return the hub's secret, of which it makes its cookies; empty without a hub."""
+    secret: bytes = spawner.user.settings.get("cookie_secret", b"")
+    return secret
+
+
+def proxy_of(spawner: Any) -> Any:
+    """Return the hub's proxy, with ``add_user`` and ``delete_user``."""
+    return spawner.user.settings["proxy"]
+
+
+def internal_certificates(spawner: Any) -> tuple[str | None, str | None, str | None]:
+    """Return the paths of key, certificate and CA with which the hub talks to servers; None without internal_ssl."""
+    names = ("internal_ssl_key", "internal_ssl_cert", "internal_ssl_ca")
+    key, certificate, authority = (spawner.user.settings.get(name) for name in names)
+    return key, certificate, authority
+
+
+def stock_template_paths(app: JupyterHub) -> list[str]:
+    """Return the hub's own template folders: ``template_paths`` if the admin sets none."""
+    paths: list[str] = app._template_paths_default()
+    return paths
+
+
+def came_with_token(handler: BaseHandler) -> bool:
+    """Whether the request was authenticated by a token, not by a browser's cookie."""
+    return bool(getattr(handler, "_token_authenticated", False))
+
+
+def first_line(failure: BaseException) -> str:
+    """Return the first line of what JupyterHub's pages show of a failed start; empty for exceptions without a text."""
+    return str(getattr(failure, "jupyterhub_message", "")).partition("\n")[0]
+
+
+def spawn_exception(message: str, *, reason: str, status_code: int, html: str, detail: str = "") -> web.HTTPError:
+    """Return the exception for a start that is refused or fails; ``detail`` (lines of a log) follows the message.
+
+    Pages show ``jupyterhub_html_message`` of any exception, and progress streams ``jupyterhub_message``. REST does so
+    since JupyterHub 6.0; 5.4 answers with the HTTPError's own message, which has the detail as well therefore.
     """
     text = f"{message}\n{detail}".strip()
     if _SpawnException is None:

@@ -1,4 +1,4 @@
-"""What our templates find under the name ``gpuspawner``: the pages' sentences, and where their files are."""
+"""What our templates use under the name ``gpuspawner``: the pages' sentences, and the URLs of static files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATIC = Path(__file__).parent / "pages" / "static"
 
 
 class PageTools:
-    """One for all pages of a hub."""
+    """The namespace ``gpuspawner`` in templates; one for all pages of a hub."""
 
     choose = choose
     wait = wait
@@ -24,7 +24,7 @@ class PageTools:
 
     @staticmethod
     def static(base_url: str, name: str) -> str:
-        """The address of a file in ``static/``; it changes with the file, so that browsers may keep it."""
+        """Return the URL of a file in ``static/``; it changes with the file, so that browsers may cache it."""
         return f"{base_url}gpuspawner/static/{name}?v={_version(name)}"
 
 

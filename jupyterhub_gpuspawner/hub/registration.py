@@ -1,49 +1,53 @@
-"""What choosing a spawner of ours changes in the hub, all of it here.
+"""Set up a hub whose configuration names one of our spawners.
 
-JupyterHub offers no other place that one line of configuration (``spawner_class``) can reach:
+JupyterHub has no other hook that a single line of configuration (``spawner_class``) can reach. :func:`register`
 
-* ``/api/batchspawner`` is taken out of the hub's handlers: servers here report to the address below.
-* ``/api/gpuspawner/...`` and ``/gpuspawner/...`` come in, and some pages are ours (:mod:`.routes`).
-* Our page templates are looked up after the admin's own and before the hub's.
-* A configuration that would fail at the first click is refused, in one sentence, before the hub starts; a setting that
-  has no effect is named in the log.
-* Jobs that no server belongs to are looked for (:mod:`.reconciliation`), and servers that nobody watches
-  (:mod:`.unfinished`).
+* removes ``/api/batchspawner`` from the hub's handlers, since servers report to an address of ours instead;
+* adds ``/api/gpuspawner/...`` and ``/gpuspawner/...``, and replaces some of the hub's pages (:mod:`.routes`);
+* has page templates looked up in the admin's folders first, then in ours, then in the hub's;
+* has a configuration that would fail at the first start refused, in one sentence, before the hub starts, and a setting
+  that has no effect named in the log;
+* starts the search for jobs without a server (:mod:`.upkeep.reconciliation`) and for servers that the hub does not
+  watch (:mod:`.upkeep.unfinished`).
 
-A hub imports every spawner that is installed, whichever one it uses, while it is being made. So nothing is done at
-import: :func:`register` is called when a spawner is taken from the package, or from a module of it, by name, and does
-its work only in a hub that exists by then, that is, while its configuration is read. Handlers and templates are set up
-after that. A hub that comes to a spawner of ours later (as a profile of wrapspawner's own spawner) lacks the address to
-which servers report: there :func:`require` refuses the start.
+A hub imports the spawners of all installed packages while it is being constructed, so an import must not change it.
+:func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub that exists
+by then, which is while the hub reads its configuration; handlers and templates are set up after that. In a hub that
+gets a spawner of ours in another way, for example as a child of wrapspawner's own spawner, servers have no address to
+report to: there :func:`.registered.require_registration` refuses every start.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from jupyterhub import apihandlers, handlers
-from jupyterhub.app import JupyterHub
 from traitlets import TraitError
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import stock_template_paths
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
+from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
+from jupyterhub_gpuspawner.hub.registered import record, this_hub
 from jupyterhub_gpuspawner.hub.site.account import refused_names
 from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.upkeep.reconciliation import register_reconciliation
 from jupyterhub_gpuspawner.hub.upkeep.unfinished import register_unfinished
 
 if TYPE_CHECKING:
     from collections.abc import MutableSequence
 
+    from jupyterhub.app import JupyterHub
+
 TEMPLATES = Path(__file__).parent / "pages" / "templates"
 
 
 def register_handlers(api: MutableSequence[tuple[Any, ...]], pages: MutableSequence[tuple[Any, ...]]) -> None:
-    """Put ours in and batchspawner's out, in place; twice is as good as once."""
-    import batchspawner  # noqa: F401 - its import adds the handler that has to go
+    """Add our handlers and remove batchspawner's, in place; calling it again changes nothing."""
+    import batchspawner  # noqa: F401 - its import adds the handler that is removed here
 
     ours = {entry[1] for entry in (*routes.API, *routes.PAGES)}
     for handlers_of in (api, pages):
@@ -57,9 +61,9 @@ def register_handlers(api: MutableSequence[tuple[Any, ...]], pages: MutableSeque
 
 
 def register_templates(app: JupyterHub) -> None:
-    """Let the hub find our templates, and them what they need, whatever the admin sets afterwards."""
+    """Let the hub find our templates and the variables they use, whatever the admin sets afterwards."""
     ours = str(TEMPLATES)
-    stock = app._template_paths_default()  # noqa: SLF001 - what app.template_paths is until it is set
+    stock = stock_template_paths(app)
 
     def insert(_change: object = None) -> None:
         own = [path for path in app.template_paths if path != ours and path not in stock]
@@ -78,12 +82,10 @@ def register_templates(app: JupyterHub) -> None:
 
 
 def register_check(app: JupyterHub) -> None:
-    """Let the hub refuse a fault in its spawner's configuration, in the words it has for any trait's fault.
+    """Have the hub exit on an invalid configuration of its spawner, with the words it uses for any invalid trait.
 
-    What has no effect is a warning.
-
-    It does so where it sets its handlers up: then all of the configuration is known, and nothing has been started.
-    What is unsafe and no fault of the configuration's form goes into the log.
+    Settings without effect, an exposed database and user names that are refused are logged as warnings. The check runs
+    when the hub sets up its handlers: all of the configuration is known then, and nothing has been started.
     """
 
     def check(_change: object) -> None:
@@ -106,28 +108,13 @@ def register_check(app: JupyterHub) -> None:
     app.observe(warn, "handlers")
 
 
-_DONE: WeakSet[JupyterHub] = WeakSet()
-
-
 def register() -> None:
-    """Do all that in the hub of this process, once; nothing where there is none yet, or where it is too late."""
-    if not JupyterHub.initialized():
-        return
-    app = JupyterHub.instance()
-    if app not in _DONE and not app.handlers:
-        _DONE.add(app)
+    """Set up the hub of this process, once; do nothing if there is none yet, or if its handlers are set up already."""
+    app = this_hub()
+    if app is not None and not app.handlers and record(app):
+        GPUProfilesSpawner.default_form = staticmethod(render_form)
         register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
         register_check(app)
         register_reconciliation(app)
         register_unfinished(app)
-
-
-def require() -> None:
-    """Raise ConfigError in a hub that has been set up without this package; pass where there is no hub."""
-    if JupyterHub.initialized() and JupyterHub.instance() not in _DONE:
-        raise ConfigError(
-            "this hub was set up without jupyterhub-gpuspawner, so no server can report to it.",
-            where="c.JupyterHub.spawner_class",
-            hint='Set it to "gpu-profiles", or to a class of your own that is made of ours.',
-        )

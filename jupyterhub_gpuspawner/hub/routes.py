@@ -1,7 +1,7 @@
-"""Every address that this package adds to a hub, and every page of the hub that it takes over.
+"""Every URL that this package adds to a hub, and every page of the hub that it replaces.
 
-An address whose last part may be left out is two routes, as in JupyterHub: of an optional group that is absent tornado
-makes None, and JupyterHub's ``needs_scope`` compares that with a scope's filter as the text "None".
+A URL whose last part is optional has two routes, as in JupyterHub: for an optional group that is absent tornado passes
+None, which JupyterHub's ``needs_scope`` would compare with a scope's filter as the text "None".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.hub.start.event_streams import ProgressStream
 
 
 class StaticFiles(CacheControlStaticFilesHandler):
-    """Our stylesheet and script."""
+    """Our stylesheets and scripts."""
 
 
 API: list[tuple[Any, ...]] = [
@@ -32,7 +32,7 @@ API: list[tuple[Any, ...]] = [
     *profiles.HANDLERS,
     (r"/api/gpuspawner/cluster", ClusterHandler),
 ]
-"""Below ``/hub``; they answer in JSON."""
+"""Paths below ``/hub`` that answer in JSON."""
 
 PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/static/(.*)", StaticFiles, {"path": str(STATIC)}),
@@ -42,7 +42,7 @@ PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/stop/([^/]+)", StopPage),
     (r"/gpuspawner/stop/([^/]+)/([^/]*)", StopPage),
 ]
-"""Below ``/hub``."""
+"""Paths of pages below ``/hub``."""
 
 TAKEN_OVER: dict[type, type] = {
     SpawnHandler: ChoosePage,
@@ -50,4 +50,4 @@ TAKEN_OVER: dict[type, type] = {
     UserUrlHandler: NotRunningPage,
     SpawnProgressAPIHandler: ProgressStream,
 }
-"""A handler of JupyterHub's, and the one in its place."""
+"""Handlers of JupyterHub's, and ours that replace them."""

@@ -350,13 +350,13 @@ def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
 
 
 def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
-    """The others go on being offered; the log is told of the fault once, and once that it is mended; admins read it."""
+    """The other profiles are still offered; fault and repair are logged once each; admins see it on the form."""
     begun = len(hub.log.read_text())
     bad = hub.folder / "profiles" / "zz.yaml"
     visitor = Visitor(hub, "ann")
 
     def logged() -> list[str]:
-        return re.findall(r"] ((?:A fault|Mended) in the profiles of .*)", hub.log.read_text()[begun:])
+        return re.findall(r"] (Fault (?:repaired )?in the profiles of .*)", hub.log.read_text()[begun:])
 
     bad.write_text("- display_name: New\n  slurm:\n    memory: lots\n")
     offered = [slugs_of(visitor) for _ in range(3)]
@@ -368,12 +368,12 @@ def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
 
     assert all("light" in slugs and "new" not in slugs for slugs in offered)
     assert told == {"ann": False, "admin": True}
-    assert logged() == [f"A fault in the profiles of {bad.parent}: {fault}"]
+    assert logged() == [f"Fault in the profiles of {bad.parent}: {fault}"]
 
     bad.write_text("- display_name: New\n  slurm:\n    memory: 32G\n")
 
     assert "new" in slugs_of(visitor)
-    assert logged()[1:] == [f"Mended in the profiles of {bad.parent}: {fault}"]
+    assert logged()[1:] == [f"Fault repaired in the profiles of {bad.parent}: {fault}"]
 
     bad.unlink()
 

@@ -1,8 +1,9 @@
-"""What this package takes from JupyterHub beyond its documentation: a contract, for each supported version."""
+"""The undocumented names of JupyterHub that this package uses: contract tests for each supported version."""
 
 from __future__ import annotations
 
 import inspect
+from asyncio import Future
 from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from jupyterhub.apihandlers.users import SpawnProgressAPIHandler
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import BaseHandler, UserUrlHandler
 from jupyterhub.handlers.pages import SpawnHandler, SpawnPendingHandler
-from jupyterhub.spawner import Spawner
+from jupyterhub.spawner import SimpleLocalProcessSpawner, Spawner
 from jupyterhub.user import User
 from jupyterhub.utils import format_exception
 from tornado import web
@@ -52,13 +53,13 @@ NAMES = {
 
 @pytest.mark.parametrize(("owner", "names"), NAMES.values(), ids=NAMES.keys())
 def test_jupyterhub_has_what_is_taken_from_it(owner: object, names: list[str]) -> None:
-    """By name; what is missing is named."""
+    """Missing names are listed."""
     assert [name for name in names if not hasattr(owner, name)] == []
 
 
 @pytest.mark.parametrize("name", ["get", "post", "_render_form"])
 def test_the_choose_page_takes_what_the_spawn_page_is_called_with(name: str) -> None:
-    """Tornado calls the page with the parts of its address, of which there are two in each version."""
+    """Tornado calls the page with the groups of its URL, two in each version."""
     theirs = list(inspect.signature(getattr(SpawnHandler, name)).parameters)
     ours = inspect.signature(getattr(ChoosePage, name))
 
@@ -66,7 +67,7 @@ def test_the_choose_page_takes_what_the_spawn_page_is_called_with(name: str) -> 
 
 
 def test_the_choose_page_takes_what_the_spawn_page_calls_itself_with() -> None:
-    """``_post`` by names, and ``_wrap_spawn_single_user`` by position with the spawner somewhere in it."""
+    """``_post`` by keyword, and ``_wrap_spawn_single_user`` by position, with the spawner among its arguments."""
     by_name = {name: "" for name in inspect.signature(SpawnHandler._post).parameters if name != "self"}
     by_position = inspect.signature(SpawnHandler._wrap_spawn_single_user).parameters
 
@@ -76,7 +77,7 @@ def test_the_choose_page_takes_what_the_spawn_page_calls_itself_with() -> None:
 
 
 def test_each_page_that_is_taken_over_is_one_of_the_hubs() -> None:
-    """With its address and its methods."""
+    """With its URL and its methods."""
     theirs = {handler for _, handler, *_ in (*handlers.default_handlers, *apihandlers.default_handlers)}
 
     taken = {SpawnHandler, SpawnPendingHandler, UserUrlHandler, SpawnProgressAPIHandler}
@@ -86,7 +87,7 @@ def test_each_page_that_is_taken_over_is_one_of_the_hubs() -> None:
 
 
 def test_a_page_keeps_only_the_parameters_that_the_hub_knows() -> None:
-    """JupyterHub 5 takes ``display_name`` for an option of the user's."""
+    """JupyterHub 5 takes ``display_name`` for a user option."""
     kept = "display_name" in inspect.getsource(SpawnHandler._get)
 
     assert ("display_name" in compat.SPAWN_PAGE_PARAMETERS) is kept
@@ -95,7 +96,7 @@ def test_a_page_keeps_only_the_parameters_that_the_hub_knows() -> None:
 
 @dataclass
 class Named:
-    """As much of a spawner as has a name."""
+    """A spawner's names."""
 
     name: str
     display_name: str = ""
@@ -119,8 +120,101 @@ class Named:
     ],
 )
 def test_a_server_is_shown_by_its_name(spawner: object, shown: str) -> None:
-    """The one to show where the version has it and it is set, else the one in the address."""
+    """Its display name if the version has one and it is set, else the name in the URL."""
     assert compat.display_name(spawner) == shown
+
+
+async def test_a_spawners_start_and_its_watchers() -> None:
+    """A new spawner has neither; then the start that was set last, and a callback."""
+    spawner = Spawner()
+    before = (compat.last_start(spawner), compat.is_polled(spawner))
+    start: Future[None] = Future()
+    compat.set_last_start(spawner, start)
+    spawner.add_poll_callback(print)
+
+    assert before == (None, False)
+    assert (compat.last_start(spawner), compat.is_polled(spawner)) == (start, True)
+    assert compat.last_start(orm.Spawner()) is None
+
+
+def test_spawners_are_constructed_with_jupyterhubs_arguments() -> None:
+    """All of which are traits: a child that lacks one would behave differently from its wrapper."""
+    traits = Spawner.class_traits()
+
+    assert [name for name in compat.CONSTRUCTOR_ARGUMENTS if name not in traits] == []
+
+
+class CachingSpawner(compat.LogName, SimpleLocalProcessSpawner):  # type: ignore[misc]
+    """A spawner whose name in the log is cached."""
+
+
+def test_the_name_in_the_log_is_read_once() -> None:
+    """When the spawner is constructed, since the database may be away later."""
+    user = SimpleNamespace(name="ann", url="/")
+    spawner = CachingSpawner(user=user, orm_spawner=SimpleNamespace(name="lab", server=None))
+    user.name = "read anew"
+
+    assert (compat.log_name(spawner), spawner._log_name) == ("ann:lab", "ann:lab")
+
+
+async def test_a_start_that_is_taken_up_is_pending_until_it_is_over() -> None:
+    """As JupyterHub's own handler shows one; a start that failed is kept for the server's page."""
+    spawner = Spawner()
+    spawner._check_pending = True
+    checked = (compat.is_first_check(spawner), compat.is_checked(spawner))
+    start: Future[None] = Future()
+    compat.begin_pending_start(spawner, start)
+    pending = (spawner.pending, compat.is_first_check(spawner), compat.last_start(spawner))
+    start.set_exception(ValueError())
+    compat.end_pending_start(spawner)
+    failed = (spawner.pending, compat.last_start(spawner))
+    cancelled: Future[None] = Future()
+    cancelled.cancel()
+    compat.begin_pending_start(spawner, cancelled)
+    compat.end_pending_start(spawner)
+
+    assert checked == (True, True)
+    assert pending == ("spawn", False, start)
+    assert failed == ("check", start)
+    assert (spawner.pending, compat.is_checked(spawner), compat.last_start(spawner)) == (None, False, None)
+
+
+def test_a_spawners_row_leads_to_its_session() -> None:
+    """Not every spawner has a row, and not every row is in the database."""
+    session = orm.new_session_factory("sqlite:///:memory:")()
+    user = orm.User(name="ann")
+    session.add(user)
+    row = orm.Spawner(name="", user=user)
+    session.add(row)
+    session.commit()
+
+    assert [compat.session_of(each) for each in (row, orm.Spawner(name=""), None)] == [session, None, None]
+    session.close()
+
+
+def test_a_spawner_reads_the_hubs_settings_through_its_user() -> None:
+    """The names are those that the hub gives to its web application."""
+    settings = {"proxy": object(), "cookie_secret": b"secret", "internal_ssl_key": "/key"}
+    session = orm.new_session_factory("sqlite:///:memory:")()
+    row = orm.User(name="ann")
+    session.add(row)
+    session.commit()
+    spawner = SimpleNamespace(user=User(row, settings, db=session))
+    names = inspect.getsource(JupyterHub.init_tornado_settings)
+
+    assert compat.proxy_of(spawner) is settings["proxy"]
+    assert compat.cookie_secret(spawner) == b"secret"
+    assert compat.internal_certificates(spawner) == ("/key", None, None)
+    for name in (*settings, "internal_ssl_cert", "internal_ssl_ca"):
+        assert f"{name}=" in names
+    session.close()
+
+
+def test_the_hubs_own_template_folders() -> None:
+    """Where the admin sets none."""
+    app = JupyterHub()
+
+    assert compat.stock_template_paths(app) == app.template_paths
 
 
 def failure() -> web.HTTPError:
@@ -131,7 +225,7 @@ def failure() -> web.HTTPError:
 
 
 class Answer(APIHandler):  # type: ignore[misc]
-    """JupyterHub's way from an exception to JSON, without a hub around it."""
+    """A handler that turns an exception into JSON as JupyterHub does, without a hub."""
 
     def __init__(self) -> None:
         self.written = ""
@@ -145,7 +239,7 @@ class Answer(APIHandler):  # type: ignore[misc]
 
 
 def test_rest_answers_with_the_whole_message() -> None:
-    """With the log's lines; 5.4 looks for it in another place than 6."""
+    """With the log's lines; 5.4 reads another attribute than 6."""
     answer, error = Answer(), failure()
     answer.write_error(500, exc_info=(type(error), error, None))
 
@@ -153,15 +247,27 @@ def test_rest_answers_with_the_whole_message() -> None:
 
 
 def test_pages_show_the_message_as_html() -> None:
-    """And the one without markup for whoever asks."""
+    """And as plain text to other clients."""
     assert format_exception(failure(), only_jupyterhub=True) == (
         "The job failed.\n100 % full",
         "<p>The job failed.</p>",
     )
 
 
+def test_the_first_line_of_a_failure() -> None:
+    """Without the log's lines; other exceptions have no text for users."""
+    assert (compat.first_line(failure()), compat.first_line(ValueError("x"))) == ("The job failed.", "")
+
+
+def test_a_request_with_a_token_is_known() -> None:
+    """By the attribute that JupyterHub sets on the handler."""
+    assert "self._token_authenticated = True" in inspect.getsource(BaseHandler)
+    assert compat.came_with_token(SimpleNamespace(_token_authenticated=True))
+    assert not compat.came_with_token(SimpleNamespace())
+
+
 def test_a_refusal_keeps_its_status_and_its_words_in_the_log() -> None:
-    """A per cent sign in it is a character."""
+    """A per cent sign is not a format specifier."""
     error = compat.spawn_exception("At most 50 %s of it.", reason="user_options", status_code=400, html="")
 
     assert error.status_code == 400
@@ -170,8 +276,8 @@ def test_a_refusal_keeps_its_status_and_its_words_in_the_log() -> None:
 
 @pytest.mark.parametrize("sent", [[], ["gpu"], "", "gpu", 3, 0.5, True])
 @pytest.mark.parametrize("spawner_class", [GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner])
-def test_options_that_are_no_table_are_one_that_is_refused(spawner_class: Any, sent: object) -> None:
-    """JupyterHub 5.4 stores a REST body as it comes: a spawner must be made from it all the same, and say no."""
+def test_options_that_are_not_an_object_are_refused(spawner_class: Any, sent: object) -> None:
+    """JupyterHub 5.4 stores any REST body: the spawner must be constructed with it all the same, and refuse it."""
     spawner = spawner_class(config=Config(), user_options=sent)
 
     assert spawner.user_options == {"user_options": sent}
@@ -188,12 +294,12 @@ def test_options_that_are_no_table_are_one_that_is_refused(spawner_class: Any, s
 
 @pytest.mark.parametrize("name", ["", "two", "zwei Gänge", "#2", "%20"])
 def test_a_server_may_have_any_printable_name(name: str) -> None:
-    """JupyterHub 5.4 lets all through; what stands in a script is quoted."""
+    """JupyterHub 5.4 accepts all of them; in scripts names are quoted."""
     assert compat.checked_server_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["\0", "a\nb", "a\x1b[0m", "\u202e"])
 def test_a_server_with_a_name_that_does_not_print_is_not_started(name: str) -> None:
-    """An environment cannot hold a NUL, and a log should not hold the others."""
+    """An environment cannot contain NUL, and a log should not contain the others."""
     with pytest.raises(RequestError, match="must be printable text"):
         compat.checked_server_name(name)

@@ -134,7 +134,7 @@ def test_what_the_form_judges_is_what_is_submitted(
 def test_a_group_override_is_in_the_request() -> None:
     """JupyterHub sets it on the spawner before the options are applied."""
     spawner = spawner_of({"req_partition": "batch"}, {"display_name": "P", "slug": "p"})
-    spawner.req_partition = "gpu"  # what apply_group_overrides does
+    vars(spawner)["req_partition"] = "gpu"  # as JupyterHub's apply_group_overrides does
 
     assert form(spawner).resources == spawner.resolve({}).resources
     assert "--partition=gpu" in submitted(spawner, {})

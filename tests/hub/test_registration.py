@@ -1,4 +1,4 @@
-"""What importing our spawners changes in the hub."""
+"""How a spawner of ours sets up the hub whose configuration names it."""
 
 from __future__ import annotations
 
@@ -34,20 +34,10 @@ c.JupyterHub.spawner_class = Own
         OURS,
         True,
     ),
-    "the module that defines it": (
-        "c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.hub.spawners.profiles.GPUProfilesSpawner'",
-        OURS,
-        True,
-    ),
-    "the module that defines the child": (
-        "c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.hub.spawners.slurm.GPUSlurmSpawner'",
-        OURS,
-        True,
-    ),
-    "imported from that module, after batchspawner": (
+    "a class of ours, imported after batchspawner": (
         """
 import batchspawner
-from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
+from jupyterhub_gpuspawner import GPULocalSpawner
 c.JupyterHub.spawner_class = GPULocalSpawner
 """,
         OURS,
@@ -72,7 +62,7 @@ c.JupyterHub.spawner_class = GPULocalSpawner
 def test_a_hub_changes_only_if_it_uses_a_spawner_of_ours(
     lines: str, handlers: list[str], ours: bool, tmp_path: Path
 ) -> None:
-    """Our handlers, pages and templates are in, and /api/batchspawner is out; other hubs stay as they are."""
+    """It gets our handlers, pages and templates, and loses /api/batchspawner; other hubs stay as they are."""
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(lines)
     program = f"""
@@ -98,9 +88,9 @@ print(json.dumps([paths, taken, any('gpuspawner' in path for path in app.templat
 
 HUBS = {
     "imported after ours": "c.JupyterHub.spawner_class = 'gpu-profiles'\nimport batchspawner, batchspawner.api",
-    "imported before a class by its own module": """
+    "imported before a class by its name": """
 import batchspawner
-c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.hub.spawners.profiles.GPUProfilesSpawner'
+c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.GPUProfilesSpawner'
 """,
 }
 
@@ -109,7 +99,7 @@ c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.hub.spawners.profiles.GPUPro
 @pytest.mark.hub
 @pytest.mark.parametrize("lines", HUBS.values(), ids=HUBS.keys())
 def test_batchspawners_address_is_gone_from_a_real_hub(start_light_hub: StartHub, lines: str) -> None:
-    """404, also for the server's own token that batchspawner would let in; ours is there."""
+    """404, also for the server's own token, which batchspawner would accept; our address exists."""
     hub = start_light_hub(lines=lines)
     hub.spawn("ann", {"profile": "light"})
     token = requests.get(f"{hub.url}/user/ann/environ", timeout=10).json()["JUPYTERHUB_API_TOKEN"]
@@ -123,30 +113,37 @@ def test_batchspawners_address_is_gone_from_a_real_hub(start_light_hub: StartHub
     hub.stop()
 
 
-@pytest.mark.slurm
-@pytest.mark.hub
-def test_a_hub_that_comes_to_our_spawner_too_late_starts_no_server(start_light_hub: StartHub) -> None:
-    """As a child of wrapspawner's own spawner it would wait for a report for which there is no address."""
-    hub = start_light_hub(
-        lines="""
+UNREGISTERED = {
+    "a child of wrapspawner's own spawner": """
 c.JupyterHub.spawner_class = "wrapspawner.ProfilesSpawner"
 c.ProfilesSpawner.profiles = [("One", "one", "jupyterhub_gpuspawner.GPUSlurmSpawner", {})]
-"""
-    )
+""",
+    "by the module that defines it": """
+c.JupyterHub.spawner_class = "jupyterhub_gpuspawner.hub.spawners.slurm.GPUSlurmSpawner"
+""",
+}
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+@pytest.mark.parametrize("lines", UNREGISTERED.values(), ids=UNREGISTERED.keys())
+def test_a_hub_that_comes_to_our_spawner_too_late_starts_no_server(start_light_hub: StartHub, lines: str) -> None:
+    """Without the address for reports the start would only time out."""
+    hub = start_light_hub(lines=lines)
     hub.api("POST", "/users/ann")
-    answer = hub.api("POST", "/users/ann/server", {"profile": "one"})
+    answer = hub.api("POST", "/users/ann/server", {"profile": "one"} if "wrapspawner" in lines else {})
 
     assert (answer.status_code, answer.json()["message"]) == (
         500,
         "c.JupyterHub.spawner_class: this hub was set up without jupyterhub-gpuspawner, so no server can report to it. "
-        'Set it to "gpu-profiles", or to a class of your own that is made of ours.',
+        'Set it to "gpu-profiles", or to a subclass of a spawner imported from jupyterhub_gpuspawner.',
     )
 
     hub.stop()
 
 
 def test_our_templates_come_after_the_admins_and_before_the_hubs() -> None:
-    """An admin's own template wins over ours, and ours over the hub's, whenever he sets his folder."""
+    """An admin's template takes precedence over ours, and ours over the hub's, whenever the admin's folder is set."""
     app = JupyterHub()
     stock = app._template_paths_default()
     register_templates(app)
@@ -159,7 +156,7 @@ def test_our_templates_come_after_the_admins_and_before_the_hubs() -> None:
 
 
 def test_our_templates_find_our_tools_beside_the_admins_variables() -> None:
-    """An admin's own template variables stay, and ours come to them, whenever he sets his."""
+    """Ours are added to the admin's template variables, whenever these are set."""
     app = JupyterHub()
     register_templates(app)
     app.template_vars = {"announcement": "Back at ten."}

@@ -1,4 +1,4 @@
-"""Our addresses: a right to one server is no right to another, whatever the other is called."""
+"""Our URLs: access to one server does not grant access to another, whatever its name is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATTERNS = [path for path, *_ in (*routes.API, *routes.PAGES)]
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_an_address_leaves_no_parameter_out(pattern: str) -> None:
-    """JupyterHub compares scopes with the parameters as text, and an optional group that is absent becomes "None"."""
+    """JupyterHub compares scopes with parameters as text, and an absent optional group would be "None"."""
     assert "?" not in PathMatches(f"{pattern}$").regex.pattern
 
 
@@ -33,27 +33,27 @@ SCOPES = ["read:servers", "access:servers", "delete:servers"]
 
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub) -> HubProcess:
-    """A hub on which ben has rights to ann's server named None, and cleo to ann's default server."""
+    """A hub in which ben has access to ann's server named None, and cleo to ann's default server."""
     return start_light_hub(lines=f"SCOPES = {SCOPES}\n{ROLES}")
 
 
 @pytest.fixture
 def running(hub: HubProcess) -> Iterator[None]:
-    """Ann's default server runs."""
+    """Ann's default server is running."""
     hub.spawn("ann", {"profile": "light"})
     yield
     hub.end("ann")
 
 
 def token(visitor: Visitor) -> str:
-    """A token as the page of tokens gives it to a person, with all that this person may do."""
+    """Return a token as the token page issues it, with all scopes of its user."""
     url = f"{visitor.hub.url}/hub/api/users/{visitor.name}/tokens"
     answer = visitor.session.post(url, json={}, headers={"X-XSRFToken": visitor._xsrf}, timeout=30)
     return str(answer.json()["token"])
 
 
 def stop(visitor: Visitor, path: str) -> int:
-    """The status of a click on *Stop* at that address."""
+    """Return the HTTP status of a click on *Stop* for that server."""
     url = f"{visitor.hub.url}/hub/gpuspawner/stop/{path}"
     answer = visitor.session.post(url, data={"_xsrf": visitor._xsrf}, allow_redirects=False, timeout=30)
     return answer.status_code
@@ -64,7 +64,7 @@ def stop(visitor: Visitor, path: str) -> int:
 @pytest.mark.hub
 @pytest.mark.usefixtures("running")
 def test_a_right_to_a_server_named_none_is_none_to_the_default_server(hub: HubProcess) -> None:
-    """Its placement is not read, its log not shown, and it is not stopped; as if it did not exist."""
+    """Its placement, its log and *Stop* answer as if it did not exist."""
     ben = Visitor(hub, "ben")
     bens = token(ben)
 
@@ -83,7 +83,7 @@ def test_a_right_to_a_server_named_none_is_none_to_the_default_server(hub: HubPr
 @pytest.mark.hub
 @pytest.mark.usefixtures("running")
 def test_a_right_to_the_default_server_is_enough_for_it(hub: HubProcess) -> None:
-    """With and without a slash at the end, and for no other server."""
+    """With and without a trailing slash, and for no other server."""
     cleo = Visitor(hub, "cleo")
     cleos = token(cleo)
 

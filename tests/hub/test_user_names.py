@@ -80,7 +80,7 @@ def test_for_an_odd_name_nothing_is_run(
     trial = hub.api("POST", f"/gpuspawner/trial/{path}", {"user_options": {"profile": "light"}}).json()
 
     assert (start.status_code, sentence in start.json()["message"]) == (500, True), start.text
-    assert (trial["chance"], trial["sentence"]) == ("unknown", "this hub cannot ask Slurm beforehand")
+    assert (trial["chance"], trial["sentence"]) == ("unknown", "this hub cannot ask Slurm in advance")
     assert recorded.users() == before
     assert slurm_cluster.run("squeue", "--noheader") == ""
 

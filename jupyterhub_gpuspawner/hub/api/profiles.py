@@ -13,9 +13,9 @@ from tornado import web
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.api.profiles_document import profiles_document, trial_document
+from jupyterhub_gpuspawner.hub.api.trial import Trial, trial_of
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.outlook import outlooks
-from jupyterhub_gpuspawner.hub.site.trial import Trial, trial_of
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
 if TYPE_CHECKING:

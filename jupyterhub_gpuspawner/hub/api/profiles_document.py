@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.cluster.availability import Availability
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.hub.api.trial import Trial
     from jupyterhub_gpuspawner.hub.site.outlook import Outlook
-    from jupyterhub_gpuspawner.hub.site.trial import Trial
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 VERSION = 1

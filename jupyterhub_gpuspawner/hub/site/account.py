@@ -1,4 +1,4 @@
-"""The operating system's account of a user: its home, its shell, its number, and whose the user's jobs are."""
+"""A user's account in the operating system: home, shell, uid and groups, and the owner of the user's jobs."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 
 NAMING = ("allowed_users", "admin_users", "username_map")
-"""Settings of an authenticator that name users, the last by its values."""
+"""Settings of an authenticator that name users; ``username_map`` does so in its values."""
 _ROOT = "is an account of uid 0 (root), and nothing is started as root."
 
 _GROUPS_AGE = 60.0
-"""Seconds for which memberships are kept."""
+"""Seconds for which memberships in groups are cached."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """What a job's environment needs to know of its owner."""
+    """A user's account, as a job's environment needs it."""
 
     name: str
     home: str
     shell: str = "/bin/bash"
     uid: int | None = None
-    """None where this machine does not know the account."""
+    """None if the hub's machine does not know the account."""
 
 
 def job_owner(exec_prefix: str, username: str) -> str:
-    """The account that owns a user's jobs; empty where that cannot be told from ``exec_prefix``."""
+    """Return the account that owns a user's jobs; empty if ``exec_prefix`` does not tell."""
     if not exec_prefix.strip():
-        with suppress(KeyError):  # in a container the number may have no name
+        with suppress(KeyError):  # in a container the uid may have no name
             return pwd.getpwuid(os.getuid()).pw_name
         return ""
     return username if "username" in exec_prefix else ""
 
 
 async def allowed_groups(snapshot: ClusterSnapshot | None, owner: str) -> Mapping[str, bool]:
-    """Of the groups for which partitions are kept (AllowGroups), whether the account is in each.
+    """Return whether the account is in each of the groups that partitions allow (AllowGroups).
 
-    What the hub's machine does not know is left out: an account, or a group that is on the cluster alone. Slurm lets
-    root in everywhere. Asked in a thread, and kept for a minute.
+    An account or group that the hub's machine does not know, such as one that exists only on the cluster, is left out.
+    Slurm lets root use every partition. The account database is read in a thread, and answers are cached for a minute.
     """
     names = tuple(sorted({name for each in snapshot.partitions for name in each.allow_groups})) if snapshot else ()
     if not names or not owner:
@@ -77,16 +77,16 @@ def _memberships(owner: str, names: tuple[str, ...], _minute: int) -> Mapping[st
 
 
 def owner_number(exec_prefix: str, account: Account) -> int | None:
-    """The number of the account that owns a user's jobs; None where that cannot be told."""
+    """Return the uid of the account that owns a user's jobs; None if that is unknown."""
     if not exec_prefix.strip():
         return os.getuid()
     return account.uid if "username" in exec_prefix else None
 
 
 async def account_of(username: str, *, home: str = "") -> Account:
-    """The account of ``username``; ``home``, if given, needs none.
+    """Return the account of ``username``; with ``home``, the account need not exist on the hub's machine.
 
-    Raises ConfigError where there is no account, and for a name that no account can have.
+    Raises ConfigError if there is no account, and for a name that no account can have.
     """
     checked_user_name(username)
     entry = await _entry(username)
@@ -101,10 +101,10 @@ async def account_of(username: str, *, home: str = "") -> Account:
 
 
 async def refuse_root(username: str) -> None:
-    """Raise ConfigError for a name of the account with uid 0, of which there may be several, or one that is none.
+    """Raise ConfigError for a user name whose account has uid 0, and for a name that no account can have.
 
-    To be asked before anything is run. An account that this machine does not know passes: where commands run on another
-    one, that decides.
+    Call it before anything is run. An account that the hub's machine does not know is accepted: if commands run on
+    another machine, that one decides.
     """
     checked_user_name(username)
     entry = await _entry(username)
@@ -116,7 +116,7 @@ async def refuse_root(username: str) -> None:
 
 
 async def _entry(username: str) -> pwd.struct_passwd | None:
-    """The account database's entry; asked in a thread, since a name service (LDAP, sss) may take its time."""
+    """Read the account database, in a thread, since a name service (LDAP, SSSD) may be slow."""
     try:
         return await asyncio.to_thread(pwd.getpwnam, username)
     except KeyError:
@@ -124,9 +124,9 @@ async def _entry(username: str) -> pwd.struct_passwd | None:
 
 
 def refused_names(config: Mapping[str, Any]) -> list[str]:
-    """One sentence for each name that a hub's configuration lets in, or makes by ``username_map``, and we refuse.
+    """Return a sentence for each user name in the configuration that this package refuses to start servers for.
 
-    ``config`` is the hub's, by class. Names that a sign-in service makes up are known when they come.
+    ``config`` is the hub's, by class; names in ``username_map`` count. Names from a sign-in service are not known yet.
     """
     found = []
     for holder, settings in config.items():

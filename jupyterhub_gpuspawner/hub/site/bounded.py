@@ -1,4 +1,4 @@
-"""Types of settings that have bounds: a value outside is refused when the hub starts, with what would be right."""
+"""Trait types with bounds: a value outside them is refused when the hub starts, and the message names the bounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PORT_RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})", re.ASCII)
 
 
 class Seconds(Float[float, Any]):
-    """A number of seconds from ``low`` to ``high``; with ``or_zero`` 0 as well."""
+    """A number of seconds from ``low`` to ``high``, both included; with ``or_zero`` also 0."""
 
     def __init__(self, default: float, *, low: float, high: float, or_zero: bool = False, **metadata: Any) -> None:
         self.low, self.high, self.or_zero = low, high, or_zero
@@ -23,7 +23,7 @@ class Seconds(Float[float, Any]):
         return f"{self.low:g} to {self.high:g} seconds{', or 0' if self.or_zero else ''}"
 
     def validate(self, obj: Any, value: Any) -> float:
-        """The value; raises TraitError for another type, infinity and what is no number, too."""
+        """Return the value; raises TraitError, also for another type, infinity and NaN."""
         found: float = super().validate(obj, value)
         if not (self.low <= found <= self.high or (self.or_zero and found == 0)):
             raise TraitError(f"{self.name}: {found:g} must be from {self.bounds}.")
@@ -31,7 +31,7 @@ class Seconds(Float[float, Any]):
 
 
 class Count(Integer[int, Any]):
-    """A whole number from ``low`` to ``high``."""
+    """A whole number from ``low`` to ``high``, both included."""
 
     def __init__(self, default: int, *, low: int, high: int, **metadata: Any) -> None:
         self.low, self.high = low, high
@@ -43,7 +43,7 @@ class Count(Integer[int, Any]):
         return f"{self.low} to {self.high}"
 
     def validate(self, obj: Any, value: Any) -> int:
-        """The value; raises TraitError."""
+        """Return the value; raises TraitError."""
         found: int = super().validate(obj, value)
         if isinstance(value, bool) or not self.low <= found <= self.high:
             raise TraitError(f"{self.name}: {value!r} must be a whole number from {self.bounds}.")
@@ -51,12 +51,12 @@ class Count(Integer[int, Any]):
 
 
 class Folder(Unicode[str, Any]):
-    """The full path of a folder on a node, one printable line."""
+    """The full path of a folder on a node: one printable line."""
 
     bounds = "a full path"
 
     def validate(self, obj: Any, value: Any) -> str:
-        """The path; raises TraitError."""
+        """Return the path; raises TraitError."""
         found: str = super().validate(obj, value)
         if not found.startswith("/") or not found.isprintable():
             raise TraitError(f"{self.name}: {found!r} must be the full path of a folder, such as /var/tmp.")
@@ -69,7 +69,7 @@ class PortRange(Unicode[str, Any]):
     bounds = "two ports from 1024 to 65535"
 
     def validate(self, obj: Any, value: Any) -> str:
-        """The text; raises TraitError."""
+        """Return the text; raises TraitError."""
         found: str = super().validate(obj, value)
         ports = _PORT_RANGE.fullmatch(found)
         if found and not (ports and 1024 <= int(ports[1]) <= int(ports[2]) <= 65535):
@@ -78,4 +78,4 @@ class PortRange(Unicode[str, Any]):
 
 
 BOUNDED = (Seconds, Count, Folder, PortRange)
-"""The types of this module; each has ``bounds`` in words."""
+"""The types of this module. Each has ``bounds``, in words."""

@@ -1,4 +1,4 @@
-"""The hub's one connection to Slurm: one client, one watcher and one view of the cluster for all."""
+"""The hub's connection to Slurm, shared by all servers: one client, one watcher and one view of the cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary
 
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.shared_view import AllocationsView, ClusterView
-from jupyterhub_gpuspawner.hub.site.trial import Trials
 from jupyterhub_gpuspawner.hub.site.unread import UnreadRecords
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
@@ -17,7 +16,7 @@ from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, 
 
 @dataclass(frozen=True)
 class ConnectionSettings:
-    """What makes two spawners share a connection; seconds and counts."""
+    """Spawners with equal settings share a connection. Times are in seconds."""
 
     bin_dir: str = ""
     wrapper_dir: str = ""
@@ -27,25 +26,21 @@ class ConnectionSettings:
     rest_interval: float = REST_INTERVAL
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Connection:
-    """One client (with its limit of commands at once), one watcher (one ``squeue`` for all jobs), one view.
-
-    And what is known of jobs that are only asked about.
-    """
+    """One client (with its limit of commands at once), one watcher (one ``squeue`` for all jobs), and views."""
 
     client: SlurmClient
     watcher: JobWatcher
     cluster: ClusterView
     allocations: AllocationsView
-    trials: Trials
 
 
 _CONNECTIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ConnectionSettings, Connection]] = WeakKeyDictionary()
 
 
 def connection(settings: ConnectionSettings) -> Connection:
-    """The connection of this event loop for these settings; made at its first use."""
+    """Return the connection of this event loop for these settings, which is made on first use."""
     known = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
     if settings not in known:
         client = SlurmClient(
@@ -59,7 +54,5 @@ def connection(settings: ConnectionSettings) -> Connection:
             report=UnreadRecords().report,
         )
         watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
-        known[settings] = Connection(
-            client, watcher, ClusterView(client.snapshot), AllocationsView(client.allocations), Trials()
-        )
+        known[settings] = Connection(client, watcher, ClusterView(client.snapshot), AllocationsView(client.allocations))
     return known[settings]

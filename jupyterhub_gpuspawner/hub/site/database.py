@@ -1,9 +1,9 @@
-"""The hub's database where it fails: one session, rolled back, and waits until it takes changes again.
+"""Failures of the hub's database: roll the session back, and wait until the database takes changes again.
 
-JupyterHub works on one SQLAlchemy session for all of its life. A transaction that failed must be rolled back before the
-session can be used at all; JupyterHub does so where a request fails, and nobody does where a start, a poll or a task of
-ours fails. And what JupyterHub cannot write when a server has ended leaves the server half ended: pending for ever, or
-ready without a process. So a spawner of ours says that its server has started or ended when the hub can note it.
+JupyterHub uses one SQLAlchemy session for all of its life. After a failed transaction the session must be rolled back
+before it can be used again. JupyterHub does so if a request fails, but not if a start, a poll or a task of ours fails.
+And if JupyterHub cannot write to the database when a server ends, the server stays half ended: pending for ever, or
+ready without a process. So our spawners report that a server has started or ended only when the hub can write it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub import orm
-from sqlalchemy import inspect, update
+from sqlalchemy import update
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,28 +26,28 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between two tries; the last one again and again."""
+"""Seconds between tries; the last one is repeated."""
 TO_START, TO_TELL, TO_STOP = 60.0, 20.0, 600.0
-"""Seconds for which the news of a server that has started, has ended, or is stopped, waits for the database."""
+"""Seconds to wait for the database when a server has started, has ended, or is stopped."""
 AWAY = (DBAPIError, PendingRollbackError)
-"""What is raised while the database is away, full or locked: it may be another time."""
+"""Exceptions while the database is unreachable, full or locked: a later try may succeed."""
 
 
 def fault(error: SQLAlchemyError) -> str:
-    """What the database said, for a log; the statement and its values, which follow it, are not for all to read."""
+    """Return the database's message for a log, without the statement and its values, which may be confidential."""
     return str(error).partition("\n")[0]
 
 
 def roll_back(session: Session) -> None:
-    """Make the session usable again after an error; what was not committed is lost."""
+    """Make the session usable again after an error; uncommitted changes are lost."""
     with suppress(SQLAlchemyError):  # the connection may be gone with the transaction
         session.rollback()
 
 
 async def written(session: Session, write: Callable[[], None], patience: float) -> bool:
-    """Call ``write``, which commits, until the database takes it or ``patience`` seconds are over; whether it did.
+    """Call ``write``, which commits, until it succeeds or ``patience`` seconds have passed; return whether it did.
 
-    Raises what ``write`` raises if that is no fault of the database's. The session is rolled back after each failure.
+    The session is rolled back after each failure. Raises SQLAlchemyError for an error that a later try cannot mend.
     """
     ends_at = time.monotonic() + patience
     tries = 0
@@ -58,7 +59,7 @@ async def written(session: Session, write: Callable[[], None], patience: float) 
             if not isinstance(error, AWAY):
                 raise
             if tries == 0:
-                get_logger().warning("The hub's database takes no changes now; trying on: %s", fault(error))
+                get_logger().warning("The hub's database takes no changes now; trying again: %s", fault(error))
         else:
             return True
         pause = PAUSES[min(tries, len(PAUSES) - 1)]
@@ -69,12 +70,12 @@ async def written(session: Session, write: Callable[[], None], patience: float) 
 
 
 async def takes_changes(orm_spawner: Any, patience: float) -> bool:
-    """Wait until the database takes a change of this spawner's row; whether it did within ``patience`` seconds.
+    """Wait until the database takes a change of this spawner's row; return False after ``patience`` seconds.
 
-    A commit without a change asks the database nothing, and a question alone does not find that a disk is full: so the
-    row is written as it is. True for a spawner that is not in the database.
+    A commit without a change does not reach the database, and a query does not notice a full disk, so the row is
+    written unchanged. True for a spawner without a row.
     """
-    session = inspect(orm_spawner).session if orm_spawner is not None else None
+    session = session_of(orm_spawner)
 
     def write() -> None:
         assert session is not None  # noqa: S101 - for mypy
@@ -83,23 +84,3 @@ async def takes_changes(orm_spawner: Any, patience: float) -> bool:
         session.commit()
 
     return session is None or await written(session, write, patience)
-
-
-class LogName:
-    """A mixin for spawners: its name in the log, which can be read while the database is away.
-
-    After a rollback SQLAlchemy reads each row anew when it is next asked for, and JupyterHub asks for this name before
-    anything else when it stops a server.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._log_name  # noqa: B018 - kept from now on
-
-    if TYPE_CHECKING:
-        _log_name: str
-    else:
-
-        @cached_property
-        def _log_name(self) -> str:
-            return super()._log_name

@@ -1,4 +1,4 @@
-"""Whether the hub's sqlite database can be read by other accounts of its machine."""
+"""Check whether other accounts of the hub's machine can read its SQLite database."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 DEFAULT = "sqlite:///jupyterhub.sqlite"
-"""``c.JupyterHub.db_url`` where it is not set."""
+"""The default of ``c.JupyterHub.db_url``."""
 _READERS = stat.S_IRGRP | stat.S_IROTH
 _PASSERS = stat.S_IXGRP | stat.S_IXOTH
 
 
 def exposed_database(db_url: str) -> str:
-    """One sentence where others can read the database that ``db_url`` names; empty where not, or where it is no file.
+    """Return a sentence if others can read the database file of ``db_url``; empty if not, or if it is not a file.
 
-    In it stand who uses what, the users' cookie ids, the hashes of all tokens, and with each server how its last job
-    ended, with lines of its log. A folder on the way that is closed to others protects it as well.
+    The database holds who uses what, the users' cookie ids, the hashes of all tokens, and for each server how its last
+    job ended, with lines of its log. A parent folder that others may not enter protects it, too.
     """
     try:
         url = make_url(db_url)
@@ -27,7 +27,7 @@ def exposed_database(db_url: str) -> str:
         return ""
     if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":", "file:")):
         return ""
-    path = Path(os.path.abspath(url.database))  # noqa: PTH100 - a link is a way to it of its own
+    path = Path(os.path.abspath(url.database))  # noqa: PTH100 - links are not resolved: their folders protect, too
     try:
         mode = path.stat().st_mode
         closed = any(not folder.stat().st_mode & _PASSERS for folder in path.resolve().parents)

@@ -1,7 +1,7 @@
-"""What Prometheus finds of us on the hub's own page, ``/hub/metrics``; every name begins with ``gpuspawner_``.
+"""Prometheus metrics on the hub's own page, ``/hub/metrics``; every name begins with ``gpuspawner_``.
 
-Labels hold few values: profiles of the admin, Slurm's commands and partitions, kinds of GPUs; never a user, a job or a
-node. The counts that may stand at zero for long are there from the start, so that an alert can be written for them.
+Labels have few values: the admin's profiles, Slurm's commands and partitions, types of GPUs; never a user, a job or a
+node. Counters that may stay at zero for long are exported from the start, so that alerts can be written for them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from jupyterhub_gpuspawner.jobs.status import Phase
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from jupyterhub_gpuspawner.hub.start.watched_job import WatchedJob
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 TYPES_AT_MOST = 20
-"""Kinds of GPUs on the page: a node's report names them, so there could be any number; further ones are ``other``."""
+"""GPU types on the page; further ones are ``other``, since nodes' reports could name any number of them."""
 TYPE_LENGTH = 60
-"""Characters."""
+"""Characters of a GPU type that are kept."""
 
 _STAGES = Histogram(
     "gpuspawner_spawn_stage_seconds",
@@ -84,51 +83,53 @@ for _how in ("start given up", "sbatch unanswered", "orphan"):
 for _when in ("taken", "moved"):
     _PORTS.labels(_when)
 
-SERVERS: WeakSet[WatchedJob] = WeakSet()
-"""Every spawner that has watched a job."""
-_RESTORED: WeakSet[WatchedJob] = WeakSet()
-
 
 class CountedServer(Protocol):
-    """What is counted of a server: all of it may change until it is."""
+    """A server whose GPUs are counted, as it is at the time of each scrape."""
 
     @property
     def placement(self) -> PlacementDocument | None:
-        """Where it runs and what it got, as far as is known."""
+        """Where it runs and what it got; None before its report."""
 
     @property
     def job(self) -> JobStatus | None:
-        """As the watcher knows it."""
+        """Its job, as the watcher last saw it."""
 
     @property
     def address(self) -> str:
-        """Of its node, confirmed by Slurm; empty until then."""
+        """The address of its node, confirmed by Slurm; empty until then."""
+
+
+SERVERS: WeakSet[CountedServer] = WeakSet()
+"""Every server that has watched a job."""
+_RESTORED: WeakSet[object] = WeakSet()
+"""Servers that were read from the database and are not yet known to be there."""
 
 
 class StartTimes:
-    """When one start of a server reached each stage; what was not reached is not counted."""
+    """Measures the stages of one start; a start that does not get ready is not counted."""
 
     def __init__(self, profile: str) -> None:
-        """The job of ``profile`` was submitted just now."""
+        """``profile`` is the slug of the profile whose job was submitted just now."""
         self._profile = profile
         self._submitted = time.time()
         self._started: float | None = None
         self._reported: float | None = None
 
     def started(self, when: float | None) -> None:
-        """Slurm started the job then (seconds since the epoch, by slurmctld's clock)."""
+        """Record when Slurm started the job (seconds since the epoch, by slurmctld's clock)."""
         self._started = when
 
     def reported(self) -> None:
-        """The launcher's report is here."""
+        """Record that the launcher's report has arrived."""
         self._reported = time.time()
 
     def ready(self) -> None:
-        """The server answers: count the stages."""
+        """Observe the durations of the stages, now that the server answers."""
         now = time.time()
         if self._started is None or self._reported is None:
             return
-        # Slurm tells whole seconds, and its clock may be another
+        # Slurm reports whole seconds, and its clock may differ
         began = min(max(self._started, self._submitted), self._reported)
         for stage, seconds in (
             ("queue", began - self._submitted),
@@ -139,7 +140,7 @@ class StartTimes:
 
 
 def slurm_command(command: str, seconds: float, status: int | None) -> None:
-    """A Slurm command ended with this exit status; None: it was given up after so many seconds."""
+    """Observe a Slurm command that ended with this exit status after so many seconds; None if it was given up."""
     if status is not None:
         _COMMANDS.labels(command).observe(seconds)
     if status != 0:
@@ -147,39 +148,39 @@ def slurm_command(command: str, seconds: float, status: int | None) -> None:
 
 
 def unread_record(kind: str) -> None:
-    """A record of this kind was not understood, and was not told of before."""
+    """Count a record of this kind that was not understood; call it once for each record."""
     _UNREAD.labels(kind).inc()
 
 
-def restored(server: WatchedJob) -> None:
-    """A server was read from the database by a hub that has just started."""
+def restored(server: object) -> None:
+    """Remember a server that a hub which has just started has read from its database."""
     _RESTORED.add(server)
 
 
-def adopted(server: WatchedJob, state: str) -> None:
-    """A restored server is there, ``running`` or ``starting``; counts once, and no other servers."""
+def adopted(server: object, state: str) -> None:
+    """Count a restored server as ``running`` or ``starting``, once; other servers are not counted."""
     if server in _RESTORED:
         _RESTORED.discard(server)
         _ADOPTED.labels(state).inc()
 
 
 def lost_job(how: str) -> None:
-    """A job without a server was found and is being cancelled."""
+    """Count a job without a server that is being cancelled; ``how`` it lost its server."""
     _LOST.labels(how).inc()
 
 
 def foreign_job() -> None:
-    """A job was found that a copy of this hub has made."""
+    """Count a job that another copy of this hub has submitted."""
     _FOREIGN.inc()
 
 
 def port_lost(when: str) -> None:
-    """Another process had a server's port: it was ``taken`` in a start, or the server ``moved`` after the hub knew."""
+    """Count a server's port that another process had: ``taken`` during the start, or ``moved`` afterwards."""
     _PORTS.labels(when).inc()
 
 
 class _GPUsInUse(Collector):
-    """Counts when it is asked, so that nothing has to be taken back."""
+    """Counts at each scrape, so that nothing has to be decremented."""
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return [self._family()]
@@ -198,7 +199,7 @@ class _GPUsInUse(Collector):
 
 
 def gpus_in_use(servers: Iterable[CountedServer]) -> dict[tuple[str, str], int]:
-    """GPUs of the servers whose job runs, by partition (Slurm's word) and type (the launcher's, or Slurm's)."""
+    """Count the GPUs of servers whose job runs, by partition (from Slurm) and type (from the launcher, or Slurm)."""
     found: Tally[tuple[str, str]] = Tally()
     for server in servers:
         partition, placement = _partition(server), server.placement
@@ -218,12 +219,12 @@ def gpus_in_use(servers: Iterable[CountedServer]) -> dict[tuple[str, str], int]:
 
 
 def _partition(server: CountedServer) -> str | None:
-    """Where its job runs, by Slurm's word; None unless it runs."""
+    """Return the partition in which the server's job runs, as Slurm names it; None unless it runs."""
     job, placement = server.job, server.placement
     if job is not None and job.phase in (Phase.RUNNING, Phase.ENDING):
         return job.partition
     ended = job is not None and job.phase is Phase.ENDED
-    # the watcher may know less than the start, which has asked where the job runs
+    # the start has asked Slurm where the job runs, and may know before the watcher does
     return placement.partition or "" if server.address and placement is not None and not ended else None
 
 

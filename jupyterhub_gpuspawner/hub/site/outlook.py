@@ -1,4 +1,4 @@
-"""How each profile would fare for one user now: what the form and REST show beside it. Pure."""
+"""The availability of each profile for one user now, as the form and REST show it. Pure."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outlook:
-    """One profile as a user meets it."""
+    """One profile, and whether a user can start it now."""
 
     profile: Profile
     refusal: Refusal | None
-    """Why the user may not use it now, as :func:`permitted` says it; None where they may."""
+    """Why the user may not use it now, from :func:`permitted`; None if they may."""
     availability: Availability | None
-    """How a job of it would fare; None where it is refused or no Slurm job."""
+    """Whether its job could start now; None if the profile is refused or is not a Slurm job."""
     resources: ResolvedResources | None = None
-    """What that job asks for, the site's defaults in it; None where there is none."""
+    """What that job requests, with the site's defaults; None without a job."""
 
 
 def outlooks(
@@ -45,11 +45,10 @@ def outlooks(
     owner: str = "",
     unix_groups: Mapping[str, bool] = MappingProxyType({}),
 ) -> tuple[Outlook, ...]:
-    """The outlook of every profile, in the order in which they are offered.
+    """Return the outlook of every profile, in the given order, with each option at its default.
 
-    Looked at is the job as it is picked without touching an option. ``now`` has its zone; ``defaults`` are the site's;
-    ``owner`` is the account that the job would have, empty where that is not known, and ``unix_groups`` says whether
-    that account is in a group, as far as the hub's machine knows.
+    ``now`` has a time zone; ``defaults`` are the site's. ``owner`` is the account that would own the job, empty if
+    unknown, and ``unix_groups`` says whether that account is in a group, as far as the hub's machine knows.
     """
 
     def outlook(profile: Profile) -> Outlook:
@@ -71,5 +70,5 @@ def outlooks(
 
 
 def _clause(sentence: str) -> str:
-    """A sentence as the part of another one."""
+    """Return a sentence as a clause: without capital letter and full stop."""
     return (sentence[:1].lower() + sentence[1:]).rstrip(".")

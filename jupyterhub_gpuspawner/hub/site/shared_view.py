@@ -1,4 +1,4 @@
-"""The cluster as all pages of a hub see it: asked when somebody looks, once for all who look."""
+"""The cluster as all pages of a hub see it: Slurm is asked on demand, once for all who ask at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 FIRST_PAUSE = 5.0
-"""Seconds without a question after one that got no answer; twice as long after each further one."""
+"""Seconds to wait after a question that got no answer; doubled after each further one."""
 LONGEST_PAUSE = 60.0
 
 
@@ -25,17 +25,17 @@ Answer = TypeVar("Answer")
 
 
 class SharedView(Generic[Answer]):
-    """The last answer of ``ask``, and a new one for whoever needs it: one question for all who ask at once.
+    """Caches the last answer of ``ask``, and shares each new question among all callers.
 
-    Where Slurm is silent the last answer stays.
+    While Slurm does not answer, the last answer is kept.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[Answer]], *, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` in seconds, from any beginning."""
+        """``clock`` returns seconds since any fixed time."""
         self.latest: Answer | None = None
-        """The last answer; looking at it asks nothing. None until there was one."""
+        """The last answer, None before the first. Reading it does not ask Slurm."""
         self.fault: GPUSpawnerError | None = None
-        """Why the last question got no answer; None where it got one."""
+        """Why the last question got no answer; None if it was answered."""
         self._ask = ask
         self._clock = clock
         self._asked_at = 0.0
@@ -45,13 +45,14 @@ class SharedView(Generic[Answer]):
 
     @property
     def silent(self) -> bool:
-        """The last question got no answer."""
+        """Whether the last question got no answer."""
         return self.fault is not None
 
     async def recent(self, max_age: float = 15.0, patience: float = 2.0) -> Answer | None:
-        """An answer at most ``max_age`` seconds old, or the last one where none comes within ``patience`` seconds.
+        """Return an answer at most ``max_age`` seconds old, or the last one if none arrives in ``patience`` seconds.
 
-        None where nothing is known yet. Never raises for Slurm's silence; whoever gives up waiting cancels nothing.
+        None if there has been no answer yet. Does not raise if Slurm does not answer; cancelling the caller does not
+        cancel the question.
         """
         if self._due(max_age):
             self._asking = asyncio.ensure_future(self._refresh())
@@ -72,13 +73,13 @@ class SharedView(Generic[Answer]):
             found = await self._ask()
         except GPUSpawnerError as error:
             self._failed(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, a page goes on without it
+        except Exception as error:  # noqa: BLE001 - a page works without an answer, whatever the error
             if not self._failures:
                 get_logger().exception("The cluster cannot be shown")
             self._failed(GPUSpawnerError(f"{type(error).__name__}: {error}"), logged=True)
         else:
             if self._failures:
-                get_logger().info("Slurm tells of the cluster again")
+                get_logger().info("Slurm answers questions about the cluster again")
             self.latest, self.fault, self._failures = found, None, 0
             self._answered_at = self._asked_at
         finally:
@@ -92,8 +93,8 @@ class SharedView(Generic[Answer]):
 
 
 class ClusterView(SharedView[ClusterSnapshot]):
-    """The cluster: ``ask`` is :meth:`SlurmClient.snapshot`, and ``taken_at`` tells how old the last one is."""
+    """The cluster: ``ask`` is :meth:`SlurmClient.snapshot`, and ``taken_at`` is the time of the last one."""
 
 
 class AllocationsView(SharedView[Mapping[str, tuple[NodeAllocation, ...]]]):
-    """What each job has on its nodes, for the admin's map: ``ask`` is :meth:`SlurmClient.allocations`."""
+    """What each job was allocated on its nodes, for the admin's map: ``ask`` is :meth:`SlurmClient.allocations`."""

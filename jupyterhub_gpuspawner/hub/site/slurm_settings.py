@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 
-from batchspawner import SlurmSpawner
 from traitlets import Enum, Unicode, default
 
 from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, PortRange, Seconds
+from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.profiles.placement_rules import CLAIM_FOLDER
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL
 from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT, MEMORY_POLICIES, POLICIES

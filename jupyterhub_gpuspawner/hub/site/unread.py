@@ -1,4 +1,4 @@
-"""Records of Slurm's answers that were not understood: each is counted and named in the log once."""
+"""Count and log the records of Slurm's answers that were not understood, each once."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster.snapshot import Unread
 
 NAMED = 5
-"""Records that one line of the log names."""
+"""Records that are named in one line of the log."""
 REMEMBERED = 10_000
-"""Records that are remembered as told of: as many as Slurm keeps jobs, unless configured (MaxJobCount)."""
+"""Records that are remembered as logged: as many as Slurm keeps jobs by default (MaxJobCount)."""
 
 
 class UnreadRecords:
-    """What a :class:`SlurmClient` reports, for one hub. A job's id and a field's name are logged, never its text."""
+    """Takes what a :class:`SlurmClient` reports. Logs the names of records and fields, never a field's text."""
 
     def __init__(self) -> None:
-        self._told: dict[Unread, None] = {}
+        self._logged: dict[Unread, None] = {}
 
     def report(self, unread: Sequence[Unread]) -> None:
-        """Take in the records of one answer: one line for those that are new."""
-        new = [each for each in dict.fromkeys(unread) if each not in self._told]
-        self._told.update(dict.fromkeys(new))
-        while len(self._told) > REMEMBERED:
-            del self._told[next(iter(self._told))]
+        """Count the new ones among the records of one answer, and log them in one line."""
+        new = [each for each in dict.fromkeys(unread) if each not in self._logged]
+        self._logged.update(dict.fromkeys(new))
+        while len(self._logged) > REMEMBERED:
+            del self._logged[next(iter(self._logged))]
         for each in new:
             metrics.unread_record(each.kind)
         if new:
             named = ", ".join(_named(each) for each in new[:NAMED])
             more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
             get_logger().warning(
-                "Slurm's answer is not understood for %s%s; the rest of the answer counts.", named, more
+                "Slurm's answer was not understood for %s%s; the rest of the answer is used.", named, more
             )
 
 

@@ -1,41 +1,25 @@
-"""The spawner that starts a profile's server: how it is built, and what it gets from the one that JupyterHub knows."""
+"""The child spawner, which starts a profile's server: its construction, and the settings it gets from its wrapper.
+
+The wrapper is the spawner that JupyterHub knows.
+"""
 
 from __future__ import annotations
 
 import copy
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub.spawner import Spawner
 from traitlets import TraitError
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import CONSTRUCTOR_ARGUMENTS
+from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-BORN_WITH = (
-    "user",
-    "orm_spawner",
-    "hub",
-    "authenticator",
-    "oauth_client_id",
-    "config",
-    "cookie_options",
-    "cookie_host_prefix_enabled",
-    "proxy_spec",
-    "public_url",
-    "public_hub_url",
-    "trusted_alt_names",
-    "internal_ssl",
-    "internal_trust_bundles",
-    "internal_certs_location",
-    "_deprecated_db_session",
-)
-"""What the child gets at birth: who it works for."""
-
 HANDED_DOWN = ("api_token", "admin_access", "cert_paths", "handler", "user_options")
-"""What the child gets just before its start: what the hub has set for this one start."""
+"""Attributes that the hub sets for one start; copied to the child just before it."""
 
 SETTINGS = (
     "args",
@@ -50,22 +34,22 @@ SETTINGS = (
     "mem_limit",
     "notebook_dir",
 )
-"""What the child gets if it was set on its wrapper itself: by its configuration, a hook or a group override."""
+"""Settings that the child gets if they were set on the wrapper itself: by its configuration, a hook or a group."""
 
 TIMES = ("start_timeout", "http_timeout", "poll_interval")
-"""What the hub reads from the wrapper and the child or the profile knows better; seconds."""
+"""Times in seconds that the hub reads from the wrapper, while the profile or the child's configuration sets them."""
 
 WATCHED = (*SETTINGS, *TIMES, "environment")
 
 
 def configured_as(spawner: Spawner, name: str) -> str:
-    """A setting as the admin wrote it, such as ``c.ProfilesSpawner.profiles``: the nearest class that has it."""
+    """Return a setting as the admin wrote it, with the nearest class that has it: ``c.ProfilesSpawner.profiles``."""
     holders = (cls.__name__ for cls in type(spawner).__mro__ if name in spawner.config.get(cls.__name__, {}))
     return f"c.{next(holders, type(spawner).__name__)}.{name}"
 
 
 def other_class(dotted_name: str, *, where: str) -> type[Spawner]:
-    """The spawner class of that name; raises ConfigError."""
+    """Import a spawner class; raises ConfigError, which names ``where``."""
     try:
         found = import_item(dotted_name)
     except (ImportError, ValueError) as error:
@@ -76,7 +60,7 @@ def other_class(dotted_name: str, *, where: str) -> type[Spawner]:
 
 
 def new_child(wrapper: Spawner, child_class: type[Spawner], traits: Mapping[str, Any], *, where: str) -> Spawner:
-    """A child with ``traits`` set; raises ConfigError, at the place ``where``, for one that it does not take."""
+    """Return a child with ``traits`` set; raises ConfigError, which names ``where``, for a trait that is invalid."""
     unknown = sorted(name for name in traits if not child_class.class_traits().get(name))
     if unknown:
         raise ConfigError(
@@ -84,24 +68,27 @@ def new_child(wrapper: Spawner, child_class: type[Spawner], traits: Mapping[str,
             where=where,
             hint="The reference lists the settings of each spawner.",
         )
-    born_with = {name: getattr(wrapper, name) for name in BORN_WITH if wrapper.has_trait(name)}
+    arguments = {name: getattr(wrapper, name) for name in CONSTRUCTOR_ARGUMENTS if wrapper.has_trait(name)}
     try:
-        child = child_class(**born_with, **copy.deepcopy(dict(traits)))
+        child = child_class(**arguments, **copy.deepcopy(dict(traits)))
     except TraitError as error:
         raise ConfigError(str(error), where=where) from error
-    child.wrapper = wrapper
+    setattr(child, "wrapper", wrapper)  # noqa: B010 - not an attribute of every spawner class
     return child
 
 
 class Inheritance:
-    """Which of a wrapper's settings are its own: set on its class by the admin, or later by a hook or a group."""
+    """Passes a wrapper's own settings to its child: those that the admin, a hook or a group has set on the wrapper.
+
+    Settings of all spawners (``c.Spawner``) are not among them: the child reads these itself.
+    """
 
     def __init__(self, wrapper: Spawner) -> None:
         self._wrapper = wrapper
         self._given = {name: copy.deepcopy(getattr(wrapper, name)) for name in WATCHED}
 
     def own(self) -> frozenset[str]:
-        """Names that were set on the wrapper, not on all spawners."""
+        """Return the names of settings that were set on the wrapper, not on all spawners."""
         names = self._by_the_admin()
         return names | {name for name, value in self._given.items() if getattr(self._wrapper, name) != value}
 
@@ -114,26 +101,26 @@ class Inheritance:
         return frozenset(names)
 
     def take_times(self, child: Spawner, asked: Mapping[str, int | None]) -> None:
-        """Make wrapper and child agree on times: as the profile asks, else the wrapper's own, else the child's."""
+        """Set equal times on wrapper and child: the profile's (``asked``), else the wrapper's own, else the child's."""
         own = self.own()
         for name in TIMES:
             value = asked.get(name)
             if value is None:
                 value = getattr(self._wrapper if name in own else child, name)
             if name not in own:
-                self._given[name] = value  # ours, and so to be forgotten with this choice
+                self._given[name] = value  # set by us, so it does not count as the wrapper's own
             setattr(self._wrapper, name, value)
             setattr(child, name, value)
 
     def hand_down(self, child: Spawner, *, but: Collection[str] = ()) -> None:
-        """Give the child what it needs for one start; the profile has set what is in ``but``."""
+        """Copy to the child what it needs for one start, except the settings in ``but``, which the profile has set."""
         wrapper = self._wrapper
         for name in HANDED_DOWN:
             if child.has_trait(name) or hasattr(child, name):
                 setattr(child, name, getattr(wrapper, name, None))
         for name in (*TIMES, *(self.own() & set(SETTINGS) - set(but))):
             setattr(child, name, getattr(wrapper, name))
-        # every server's, then its kind's, then this wrapper's own and what hooks and groups have added
+        # of increasing precedence: all spawners', the child class's, the wrapper's own with what hooks and groups added
         everyones = self._given["environment"]
         before = {} if "environment" in self._by_the_admin() else everyones
         added = {key: value for key, value in wrapper.environment.items() if before.get(key) != value}
@@ -141,7 +128,7 @@ class Inheritance:
         self.hand_down_requests(child)
 
     def hand_down_requests(self, child: Spawner) -> None:
-        """Give the child what a group override says of ``req_*``: it lands on the wrapper as plain attributes."""
+        """Copy a group override of ``req_*`` to the child; JupyterHub sets it on the wrapper as a plain attribute."""
         for name, value in vars(self._wrapper).items():
             if name.startswith("req_") and child.has_trait(name):
                 setattr(child, name, value)

@@ -1,7 +1,7 @@
-"""What becomes of batchspawner's and wrapspawner's settings, and which of a hub's own have no effect. Pure.
+"""What batchspawner's and wrapspawner's settings do here, and which settings of a hub have no effect. Pure.
 
-Our spawners are made from theirs, so traitlets takes every setting of theirs without a word. Those that have no effect
-are named when the hub starts, and by ``gpuspawner check``. The migration guide has the same tables.
+Our spawners are subclasses of theirs, so traitlets accepts all of their settings silently. Those that have no effect
+are logged when the hub starts, and listed by ``gpuspawner check``. The migration guide has the same tables.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class Effect(Enum):
-    """Whether a setting does what it did."""
+    """What a setting does here."""
 
     KEPT = "kept"
     TEMPLATE = "template"
-    """A value for an admin's own ``batch_script``, and nothing without one that names it."""
+    """It is a variable in an admin's own ``batch_script``, and has no effect without one that uses it."""
     NONE = "none"
 
 
@@ -37,12 +37,12 @@ class InheritedSetting:
 
     name: str
     now: str
-    """What it is now, as Markdown."""
+    """What replaces it, as Markdown."""
     remark: str = ""
     """As Markdown."""
     effect: Effect = Effect.KEPT
     instead: str = ""
-    """What an admin who has set it should do, in a sentence; empty for a setting that is kept."""
+    """A sentence for an admin who has set it: what to do instead; empty for a setting that is kept."""
 
 
 def _template(name: str, remark: str, instead: str) -> InheritedSetting:
@@ -158,7 +158,7 @@ BATCHSPAWNER = (
         "Set c.GPUSlurmSpawner.waiting_interval, the seconds between two squeue for all servers.",
     ),
 )
-"""Every setting of its Slurm spawners."""
+"""All settings of batchspawner's Slurm spawners."""
 
 WRAPSPAWNER = (
     InheritedSetting("profiles", "as it is", "tuples of four, pairs, and dicts, mixed"),
@@ -175,14 +175,14 @@ WRAPSPAWNER = (
         for name in ("child_class", "child_config")
     ),
 )
-"""Every setting of its ProfilesSpawner."""
+"""All settings of wrapspawner's ProfilesSpawner."""
 
 _BY_NAME = {each.name: each for each in (*BATCHSPAWNER, *WRAPSPAWNER)}
 
 
 @dataclass(frozen=True)
 class IgnoredSetting:
-    """A setting of this hub that has no effect."""
+    """A setting in a hub's configuration that has no effect."""
 
     where: str
     """As the admin wrote it, such as ``c.SlurmSpawner.req_queue``."""
@@ -201,9 +201,9 @@ def ignored_settings(
     batch_script: str = "",
     profiles: Iterable[Profile] = (),
 ) -> tuple[IgnoredSetting, ...]:
-    """What of a configuration has no effect, each named once.
+    """Return the settings of a configuration that have no effect, each once.
 
-    ``slurm_class`` is the class of the servers that are Slurm jobs, ``wrapper_class`` the one that offers profiles.
+    ``slurm_class`` is the spawner class of Slurm jobs, ``wrapper_class`` the one that offers profiles.
     """
     found = [
         IgnoredSetting(f"c.{section}.{name}", text)
@@ -222,7 +222,7 @@ def ignored_settings(
 def _in_section(
     section: str, name: str, slurm_class: type[Spawner], wrapper_class: type[Spawner] | None, batch_script: str
 ) -> str:
-    """Why ``c.SECTION.NAME`` has no effect; empty where it has one, or is nothing that we know."""
+    """Return why ``c.SECTION.NAME`` has no effect; empty if it has one, or is unknown to us."""
     if section in slurm_class.section_names():
         return _no_effect(name, batch_script)
     if wrapper_class is not None and section in wrapper_class.section_names():
@@ -234,14 +234,14 @@ def _in_section(
 
 
 def _is_unset(value: object) -> bool:
-    """Empty values ask for nothing: ``req_srun = ""`` is what happens in any case."""
+    """Whether a value is empty, which has no effect in any case, such as ``req_srun = ""``."""
     if isinstance(value, LazyConfigValue):
         return False
     return value in ("", None) or value == {}
 
 
 def _no_effect(name: str, batch_script: str) -> str:
-    """Why a setting of a Slurm server has no effect; empty where it has one."""
+    """Return why a setting of a Slurm server has no effect; empty if it has one."""
     setting = _BY_NAME.get(name)
     if setting is None or setting.effect is Effect.KEPT:
         return ""
@@ -254,7 +254,7 @@ def _no_effect(name: str, batch_script: str) -> str:
 
 
 def _names(template: str, name: str) -> bool:
-    """Whether a template has the variable of a setting, between braces."""
+    """Whether a template uses the variable of a setting, between braces."""
     variable = name.removeprefix("req_")
     variables = (variable, "keepvars") if variable == "keepvars_extra" else (variable,)
     inside = re.findall(r"\{([^{}]*)\}", template)
@@ -262,7 +262,7 @@ def _names(template: str, name: str) -> bool:
 
 
 def _not_read(name: str, slurm_class: type[Spawner], batch_script: str) -> str:
-    """What a Slurm server's setting is told that stands under a class which none of its servers is."""
+    """Return why a Slurm server's setting has no effect under a class that no server of the hub has."""
     if slurm_class.class_traits(config=True).get(name) is None and name not in _BY_NAME:
         return ""
     return _no_effect(name, batch_script) or (

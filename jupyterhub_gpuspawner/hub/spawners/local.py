@@ -14,19 +14,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Bool, Enum, Unicode, default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.hub import named
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure, start_failed
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import UserOptions, checked_server_name
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, UserOptions, checked_server_name
+from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.report.node_report import ReportedPlacement
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.bounded import Folder, Seconds
-from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, LogName
+from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SHORTEST_LOOK
+from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.hub.start.waiting import connected, first_of
 from jupyterhub_gpuspawner.profiles.placement_rules import CLAIM_FOLDER
 from jupyterhub_gpuspawner.slurm.run_as import checked_user_name
@@ -166,7 +166,7 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
         """Start the launcher, wait for its report and the server, return where it listens."""
         self.forget_report()
         try:
-            named.require()
+            require_registration()
             checked_server_name(self.name)
             await self._launch()
         except GPUSpawnerError as error:
@@ -294,6 +294,3 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
         """Forget process and report."""
         super().clear_state()
         self.forget_report()
-
-
-named.watch(__name__)

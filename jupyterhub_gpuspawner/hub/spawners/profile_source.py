@@ -1,7 +1,7 @@
 """Where a hub's profiles come from: its configuration, and a folder of YAML files that is shared by all users.
 
-The folder may lie on a file system that hangs, so it is read in a thread of its own and never in the hub's loop: who
-needs the profiles waits for a look for some seconds at most, and takes what the last one found.
+The folder may be on a file system that hangs, so it is read in a thread of its own and never in the hub's event loop:
+a request waits a few seconds at most for a reading, and then uses the result of the last one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 PATIENCE = 3.0
-"""Seconds that a request waits for a look at the folder."""
+"""Seconds that a request waits for the folder to be read."""
 REST = 30.0
-"""Seconds between two looks at a folder that holds too many files."""
+"""Seconds between two readings of a folder that holds too many files."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What one look at the folder found."""
+    """What was found when the folder was read."""
 
     profiles: tuple[Profile, ...] = ()
     errors: tuple[ConfigError, ...] = ()
@@ -41,7 +41,7 @@ class Found:
 
 
 class _Look:
-    """One look at the folder, in a thread that does not hold the hub's end up."""
+    """One reading of the folder, in a daemon thread, so that the hub can exit while it hangs."""
 
     def __init__(self, folder: ProfileFolder, last: Found) -> None:
         self.begun = time.monotonic()
@@ -62,7 +62,7 @@ class _Look:
 
 
 class SharedFolder:
-    """A folder of profiles as all users of a hub see it; its faults are told to the hub's log, each once."""
+    """A folder of profiles, shared by all users of a hub; each of its faults is logged once."""
 
     def __init__(self, path: str, rights: Rights = NOTHING) -> None:
         self.path = path
@@ -74,17 +74,17 @@ class SharedFolder:
 
     @property
     def errors(self) -> tuple[ConfigError, ...]:
-        """What was wrong at the last look."""
+        """Faults in the folder's files, and in reading it, as of the last reading."""
         silent: tuple[ConfigError, ...] = ()
         if self._look is not None and self._look.late:
             silent = (
-                ConfigError("the folder does not answer; what it held at the last look is offered", where=self.path),
+                ConfigError("the folder does not answer; the profiles last read from it are offered", where=self.path),
             )
         return (*silent, *self._last.errors, *self._taken)
 
     @property
     def missing(self) -> bool:
-        """There was no such folder at the last look."""
+        """Whether the folder was missing when it was last read."""
         return self._last.missing
 
     @property
@@ -94,7 +94,7 @@ class SharedFolder:
         return self._found or Found()
 
     async def refresh(self) -> None:
-        """Take a look that began now, and wait for it; not where one hangs, and not long."""
+        """Read the folder anew and wait for that, for :data:`PATIENCE` seconds at most; not while a reading hangs."""
         before = self._look
         if before is not None and not before.found.done() and not await self._answered(before):
             return
@@ -114,17 +114,17 @@ class SharedFolder:
         return look.found.done()
 
     def first_look(self) -> None:
-        """Wait for the first look, where there was none: at the hub's start, and in programs without a loop."""
+        """Read the folder if it never was, and wait for that: at the hub's start, and in programs without a loop."""
         if self._look is None:
             self._look = _Look(self._folder, self._last)
             wait({self._look.found}, timeout=PATIENCE)
 
     def besides(self, taken: Collection[str]) -> tuple[Profile, ...]:
-        """The profiles of the last look, less those whose slug is in ``taken``; never raises."""
+        """Return the profiles as last read, without those whose slug is in ``taken``; never raises."""
         self.first_look()
         found = self._last.profiles
         self._taken = tuple(
-            ConfigError(f"{profile.slug!r} is the slug of a profile in the configuration, too; this one is left out")
+            ConfigError(f"{profile.slug!r} is also the slug of a profile in the configuration; this one is left out")
             for profile in found
             if profile.slug in taken
         )
@@ -134,36 +134,69 @@ class SharedFolder:
     def _tell(self) -> None:
         faults = frozenset(map(str, self.errors))
         for fault in sorted(faults - self._told):
-            get_logger().error("A fault in the profiles of %s: %s", self.path, fault)
+            get_logger().error("Fault in the profiles of %s: %s", self.path, fault)
         for fault in sorted(self._told - faults):
-            get_logger().info("Mended in the profiles of %s: %s", self.path, fault)
+            get_logger().info("Fault repaired in the profiles of %s: %s", self.path, fault)
         self._told = faults
 
 
 @lru_cache(maxsize=8)
 def profile_folder(path: str, rights: Rights = NOTHING) -> SharedFolder:
-    """The folder at ``path``, read once for all users of the hub."""
+    """Return the folder at ``path``, which is shared by all users of the hub."""
     return SharedFolder(path, rights)
 
 
-def offered_profiles(
-    configured: Sequence[object], folder: SharedFolder | None, *, name: str = "profiles"
-) -> tuple[Profile, ...]:
-    """The configured profiles, then those that the last look found in the folder.
+@dataclass(frozen=True)
+class ProfileSource:
+    """The profiles that a hub offers: those of its configuration, then those of its folder."""
 
-    Raises ConfigError for a fault in a configured one, with ``name`` in the path to the field, and where there is none
-    to offer. A fault in the folder takes its own file out, or keeps that at its last good version.
-    """
-    profiles = parse_profiles(configured, name=name) if configured else ()
-    faults: tuple[ConfigError, ...] = ()
-    if folder is not None:
-        profiles += folder.besides({profile.slug for profile in profiles})
-        faults = folder.errors
-    if not profiles:
-        raise ConfigError(
-            "There is no profile to offer.",
-            hint=f"In {folder.path}: {faults[0]}"
-            if folder is not None and faults
-            else "Set c.GPUProfilesSpawner.profiles, or put profiles into c.GPUProfilesSpawner.profiles_dir.",
-        )
-    return profiles
+    configured: Sequence[object]
+    """Profiles of the configuration, as the admin wrote them."""
+    folder: SharedFolder | None = None
+    setting: str = "profiles"
+    """The setting with the configured profiles, for paths in errors."""
+
+    def configured_profiles(self) -> tuple[Profile, ...]:
+        """Return the profiles of the configuration; raises ConfigError, which names the profile and the field."""
+        return parse_profiles(self.configured, name=self.setting) if self.configured else ()
+
+    def check_folder(self, setting: str) -> None:
+        """Raise ConfigError if the folder, which ``setting`` names, is missing; or, without one, if nothing is offered.
+
+        A folder may be filled later.
+        """
+        if self.folder is None:
+            self.profiles()
+            return
+        self.folder.first_look()
+        if self.folder.missing:
+            raise ConfigError(
+                f"there is no folder {self.folder.path!r}.",
+                where=setting,
+                hint="Create it, and put YAML files with profiles into it.",
+            )
+
+    def profiles(self) -> tuple[Profile, ...]:
+        """Return all profiles, those of the folder as last read.
+
+        Raises ConfigError for a fault in a configured profile, and if there is no profile at all. A fault in a file of
+        the folder affects that file only: it is left out, or kept at its last good version.
+        """
+        profiles = self.configured_profiles()
+        if self.folder is not None:
+            profiles += self.folder.besides({profile.slug for profile in profiles})
+        if profiles:
+            return profiles
+        hint = "Set c.GPUProfilesSpawner.profiles, or put profiles into c.GPUProfilesSpawner.profiles_dir."
+        if self.folder is not None and self.folder.errors:
+            hint = f"In {self.folder.path}: {self.folder.errors[0]}"
+        raise ConfigError("There is no profile to offer.", hint=hint)
+
+    async def refresh(self) -> None:
+        """Read the folder anew, if there is one."""
+        if self.folder is not None:
+            await self.folder.refresh()
+
+    def errors(self) -> tuple[ConfigError, ...]:
+        """Return the faults in files of the folder; their last good versions are offered."""
+        return self.folder.errors if self.folder is not None else ()

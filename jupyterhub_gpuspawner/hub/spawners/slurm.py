@@ -16,22 +16,22 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from jupyterhub.spawner import Spawner
 from sqlalchemy import inspect
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets import default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
-from jupyterhub_gpuspawner.hub import named
 from jupyterhub_gpuspawner.hub.ending.closed_port import ClosedPort
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import UserOptions, checked_server_name
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, UserOptions, checked_server_name
+from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
-from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, LogName
+from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
+from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.child import configured_as
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request, site_profile
@@ -44,7 +44,7 @@ from jupyterhub_gpuspawner.hub.start.resume import interrupted, take_up
 from jupyterhub_gpuspawner.hub.start.submission import cancel_surely, submit
 from jupyterhub_gpuspawner.hub.start.waiting import first_of, in_background
 from jupyterhub_gpuspawner.hub.start.watched_job import WatchedJob
-from jupyterhub_gpuspawner.hub.upkeep.reconciliation import hub_mark
+from jupyterhub_gpuspawner.jobs.comment import hub_mark
 from jupyterhub_gpuspawner.jobs.identity import parse_identity
 from jupyterhub_gpuspawner.jobs.status import Phase, sentence
 from jupyterhub_gpuspawner.slurm.run_as import command_prefix
@@ -155,7 +155,7 @@ class GPUSlurmSpawner(LogName, WatchedJob, SlurmSettings):
         self._start_id = f"{hub_mark(self.user.settings.get('cookie_secret', b''))}-{secrets.token_hex(8)}"
         self._start_by, self._least_left = Deadline.after(self.start_timeout, clocks()), 0.0
         try:
-            named.require()
+            require_registration()
             checked_server_name(self.name)
             await refuse_root(self.user.name)
             account = await self.account()
@@ -380,6 +380,3 @@ def _refuse_options(_spawner: GPUSlurmSpawner, user_options: Mapping[str, object
             f"{str(name)[:40]!r} is no option here.", field=str(name)[:40], hint="No options are offered."
         )
         raise spawn_failure(error)
-
-
-named.watch(__name__)

@@ -1,1 +1,1 @@
-"""Work in the background of the hub."""
+"""Background tasks of the hub."""

@@ -1,4 +1,4 @@
-"""Which jobs carry the hub's mark, and whose server each can be of. Pure."""
+"""Find jobs with this hub's mark, and tell whose server each may belong to. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALIVE = (Phase.QUEUED, Phase.STARTING, Phase.RUNNING)
 
 @dataclass(frozen=True)
 class Orphan:
-    """A job that no server belongs to, and whose start says whose it was."""
+    """A job without a server, and the recorded start that submitted it."""
 
     job: JobStatus
     start: Start
@@ -32,9 +32,9 @@ class Orphan:
 
 
 def marked(jobs: Iterable[JobStatus], *, hub: str, mark: str, name_template: str) -> Iterator[tuple[JobStatus, str]]:
-    """Those of ``jobs`` that are alive and carry the hub's mark, each with the id of its start.
+    """Yield the jobs that have not ended and carry the hub's mark, each with the id of its start.
 
-    The comment has both; where a plugin has replaced it, the job's name has the start's id.
+    The id begins with the mark. It is in the job's comment or, if a plugin has replaced that, in the job's name.
     """
     for job in jobs:
         names = parse_tag(job.tag)
@@ -46,9 +46,9 @@ def marked(jobs: Iterable[JobStatus], *, hub: str, mark: str, name_template: str
 
 
 def owned(job: JobStatus, start: Start, owner: Callable[[str], JobIdentity]) -> bool:
-    """Whether the job can be of that server: its owner is the user's account, and its comment names no other server.
+    """Whether the job may belong to the server of ``start``: the user's account owns it, and its comment fits.
 
-    ``owner`` is whose jobs a user's servers are, as far as that can be told.
+    ``owner`` returns who owns a user's jobs, as far as that is known.
     """
     names = parse_tag(job.tag)
     return owner(start.user).owns(job) is not False and (names is None or names[1:] == (start.user, start.server))

@@ -1,22 +1,20 @@
-"""Every job of this hub belongs to a server: looked at when the hub has started, and every ten minutes.
+"""Cancel jobs of this hub that no server belongs to; checked when the hub has started, and every ten minutes.
 
-A job can lose its server where nobody is left to notice: the hub is killed after sbatch has answered and before the
-job's id is stored, or while a cancellation waits for Slurm. Such a job carries this hub's mark in comment or name, the
-hub's database has a record of its start, and no server's state names it. It is cancelled as its owner once two looks
-some seconds apart have found it so, counted and logged; its user is told on the page of the failed start.
+A job loses its server if the hub is killed after sbatch has answered and before the job's id is stored, or while a
+cancellation waits for Slurm. Such a job carries this hub's mark in its comment or name, the hub's database has a record
+of its start, and no server's state names it. If two checks some seconds apart find it so, it is cancelled as its owner,
+counted and logged, and the page of the failed start tells its user.
 
-A job of a server needs nothing done: the server was taken up with the job's id from the database. Left alone is what
-another hub or a start under way may own: the comment has the hub's name and, after the ``#``, a mark made from the
-hub's own secret. A hub that was made from a backup has both, and would take for lost what the other one has started
-since: so a job is left alone, and told of, whose start this database has no record of. And since comment and name are
-the owner's to change, so is a job that is not owned by the account that the server's user has here.
+Jobs that may belong to another hub or to a start under way are left alone: the comment has the hub's name and, after
+the ``#``, a mark made from the hub's own secret. A hub restored from a backup has both, and would take the jobs that
+the original has started since for its own: so a job whose start is not recorded in this database is left alone, and
+logged. Since owners may change comment and name, a job is also left alone unless it is owned by the account of the
+server's user.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import os
 import time
 from contextlib import suppress
@@ -28,13 +26,14 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of, start_failed
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_start
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.database import AWAY, fault, roll_back
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.records import StartRecords
 from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan, marked, owned
-from jupyterhub_gpuspawner.jobs.comment import PREFIX, parse_tag, start_of
+from jupyterhub_gpuspawner.jobs.comment import hub_mark, parse_tag, start_of
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 
 if TYPE_CHECKING:
@@ -47,58 +46,55 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.jobs.status import JobStatus
 
 CONFIRMED_AFTER = 5.0
-"""Seconds that a job must have had no server before it is cancelled."""
+"""Seconds for which a job must have had no server before it is cancelled."""
 AGAIN = 30.0
-"""Seconds until the next look where Slurm gave no answer."""
+"""Seconds until the next check if Slurm did not answer."""
 LOOK = 0.5
-"""Seconds between two looks at whether the hub has started."""
-
-
-def hub_mark(secret: bytes) -> str:
-    """Eight hexadecimal digits that tell this hub from another one of the same name; empty without a secret."""
-    return hmac.new(secret, PREFIX.encode(), hashlib.sha256).hexdigest()[:8] if secret else ""
+"""Seconds between two checks of whether the hub has started."""
 
 
 class Servers(Protocol):
-    """What the hub has, as far as it is asked here."""
+    """The hub's servers and records, as far as they are needed here."""
 
     def job_ids(self) -> set[str]:
-        """Of the servers that are in memory: all that have run since the hub started, and more."""
+        """Return the job ids of the servers in memory, which are all that have run since the hub started, and more."""
 
     def stored_job_ids(self, user: str, server: str) -> set[str]:
-        """Of one server, by the database."""
+        """Return the job ids of one server in the database."""
 
     def starts(self, start_ids: Collection[str]) -> Mapping[str, Start]:
-        """Those of the starts that the database has a record of; raises SQLAlchemyError."""
+        """Return those of the starts that are recorded in the database, by id; raises SQLAlchemyError."""
 
     def tell(self, orphan: Orphan) -> None:
-        """Tell the user that the job is cancelled, unless a server is there or has more recent news."""
+        """Show the user that the job was cancelled, unless the server runs or has more recent news."""
 
     def roll_back(self) -> None:
-        """Make the database's session usable again after an error."""
+        """Make the database session usable again after an error."""
 
 
 class Reconciliation:
     """Compares the jobs of a hub with its servers, and cancels what no server belongs to."""
 
     def __init__(self, site: GPUSlurmSpawner, servers: Servers, mark: str) -> None:
-        """``site`` is a spawner of nobody's, with the settings of all."""
+        """``site`` is a spawner without a user, with the settings of all servers."""
         self._site = site
         self._servers = servers
         self._mark = mark
         self._failed: set[str] = set()
         self._suspected: dict[str, float] = {}
-        """Jobs without a server, and when each was first found so, on the monotonic clock."""
+        """Ids of jobs without a server, with the monotonic time at which each was first found."""
         self._foreign: set[str] = set()
-        """Jobs whose start the database does not know, as of the last look."""
+        """Ids of jobs whose start is not in the database, as of the last check."""
 
     async def run(self) -> None:
-        """Look now, and again after each interval; for ever."""
+        """Check now, and again after each interval, until cancelled."""
         while True:
             try:
                 answered = await self.look()
             except AWAY as error:  # the hub's own database
-                get_logger().warning("Jobs without a server are looked for later: %s", fault(error))
+                get_logger().warning(
+                    "The check for jobs without a server failed and is repeated later: %s", fault(error)
+                )
                 self._servers.roll_back()
                 answered = False
             if answered and self._suspected:
@@ -109,12 +105,12 @@ class Reconciliation:
             await asyncio.sleep(self._site.reconcile_interval if answered else AGAIN)
 
     async def look(self) -> bool:
-        """One squeue, and a scancel for each orphan that an earlier look has found, too; whether Slurm answered."""
+        """Run squeue, and scancel for each orphan that an earlier check found, too; return whether Slurm answered."""
         client = self._site.connection().client
         known = self._known()
         try:
             jobs = await client.every_job()
-            # what a server had before the question or has after it is no orphan
+            # a job that a server had before or has after the question is no orphan
             known |= self._known()
             mine = marked(jobs.values(), hub=self._site.hub_name, mark=self._mark, name_template=self._site.job_name)
             found = [(job, start) for job, start in mine if job.job_id not in known and start not in known]
@@ -130,7 +126,7 @@ class Reconciliation:
                 if each.job_id not in self._servers.stored_job_ids(each.start.user, each.start.server)
             ]
         except (GPUSpawnerError, SQLAlchemyError) as error:
-            get_logger().debug("It is not known which jobs belong to no server: %s", error)
+            get_logger().debug("Jobs without a server could not be determined: %s", error)
             return False
         self._leave_alone([job for job, start in found if start not in starts])
         before, now = self._suspected, time.monotonic()
@@ -147,16 +143,16 @@ class Reconciliation:
 
     def _owner(self, user: str) -> JobIdentity:
         prefix = self._site.exec_prefix
-        # where nothing can be told, Slurm says whether that account may cancel the job
+        # if the owner is unknown, Slurm decides whether that account may cancel the job
         return JobIdentity(owner=job_owner(prefix, user), uid=None if prefix.strip() else os.getuid())
 
     def _leave_alone(self, jobs: Iterable[JobStatus]) -> None:
-        """Jobs that another copy of this hub has started: each is told of once."""
+        """Log and count jobs that another copy of this hub has started, each once."""
         seen = set()
         for job in jobs:
             names = parse_tag(job.tag)
             if names is not None and self._owner(names[1]).owns(job) is False:
-                continue  # somebody wrote this comment
+                continue  # the job's owner has copied this comment
             seen.add(job.job_id)
             if job.job_id not in self._foreign:
                 metrics.foreign_job()
@@ -178,7 +174,7 @@ class Reconciliation:
         except GPUSpawnerError as error:
             if orphan.job_id not in self._failed:
                 self._failed.add(orphan.job_id)
-                log.error("Job %s is not cancelled yet; the hub tries on: %s", orphan.job_id, error)  # noqa: TRY400
+                log.error("Job %s is not cancelled yet; the hub will try again: %s", orphan.job_id, error)  # noqa: TRY400
         else:
             self._failed.discard(orphan.job_id)
             log.info("Job %s is cancelled", orphan.job_id)
@@ -186,7 +182,7 @@ class Reconciliation:
 
 
 def state_job_ids(state: Mapping[str, Any] | None) -> set[str]:
-    """The job ids in a spawner's stored state: ours, that of a bare spawner, wrapspawner's."""
+    """Return the job ids in a spawner's stored state: with or without a child of ours, or written by wrapspawner."""
     found = set()
     for part in (state, (state or {}).get("child"), (state or {}).get("child_state")):
         if isinstance(part, dict) and part.get("job_id"):
@@ -195,7 +191,7 @@ def state_job_ids(state: Mapping[str, Any] | None) -> set[str]:
 
 
 class HubServers:
-    """The servers of a hub that runs."""
+    """The servers of a running hub."""
 
     def __init__(self, app: JupyterHub) -> None:
         self._app = app
@@ -221,18 +217,19 @@ class HubServers:
         return StartRecords(self._app.db).find(start_ids)
 
     def tell(self, orphan: Orphan) -> None:
-        """See :class:`Servers`: a start that failed, as JupyterHub's pages know one."""
+        """See :class:`Servers`; it is shown as a failed start, which JupyterHub's pages know how to show."""
         user, server = orphan.start.user, orphan.start.server
         known = orm.User.find(self._app.db, user)
         if known is None or server not in known.orm_spawners:
             return
         spawner = self._app.users[known].spawners[server]
-        if spawner.active or spawner._spawn_future is not None:  # noqa: SLF001 - JupyterHub has no other place for it
+        if spawner.active or last_start(spawner) is not None:
             return
-        start = spawner._spawn_future = _failed_start(  # noqa: SLF001
+        start = _failed_start(
             f"The hub was restarted while your server was being started. Slurm had made job {orphan.job_id} for it; "
             "it is cancelled. Please start your server again."
         )
+        set_last_start(spawner, start)
         spawner.ending = ending_of(start.exception())
         spawner.orm_spawner.state = spawner.get_state()
         self._app.db.commit()
@@ -245,15 +242,15 @@ class HubServers:
 def _failed_start(message: str) -> asyncio.Future[None]:
     start: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     start.set_exception(start_failed(message, reason="hub_restarted", status_code=503))
-    start.exception()  # so that nobody misses it
+    start.exception()  # else asyncio would log that nobody has read it
     return start
 
 
 def register_reconciliation(app: JupyterHub) -> None:
-    """Let the hub look, once it has started.
+    """Start the checks once the hub has started.
 
-    No spawner need exist then: nobody may have a server. JupyterHub sets up its handlers while its loop runs, with all
-    of its configuration read; a task that begins there waits until the hub listens.
+    JupyterHub sets up its handlers while its event loop runs, after it has read all of its configuration; a task that
+    begins then waits until the hub listens. There may be no spawner by then, if nobody has a server.
     """
     held: set[asyncio.Task[None]] = set()
 
@@ -268,7 +265,7 @@ def register_reconciliation(app: JupyterHub) -> None:
 
 
 async def _when_started(app: JupyterHub) -> None:
-    while app.http_server is None:  # noqa: ASYNC110 - JupyterHub tells nobody
+    while app.http_server is None:  # noqa: ASYNC110 - JupyterHub has no event for it
         await asyncio.sleep(LOOK)
     with suppress(SQLAlchemyError):
         StartRecords(app.db).forget_old()
@@ -278,4 +275,4 @@ async def _when_started(app: JupyterHub) -> None:
 
 def _ended(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        get_logger().error("Jobs without a server are no longer looked for", exc_info=task.exception())
+        get_logger().error("The checks for jobs without a server have stopped", exc_info=task.exception())

@@ -1,10 +1,9 @@
-"""Servers that JupyterHub has lost sight of: it calls them ready, and neither polls them nor will hear of their end.
+"""Finish the starts and stops of servers that JupyterHub shows as ready and does not poll.
 
-JupyterHub writes to its database at several steps of a start and of a stop. An error there, outside of what it guards,
-leaves a server that is ready by its row, without a route or without a job, until somebody stops it. They are looked for
-in memory, every some seconds: what runs gets its route and its poll, and what does not is stopped.
+JupyterHub writes to its database at several steps of a start and of a stop. A database error in a step that it does not
+guard leaves a server that is ready according to its row, but has no route or no job, until somebody stops it. Such
+servers are looked for in memory every few seconds: one that runs gets its route and is polled, any other is stopped.
 """
-# ruff: noqa: SLF001 - JupyterHub tells of neither by a public name (5.4 to 6.1)
 
 from __future__ import annotations
 
@@ -15,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_polled, last_start, log_name, set_last_start
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jupyterhub.user import User
 
 LOOK = 10.0
-"""Seconds between two looks. What is found in two of them is seen to: a step of the hub's own takes less."""
+"""Seconds between two checks. A server is acted on when two have found it: a step of the hub's own takes less."""
 LOST = Ending(
     "The hub's database failed while your server was being started or stopped, and the server is gone.",
     advice="Please start your server again.",
@@ -31,29 +31,31 @@ LOST = Ending(
 
 
 def unwatched(spawner: Spawner) -> bool:
-    """Whether the hub shows this server as ready, and would not hear of its end."""
-    return bool(spawner.server is not None and spawner.pending is None and not spawner._callbacks)
+    """Whether the hub shows this server as ready, but would not notice its end."""
+    return bool(spawner.server is not None and spawner.pending is None and not is_polled(spawner))
 
 
 class Unfinished:
-    """Finishes what JupyterHub has begun with a server."""
+    """Finishes starts and stops that JupyterHub has left unfinished."""
 
     def __init__(self, app: JupyterHub) -> None:
         self._app = app
         self._seen: set[tuple[str, str]] = set()
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Check every :data:`LOOK` seconds, until cancelled."""
         while True:
             await asyncio.sleep(LOOK)
             try:
                 await self.look()
             except SQLAlchemyError as error:
-                get_logger().warning("Servers that are not watched are looked for later: %s", fault(error))
+                get_logger().warning(
+                    "The check for servers that are not polled failed and is repeated later: %s", fault(error)
+                )
                 roll_back(self._app.db)
 
     async def look(self) -> None:
-        """See to those that were unwatched the last time, too."""
+        """Finish the servers that this check and the one before it have found."""
         found = {
             (user.name, name): (user, spawner)
             for user in self._app.users.values()
@@ -66,20 +68,20 @@ class Unfinished:
                 await self._finish(*found[key])
             except SQLAlchemyError:
                 raise
-            except Exception:  # noqa: BLE001 - one server's fault is not the next one's
-                get_logger().exception("A server of %s that is not watched could not be finished", key[0])
+            except Exception:  # noqa: BLE001 - a fault of one server must not keep the others from being finished
+                get_logger().exception("A server of %s that is not polled could not be finished", key[0])
 
     async def _finish(self, user: User, spawner: Spawner) -> None:
-        start = spawner._spawn_future
+        start = last_start(spawner)
         status = await spawner.poll()
         if status is None and spawner.server is not None and _reachable(spawner):
-            get_logger().warning("The server of %s runs and was not watched: taking it up", spawner._log_name)
+            get_logger().warning("The server of %s runs and was not watched: taking it up", log_name(spawner))
             await self._app.proxy.add_user(user, spawner.name)
-            spawner._spawn_future = None
+            set_last_start(spawner, None)
             spawner.add_poll_callback(self._stop, user, spawner.name)
             spawner.start_polling()
             return
-        get_logger().warning("The server of %s was left half started or half stopped: stopping it", spawner._log_name)
+        get_logger().warning("The server of %s was left half started or half stopped: stopping it", log_name(spawner))
         spawner.ending = spawner.ending or LOST
         if start is not None and start.done() and not start.cancelled():
             start.exception()
@@ -97,7 +99,7 @@ def _reachable(spawner: Spawner) -> bool:
 
 
 def register_unfinished(app: JupyterHub) -> None:
-    """Let the hub look for as long as it runs."""
+    """Start the checks, which run as long as the hub does."""
     held: set[asyncio.Task[None]] = set()
 
     def begin(_change: object) -> None:
@@ -111,4 +113,4 @@ def register_unfinished(app: JupyterHub) -> None:
 
 def _ended(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        get_logger().error("Servers that are not watched are no longer looked for", exc_info=task.exception())
+        get_logger().error("The checks for servers that are not polled have stopped", exc_info=task.exception())

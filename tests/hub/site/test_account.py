@@ -1,4 +1,4 @@
-"""Whose account a server's job may belong to."""
+"""The accounts of users: which may own a job, and what is read of them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_root, refused_names
 
 
-async def test_nobody_is_root() -> None:
-    """Whatever the account of uid 0 is called."""
+async def test_root_is_refused() -> None:
+    """The account with uid 0 is refused, whatever its name is."""
     for name in {entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == 0}:
         with pytest.raises(ConfigError, match="is an account of uid 0"):
             await refuse_root(name)
 
 
-async def test_another_name_of_root_is_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accounts such as toor share its number."""
+async def test_another_account_with_uid_0_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accounts such as toor have uid 0, too."""
     entry = pwd.struct_passwd(("toor", "x", 0, 0, "", "/root", "/bin/sh"))
     monkeypatch.setattr(pwd, "getpwnam", {"toor": entry}.__getitem__)
 
@@ -32,27 +32,27 @@ async def test_another_name_of_root_is_root(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("name", ["#0", "0", "-x", ""])
-async def test_a_name_that_is_none_is_not_looked_up(name: str) -> None:
-    """Also where the home is set, so that no account is needed."""
+async def test_an_invalid_name_is_not_looked_up(name: str) -> None:
+    """Also with a home, for which no account is needed."""
     with pytest.raises(ConfigError, match="is not a valid user name"):
         await account_of(name, home="/home/x")
 
 
 async def test_with_a_home_no_account_is_needed() -> None:
-    """Jobs may run as another account, or be started on another machine."""
+    """Jobs may run as another account, or commands on another machine."""
     assert await account_of("nobody-has-this", home="/home/x") == Account("nobody-has-this", "/home/x")
     await refuse_root("nobody-has-this")
 
 
 async def test_an_account_is_found() -> None:
-    """Home and shell as the account database has them."""
+    """Home and shell are those of the account database."""
     entry = next(each for each in pwd.getpwall() if each.pw_uid != 0)
 
     assert await account_of(entry.pw_name) == Account(entry.pw_name, entry.pw_dir, entry.pw_shell, entry.pw_uid)
 
 
-def test_names_that_would_be_refused_are_told_beforehand() -> None:
-    """Of every authenticator's settings, and by what ``username_map`` makes of a name, not by what it takes."""
+def test_names_that_would_be_refused_are_reported_beforehand() -> None:
+    """In the settings of every authenticator; of ``username_map`` the resulting names count."""
     config = {
         "Authenticator": {"allowed_users": {"ada", "#0"}, "admin_users": ["root"]},
         "GitHubOAuthenticator": {"username_map": {"#1": "bob", "carol": "1000"}},

@@ -1,4 +1,4 @@
-"""Settings with bounds: a value outside is refused when the hub starts, and a plan within is one that a node takes."""
+"""Settings with bounds: a value outside is refused when the hub starts, and nodes accept every plan within."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ SPAWNERS = (GPUSlurmSpawner, GPULocalSpawner, GPUProfilesSpawner)
 
 
 def ours(cls: type[Any]) -> dict[str, Any]:
-    """The settings that a spawner of ours declares."""
+    """Return the settings that a spawner of ours declares."""
     base = next(each for each in cls.__mro__ if not each.__module__.startswith("jupyterhub_gpuspawner"))
     return {n: trait for n, trait in cls.class_traits(config=True).items() if getattr(base, n, None) is not trait}
 
 
 def test_every_number_that_can_be_set_has_bounds() -> None:
-    """So none is forgotten that is added later."""
+    """So that no later setting is forgotten."""
     numbers = {
         f"{cls.__name__}.{name}": type(trait)
         for cls in SPAWNERS
@@ -60,21 +60,21 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("name", "value", "says"), [(name, *wrong) for name, wrong in WRONG.items()], ids=WRONG.keys())
 def test_a_value_out_of_bounds_is_refused_with_the_bounds(name: str, value: object, says: str) -> None:
-    """Whichever class the setting is written for."""
+    """Whichever class the configuration names."""
     for section in ("GPUSlurmSpawner", "SlurmSpawner", "BatchSpawnerBase"):
         with pytest.raises(TraitError) as refused:
             GPUSlurmSpawner(config=Config({section: {name: value}}))
         assert str(refused.value) == f"{name}: {says}"
 
 
-def test_what_is_no_number_is_out_of_bounds() -> None:
-    """NaN is smaller than nothing and greater than nothing."""
+def test_nan_is_out_of_bounds() -> None:
+    """Comparisons with NaN are always false."""
     with pytest.raises(TraitError, match=r"waiting_interval: nan must be from 0\.2 to 60 seconds\."):
         GPUSlurmSpawner(waiting_interval=float("nan"))
 
 
 def test_the_bounds_themselves_are_allowed() -> None:
-    """And zero, where it means never."""
+    """So is zero, if it means never."""
     for name, trait in ours(SlurmSettings).items():
         for value in (trait.low, trait.high) if isinstance(trait, (Seconds, Count)) else ():
             assert getattr(GPUSlurmSpawner(**{name: value}), name) == value
@@ -82,7 +82,7 @@ def test_the_bounds_themselves_are_allowed() -> None:
 
 
 def test_check_names_the_setting_and_its_bounds(tmp_path: Path) -> None:
-    """The sentence with which the hub does not start."""
+    """The hub exits with this sentence."""
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(
         "c.JupyterHub.spawner_class = 'gpu-profiles'\n"
@@ -130,7 +130,7 @@ PROFILES = st.fixed_dictionaries(
 def test_every_plan_that_the_hub_can_send_is_one_that_a_node_takes(
     site: dict[str, Any], fields: dict[str, Any]
 ) -> None:
-    """At the bounds of each setting and each field, too."""
+    """Also at the bounds of each setting and each field."""
     profiles = parse_profiles([{"display_name": "P", **fields}])
     request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime(2026, 3, 3))
     plan = launch_plan(GPUSlurmSpawner(**site), request)

@@ -1,4 +1,4 @@
-"""Who can read the hub's sqlite database."""
+"""Who can read the hub's SQLite database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
 
 @pytest.fixture
 def folder(public_folder: Path) -> Path:
-    """A folder that all can enter."""
+    """Return a folder that everybody may enter."""
     inner = public_folder / "hub"
     inner.mkdir(mode=0o755, exist_ok=True)
     return inner
@@ -20,8 +20,8 @@ def folder(public_folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("mode", "exposed"), [(0o600, False), (0o640, True), (0o604, True), (0o644, True), (0o622, False)]
 )
-def test_a_database_that_others_can_read_is_told(folder: Path, mode: int, exposed: bool) -> None:
-    """With its mode and what to do."""
+def test_a_database_that_others_can_read_is_reported(folder: Path, mode: int, exposed: bool) -> None:
+    """With its mode, and what to do."""
     file = folder / "hub.sqlite"
     file.touch()
     file.chmod(mode)
@@ -34,7 +34,7 @@ def test_a_database_that_others_can_read_is_told(folder: Path, mode: int, expose
 
 
 def test_a_closed_folder_protects_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the address is not a full path: it begins at the hub's own folder."""
+    """Also if the URL has a relative path, which begins at the hub's working folder."""
     closed = folder / "closed"
     closed.mkdir(exist_ok=True)
     (closed / "hub.sqlite").touch()
@@ -54,5 +54,5 @@ def test_a_closed_folder_protects_it(folder: Path, monkeypatch: pytest.MonkeyPat
     ["sqlite:///:memory:", "sqlite://", "postgresql://hub:pw@db/hub", "sqlite:////no/such/file", "no address", ""],
 )
 def test_what_is_no_file_is_not_exposed(url: str) -> None:
-    """A database in memory, or of a server, or none."""
+    """A database in memory, one of a server, or none."""
     assert exposed_database(url) == ""

@@ -1,4 +1,4 @@
-"""What Prometheus reads on the hub's page, by a real scrape: stages, commands, GPUs, servers taken up, jobs found."""
+"""The metrics that Prometheus scrapes: stages, commands, GPUs, servers taken up, jobs without a server."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ PROFILES = f"""
   command: {COMMAND}
 """
 Samples = dict[tuple[str, tuple[str, ...]], float]
-"""By name and the values of the labels."""
+"""Values by name and the values of the labels."""
 
 
 def scrape(hub: HubProcess) -> Samples:
-    """Our samples on the hub's page, as an admin's Prometheus reads them; buckets and times of creation left out."""
+    """Return our samples from the hub's page, without buckets and creation times."""
     text = Visitor(hub, "admin").session.get(f"{hub.url}/hub/metrics", timeout=30).text
     return {
         (sample.name.removeprefix("gpuspawner_"), tuple(sample.labels.values())): sample.value
@@ -50,7 +50,7 @@ def scrape(hub: HubProcess) -> Samples:
 
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub) -> HubProcess:
-    """One for this module: its counts begin at zero."""
+    """A hub for this module, whose counters begin at zero."""
     return start_light_hub(profiles=PROFILES)
 
 
@@ -60,7 +60,7 @@ def hub(start_light_hub: StartHub) -> HubProcess:
 @pytest.mark.slurm
 @pytest.mark.hub
 def test_a_servers_life_in_numbers(hub: HubProcess) -> None:
-    """None, Slurm was asked; one started; one refused; after a restart of the hub the first one, taken up; none."""
+    """Before any start, after a start, after a refusal, after a restart of the hub, and after the server's end."""
     at_first = scrape(hub)
     assert {name for (name, _), value in at_first.items() if value} <= {
         "slurm_command_seconds_count",
@@ -110,7 +110,7 @@ def test_a_servers_life_in_numbers(hub: HubProcess) -> None:
 
 @dataclass
 class Server:
-    """What is counted of one."""
+    """What is counted of a server."""
 
     placement: PlacementDocument | None
     job: JobStatus | None
@@ -152,12 +152,12 @@ COUNTED = {
 
 @pytest.mark.parametrize(("servers", "counts"), COUNTED.values(), ids=COUNTED.keys())
 def test_gpus_in_use(servers: list[Server], counts: dict[tuple[str, str], int]) -> None:
-    """By partition and type, of jobs that run."""
+    """By partition and type, for running jobs."""
     assert gpus_in_use(servers) == counts
 
 
 def test_a_report_that_names_many_kinds_does_not_fill_the_page() -> None:
-    """The most frequent kinds have a line each, all others one together."""
+    """The most frequent types have a line each, all others share one."""
     honest = [Server.of("K80", "K80") for _ in range(3)]
     counts = gpus_in_use([*honest, Server.of(*(f"kind {number}" for number in range(60)))])
 
@@ -174,7 +174,7 @@ def test_a_report_that_names_many_kinds_does_not_fill_the_page() -> None:
 async def test_a_job_that_lost_its_server_is_counted_once(
     monkeypatch: pytest.MonkeyPatch, answer: str | Exception, how: str
 ) -> None:
-    """A start is given up while sbatch runs; its job is found, cancelled, and counted by what had parted them."""
+    """A start is given up while sbatch runs; its job is found, cancelled, and counted with the reason."""
     monkeypatch.setattr(submission, "PAUSES", (0.0,))
     name = "gpuspawner_jobs_without_server_total"
     before = REGISTRY.get_sample_value(name, {"how": how}) or 0.0
@@ -202,7 +202,7 @@ async def test_a_job_that_lost_its_server_is_counted_once(
 def test_stages_add_up_whatever_slurmctlds_clock_says(
     monkeypatch: pytest.MonkeyPatch, started: float | None, expected: dict[str, float]
 ) -> None:
-    """Submitted at 100, reported at 107, ready at 109; no stage is shorter than nothing."""
+    """Submitted at 100, reported at 107, ready at 109; no stage has a negative duration."""
     profile = f"clock {started}"
     for now, what in ((100.0, "submitted"), (107.0, "reported"), (109.0, "ready")):
         monkeypatch.setattr("time.time", lambda now=now: now)

@@ -1,4 +1,4 @@
-"""How each profile fares for one user."""
+"""The availability of each profile for one user."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FOUR = cluster(node("g1", "gpu:k80:4", "gpu:k80:1(IDX:0)"))
 
 
 def told(**more: Any) -> dict[str, tuple[str | None, str | None]]:
-    """Refusal and sentence of each profile."""
+    """Return refusal and sentence of each profile."""
     asked: dict[str, Any] = {"username": "alice", "groups": (), "snapshot": FOUR, **more}
     found = outlooks(PROFILES, now=datetime.fromtimestamp(NOW).astimezone(), **asked)
     assert [each.profile for each in found] == list(PROFILES)
@@ -46,8 +46,8 @@ def told(**more: Any) -> dict[str, tuple[str | None, str | None]]:
     }
 
 
-def test_every_profile_is_told_in_one_glance() -> None:
-    """Free, not for this user, needs no Slurm, can never run, as its options stand, without a reservation today."""
+def test_the_outlook_of_every_profile() -> None:
+    """Available, not for this user, without Slurm, never, by its options' defaults, without a reservation today."""
     day = datetime.fromtimestamp(NOW).astimezone().date().isoformat()
     assert told() == {
         "one-gpu": (None, "starts now, 3 of 4 K80 free"),
@@ -61,7 +61,7 @@ def test_every_profile_is_told_in_one_glance() -> None:
 
 
 def test_defaults_of_the_site_count() -> None:
-    """What no profile says is asked for all the same."""
+    """They fill in what a profile does not say."""
     found = told(defaults=Resources(cpus=64))
     assert found["one-gpu"] == (
         None,
@@ -70,14 +70,14 @@ def test_defaults_of_the_site_count() -> None:
 
 
 def test_silent_slurm_keeps_no_profile_from_being_shown() -> None:
-    """Nothing is known, and that is said; what can be refused without Slurm still is."""
+    """Availability is unknown; what can be refused without Slurm still is."""
     found = told(snapshot=None)
     assert found["one-gpu"] == (None, "availability unknown: Slurm has not answered yet")
     assert found["course"] == ("it is reserved for the group ml-course", None)
 
 
 def test_outlook_carries_what_the_job_would_ask_for() -> None:
-    """The profile's word over the site's, and the option as it stands."""
+    """The profile's values before the site's, and the options' defaults."""
     found = outlooks(
         PROFILES[4:5],
         username="alice",
@@ -92,7 +92,7 @@ def test_outlook_carries_what_the_job_would_ask_for() -> None:
 
 
 def test_a_reservation_is_for_the_account_that_owns_the_jobs() -> None:
-    """Where all jobs are the hub's own account's, its users are not asked for by name."""
+    """If the hub's account owns all jobs, the reservation must allow that account, not the user."""
     reserved = Reservation("lab", start=NOW - 60, end=NOW + 3600, nodes=("g1",), users=("jupyter",))
     snapshot = replace(FOUR, reservations=(reserved,))
     defaults = Resources.model_validate({"reservation": "lab"})
@@ -108,7 +108,7 @@ def test_a_reservation_is_for_the_account_that_owns_the_jobs() -> None:
 
 
 def test_whose_jobs_they_are() -> None:
-    """The hub's own account's without a prefix, the user's where the prefix names them, else nobody can tell."""
+    """The hub's account without a prefix, the user's if the prefix names the user, else unknown."""
     own = pwd.getpwuid(os.getuid()).pw_name
 
     assert [job_owner(prefix, "ann") for prefix in ("", "sudo -u {username}", "sudo -u jupyter")] == [own, "ann", ""]

@@ -1,4 +1,4 @@
-"""One view of the cluster for all pages: asked once for all who look, and kept while Slurm is silent."""
+"""One view of the cluster for all pages: questions are shared, and the last answer is kept while Slurm is silent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.hub.site.shared_view import FIRST_PAUSE, ClusterView
 
 @dataclass
 class Slurm:
-    """A Slurm that counts questions, answers when it is let, and fails when it is told."""
+    """A Slurm that counts questions, answers on request, and fails on request."""
 
     asked: int = 0
     now: float = 1000.0
@@ -36,7 +36,7 @@ class Slurm:
 
 @pytest.fixture
 def slurm() -> Slurm:
-    """A Slurm that answers."""
+    """Return a Slurm that answers."""
     found = Slurm()
     found.answers.set()
     return found
@@ -44,12 +44,12 @@ def slurm() -> Slurm:
 
 @pytest.fixture
 def view(slurm: Slurm) -> ClusterView:
-    """The view of it."""
+    """Return the view of it."""
     return ClusterView(slurm.snapshot, clock=slurm.clock)
 
 
 async def test_fifty_who_ask_at_once_are_one_question(slurm: Slurm, view: ClusterView) -> None:
-    """All get the same snapshot; another one is fetched when that is older than they take."""
+    """All get the same snapshot; a new one is fetched once that is too old for the caller."""
     found = await asyncio.gather(*(view.recent() for _ in range(50)))
     assert (slurm.asked, found) == (1, [ClusterSnapshot(taken_at=1000.0)] * 50)
     slurm.now += 15
@@ -61,20 +61,20 @@ async def test_fifty_who_ask_at_once_are_one_question(slurm: Slurm, view: Cluste
 
 
 async def test_nothing_is_asked_until_somebody_looks(slurm: Slurm, view: ClusterView) -> None:
-    """``latest`` costs nothing."""
+    """``latest`` does not ask Slurm."""
     assert (view.latest, view.silent, slurm.asked) == (None, False, 0)
 
 
 async def test_slow_slurm_keeps_nobody_waiting_and_its_answer_counts(slurm: Slurm, view: ClusterView) -> None:
-    """Who waits long enough goes without; the question goes on, once, and serves the next one."""
+    """A caller whose patience ends gets no answer; the question goes on and serves the next caller."""
     slurm.answers.clear()
     assert [await view.recent(patience=0), await view.recent(patience=0.01)] == [None, None]
     slurm.answers.set()
     assert (await view.recent(), slurm.asked) == (ClusterSnapshot(taken_at=1000.0), 1)
 
 
-async def test_one_who_leaves_does_not_take_the_answer_from_the_others(slurm: Slurm, view: ClusterView) -> None:
-    """A cancelled request cancels no question."""
+async def test_a_cancelled_request_does_not_cancel_the_question(slurm: Slurm, view: ClusterView) -> None:
+    """Cancelling a request does not cancel the question."""
     slurm.answers.clear()
     leaves, stays = (asyncio.ensure_future(view.recent()) for _ in range(2))
     await asyncio.sleep(0)
@@ -88,7 +88,7 @@ async def test_one_who_leaves_does_not_take_the_answer_from_the_others(slurm: Sl
 async def test_silent_slurm_leaves_the_last_snapshot_and_is_asked_less_and_less(
     slurm: Slurm, view: ClusterView, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The age tells; one line for the outage, one for its end; pauses double, to a minute."""
+    """One log line for the outage, one for its end; pauses double, up to a minute."""
     known = await view.recent()
     slurm.fault = SlurmUnavailable("squeue got no answer: slurmctld cannot be reached.")
     asked: list[float] = []
@@ -106,12 +106,14 @@ async def test_silent_slurm_leaves_the_last_snapshot_and_is_asked_less_and_less(
     assert (asked[1], view.silent) == (FIRST_PAUSE, False)
     assert [record.getMessage() for record in caplog.records] == [
         "The cluster cannot be shown as it is now: squeue got no answer: slurmctld cannot be reached.",
-        "Slurm tells of the cluster again",
+        "Slurm answers questions about the cluster again",
     ]
 
 
-async def test_fault_of_ours_is_silence_too(slurm: Slurm, view: ClusterView, caplog: pytest.LogCaptureFixture) -> None:
-    """A page goes on; the log has the traceback, once."""
+async def test_any_other_exception_counts_as_no_answer(
+    slurm: Slurm, view: ClusterView, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The page works without an answer; the traceback is logged once."""
     slurm.fault = ZeroDivisionError("nodes")
     assert await view.recent() is None
     slurm.now += 10

@@ -1,4 +1,4 @@
-"""Records of Slurm's answers that are not understood are named in the log and counted, each once."""
+"""Records of Slurm's answers that are not understood are logged and counted, each once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from jupyterhub_gpuspawner.hub.site.unread import UnreadRecords
 
 
 def counted(kind: str) -> float:
-    """What Prometheus would read."""
+    """Return the counter's value."""
     return REGISTRY.get_sample_value("gpuspawner_slurm_unread_records_total", {"kind": kind}) or 0.0
 
 
 def test_each_is_named_and_counted_once(caplog: pytest.LogCaptureFixture) -> None:
-    """By kind, id and field, never by its text; the same answer again says nothing."""
+    """By kind, id and field, never with its text; the same answer is not logged again."""
     records = UnreadRecords()
     odd = [Unread("job", "7", "tres-per-node", kept=True), Unread("reservation", "a\nb", "Nodes")]
     before = counted("job"), counted("reservation")
@@ -25,14 +25,14 @@ def test_each_is_named_and_counted_once(caplog: pytest.LogCaptureFixture) -> Non
         for _ in range(3):
             records.report(odd)
     assert caplog.messages == [
-        "Slurm's answer is not understood for job 7 (field tres-per-node), reservation 'a\\nb' (field Nodes); "
-        "the rest of the answer counts."
+        "Slurm's answer was not understood for job 7 (field tres-per-node), reservation 'a\\nb' (field Nodes); "
+        "the rest of the answer is used."
     ]
     assert (counted("job") - before[0], counted("reservation") - before[1]) == (1.0, 1.0)
 
 
 def test_a_crowd_of_them_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """A user with a thousand held jobs of odd resources fills no log."""
+    """A user with a thousand held jobs of odd resources cannot fill the log."""
     with caplog.at_level(logging.WARNING):
         UnreadRecords().report([Unread("job", str(number), "tres-per-job") for number in range(1000)])
     assert len(caplog.messages) == 1

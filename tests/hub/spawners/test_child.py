@@ -1,4 +1,4 @@
-"""What a profile's spawner gets from the one that JupyterHub knows."""
+"""The settings that a profile's child spawner gets from its wrapper."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 
 
 def wrapper(**sections: dict[str, Any]) -> GPUProfilesSpawner:
-    """A spawner under a configuration: ``wrapper(Spawner={"http_timeout": 5})``."""
+    """Return a spawner with this configuration: ``wrapper(Spawner={"http_timeout": 5})``."""
     return GPUProfilesSpawner(config=Config({name: Config(values) for name, values in sections.items()}))
 
 
 def request(**fields: Any) -> JobRequest:
-    """Of a profile with these fields."""
+    """Return the request of a profile with these fields."""
     profiles = parse_profiles([{"display_name": "P", **fields}])
     return resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime(2026, 3, 3, 10))
 
@@ -41,8 +41,8 @@ TIMES: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize(("sections", "fields", "expected"), TIMES.values(), ids=TIMES.keys())
-def test_whose_start_timeout_the_hub_takes(sections: dict[str, Any], fields: dict[str, Any], expected: int) -> None:
-    """The nearest to the job; wrapper and child agree, since one counts and the other tells."""
+def test_which_start_timeout_the_hub_uses(sections: dict[str, Any], fields: dict[str, Any], expected: int) -> None:
+    """The setting nearest to the job; wrapper and child agree, since the hub reads the wrapper's."""
     spawner = wrapper(**sections)
     spawner.prepare(request(**fields))
 
@@ -63,29 +63,29 @@ def test_a_hooks_time_reaches_the_child() -> None:
     spawner = wrapper()
     spawner.prepare(request())
     spawner.start_timeout = 42
-    spawner._inheritance.hand_down(spawner.child_spawner)
+    spawner.hand_down()
 
     assert spawner.child_spawner.start_timeout == 42
 
 
-def test_the_profiles_own_settings_stand_against_the_wrappers() -> None:
-    """What the admin or a hook sets on the wrapper fills in, it does not replace."""
+def test_the_profiles_settings_override_the_wrappers() -> None:
+    """What the admin or a hook sets on the wrapper does not replace what the profile sets."""
     spawner = wrapper(GPUProfilesSpawner={"default_url": "/lab", "notebook_dir": "~"})
     spawner.prepare(request(default_url="/lab/tree/start.ipynb"))
-    spawner._inheritance.hand_down(spawner.child_spawner, but=spawner._of_the_profile)
+    spawner.hand_down()
 
     assert (spawner.child_spawner.default_url, spawner.child_spawner.notebook_dir) == ("/lab/tree/start.ipynb", "~")
 
 
 def test_environments_are_joined() -> None:
-    """Every server's, every job's over it, the wrapper's and a hook's over both."""
+    """With increasing precedence: all servers', all jobs', the wrapper's and a hook's."""
     spawner = wrapper(
         Spawner={"environment": {"A": "server", "B": "server"}},
         GPUSlurmSpawner={"environment": {"B": "job", "C": "job"}},
     )
     spawner.prepare(request())
     spawner.environment["C"] = "hook"
-    spawner._inheritance.hand_down(spawner.child_spawner)
+    spawner.hand_down()
 
     assert spawner.child_spawner.environment == {"A": "server", "B": "job", "C": "hook"}
 
@@ -118,7 +118,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("fields", "sentence"), WRONG.values(), ids=WRONG.keys())
 def test_a_profile_that_no_spawner_takes(fields: dict[str, Any], sentence: str) -> None:
-    """ConfigError with the profile's name."""
+    """ConfigError names the profile."""
     with pytest.raises(ConfigError) as refused:
         wrapper().prepare(request(**fields))
 
@@ -138,5 +138,5 @@ NAMES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("sections", "expected"), NAMES.values(), ids=NAMES.keys())
 def test_a_setting_is_called_what_the_admin_called_it(sections: dict[str, Any], expected: str) -> None:
-    """So that a sentence leads to the line of the configuration."""
+    """So that an error leads to the line of the configuration."""
     assert configured_as(wrapper(**sections), "profiles") == expected

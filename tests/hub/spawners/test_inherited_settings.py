@@ -1,4 +1,4 @@
-"""batchspawner's and wrapspawner's settings: each does what the table says, and what does nothing is named."""
+"""batchspawner's and wrapspawner's settings: each does what the table says; those without effect are listed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SLURM_CLASSES = (
 
 
 def settings_of(*classes: type[Spawner]) -> set[str]:
-    """What these classes add to JupyterHub's spawner, or declare anew; and every ``req_*``, configurable or not."""
+    """Return the traits that these classes add to JupyterHub's spawner or redeclare, and every ``req_*``."""
     stock = Spawner.class_traits()
     found = {
         name
@@ -44,17 +44,17 @@ def settings_of(*classes: type[Spawner]) -> set[str]:
 
 
 def test_the_table_has_every_setting_of_batchspawner() -> None:
-    """By their traits of today, so that a new version's new setting is found."""
+    """By the traits of the installed version, so that a new setting is noticed."""
     assert {each.name for each in BATCHSPAWNER} == settings_of(*SLURM_CLASSES)
 
 
 def test_the_table_has_every_setting_of_wrapspawner() -> None:
-    """The same."""
+    """By the traits of the installed version, too."""
     assert {each.name for each in WRAPSPAWNER} == settings_of(WrapSpawner, ProfilesSpawner)
 
 
 def test_the_guide_has_the_table() -> None:
-    """It is written by scripts/reference."""
+    """scripts/reference writes it."""
     assert (FOLDER / migration.NAME).read_text("utf-8") == migration.page()
     assert all(f"`{each.name}`" in migration.tables() for each in (*BATCHSPAWNER, *WRAPSPAWNER))
 
@@ -85,7 +85,7 @@ def spawner_of(template: str = "", **values: Any) -> GPUSlurmSpawner:
 
 
 async def effect_of(template: str = "", **values: Any) -> tuple[object, ...]:
-    """All that a start does with its settings."""
+    """Return everything that a start does with its settings."""
     spawner = spawner_of(template, **values)
     account = SOMEBODY if not spawner.req_homedir else await spawner.account()
     environment = {**spawner.job_environment(account), "JUPYTERHUB_API_TOKEN": ""}
@@ -94,7 +94,7 @@ async def effect_of(template: str = "", **values: Any) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("setting", BATCHSPAWNER, ids=lambda setting: setting.name)
 async def test_a_setting_does_what_the_table_says(setting: Any) -> None:
-    """It changes what is started and is not named; or it changes nothing, and is named."""
+    """It changes what is started and is not listed; or it changes nothing and is listed."""
     values: dict[str, Any] = {setting.name: VALUES.get(setting.name, "word")}
     template = f"#!/bin/bash\n# {{{setting.name.removeprefix('req_')}}}\n{{cmd}}\n"
     changes = await effect_of(**values) != await effect_of()
@@ -111,7 +111,7 @@ async def test_a_setting_does_what_the_table_says(setting: Any) -> None:
 
 @pytest.mark.parametrize("setting", [*BATCHSPAWNER, *WRAPSPAWNER], ids=lambda setting: setting.name)
 def test_what_has_no_effect_says_what_to_do_instead(setting: Any) -> None:
-    """A sentence, and every setting in it is one that there is."""
+    """In a sentence that names existing settings only."""
     assert bool(setting.instead) is (setting.effect is not Effect.KEPT)
     assert setting.instead == "" or re.fullmatch(r"[A-Z].*\.", setting.instead)
     for section, name in re.findall(r"c\.(\w+)\.(\w+)", setting.instead):
@@ -128,7 +128,7 @@ ELSEWHERE = "has no effect: no Slurm server reads this class. Write c.GPUSlurmSp
 
 
 def told(sections: dict[str, dict[str, Any]], *profiles: Any, template: str = "") -> list[str]:
-    """What a hub with profiles says of a configuration."""
+    """Return the settings without effect in the configuration of a hub with profiles."""
     found = ignored_settings(
         Config(sections),
         GPUSlurmSpawner,
@@ -141,7 +141,7 @@ def told(sections: dict[str, dict[str, Any]], *profiles: Any, template: str = ""
 
 @pytest.mark.parametrize("section", [*SECTIONS, *WRAPPERS, "MultiSlurmSpawner"])
 def test_a_setting_is_named_under_whichever_class_it_stands(section: str) -> None:
-    """As the admin wrote it; settings of classes go down to those that are made of them."""
+    """As the admin wrote it; subclasses inherit the settings of their base classes."""
     assert told({section: {"req_queue": "gpu"}}) == [f"c.{section}.req_queue {QUEUE}"]
 
 
@@ -163,12 +163,12 @@ SILENT: dict[str, dict[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("sections", SILENT.values(), ids=SILENT.keys())
 def test_what_has_an_effect_is_not_named(sections: dict[str, dict[str, Any]]) -> None:
-    """Nor what is empty, nor what is not ours to judge."""
+    """Nor are empty values, and settings of other packages."""
     assert told(sections) == []
 
 
 def test_a_profiles_own_settings_are_named_with_the_profile() -> None:
-    """Those of a tuple, too; the profile's own template counts."""
+    """Also those of a tuple; the profile's own template counts."""
     traits = {"req_queue": "gpu", "batch_query_cmd": "qstat", "req_partition": "gpu", "req_epilogue": "date"}
     template = {"req_queue": "gpu", "batch_script": "#SBATCH --partition={queue}\n{cmd}"}
     found = told(
@@ -186,7 +186,7 @@ def test_a_profiles_own_settings_are_named_with_the_profile() -> None:
 
 
 def test_a_folder_of_profiles_that_is_empty_yet_keeps_no_hub_from_starting(tmp_path: Path) -> None:
-    """What has no effect is found all the same."""
+    """Settings without effect are found all the same."""
     config = Config({"GPUProfilesSpawner": {"profiles_dir": str(tmp_path)}, "SlurmSpawner": {"req_queue": "x"}})
     spawner = Site(config, GPUProfilesSpawner).spawner("ada")
 
@@ -203,7 +203,7 @@ c.ProfilesSpawner.profiles = [("GPU", "gpu", "batchspawner.SlurmSpawner", {"stat
 
 
 def test_check_warns_of_settings_without_effect(tmp_path: Path) -> None:
-    """Each in a line; the exit code is Slurm's, which is not there, as without them."""
+    """One line each; the exit code stays that of the missing Slurm."""
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(SITE)
     checked = CliRunner().invoke(main, ["check", "--config", str(config)])
@@ -217,7 +217,7 @@ def test_check_warns_of_settings_without_effect(tmp_path: Path) -> None:
 @pytest.mark.slurm
 @pytest.mark.hub
 def test_the_hub_names_each_once_when_it_starts(start_light_hub: StartHub) -> None:
-    """And not again at a start of a server."""
+    """And not again when a server starts."""
     lines = 'c.SlurmSpawner.req_queue = "gpu"\nc.BatchSpawnerBase.startup_poll_interval = 2.0'
     hub = start_light_hub(lines)
     hub.spawn("ann", {"profile": "light"})

@@ -1,4 +1,4 @@
-"""The folder of profiles as a hub reads it: never in its loop, never for long."""
+"""How a hub reads its folder of profiles: never in its event loop, and never for long."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.hub.spawners import profile_source
-from jupyterhub_gpuspawner.hub.spawners.profile_source import SharedFolder, offered_profiles
+from jupyterhub_gpuspawner.hub.spawners.profile_source import ProfileSource, SharedFolder
 from tests.fixtures.hung import hung
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A folder with a profile in it."""
+    """Return a folder with one profile."""
     path = tmp_path / "profiles"
     path.mkdir()
     (path / "a.yaml").write_text("display_name: A\n")
@@ -22,12 +22,12 @@ def path(tmp_path: Path) -> Path:
 
 
 def slugs(folder: SharedFolder) -> list[str]:
-    """What is offered."""
+    """Return the slugs of the offered profiles."""
     return [profile.slug for profile in folder.besides(())]
 
 
 async def test_what_was_written_before_a_request_is_offered_in_its_answer(path: Path) -> None:
-    """Also where other requests look at the same time."""
+    """Also if other requests read the folder at the same time."""
     folder = SharedFolder(str(path))
 
     async def writer(number: int) -> bool:
@@ -38,8 +38,8 @@ async def test_what_was_written_before_a_request_is_offered_in_its_answer(path: 
     assert await asyncio.gather(*map(writer, range(20))) == [True] * 20
 
 
-async def test_a_folder_that_hangs_holds_nobody_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop goes on; what the last look found is offered, with the fault; it is read again once it answers."""
+async def test_a_folder_that_hangs_does_not_block_the_hub(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The profiles last read are offered, with the fault; the folder is read again once it answers."""
     monkeypatch.setattr(profile_source, "PATIENCE", 0.5)
     folder = SharedFolder(str(path))
     await folder.refresh()
@@ -52,7 +52,7 @@ async def test_a_folder_that_hangs_holds_nobody_up(path: Path, monkeypatch: pyte
             ticks += 1
 
     ticking = asyncio.create_task(tick())
-    fault = f"{path}: the folder does not answer; what it held at the last look is offered"
+    fault = f"{path}: the folder does not answer; the profiles last read from it are offered"
     with hung(path):
         for _ in range(3):
             await folder.refresh()
@@ -68,20 +68,20 @@ async def test_a_folder_that_hangs_holds_nobody_up(path: Path, monkeypatch: pyte
 
 
 def test_a_hub_starts_though_its_folder_hangs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the profiles of its configuration, and the fault."""
+    """With the configured profiles, and the fault."""
     monkeypatch.setattr(profile_source, "PATIENCE", 0.5)
     folder = SharedFolder(str(path))
     with hung(path):
         folder.first_look()
-        found = offered_profiles([{"display_name": "C"}], folder)
+        found = ProfileSource([{"display_name": "C"}], folder).profiles()
         faults = [str(error) for error in folder.errors]
 
     assert ([profile.slug for profile in found], folder.missing) == (["c"], False)
-    assert faults == [f"{path}: the folder does not answer; what it held at the last look is offered"]
+    assert faults == [f"{path}: the folder does not answer; the profiles last read from it are offered"]
 
 
 async def test_no_thread_can_be_started(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was offered is; the fault is told, and gone with the next look."""
+    """The profiles are still offered; the fault is reported until the next reading."""
     folder = SharedFolder(str(path))
     await folder.refresh()
 
@@ -100,7 +100,7 @@ async def test_no_thread_can_be_started(path: Path, monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_crowded_folder_is_not_looked_at_for_each_request(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look at it takes its time, in which the loop gets less of the processor."""
+    """Reading it takes processor time from the hub's loop."""
     folder = SharedFolder(str(path))
     for number in range(300):
         (path / f"n{number}.yaml").write_text(f"display_name: N{number}\n")

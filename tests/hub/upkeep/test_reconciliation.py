@@ -1,4 +1,4 @@
-"""Jobs that no server belongs to are found by their tag and cancelled; no other job is touched."""
+"""Jobs without a server are found by their comment and cancelled; other jobs are left alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.records import Start
 from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan
-from jupyterhub_gpuspawner.hub.upkeep.reconciliation import Reconciliation, hub_mark, state_job_ids
+from jupyterhub_gpuspawner.hub.upkeep.reconciliation import Reconciliation, state_job_ids
 from jupyterhub_gpuspawner.jobs.comment import parse_tag, tag
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
@@ -59,7 +59,7 @@ CASES: dict[str, tuple[dict[str, Any], bool]] = {
 async def test_which_jobs_belong_to_no_server(
     changed: dict[str, Any], found: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alive, by mark and record this hub's, its user's by Slurm's word, and of no server and no start."""
+    """It has not ended, its mark and recorded start are this hub's, its user owns it, and it has no server or start."""
     monkeypatch.setattr(submission, "UNDER_WAY", {f"jupyterhub-gpuspawner/demo/ann/#{MARK}-22222222"})
     job = JobStatus(**{"job_id": "12", "phase": Phase.QUEUED, "user": "ann", "tag": TAG, **changed})
     site = Site(job, starts=(START, f"{MARK}-22222222"))
@@ -72,7 +72,7 @@ async def test_which_jobs_belong_to_no_server(
 
 
 async def test_an_account_that_acts_for_all_may_be_any() -> None:
-    """Where exec_prefix names one account, nobody here knows whose jobs those are: Slurm says what it may cancel."""
+    """If exec_prefix names one account, the owner is unknown: Slurm decides what that account may cancel."""
     site = Site(JobStatus("12", Phase.QUEUED, user="service", tag=TAG))
     site.exec_prefix = "sudo -u service"
     looks = reconciliation(site)
@@ -80,13 +80,6 @@ async def test_an_account_that_acts_for_all_may_be_any() -> None:
     await looks.look()
 
     assert site.cancelled == [("ann", "12")]
-
-
-def test_a_mark_is_the_hubs_own_and_tells_nothing_of_its_secret() -> None:
-    """The same after each restart, another for each secret."""
-    assert hub_mark(b"one") == hub_mark(b"one") != hub_mark(b"two")
-    assert len(hub_mark(b"one")) == 8
-    assert hub_mark(b"") == ""
 
 
 STATES: dict[str, tuple[Any, set[str]]] = {
@@ -101,7 +94,7 @@ STATES: dict[str, tuple[Any, set[str]]] = {
 
 @pytest.mark.parametrize(("stored_state", "found"), STATES.values(), ids=STATES.keys())
 def test_whose_job_a_stored_state_names(stored_state: Any, found: set[str]) -> None:
-    """In each form that a hub's database may hold."""
+    """In every form that a hub's database may hold."""
     assert state_job_ids(stored_state) == found
 
 
@@ -159,7 +152,7 @@ def reconciliation(site: Site) -> Reconciliation:
 
 @pytest.fixture(autouse=True)
 def two_looks_are_enough(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the seconds between them."""
+    """Without the seconds between the checks."""
     monkeypatch.setattr("jupyterhub_gpuspawner.hub.upkeep.reconciliation.CONFIRMED_AFTER", 0.0)
 
 
@@ -167,7 +160,7 @@ JOB = JobStatus("12", Phase.RUNNING, user="ann", tag=TAG)
 
 
 async def test_an_orphan_is_cancelled_as_its_user_who_is_told() -> None:
-    """One squeue and one scancel, at the second look."""
+    """One squeue and one scancel, at the second check."""
     site = Site(JOB)
     looks = reconciliation(site)
 
@@ -179,7 +172,7 @@ async def test_an_orphan_is_cancelled_as_its_user_who_is_told() -> None:
 
 
 async def test_what_a_server_had_before_the_question_or_has_after_it_is_no_orphan() -> None:
-    """Slurm's answer is as old as the question: servers come and go meanwhile."""
+    """Servers start and end while Slurm is asked."""
     came, went, cold = Site(JOB), Site(JOB), Site(JOB)
     came.at_the_question = lambda: came.in_memory.add("12")
     went.in_memory.add("12")
@@ -195,7 +188,7 @@ async def test_what_a_server_had_before_the_question_or_has_after_it_is_no_orpha
 
 
 async def test_a_job_that_has_a_server_at_the_second_look_is_no_orphan() -> None:
-    """What was suspected at the first look is forgotten."""
+    """The finding of the first check is dropped."""
     site = Site(JOB)
     looks = reconciliation(site)
     await looks.look()
@@ -208,7 +201,7 @@ async def test_a_job_that_has_a_server_at_the_second_look_is_no_orphan() -> None
 
 
 async def test_a_submission_under_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its job is there before its id is stored; and one that is being cancelled needs no second one to do it."""
+    """Its job exists before its id is stored; and a job that is being cancelled is not cancelled twice."""
     monkeypatch.setattr(submission, "UNDER_WAY", {TAG, "13"})
     named = JobStatus("14", Phase.RUNNING, user="ann", tag="project 7", name=NAME)
     site = Site(JOB, JobStatus("13", Phase.RUNNING, user="ann", tag=f"{TAG}9"), named, starts=(START, f"{START}9"))
@@ -219,7 +212,7 @@ async def test_a_submission_under_way_is_left_alone(monkeypatch: pytest.MonkeyPa
     assert site.cancelled == []
 
 
-async def test_slurm_says_nothing() -> None:
+async def test_slurm_does_not_answer() -> None:
     """Nothing is done."""
     site = Site(JOB)
 
@@ -232,7 +225,7 @@ async def test_slurm_says_nothing() -> None:
     assert site.cancelled == []
 
 
-async def test_the_database_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_database_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is done."""
     site = Site(JOB)
 
@@ -248,7 +241,7 @@ async def test_the_database_says_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_a_job_of_another_copy_of_this_hub_is_left_alone_and_told_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its mark and name are this hub's, its start is not in this hub's database."""
+    """It has this hub's mark and name, but its start is not in this hub's database."""
     site = Site(JOB, starts=())
     looks = reconciliation(site)
     with caplog.at_level("INFO"):
@@ -263,7 +256,7 @@ async def test_a_job_of_another_copy_of_this_hub_is_left_alone_and_told_of_once(
 
 
 async def test_what_cannot_be_cancelled_is_tried_again_at_the_next_look(caplog: pytest.LogCaptureFixture) -> None:
-    """The log is told once of the job, once of the trouble, and that it is done."""
+    """The job, the error and the cancellation are logged once each."""
     site = Site(JOB, fault=ConfigError("sudo asks for a password."))
     looks = reconciliation(site)
     with caplog.at_level("INFO"):
@@ -276,7 +269,7 @@ async def test_what_cannot_be_cancelled_is_tried_again_at_the_next_look(caplog: 
     assert (site.cancelled, site.told) == ([("ann", "12")], ["12"])
     assert [record.getMessage() for record in caplog.records] == [
         f"Job 12 ({TAG}) belongs to no server: cancelling it",
-        "Job 12 is not cancelled yet; the hub tries on: sudo asks for a password.",
+        "Job 12 is not cancelled yet; the hub will try again: sudo asks for a password.",
         "Job 12 is cancelled",
     ]
 
@@ -294,7 +287,7 @@ def comment(slurm: PrivateSlurm, job: str) -> str:
 
 
 def sleeper(slurm: PrivateSlurm, text: str, *options: str) -> str:
-    """A job with this comment that has started."""
+    """Submit a job with this comment and wait until it has started."""
     job = slurm.run(
         *("sbatch", "--parsable", "-p", "batch", "-c", "1", "--mem=50M", "--output=/dev/null", "--chdir=/"),
         *("--comment", text, *options, "--wrap=sleep 600"),
@@ -305,7 +298,7 @@ def sleeper(slurm: PrivateSlurm, text: str, *options: str) -> str:
 
 @pytest.fixture
 def cancelled_after(slurm_cluster: PrivateSlurm) -> Iterator[list[str]]:
-    """Jobs to be cancelled when the test is over."""
+    """Yield a list of jobs that are cancelled after the test."""
     jobs: list[str] = []
     yield jobs
     for job in jobs:
@@ -317,7 +310,7 @@ def cancelled_after(slurm_cluster: PrivateSlurm) -> Iterator[list[str]]:
 def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path, cancelled_after: list[str]
 ) -> None:
-    """The next hub cancels the job and says so on the user's page; servers and others' jobs are left alone."""
+    """The next hub cancels the job and says so on the user's page; servers and other hubs' jobs are left alone."""
     answered = tmp_path / "answered"
     slow_answer = f'"$real" "$@" >{answered}.part; mv {answered}.part {answered}; sleep 20; cat {answered}'
     folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, {"sbatch": slow_answer})
@@ -355,7 +348,7 @@ def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
 def test_a_twin_that_turns_up_is_cancelled_while_servers_start_and_run(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, cancelled_after: list[str]
 ) -> None:
-    """A hub that looks five times in a second: its own servers come to be and go on; a second job of one start goes."""
+    """In a hub that checks five times a second servers start and run on; a second job of one start is cancelled."""
     hub = start_light_hub(lines=f"{CONFIG}\nc.GPUSlurmSpawner.reconcile_interval = 0.2")
     names = [f"vic{number}" for number in range(6)]
     for name in names:
@@ -391,7 +384,7 @@ def test_an_orphan_of_a_real_user_is_cancelled_as_that_user_and_no_job_of_anothe
     cancelled_after: list[str],
     public_folder: Path,
 ) -> None:
-    """Bob may write what he likes into his job's comment: neither his job nor Ann's server ends by it."""
+    """Whatever Bob writes into his job's comment, neither his job nor Ann's server is cancelled."""
     ann, bob = two_users
     stand_in = public_folder / f"reconciled-{STAND_IN.name}"
     shutil.copy(STAND_IN, stand_in)

@@ -1,4 +1,4 @@
-"""The trial before the click: limited, shared, kept, and never an exception for Slurm's silence."""
+"""Trials of a choice: limited in number, shared and cached; no exception when Slurm does not answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
-from jupyterhub_gpuspawner.hub.site.trial import AT_ONCE, KEPT, WAITING, Trial, Trials, directives, of_error, of_start
+from jupyterhub_gpuspawner.hub.api.trial import AT_ONCE, KEPT, WAITING, Trial, Trials, directives, of_error, of_start
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.slurm.parse.trial import WillRun
 
@@ -34,16 +34,16 @@ HOUR = 3600.0
     ],
 )
 def test_start_in_words(after: float, nodes: tuple[str, ...], chance: Chance, sentence: str) -> None:
-    """The hour today, the day where it is another one, and the first node."""
+    """The time, with the day unless it is today, and the first node."""
     told = of_start(WillRun(NINE + after, nodes, 1, "gpu"), now=NINE)
     assert told == Trial(chance, sentence, NINE + after, nodes)
 
 
-def test_start_in_centuries_is_none() -> None:
-    """So Slurm answers for a partition that is down, or whose groups the user is not in."""
+def test_a_start_centuries_ahead_is_never() -> None:
+    """Slurm answers so for a partition that is down, or that the user's groups may not use."""
     assert of_start(WillRun(NINE + 340 * 365 * 86400, ("c1",), 1, "downp"), now=NINE) == Trial(
         Chance.NEVER,
-        "Slurm sees no time when it could start: partition downp is closed, or not for you",
+        "Slurm gives no start time: partition downp is closed, or you may not use it",
         field="slurm.partition",
     )
 
@@ -56,17 +56,17 @@ def test_start_in_centuries_is_none() -> None:
             Trial(Chance.NEVER, "Slurm would refuse it: there is no such reservation", field="slurm.reservation"),
         ),
         (SlurmUnavailable("x"), Trial(Chance.UNKNOWN, "Slurm does not answer at the moment")),
-        (ConfigError("x"), Trial(Chance.UNKNOWN, "this hub cannot ask Slurm beforehand")),
+        (ConfigError("x"), Trial(Chance.UNKNOWN, "this hub cannot ask Slurm in advance")),
     ],
 )
-def test_refusal_and_silence_in_words(error: GPUSpawnerError, trial: Trial) -> None:
-    """A refusal is never; silence, and a sudo that does not let it through, is not known."""
+def test_refusal_and_missing_answer_in_words(error: GPUSpawnerError, trial: Trial) -> None:
+    """A refusal means never; no answer, or a sudo that refuses the command, means unknown."""
     assert of_error(error) == trial
 
 
 @dataclass
 class Slurm:
-    """A Slurm that answers trials when it is let."""
+    """A Slurm that answers trials once ``answers`` is set."""
 
     asked: list[str] = field(default_factory=list)
     at_once: int = 0
@@ -90,7 +90,7 @@ class Slurm:
 
 @dataclass
 class Child:
-    """What a trial needs of a prepared server of a user's."""
+    """What a trial reads of a prepared child spawner."""
 
     slurm: Slurm
     name: str
@@ -103,10 +103,10 @@ class Child:
 
     @property
     def request(self) -> Any:
-        raise AssertionError("what is asked is the script")
+        raise AssertionError("Slurm is asked about the script")
 
     async def account(self) -> None:
-        """It has one."""
+        """The user has an account."""
 
     def batch_job(self, _account: None) -> Any:
         lines = ["#!/bin/bash", f"#SBATCH --gpus={self.gpus}", *self.more, "", "echo", "#SBATCH --not-read"]
@@ -134,18 +134,18 @@ def trials(slurm: Slurm) -> Trials:
 
 
 def child(slurm: Slurm, name: str, gpus: int = 1, *more: str) -> GPUSlurmSpawner:
-    """A prepared server, with ``more`` lines in its batch script."""
+    """Return a prepared child spawner, with ``more`` lines in its batch script."""
     return cast("GPUSlurmSpawner", Child(slurm, name, gpus, more))
 
 
 async def settled(slurm: Slurm, count: int) -> None:
-    """So many have been asked."""
+    """Wait until Slurm has been asked ``count`` times."""
     while len(slurm.asked) < count:  # noqa: ASYNC110 - one loop turn after the other
         await asyncio.sleep(0)
 
 
-async def test_answer_is_kept_for_the_user_and_the_job(slurm: Slurm, trials: Trials) -> None:
-    """The same question costs nothing for a while; another user's and another job's is a new one."""
+async def test_answer_is_cached_for_the_user_and_the_job(slurm: Slurm, trials: Trials) -> None:
+    """The same question is not asked again for a while; another user or another job is a new question."""
     for each in (("alice", 1), ("alice", 1), ("bob", 1), ("alice", 2)):
         assert (await trials.of(child(slurm, *each))).sentence == "would start now on g1"
     slurm.now += KEPT
@@ -154,8 +154,8 @@ async def test_answer_is_kept_for_the_user_and_the_job(slurm: Slurm, trials: Tri
     assert slurm.asked == [f"alice {one}", f"bob {one}", f"alice {two}", f"alice {one}"]
 
 
-async def test_answer_is_kept_for_all_that_slurm_reads_of_the_script(slurm: Slurm, trials: Trials) -> None:
-    """A stricter placement policy is another question; another module to load is the same one."""
+async def test_answer_is_cached_by_what_slurm_reads_of_the_script(slurm: Slurm, trials: Trials) -> None:
+    """A stricter placement policy is another question; another environment module is not."""
     strict = "#SBATCH --gres-flags=enforce-binding"
     for more in ((), (strict,), ("", "module load CUDA"), (strict, "# a comment")):
         await trials.of(child(slurm, "alice", 1, *more))
@@ -163,18 +163,18 @@ async def test_answer_is_kept_for_all_that_slurm_reads_of_the_script(slurm: Slur
 
 
 async def test_one_trial_at_a_time_for_a_user(slurm: Slurm, trials: Trials) -> None:
-    """Who clicks through all cards waits for one after the other, and past a few is told to."""
+    """Trials of one user run one after the other; beyond a few the user is asked to wait."""
     slurm.answers.clear()
     asked = [asyncio.ensure_future(trials.of(child(slurm, "alice", gpus))) for gpus in range(WAITING + 1)]
     (refused,), _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-    assert refused.result().sentence == "wait a moment: your earlier choices are being asked about"
+    assert refused.result().sentence == "please wait: Slurm is still checking your earlier choices"
     slurm.answers.set()
     assert {(await each).chance for each in asked if each is not refused} == {Chance.NOW}
     assert (len(slurm.asked), slurm.most) == (WAITING, 1)
 
 
 async def test_few_trials_at_a_time_for_the_hub(slurm: Slurm, trials: Trials) -> None:
-    """However many users look."""
+    """However many users ask."""
     slurm.answers.clear()
     asked = [asyncio.ensure_future(trials.of(child(slurm, f"user{n}"))) for n in range(20)]
     await settled(slurm, AT_ONCE)
@@ -183,8 +183,8 @@ async def test_few_trials_at_a_time_for_the_hub(slurm: Slurm, trials: Trials) ->
     assert (len(slurm.asked), slurm.most) == (20, AT_ONCE)
 
 
-async def test_who_leaves_does_not_end_the_trial(slurm: Slurm, trials: Trials) -> None:
-    """Its answer serves the next one."""
+async def test_a_client_that_disconnects_does_not_end_the_trial(slurm: Slurm, trials: Trials) -> None:
+    """Its answer serves the next request."""
     slurm.answers.clear()
     leaves = asyncio.ensure_future(trials.of(child(slurm, "alice")))
     await settled(slurm, 1)
@@ -197,11 +197,12 @@ async def test_who_leaves_does_not_end_the_trial(slurm: Slurm, trials: Trials) -
 
 
 async def test_sudo_that_refuses_is_logged_once(slurm: Slurm, trials: Trials, caplog: pytest.LogCaptureFixture) -> None:
-    """The participant goes on without; the admin reads what to allow."""
+    """The participant can go on without an answer; the admin reads what to allow."""
     slurm.fault = ConfigError("sbatch was not run: sudo does not allow it.", where="exec_prefix")
     with caplog.at_level(logging.INFO):
         found = [await trials.of(child(slurm, name)) for name in ("alice", "bob")]
-    assert {each.sentence for each in found} == {"this hub cannot ask Slurm beforehand"}
+    assert {each.sentence for each in found} == {"this hub cannot ask Slurm in advance"}
     assert [record.getMessage() for record in caplog.records] == [
-        "Starts cannot be told before the click: exec_prefix: sbatch was not run: sudo does not allow it."
+        "Slurm cannot be asked in advance whether a job would start: "
+        "exec_prefix: sbatch was not run: sudo does not allow it."
     ]

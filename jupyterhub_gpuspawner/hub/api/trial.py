@@ -1,0 +1,211 @@
+"""Ask Slurm when a job would start, or why it would be refused, without submitting it (``sbatch --test-only``).
+
+The command runs as the user. It makes slurmctld evaluate the whole cluster, so each user has one trial at a time, the
+hub runs few at once, and answers are cached for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import takewhile
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner, refuse_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.hub.site.connection import Connection
+    from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+    from jupyterhub_gpuspawner.slurm.parse.trial import WillRun
+
+KEPT = 30.0
+"""Seconds for which an answer is cached."""
+AT_ONCE = 3
+"""Trials that run at once, of all users together."""
+WAITING = 4
+"""Trials of one user that may be queued or running; a further one is not made."""
+PATIENCE = 12.0
+"""Seconds that a request waits for its trial. The trial then goes on, and its answer is cached."""
+_SOON = 90.0
+"""A start within this many seconds is shown as now."""
+_NEVER = 10 * 366 * 86400.0
+"""Seconds. For a job that cannot start Slurm gives a time centuries ahead."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What Slurm would do with a job: as :class:`Availability`, with the nodes."""
+
+    chance: Chance
+    sentence: str
+    starts_at: float | None = None
+    """Seconds since the epoch."""
+    nodes: tuple[str, ...] = ()
+    """Nodes on which it would start."""
+    field: str = ""
+    """The profile's field at fault, such as ``slurm.time``; empty if there is none."""
+
+
+def of_start(answer: WillRun, *, now: float) -> Trial:
+    """Put Slurm's answer into words for a participant; ``now`` in seconds since the epoch."""
+    if answer.starts_at - now > _NEVER:
+        return Trial(
+            Chance.NEVER,
+            f"Slurm gives no start time: partition {answer.partition} is closed, or you may not use it",
+            field="slurm.partition",
+        )
+    more = f" and {len(answer.nodes) - 1} more" if len(answer.nodes) > 1 else ""
+    where = f" on {answer.nodes[0]}{more}" if answer.nodes else ""
+    if answer.starts_at - now <= _SOON:
+        return Trial(Chance.NOW, f"would start now{where}", answer.starts_at, answer.nodes)
+    start, today = (datetime.fromtimestamp(moment).astimezone() for moment in (answer.starts_at, now))
+    days = (start.date() - today.date()).days
+    day = "" if days == 0 else "tomorrow " if days == 1 else f"on {start:%Y-%m-%d} "
+    return Trial(Chance.LATER, f"would start {day}at {start:%H:%M}{where}", answer.starts_at, answer.nodes)
+
+
+def of_error(error: GPUSpawnerError) -> Trial:
+    """Put Slurm's refusal, or the lack of an answer, into words for a participant."""
+    if isinstance(error, SubmitRejected):
+        reason = error.message.removeprefix("Slurm refused the job: ").rstrip(".")
+        return Trial(Chance.NEVER, f"Slurm would refuse it: {reason}", field=error.field)
+    if isinstance(error, SlurmUnavailable):
+        return Trial(Chance.UNKNOWN, "Slurm does not answer at the moment")
+    return Trial(Chance.UNKNOWN, "this hub cannot ask Slurm in advance")
+
+
+def of_availability(found: Availability) -> Trial:
+    """Return what the cluster snapshot says of the job as a trial."""
+    return Trial(found.chance, found.sentence, found.starts_at, field=found.field)
+
+
+def directives(script: str) -> tuple[str, ...]:
+    """Return the ``#SBATCH`` lines of a batch script that Slurm reads: those before the first command (sbatch(1))."""
+    lines = (line.strip() for line in script.splitlines())
+    head = takewhile(lambda line: not line or line.startswith("#"), lines)
+    return tuple(line for line in head if line.startswith("#SBATCH"))
+
+
+class Trials:
+    """The trials of one connection to Slurm: limited in number, and cached for :data:`KEPT` seconds.
+
+    Equal questions of one user share one trial.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[Hashable, tuple[float, asyncio.Future[Trial]]] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._turns_of_user: WeakValueDictionary[str, _Turns] = WeakValueDictionary()
+        self._logged: set[str] = set()
+
+    async def of(self, child: GPUSlurmSpawner) -> Trial:
+        """Try the job of a child spawner that is prepared and not started.
+
+        Faults of Slurm, sudo or the account are part of the answer. Raises RequestError or ConfigError if no batch
+        script can be written.
+        """
+        account = await child.account()
+        job = child.batch_job(account)
+        key = (child.user.name, child.as_user(), directives(job.script))
+        self._forget()
+        if key not in self._kept:
+            turns = self._turns_of_user.get(child.user.name)
+            if turns is None:
+                turns = self._turns_of_user[child.user.name] = _Turns()
+            if turns.waiting >= WAITING:
+                return Trial(Chance.UNKNOWN, "please wait: Slurm is still checking your earlier choices")
+            asked = asyncio.ensure_future(self._ask(child, job.script, turns.lock))
+            turns.waiting += 1
+            asked.add_done_callback(turns.done)
+            self._kept[key] = (self._clock() + KEPT, asked)
+        trial = self._kept[key][1]
+        await asyncio.wait({trial}, timeout=PATIENCE)
+        if not trial.done():
+            return Trial(Chance.UNKNOWN, "Slurm is slow to answer")
+        return trial.result()
+
+    def _forget(self) -> None:
+        now = self._clock()
+        for key in [key for key, (until, trial) in self._kept.items() if until <= now and trial.done()]:
+            del self._kept[key]
+
+    async def _ask(self, child: GPUSlurmSpawner, script: str, turn: asyncio.Lock) -> Trial:
+        user = child.user.name
+        async with turn, self._slots:
+            try:
+                await refuse_root(user)
+                answer = await child.connection().client.test_only(
+                    script, prefix=child.as_user(), environment={"USER": user, "LOGNAME": user}
+                )
+            except GPUSpawnerError as error:
+                self.log(error)
+                return of_error(error)
+        return of_start(answer, now=time.time())
+
+    def log(self, error: GPUSpawnerError) -> None:
+        """Log, once, a fault that only the administrator can repair."""
+        if not isinstance(error, (SubmitRejected, SlurmUnavailable)) and str(error) not in self._logged:
+            self._logged.add(str(error))
+            get_logger().warning("Slurm cannot be asked in advance whether a job would start: %s", error)
+
+
+class _Turns:
+    """The trials of one user, of which one runs at a time."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.waiting = 0
+
+    def done(self, _trial: asyncio.Future[Trial]) -> None:
+        """Decrement the number of trials that are queued or running."""
+        self.waiting -= 1
+
+
+_TRIALS: WeakKeyDictionary[Connection, Trials] = WeakKeyDictionary()
+
+
+def trials_of(connection: Connection) -> Trials:
+    """Return the trials of this connection, which are made on first use."""
+    return _TRIALS.setdefault(connection, Trials())
+
+
+async def trial_of(child: GPUSlurmSpawner) -> Trial:
+    """Return the trial of a prepared child spawner.
+
+    Slurm is not asked about a job that the cluster snapshot rules out, nor while it does not answer. Of several
+    partitions the one that the snapshot finds best is tried, since --test-only evaluates only the first.
+    """
+    try:
+        connection = child.connection()
+        snapshot = await connection.cluster.recent()
+        if snapshot is not None and child.request is not None:
+            found = await _availability(child, child.request, snapshot)
+            if found.chance is Chance.NEVER:
+                return of_availability(found)
+            if found.partition:
+                resources = replace(child.request.resources, partition=found.partition)
+                child.request = replace(child.request, resources=resources)
+        if connection.cluster.silent:
+            return Trial(Chance.UNKNOWN, "Slurm does not answer at the moment")
+        return await trials_of(connection).of(child)
+    except ConfigError as error:
+        trials_of(child.connection()).log(error)
+        return of_error(error)
+
+
+async def _availability(child: GPUSlurmSpawner, request: JobRequest, snapshot: ClusterSnapshot) -> Availability:
+    owner = job_owner(child.exec_prefix, child.user.name)
+    groups = await allowed_groups(snapshot, owner)
+    return availability(request.resources, snapshot, now=time.time(), user=owner, groups=groups)
