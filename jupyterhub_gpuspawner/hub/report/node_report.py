@@ -11,7 +11,7 @@ from sqlalchemy import inspect
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_placement
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.database import AWAY, TO_STOP, fault, roll_back, takes_changes, written
-from jupyterhub_gpuspawner.hub.start.waiting import in_background
+from jupyterhub_gpuspawner.hub.site.tasks import in_background
 
 if TYPE_CHECKING:
     import logging

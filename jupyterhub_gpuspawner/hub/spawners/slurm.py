@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_r
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, LogName
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SlurmSettings
+from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background
 from jupyterhub_gpuspawner.hub.spawners.child import configured_as
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request, site_profile
@@ -42,7 +43,6 @@ from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.start.records import Start, StartRecords
 from jupyterhub_gpuspawner.hub.start.resume import interrupted, take_up
 from jupyterhub_gpuspawner.hub.start.submission import cancel_surely, submit
-from jupyterhub_gpuspawner.hub.start.waiting import first_of, in_background
 from jupyterhub_gpuspawner.hub.start.watched_job import WatchedJob
 from jupyterhub_gpuspawner.hub.upkeep.reconciliation import hub_mark
 from jupyterhub_gpuspawner.jobs.identity import parse_identity

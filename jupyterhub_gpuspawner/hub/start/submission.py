@@ -16,7 +16,7 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, NotPermitted, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
-from jupyterhub_gpuspawner.hub.start.waiting import in_background
+from jupyterhub_gpuspawner.hub.site.tasks import in_background
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -14,17 +14,18 @@ from jupyterhub_gpuspawner.cluster.pending import place_in_line
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.ending.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.ending.job_end import JobEnd
-from jupyterhub_gpuspawner.hub.ending.verdict import verdict
 from jupyterhub_gpuspawner.hub.pages.text import wait
 from jupyterhub_gpuspawner.hub.report.confirmation import confirmed, names_a_node_of
 from jupyterhub_gpuspawner.hub.report.node_report import ReportedPlacement, ReportTooEarly
 from jupyterhub_gpuspawner.hub.report.reach import resolved, way
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
-from jupyterhub_gpuspawner.hub.site import comments, metrics
+from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import job_owner
+from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of
+from jupyterhub_gpuspawner.hub.start import comments
 from jupyterhub_gpuspawner.hub.start.deadline import clocks
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, event
-from jupyterhub_gpuspawner.hub.start.waiting import connected, first_of
+from jupyterhub_gpuspawner.hub.start.verdict import verdict
 from jupyterhub_gpuspawner.jobs.comment import tag
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, Phase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.hub.start.waiting import first_of
+from jupyterhub_gpuspawner.hub.site.tasks import first_of
 from jupyterhub_gpuspawner.jobs.status import Phase, never_clears
 
 if TYPE_CHECKING:
