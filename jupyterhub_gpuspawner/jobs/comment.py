@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from urllib.parse import quote, unquote
 
 PREFIX = "jupyterhub-gpuspawner"
 START = "{start}"
 """Stands in the setting for a job's name for the start's own id."""
+
+
+def hub_mark(cookie_secret: bytes) -> str:
+    """Return eight hexadecimal digits that tell this hub from another one of the same name; empty without a secret."""
+    return hmac.new(cookie_secret, PREFIX.encode(), hashlib.sha256).hexdigest()[:8] if cookie_secret else ""
 
 
 def tag(hub: str, user: str, server: str) -> str:

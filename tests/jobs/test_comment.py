@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.jobs.comment import job_name, parse_tag, start_of, start_of_name, tag
+from jupyterhub_gpuspawner.jobs.comment import hub_mark, job_name, parse_tag, start_of, start_of_name, tag
 
 names = st.text(st.characters(codec="utf-8"))
 
@@ -67,3 +67,10 @@ def test_the_start_of_a_tag_follows_the_hash() -> None:
     """A comment that is no tag has none."""
     assert start_of(tag("h", "u", "s") + "#1a2b") == "1a2b"
     assert (start_of(tag("h", "u", "s")), start_of("x#1a2b")) == ("", "")
+
+
+def test_a_mark_is_the_hubs_own_and_does_not_reveal_its_secret() -> None:
+    """The same after each restart, another for each secret."""
+    assert hub_mark(b"one") == hub_mark(b"one") != hub_mark(b"two")
+    assert len(hub_mark(b"one")) == 8
+    assert hub_mark(b"") == ""

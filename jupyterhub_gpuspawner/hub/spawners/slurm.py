@@ -44,7 +44,7 @@ from jupyterhub_gpuspawner.hub.start.records import Start, StartRecords
 from jupyterhub_gpuspawner.hub.start.resume import interrupted, take_up
 from jupyterhub_gpuspawner.hub.start.submission import cancel_surely, submit
 from jupyterhub_gpuspawner.hub.start.watched_job import WatchedJob
-from jupyterhub_gpuspawner.hub.upkeep.reconciliation import hub_mark
+from jupyterhub_gpuspawner.jobs.comment import hub_mark
 from jupyterhub_gpuspawner.jobs.identity import parse_identity
 from jupyterhub_gpuspawner.jobs.status import Phase, sentence
 from jupyterhub_gpuspawner.slurm.run_as import command_prefix

@@ -15,8 +15,6 @@ the owner's to change, so is a job that is not owned by the account that the ser
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import os
 import time
 from contextlib import suppress
@@ -34,7 +32,7 @@ from jupyterhub_gpuspawner.hub.site.database import AWAY, fault, roll_back
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.records import StartRecords
 from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan, marked, owned
-from jupyterhub_gpuspawner.jobs.comment import PREFIX, parse_tag, start_of
+from jupyterhub_gpuspawner.jobs.comment import hub_mark, parse_tag, start_of
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 
 if TYPE_CHECKING:
@@ -52,11 +50,6 @@ AGAIN = 30.0
 """Seconds until the next look where Slurm gave no answer."""
 LOOK = 0.5
 """Seconds between two looks at whether the hub has started."""
-
-
-def hub_mark(secret: bytes) -> str:
-    """Eight hexadecimal digits that tell this hub from another one of the same name; empty without a secret."""
-    return hmac.new(secret, PREFIX.encode(), hashlib.sha256).hexdigest()[:8] if secret else ""
 
 
 class Servers(Protocol):

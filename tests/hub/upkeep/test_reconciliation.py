@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.records import Start
 from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan
-from jupyterhub_gpuspawner.hub.upkeep.reconciliation import Reconciliation, hub_mark, state_job_ids
+from jupyterhub_gpuspawner.hub.upkeep.reconciliation import Reconciliation, state_job_ids
 from jupyterhub_gpuspawner.jobs.comment import parse_tag, tag
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
@@ -80,13 +80,6 @@ async def test_an_account_that_acts_for_all_may_be_any() -> None:
     await looks.look()
 
     assert site.cancelled == [("ann", "12")]
-
-
-def test_a_mark_is_the_hubs_own_and_tells_nothing_of_its_secret() -> None:
-    """The same after each restart, another for each secret."""
-    assert hub_mark(b"one") == hub_mark(b"one") != hub_mark(b"two")
-    assert len(hub_mark(b"one")) == 8
-    assert hub_mark(b"") == ""
 
 
 STATES: dict[str, tuple[Any, set[str]]] = {
