@@ -20,7 +20,6 @@ from jupyterhub_gpuspawner.jobs.status import Phase
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from jupyterhub_gpuspawner.hub.start.watched_job import WatchedJob
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
@@ -84,10 +83,6 @@ for _how in ("start given up", "sbatch unanswered", "orphan"):
 for _when in ("taken", "moved"):
     _PORTS.labels(_when)
 
-SERVERS: WeakSet[WatchedJob] = WeakSet()
-"""Every spawner that has watched a job."""
-_RESTORED: WeakSet[WatchedJob] = WeakSet()
-
 
 class CountedServer(Protocol):
     """What is counted of a server: all of it may change until it is."""
@@ -103,6 +98,12 @@ class CountedServer(Protocol):
     @property
     def address(self) -> str:
         """Of its node, confirmed by Slurm; empty until then."""
+
+
+SERVERS: WeakSet[CountedServer] = WeakSet()
+"""Every server that has watched a job."""
+_RESTORED: WeakSet[object] = WeakSet()
+"""Servers that were read from the database and are not yet known to be there."""
 
 
 class StartTimes:
@@ -151,12 +152,12 @@ def unread_record(kind: str) -> None:
     _UNREAD.labels(kind).inc()
 
 
-def restored(server: WatchedJob) -> None:
+def restored(server: object) -> None:
     """A server was read from the database by a hub that has just started."""
     _RESTORED.add(server)
 
 
-def adopted(server: WatchedJob, state: str) -> None:
+def adopted(server: object, state: str) -> None:
     """A restored server is there, ``running`` or ``starting``; counts once, and no other servers."""
     if server in _RESTORED:
         _RESTORED.discard(server)
