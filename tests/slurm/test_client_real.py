@@ -18,8 +18,8 @@ import pytest
 from jupyterhub_gpuspawner.cluster.pending import place_in_line
 from jupyterhub_gpuspawner.cluster.snapshot import free_gpus
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable, SubmitRejected
+from jupyterhub_gpuspawner.hub.ending.verdict import verdict
 from jupyterhub_gpuspawner.hub.site.shared_view import ClusterView
-from jupyterhub_gpuspawner.hub.start.verdict import verdict
 from jupyterhub_gpuspawner.jobs.status import End, JobStatus, NodeAllocation, Phase, never_clears
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation

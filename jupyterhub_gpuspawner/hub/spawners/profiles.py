@@ -20,7 +20,7 @@ from wrapspawner import ProfilesSpawner
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub import named
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
-from jupyterhub_gpuspawner.hub.ending.record import RemembersEnding
+from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import UserOptions
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 
 
-class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
+class GPUProfilesSpawner(LogName, ProfilesSpawner):
     """Offers profiles of GPU and CPU jobs; the chosen one decides which child starts the server."""
 
     profiles: List[Any] = List(
@@ -79,6 +79,9 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
     local_spawner_class = Type(
         GPULocalSpawner, GPULocalSpawner, config=True, help="Child for profiles on the hub's own machine."
     )
+
+    ending: Ending | None = None
+    """How the last server ended, or why the last start failed; kept until the next start."""
 
     user_options = UserOptions()
     options_form = Union([Unicode(), Callable()], config=True, help="The form; a text or a callable, as in Spawner.")
@@ -274,7 +277,7 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
     def get_state(self) -> dict[str, Any]:
         """Profile slug, kind, and the child's facts; where nothing runs only how the last server ended."""
         if self.child_spawner is None:
-            return self.ending_state()
+            return ending_state(self.ending)
         state: dict[str, Any] = {
             "version": STATE_VERSION,
             "profile": self.child_profile,
@@ -287,7 +290,7 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Rebuild the child from its facts; today's profiles play no part in it."""
-        self.load_ending(state)
+        self.ending = stored_ending(state)
         child_state = state.get("child")
         kind, class_name = str(state.get("kind", "")), str(state.get("class", ""))
         if child_state is None and "child_state" in state:  # written by wrapspawner

@@ -46,7 +46,7 @@ class RecordFailed(GPUSpawnerError):
 
 
 @dataclass(frozen=True)
-class Start:
+class RecordedStart:
     """Whose server a start was of."""
 
     user: str
@@ -59,7 +59,7 @@ class StartRecords:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, start_id: str, start: Start) -> None:
+    def add(self, start_id: str, start: RecordedStart) -> None:
         """Record a start and commit; raises RecordFailed."""
         row = {"start_id": start_id, "user_name": start.user, "server_name": start.server, "made_at": time.time()}
         try:
@@ -73,15 +73,15 @@ class StartRecords:
                 hint=f"Look at the hub's database: {type(error).__name__}.",
             ) from error
 
-    def find(self, start_ids: Collection[str]) -> dict[str, Start]:
+    def find(self, start_ids: Collection[str]) -> dict[str, RecordedStart]:
         """Those of the starts that are recorded; raises SQLAlchemyError."""
-        wanted, found = sorted(start_ids), dict[str, Start]()
+        wanted, found = sorted(start_ids), dict[str, RecordedStart]()
         if wanted:
             self._make()
         for at in range(0, len(wanted), _AT_ONCE):
             asked = select(_TABLE).where(_TABLE.c.start_id.in_(wanted[at : at + _AT_ONCE]))
             for row in self._session.execute(asked):
-                found[row.start_id] = Start(row.user_name, row.server_name)
+                found[row.start_id] = RecordedStart(row.user_name, row.server_name)
         return found
 
     def forget_old(self) -> None:

@@ -17,11 +17,15 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, NotPermitted, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
+from jupyterhub_gpuspawner.jobs.comment import PREFIX
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from jupyterhub_gpuspawner.hub.start.build import BatchJob
+    from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+    from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
     Cancel = Callable[[str], Awaitable[None]]
@@ -141,3 +145,27 @@ async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
         else:
             get_logger().info("Job %s is cancelled", job_id)
             return
+
+
+_TOLD: set[str] = set()
+"""The warnings that this process has logged."""
+
+
+def check_comment(job: JobStatus, submitted: JobIdentity, log: logging.Logger) -> None:
+    """Log, once, where the site has replaced the comment with which a job was submitted; ``job`` is Slurm's answer."""
+    if job.tag == submitted.tag or "replaced" in _TOLD:
+        return
+    _TOLD.add("replaced")
+    if submitted.name and job.name == submitted.name:
+        what = "Jobs are found again by their name instead."
+    else:
+        what = (
+            "Their names do not tell them apart either: a job whose id is lost cannot be found again. "
+            "Set c.GPUSlurmSpawner.job_name with {start} in it; an own batch_script must have no --job-name."
+        )
+    log.warning(
+        "Slurm shows the comment %r for job %s, not the one that it was submitted with: something here replaces "
+        "comments, such as a plugin of slurm.conf's JobSubmitPlugins or CliFilterPlugins. %s "
+        "Let it leave alone comments that begin with %s/.",
+        *(job.tag[:80], job.job_id, what, PREFIX),
+    )

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.start.verdict import verdict
+from jupyterhub_gpuspawner.hub.ending.verdict import verdict
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.slurm.watcher import JobWatcher, Watch
 from tests.slurm.test_watcher import Clock, Cluster, job, settle
