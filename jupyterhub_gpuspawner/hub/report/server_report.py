@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_placement
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_placement
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 _PENDING = 0.1
 """Seconds between two looks whether JupyterHub has finished a server's start."""
-
-
-class ReportTooEarly(ReportError):
-    """A report that cannot be checked yet; it may be sent again in a second."""
 
 
 class RoutedSpawner(Protocol):
