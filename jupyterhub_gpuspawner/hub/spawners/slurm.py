@@ -15,9 +15,9 @@ from jupyterhub.spawner import Spawner
 from traitlets import default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub import named
-from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
+from jupyterhub_gpuspawner.hub.ending.failure import database_away
 from jupyterhub_gpuspawner.hub.ending.joblog import JobLog
 from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, stored_ending
 from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
@@ -31,12 +31,11 @@ from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import first_of, in_background
 from jupyterhub_gpuspawner.hub.spawners.child import configured_as
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
-from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request, site_profile
+from jupyterhub_gpuspawner.hub.start.build import BatchJob, batch_job, plain_request, refuse_options, site_profile
 from jupyterhub_gpuspawner.hub.start.cancellation import Cancellation
 from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
 from jupyterhub_gpuspawner.hub.start.liveness import Liveness
 from jupyterhub_gpuspawner.hub.start.progress import events
-from jupyterhub_gpuspawner.hub.start.resume import interrupted, take_up
 from jupyterhub_gpuspawner.hub.start.startup import Startup
 from jupyterhub_gpuspawner.hub.start.submission import cancel_surely
 from jupyterhub_gpuspawner.jobs.comment import tag
@@ -78,7 +77,7 @@ class GPUSlurmSpawner(LogName, SlurmSettings):
 
     @default("apply_user_options")
     def _default_apply_user_options(self) -> Any:
-        return _refuse_options
+        return refuse_options
 
     # --- what others read -----------------------------------------------------------------------
 
@@ -231,17 +230,11 @@ class GPUSlurmSpawner(LogName, SlurmSettings):
 
         In the hub's first check after a restart, it waits for a start that was under way.
         """
-        status = await self._exit_code()
+        status: int | None = 0
+        if self.job_id:
+            interrupted = self._startup.interrupted
+            status = await (self._startup.take_up() if interrupted else self._liveness.exit_code())
         return status if status is None or await self._noted(TO_TELL) else None
-
-    async def _exit_code(self) -> int | None:
-        if not self.job_id:
-            return 0
-        if self._startup.start.deadline and interrupted(self.known, self.reported_port):
-            self.log.info("Job %s of %s was starting when the hub ended: taking it up", self.job_id, self._log_name)
-            metrics.adopted(self, "starting")
-            return await take_up(self.known, self._startup.resume())
-        return await self._liveness.exit_code()
 
     async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
         """Cancel the job; unless ``now``, wait up to ``stop_wait`` seconds for its end. Waits for the database."""
@@ -303,15 +296,6 @@ class GPUSlurmSpawner(LogName, SlurmSettings):
         self._job.forget()
         self._report.forget()
         self._startup.forget()
-
-
-def _refuse_options(_spawner: GPUSlurmSpawner, user_options: Mapping[str, object]) -> None:
-    """Refuse every user option: without profiles there is nothing to choose."""
-    for name in user_options:
-        error = RequestError(
-            f"{str(name)[:40]!r} is no option here.", field=str(name)[:40], hint="No options are offered."
-        )
-        raise spawn_failure(error)
 
 
 named.watch(__name__)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jupyterhub_gpuspawner.batch import script
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.ending.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.site.account import job_owner, owner_number
 from jupyterhub_gpuspawner.jobs.comment import job_name
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
@@ -113,6 +114,15 @@ def plain_request(settings: JobSettings, *, username: str, server_name: str) -> 
         server_name=server_name,
         now=datetime.now().astimezone(),
     )
+
+
+def refuse_options(_spawner: object, user_options: Mapping[str, object]) -> None:
+    """Refuse every user option: in a hub without profiles there is nothing to choose. Raises HTTPError."""
+    for name in user_options:
+        error = RequestError(
+            f"{str(name)[:40]!r} is no option here.", field=str(name)[:40], hint="No options are offered."
+        )
+        raise spawn_failure(error)
 
 
 def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, start_id: str) -> BatchJob:

@@ -11,12 +11,14 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub import named
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import checked_server_name
+from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.start.build import certificate_variables
 from jupyterhub_gpuspawner.hub.start.cancellation import TRUSTED
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, StartingServer
 from jupyterhub_gpuspawner.hub.start.records import RecordedStart, StartRecords
+from jupyterhub_gpuspawner.hub.start.resume import interrupted, take_up
 from jupyterhub_gpuspawner.hub.start.start import Start
 from jupyterhub_gpuspawner.hub.start.submission import submit
 from jupyterhub_gpuspawner.jobs.comment import hub_mark
@@ -142,8 +144,20 @@ class Startup:
         self._state.store_soon()
         server.log.info("Submitted %s as job %s", self._name, job_id)
 
-    async def resume(self) -> None:
-        """Wait for a start that was under way when the hub was restarted, as :meth:`run` would have done."""
+    @property
+    def interrupted(self) -> bool:
+        """The hub was restarted during the start, and has not taken it up again."""
+        return self.start.deadline is not None and interrupted(self._server.known, self._report.port)
+
+    async def take_up(self) -> int | None:
+        """Go on with an interrupted start; None once the server answers, 1 if the start failed or was stopped."""
+        self._server.log.info(
+            "Job %s of %s was starting when the hub ended: taking it up", self._job.job_id, self._name
+        )
+        metrics.adopted(self._server, "starting")
+        return await take_up(self._server.known, self._resume())
+
+    async def _resume(self) -> None:
         try:
             await self._readiness().wait()
         except GPUSpawnerError as error:
