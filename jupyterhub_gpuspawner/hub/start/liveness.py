@@ -67,7 +67,7 @@ class Liveness:
         status = watch.status
         if watch.hidden and self._was_ready() and await self._port_closed():
             self._server.log.warning(
-                "Nothing listens any more where job %s of %s served, and Slurm does not show the job: cancelling it",
+                "Nothing listens any more at the port of job %s of %s, and Slurm does not show the job: cancelling it",
                 *(self._job.job_id, self._name),
             )
             self._server.cancel_in_background()
@@ -78,7 +78,7 @@ class Liveness:
             return None
         if status.phase is not Phase.ENDED:
             self._server.log.warning(
-                "Slurm put job %s of %s back; its server is gone: cancelling it", self._job.job_id, self._name
+                "Slurm requeued job %s of %s; its server is gone: cancelling it", self._job.job_id, self._name
             )
             self._server.cancel_in_background()
         await self._ending.keep_job_end(status)
