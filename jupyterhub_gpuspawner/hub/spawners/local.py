@@ -1,4 +1,4 @@
-"""Servers on the hub's own machine: the same launcher, the same binding, the same report."""
+"""The spawner of servers on the hub's own machine: the launcher binds them and reports as in a job."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
         return "127.0.0.1"
 
     def plan(self) -> LaunchPlan:
-        """What the launcher is told."""
+        """The plan for the launcher."""
         request = self.request
         resources = request.resources if request is not None else None
         rules = request.placement if request is not None else None
@@ -192,7 +192,7 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
             await asyncio.sleep(0.05)
 
     async def _until_ended(self) -> None:
-        while (status := await self.poll()) is None:  # noqa: ASYNC110 - nothing tells of a process's end
+        while (status := await self.poll()) is None:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.3)
         raise start_failed(
             f"The server on the hub's machine ended before it was ready, with exit code {status}. See the hub's log.",
@@ -200,7 +200,7 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
         )
 
     async def poll(self) -> int | None:
-        """None while the process lives or the hub cannot note its end, else its exit code; it keeps the state."""
+        """None while the process runs, or while the hub cannot note its end; else its exit code, 0 if unknown."""
         status: int | None = 0
         if self.proc is not None:
             status = self.proc.poll()
@@ -218,13 +218,13 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
         return self.wrapper is not None or await takes_changes(self.orm_spawner, timeout)
 
     async def progress(self) -> Any:
-        """What happens, told once each."""
+        """Two events: the start, and the report."""
         yield {"progress": 20, "message": "Starting on the hub's own machine."}
         await self._report.reported.wait()
         yield {"progress": 80, "message": "Bound and reported. The server is starting."}
 
     def make_preexec_fn(self, name: str) -> Any:
-        """Become the user, unless every server runs as the hub's own account."""
+        """What runs between fork and exec: become the user, or go to the home of the hub's account."""
         if not self.as_hub_account:
             return super().make_preexec_fn(name)
         home = self._home()
@@ -243,7 +243,7 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
         return {**env, "USER": self.user.name, "HOME": self._home(), "SHELL": "/bin/bash"}
 
     async def move_certs(self, paths: dict[str, str]) -> dict[str, str]:
-        """Certificates stay where they are for the hub's own account."""
+        """Move the certificates to the user; for the hub's own account they stay where they are."""
         return paths if self.as_hub_account else await super().move_certs(paths)
 
     def _home(self) -> str:
