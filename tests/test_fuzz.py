@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.batch.template import render_template
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.ending.joblog import LINES, shown
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
-from jupyterhub_gpuspawner.hub.start.build import _in_batchspawners_words
+from jupyterhub_gpuspawner.hub.start.build import in_batchspawners_names
 from jupyterhub_gpuspawner.jobs.comment import parse_tag
 from jupyterhub_gpuspawner.jobs.comment import tag as tag_of
 from jupyterhub_gpuspawner.profiles.option import SETTABLE
@@ -116,7 +116,7 @@ def script_of(request: JobRequest) -> str:
 def templated(request: JobRequest, template: str) -> str:
     """The script of an admin's own template."""
     names = ("partition", "runtime", "memory", "nprocs", "account", "reservation", "qos", "gres", "options")
-    variables = {**dict.fromkeys(names, ""), **_in_batchspawners_words(request.resources)}
+    variables = {**dict.fromkeys(names, ""), **in_batchspawners_names(request.resources)}
     variables.update(username=request.username, homedir="/home/ada")
     rendered = render_template(
         template,

@@ -14,13 +14,13 @@ from jupyterhub.handlers.pages import SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
 from jupyterhub_gpuspawner.hub.api import profiles, report
+from jupyterhub_gpuspawner.hub.api.progress_stream import ProgressStream
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage
 from jupyterhub_gpuspawner.hub.pages.server.log import LogPage
 from jupyterhub_gpuspawner.hub.pages.server.stop import StopPage
 from jupyterhub_gpuspawner.hub.pages.server.waiting import NotRunningPage, WaitingPage
-from jupyterhub_gpuspawner.hub.start.event_streams import ProgressStream
 
 
 class StaticFiles(CacheControlStaticFilesHandler):

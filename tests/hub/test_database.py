@@ -49,7 +49,7 @@ PROFILES = f"""
   command: {COMMAND}
 """
 SENTENCE = "The hub's database did not answer while your server was being started. Please start it again."
-NOT_RECORDED = "Spawn failed: The hub's database did not take the record of this start, so no job was submitted."
+NOT_RECORDED = "Spawn failed: The hub's database could not record this start, so no job was submitted."
 OUTAGE = 5.0
 """Seconds; a restart of Postgres takes as long."""
 

@@ -165,7 +165,7 @@ def test_a_server_that_is_preempted_and_put_back_has_ended(hub: HubProcess, slur
         assert wait_for(lambda: not hub.server("requeued"), seconds=20)
         assert in_the_end(slurm, job) == "CANCELLED"
 
-    assert "Slurm took the job from its node and put it back to wait" in card(hub, "requeued")
+    assert "Slurm requeued the job" in card(hub, "requeued")
 
 
 def test_a_server_that_outgrows_its_memory_is_noticed_and_named(

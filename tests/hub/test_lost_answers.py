@@ -42,7 +42,7 @@ def test_a_job_whose_sbatch_answered_oddly_becomes_the_persons_server(
     job = hub.spawn("una", {"profile": "light"})["job_id"]
 
     assert [line.partition("|")[0] for line in alive(slurm_cluster)] == [job]
-    assert f"sbatch failed, but made job {job}, which is taken up" in hub.log.read_text()
+    assert f"sbatch failed, but made job {job}, which is used" in hub.log.read_text()
 
     hub.end("una")
     hub.stop()

@@ -185,7 +185,7 @@ def test_a_server_that_slurm_puts_back_all_the_same_has_ended(hub: HubProcess, s
     hub.wait("rolf", ready=False)
 
     assert in_the_end(slurm_cluster, job) == "CANCELLED"
-    assert ending(hub, "rolf").startswith("Slurm took the job from its node and put it back to wait")
+    assert ending(hub, "rolf").startswith("Slurm requeued the job")
 
 
 def test_job_arrays_of_the_same_user_are_no_noise(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:

@@ -109,7 +109,9 @@ def test_a_stop_and_a_look_at_the_log_touch_no_other_job(
 
         hub.end("una")
 
-        assert wait_for(lambda: f"Job {job} is left alone: it is another job now" in hub.log.read_text()), hub.log_end()
+        assert wait_for(lambda: f"Job {job} is not cancelled: the id belongs to another job" in hub.log.read_text()), (
+            hub.log_end()
+        )
         assert alive(own_slurm, own)
         assert stored(hub, "una").get("child", {}).get("job_id") is None
 

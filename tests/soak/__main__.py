@@ -191,7 +191,7 @@ class Soak:
             "log: jobs ended under a server": r"Job \d+ of \S+ has ended",
             "log: starts taken up by the next hub": "taking it up",
             "log: servers still running after a restart": "still running",
-            "log: jobs of starts given up, cancelled": "was given up: cancelling",
+            "log: jobs of starts given up, cancelled": "was cancelled: cancelling",
             "log: jobs of unanswered sbatch, cancelled": "sbatch failed, but made job",
             "log: orphans cancelled": "belongs to no server: cancelling",
             "log: outages of Slurm": "Slurm does not answer",

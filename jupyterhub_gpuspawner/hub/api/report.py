@@ -14,8 +14,7 @@ from tornado.web import stream_request_body
 
 from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
 from jupyterhub_gpuspawner.hub.pages.server.card import current_placement
-from jupyterhub_gpuspawner.hub.report.node_report import ReportTooEarly
-from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
 

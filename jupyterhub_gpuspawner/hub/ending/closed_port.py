@@ -1,4 +1,4 @@
-"""Whether a server whose job Slurm does not show has ended: the hub looks at its port itself."""
+"""Detects the end of a server whose job Slurm does not show: the hub tries to connect to its port."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import asyncio
 from contextlib import suppress
 
 REFUSALS = 3
-"""Looks in a row at which the port was closed."""
+"""Refused connections in a row after which the server counts as ended."""
 _CONNECT = 2.0
-"""Seconds for one look."""
+"""Seconds for one try to connect."""
 
 
 class ClosedPort:
-    """Counts how often in a row nothing listened at a server's port; one look for each poll of the hub's.
+    """Counts how often in a row the connection to a server's port was refused; one try for each poll of the hub.
 
-    Only a refused connection counts: the node answers, and nothing listens there. A node that does not answer, or a
-    route that is lost, says nothing of the server.
+    Only a refused connection counts: the node answers, and nothing listens. A node that does not answer, or a lost
+    route, says nothing about the server.
     """
 
     def __init__(self) -> None:
         self._refused = 0
 
     async def look(self, host: str, port: int) -> bool:
-        """Look once; whether the port has been closed at :data:`REFUSALS` looks in a row."""
+        """Try to connect; return whether the last :data:`REFUSALS` tries in a row were refused."""
         try:
             _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), _CONNECT)
         except ConnectionRefusedError:

@@ -1,4 +1,4 @@
-"""One function from our errors to what JupyterHub shows: the form, the progress stream, REST and the log."""
+"""Converts our errors to the exceptions that JupyterHub shows on the form, in the progress stream, REST and the log."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def start_failed(
     status_code: int = 500,
     ending: Ending | None = None,
 ) -> web.HTTPError:
-    """A start that failed after submission, told in one sentence, with ``detail`` (log lines) below it.
+    """The exception of a start that failed after submission: a sentence, with ``detail`` (log lines) below it.
 
-    ``ending`` is the same for a page, in its parts.
+    ``ending`` is the same in its parts, for a page.
     """
     return _failure(
         ending or Ending(message, lines=detail), message=message, reason=reason, status_code=status_code, detail=detail
@@ -52,7 +52,7 @@ def start_failed(
 
 
 def database_away(orm_spawner: Any = None) -> web.HTTPError:
-    """A start that failed since the hub's database did; with a row of it, its session is rolled back first."""
+    """The exception of a start that failed with the hub's database; the session of ``orm_spawner`` is rolled back."""
     if orm_spawner is not None:
         roll_back(inspect(orm_spawner).session)
     return start_failed(
@@ -63,7 +63,7 @@ def database_away(orm_spawner: Any = None) -> web.HTTPError:
 
 
 def ending_of(failure: BaseException | None) -> Ending | None:
-    """What a page says of an exception that this module made; None for any other."""
+    """What a page says about an exception from this module; None for any other exception."""
     return getattr(failure, "gpuspawner_ending", None)
 
 

@@ -1,4 +1,4 @@
-"""The last lines of a job's log, bounded, for the page after a failed start."""
+"""The last lines of a job's log, bounded and without secrets."""
 
 from __future__ import annotations
 
@@ -6,44 +6,116 @@ import asyncio
 import os
 import re
 import stat
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
 
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.redaction import redacted
 from jupyterhub_gpuspawner.jobs.status import End
 from jupyterhub_gpuspawner.slurm.process import run
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Sequence
 
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
+    from jupyterhub_gpuspawner.hub.site.connection import Connection
+    from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus
 
 LIMIT = 4096
 """Bytes read from the end of a log."""
 LINES = 15
-_PATIENCE = 5.0
-"""Seconds that reading it as somebody else may take: a log can be a pipe, or on a file system that hangs."""
+TIMEOUT = 5.0
+"""Seconds to read a log as another user, or by a wrapper: it can be a pipe, or on a file system that hangs."""
 
 _OUTGROWN = re.compile(r"^slurmstepd\S*: error: .*exceeded (job )?memory limit", re.IGNORECASE | re.MULTILINE)
-"""slurmd's own word before it kills a job that has no cgroup (``JobAcctGatherParams=OverMemoryKill``)."""
+"""slurmd's message before it kills a job that has no cgroup (``JobAcctGatherParams=OverMemoryKill``)."""
+
+
+class LoggedJob(Protocol):
+    """The server's job."""
+
+    @property
+    def job_id(self) -> str:
+        """Slurm's id."""
+
+    def is_own(self, job: JobStatus) -> bool:
+        """Whether ``job``, which Slurm reports under this id, is the server's."""
+
+
+class LogReader(Protocol):
+    """How the hub reads a job's log: the spawner's settings."""
+
+    @property
+    def wrapper_dir(self) -> str:
+        """Folder of the wrapper scripts; empty without them."""
+
+    def as_user(self) -> tuple[str, ...]:
+        """The command prefix that runs a command as the job's owner; empty where that is the hub's own account."""
+
+    def connection(self) -> Connection:
+        """The hub's connection to Slurm."""
+
+
+class JobLog:
+    """The log of one server's job."""
+
+    def __init__(self, job: LoggedJob, reader: LogReader, *, server: str, log: logging.Logger) -> None:
+        """``server`` is the name for the hub's own log."""
+        self._job = job
+        self._reader = reader
+        self._server = server
+        self._log = log
+
+    async def job(self) -> JobDetail | None:
+        """The job as Slurm reports it now, with the path of its log; None if it does not. Raises GPUSpawnerError."""
+        detail = await self._reader.connection().client.job(self._job.job_id)
+        return detail if detail is not None and self._job.is_own(detail) else None
+
+    async def path_and_lines(self) -> tuple[str, str]:
+        """The path of the log and its last lines; either may be empty."""
+        with suppress(GPUSpawnerError, asyncio.TimeoutError):
+            return await asyncio.wait_for(self._path_and_lines(), TIMEOUT)
+        return "", ""
+
+    async def _path_and_lines(self) -> tuple[str, str]:
+        detail = await self.job()
+        if detail is None or not detail.stdout_path:
+            return "", ""
+        return detail.stdout_path, await self.last_lines(detail.stdout_path)
+
+    async def last_lines(self, path: str) -> str:
+        """The last lines of the file at ``path``; empty if the hub may not read it.
+
+        Where jobs belong to users, so do their logs: they are read as the user, or not at all.
+        """
+        owner = self._reader.as_user()
+        try:
+            if owner and self._reader.wrapper_dir:
+                return shown(await self._reader.connection().client.log_end(self._job.job_id, prefix=owner))
+            # sudo allows the hub's account sbatch and scancel only; it would refuse tail, and report the attempt
+            return await last_lines(path, owner) if not owner or os.geteuid() == 0 else ""
+        except GPUSpawnerError as error:
+            self._log.warning("The log of job %s of %s cannot be shown: %s", self._job.job_id, self._server, error)
+            return ""
 
 
 def outgrew_memory(status: JobStatus, lines: str) -> bool:
-    """Whether a job that Slurm calls failed, by signal 9, was killed by slurmd for its memory: its log says so."""
+    """Whether slurmd killed a job for its memory that Slurm reports as failed by signal 9: its log says so."""
     return status.end is End.FAILED and status.exit_code in ("0:9", "137:0") and bool(_OUTGROWN.search(lines))
 
 
 async def last_lines(path: str, prefix: Sequence[str] = ()) -> str:
     """At most :data:`LINES` lines from the end of the file; empty if it cannot be read here.
 
-    ``prefix`` runs a command as the log's owner; then it is read with that person's rights. Raises SlurmUnavailable
-    where that takes too long.
+    ``prefix`` runs a command as the log's owner, so that the file is read with the owner's rights. Raises
+    SlurmUnavailable if that takes too long.
     """
     if not prefix:
         return await asyncio.to_thread(_read_end, path)
     environment = {"PATH": os.environ.get("PATH") or "/usr/bin:/bin", "LANG": "C.UTF-8"}
     words = (*prefix, "tail", f"--bytes={LIMIT}", "--", path)
     try:
-        answer = await run(words, name="tail", environment=environment, timeout=_PATIENCE, limit=1 << 16)
+        answer = await run(words, name="tail", environment=environment, timeout=TIMEOUT, limit=1 << 16)
     except OSError:
         return ""
     return shown(answer.stdout) if answer.code == 0 else ""
@@ -65,10 +137,10 @@ def _read_end(path: str) -> str:
 
 
 def shown(text: str) -> str:
-    """The last lines of a log's end, with a stand-in for each character that does not print, and for secrets.
+    """The last lines of ``text``, with unprintable characters and secrets replaced.
 
-    A failed start is looked at by others, too. What begins in the middle of a line may be the rest of a secret, so of a
-    text that is cut the first line is left out where there are more.
+    Others may look at a failed start, too. A text that was cut may begin in the middle of a secret, so its first line
+    is left out if there are more.
     """
     lines = redacted(text).splitlines()
     if len(lines) > 1 and len(text.encode(errors="replace")) >= LIMIT:

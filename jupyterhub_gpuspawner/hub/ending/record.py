@@ -1,4 +1,4 @@
-"""How a start failed, or a server ended: what its page says, kept with the server until its next start."""
+"""How a start failed or a server ended: what its page says, kept in the spawner's state until the next start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TEXTS = ("what", "advice", "hint", "job_id", "log", "lines")
 
 @dataclass(frozen=True)
 class Ending:
-    """Why nothing runs here now. Every text is to be escaped where it is shown."""
+    """Why the server does not run now. Every text must be escaped where it is shown."""
 
     what: str
     """What happened: a sentence or two."""
@@ -25,16 +25,16 @@ class Ending:
     """What an administrator could do."""
     job_id: str = ""
     at: float | None = None
-    """When, in seconds since the epoch; None where it is not known."""
+    """Seconds since the epoch; None if unknown."""
     log: str = ""
-    """The path of the job's log, as the node sees it."""
+    """The path of the job's log on the node."""
     lines: str = ""
     """The log's last lines."""
     served: bool = False
     """The server had been running; False for a start that failed."""
 
     def to_json(self) -> dict[str, Any]:
-        """For the spawner's state: what is set, each text cut at its limit (lines from their end)."""
+        """For the spawner's state: the fields that are set, each text cut to its limit (``lines`` keeps its end)."""
         kept = {key: value for key, value in asdict(self).items() if value}
         return {
             key: value[-TEXT_LIMIT:] if key == "lines" else value[:TEXT_LIMIT] if isinstance(value, str) else value
@@ -55,15 +55,11 @@ def parse_ending(document: object) -> Ending | None:
     return Ending(**texts, at=at, served=document.get("served") is True)
 
 
-class RemembersEnding:
-    """A mixin for spawners: how its last server ended, in its state while nothing runs."""
+def ending_state(ending: Ending | None) -> dict[str, Any]:
+    """The part of a spawner's state that keeps the ending of its last server."""
+    return {"ending": ending.to_json()} if ending is not None else {}
 
-    ending: Ending | None = None
 
-    def ending_state(self) -> dict[str, Any]:
-        """Its part of the state."""
-        return {"ending": self.ending.to_json()} if self.ending is not None else {}
-
-    def load_ending(self, state: Mapping[str, Any]) -> None:
-        """Read that part back; what does not fit is dropped."""
-        self.ending = parse_ending(state.get("ending"))
+def stored_ending(state: Mapping[str, Any]) -> Ending | None:
+    """The ending in a spawner's state; None where there is none, or where it cannot be read."""
+    return parse_ending(state.get("ending"))

@@ -1,8 +1,8 @@
-"""Secrets in the lines of a log: their place is kept, their value is not shown.
+"""Replaces the values of secrets in the lines of a log.
 
-What gives a secret away is the name before it (``DB_PASSWORD=...``), its place in an address, or its form. A text that
-is shown to others is searched for all of these, in a time that is linear in its length: no part of a pattern can match
-the same characters in two ways, and each attempt ends where the next can begin.
+A secret is recognised by the name before it (``DB_PASSWORD=...``), by its position in a URL, or by its form. The search
+takes time linear in the length of the text: no part of a pattern can match the same characters in two ways, and each
+attempt ends where the next can begin.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _SECRET = re.compile(
     r"|secret|passw(?:or)?d|passphrase|authorization|cookie|[xc]srf",
     re.IGNORECASE,
 )
-"""In a name. Counts of tokens, tokenizers and ``PWD`` are none."""
+"""Matches the name of a secret, but not counts of tokens, tokenizers and ``PWD``."""
 _HEADER = re.compile(r"(?:authorization|cookie)$", re.IGNORECASE)
-"""The name of a header whose value holds blanks."""
+"""Matches the name of a header whose value contains blanks."""
 _FORMS = (
-    # of an Authorization header, with a digit in it: words of a sentence have none
+    # after the scheme of an Authorization header, with a digit in it: the words of a sentence have none
     re.compile(r"\b((?:bearer|basic|token)[ \t]+)(?=[A-Za-z_.~+/-]*[0-9])[\w.~+/=-]{8,}", re.IGNORECASE),
-    re.compile(r"(://[^\s/?#:@]*:)[^\s/@]*(?:@[^\s/@]*)*(?=@)"),  # an address's password
-    re.compile(r"(://)[\w.~%+-]{20,}(?=@)"),  # a token in the place of its user
+    re.compile(r"(://[^\s/?#:@]*:)[^\s/@]*(?:@[^\s/@]*)*(?=@)"),  # the password in a URL
+    re.compile(r"(://)[\w.~%+-]{20,}(?=@)"),  # a token in place of the user in a URL
     re.compile(r"([?&](?:code|state|sig|signature|key|auth|x-amz-[\w-]+)=)[^\s&#\"']+", re.IGNORECASE),
     # GitHub, Hugging Face, GitLab, OpenAI, Slack; AWS; a JSON web token
     re.compile(r"(?<![\w.-])()(?:gh[pousr]_|github_pat_|hf_|glpat-|sk-|xox[abps]-)[\w-]{16,}"),
@@ -46,7 +46,7 @@ _FORMS = (
 
 
 def redacted(text: str) -> str:
-    """``text`` with :data:`NOT_SHOWN` in the place of each value that looks like a secret."""
+    """``text`` with each value that looks like a secret replaced by :data:`NOT_SHOWN`."""
     for pattern in (_NAME, _OPTION):
         text = _without_values(pattern, text)
     for form in _FORMS:
@@ -55,7 +55,7 @@ def redacted(text: str) -> str:
 
 
 def _without_values(names: re.Pattern[str], text: str) -> str:
-    """Hide the value after each name that is a secret's; after any other one the search goes on with its value."""
+    """Replace the value after each name of a secret; after any other name the search continues with the value."""
     kept, done, at = [], 0, 0
     while found := names.search(text, at):
         at = found.end("name")
@@ -68,7 +68,7 @@ def _without_values(names: re.Pattern[str], text: str) -> str:
 
 
 def _value(text: str, found: re.Match[str]) -> tuple[str, str, str, int]:
-    """The value after a name: its opening quote, itself, its closing quote, and where it ends."""
+    """The value after a name: its opening quote, itself, its closing quote, and the position of its end."""
     start = found.end()
     if quoted := _QUOTED.match(text, start):
         opened = len(quoted[0]) - len(quoted[0].lstrip("bBrRuU").lstrip("\\")) + 1

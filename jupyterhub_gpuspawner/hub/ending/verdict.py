@@ -1,11 +1,11 @@
-"""When waiting for a job is over: it has ended, or Slurm says twice that it can never start."""
+"""Decides when to stop waiting for a job: it has ended, or Slurm reports twice that it can never start."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.hub.start.waiting import first_of
+from jupyterhub_gpuspawner.hub.site.tasks import first_of
 from jupyterhub_gpuspawner.jobs.status import Phase, never_clears
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.slurm.watch import Watch
 
 _LOOK_AGAIN = 4.0
-"""Seconds between two looks at a job that does not change; more than the watcher needs to ask again."""
+"""Seconds between two looks at a job that does not change; the watcher asks more often."""
 _QUESTIONS = 3
-"""To Slurm until the next look: with the start ends the hurry."""
+"""Questions to Slurm at the short interval until the next look."""
 
 
 async def verdict(
@@ -28,8 +28,8 @@ async def verdict(
 ) -> JobStatus:
     """Wait until the job has ended or can never start, and return the status that says so.
 
-    That it can never start counts when two answers in a row say so: Slurm may say BadConstraints once while nodes
-    register. Silence is no answer, and says nothing still. ``first_answer`` is called once, with the first status.
+    Two answers in a row must say that it can never start: Slurm may report BadConstraints once while nodes register.
+    While Slurm does not answer, nothing is decided. ``first_answer`` is called once, with the first status.
     """
     answered = False
     first: tuple[str, int] | None = None
@@ -47,10 +47,10 @@ async def verdict(
             first = status.reason, watch.answers
         elif watch.answers > first[1]:
             return status
-        watch.hurry(_QUESTIONS)  # a job that dies before it spoke is noticed soon
+        watch.hurry(_QUESTIONS)  # to notice soon a job that ends before its launcher reports
         await first_of(watch.changed(), sleep(_LOOK_AGAIN))
 
 
 def _never_starts(status: JobStatus) -> bool:
-    """Whether waiting is of no use; a job that is held, its owner or an admin may release."""
+    """Whether the job can never start; a held job can be released by its owner or an admin."""
     return status.phase is Phase.QUEUED and never_clears(status.reason) and not status.reason.startswith("JobHeld")

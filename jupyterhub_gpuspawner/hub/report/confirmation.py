@@ -1,4 +1,4 @@
-"""What a node reports, held against what Slurm says of the job. Pure."""
+"""Compares what a node reports with what Slurm reports of the job."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def confirmed(claimed: PlacementDocument, detail: JobDetail) -> PlacementDocument:
-    """The node's report with Slurm's own facts put over it.
+    """The placement that the node claims, with Slurm's facts in place of the node's.
 
-    Where it names a node that is none of the job's, nothing of it is kept but that.
+    If the node that it names is not one of the job's, the rest of the claim is dropped and a problem says so.
     """
     placement, problems = claimed, claimed.problems
     if not names_a_node_of(detail, claimed):
@@ -34,6 +34,6 @@ def confirmed(claimed: PlacementDocument, detail: JobDetail) -> PlacementDocumen
 
 
 def names_a_node_of(detail: JobDetail, claimed: PlacementDocument) -> bool:
-    """Whether the report's node is the job's by Slurm's word; a host's full name is as good as its first part."""
+    """Whether the report names a node of the job; it may use the node's full host name, or none at all."""
     nodes = expand_nodelist(detail.nodes)
     return not claimed.node or claimed.node in nodes or claimed.node.partition(".")[0] in nodes

@@ -1,4 +1,4 @@
-"""What a job of several nodes has beside the node that its server runs on. Pure."""
+"""What a job of several nodes has on the nodes beside the server's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def other_nodes(detail: JobDetail) -> tuple[NodeGrant, ...]:
-    """The job's nodes but the first, in Slurm's order; at most as many as a placement holds."""
+    """The job's nodes except the first, in Slurm's order; at most as many as a placement holds."""
     others = [allocation for allocation in detail.allocations if allocation.node != detail.batch_host]
     return tuple(map(_grant, others[:LIST_LIMIT]))
 
@@ -30,7 +30,7 @@ def _grant(allocation: NodeAllocation) -> NodeGrant:
 
 
 def in_words(grant: NodeGrant) -> str:
-    """``g2: GPU 0-1 (k80), 4 CPUs``; GPUs by Slurm's index."""
+    """Such as ``g2: GPU 0-1 (k80), 4 CPUs``; GPUs by Slurm's index."""
     kind = f" ({grant.gpu_type})" if grant.gpu_type else ""
     gpus = f"GPU {format_cpulist(grant.gpus)}{kind}" if grant.gpus else ""
     cpus = f"{grant.cpus} CPU{'s' if grant.cpus > 1 else ''}" if grant.cpus else ""

@@ -1,7 +1,7 @@
-"""By which of a node's addresses the hub goes to a server: one on which the server listens.
+"""Chooses the address of a node at which the hub reaches a server: one on which the server listens.
 
-At an address on which it does not, such as an IPv6 one of a server on IPv4 alone, any user of the node may listen at
-the same port.
+At an address on which it does not listen, such as the IPv6 address of a server on IPv4 only, any user of the node may
+listen at the same port.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Address = IPv4Address | IPv6Address
 
 
 async def resolved(host: str) -> tuple[str, ...]:
-    """The addresses of a host, in the resolver's order; none where it has no answer."""
+    """The addresses of a host, in the resolver's order; empty if it cannot be resolved."""
     try:
         return (str(ip_address(host)),)
     except ValueError:
@@ -31,15 +31,16 @@ async def resolved(host: str) -> tuple[str, ...]:
 
 
 def way(host: str, addresses: Sequence[str], listens: Iterable[str]) -> str | None:
-    """What the hub is to call: ``host`` where the server listens on all its ``addresses``, else the first that fits.
+    """The host or address for the hub to use.
 
-    None where it listens on none of them. Nothing is decided where either side is not known.
+    That is ``host`` if the server listens on all of its ``addresses``, else the first address on which it listens, and
+    None if there is none. If ``addresses`` or ``listens`` is unknown, that is ``host``, too.
     """
     doors = [_plain(ip_address(each)) for each in listens]
     if not doors or not addresses:
         return host
     fitting = [each for each in addresses if any(_opens(door, _plain(ip_address(each))) for door in doors)]
-    if not fitting and any(door == IPv6Address("::") for door in doors):  # which may be open to IPv4, too
+    if not fitting and any(door == IPv6Address("::") for door in doors):  # which may accept IPv4, too
         return host
     if len(fitting) == len(addresses):
         return host
@@ -51,5 +52,5 @@ def _plain(address: Address) -> Address:
 
 
 def _opens(door: Address, address: Address) -> bool:
-    """Whether who listens on ``door`` is at ``address``, as far as can be said from another machine."""
+    """Whether a server that listens on ``door`` is reached at ``address`` from another machine."""
     return door.version == address.version and (door.is_unspecified or not door.is_loopback or address.is_loopback)

@@ -1,11 +1,27 @@
-"""How the hub reads what a node reports: every field has its type and bounds, and the rest is refused. Pure."""
+"""Reads what a node reports: a strict model in which every field has its type and its bounds.
+
+The models have the fields of :mod:`~jupyterhub_gpuspawner.wire.documents`, whose classes they return.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from jupyterhub_gpuspawner.placement.topology import from_document, is_link
 from jupyterhub_gpuspawner.units import parse_cpulist
@@ -24,127 +40,202 @@ from jupyterhub_gpuspawner.wire.documents import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Sequence
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_NAME_LIMIT = 40
+"""Characters of an unknown field's name in an error."""
 
 
 class ReportError(ValueError):
-    """A report that is refused; the text names the field."""
+    """A report that is refused; the text begins with the path of the field, such as ``placement.gpus[0].index``."""
 
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+class ReportTooEarly(ReportError):
+    """A report that cannot be checked yet; it may be sent again in a second."""
 
 
-def _text(name: str, value: object, *, none: bool = False) -> str | None:
-    if value is None and none:
-        return None
-    if not isinstance(value, str) or len(value) > TEXT_LIMIT or not all(c.isprintable() for c in value):
-        raise ReportError(f"{name}: must be printable text of at most {TEXT_LIMIT} characters")
-    return value
+# --- values ----------------------------------------------------------------------------------------
 
 
-def _whole(name: str, value: object, low: int, high: int, *, none: bool = False) -> int | None:
-    if value is None and none:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ReportError(f"{name}: must be a whole number from {low} to {high}")
-    return value
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be printable text")
+    return text
 
 
-def _bool(name: str, value: object, *, none: bool = False) -> bool | None:
-    if value is None and none:
-        return None
-    if not isinstance(value, bool):
-        raise ReportError(f"{name}: must be true or false")
-    return value
+def _one_of(words: Sequence[str]) -> Callable[[str], str]:
+    def check(word: str) -> str:
+        if word not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return word
+
+    return check
 
 
-def _items(name: str, value: object) -> list[Any]:
-    if not isinstance(value, list) or len(value) > LIST_LIMIT:
-        raise ReportError(f"{name}: must be a list of at most {LIST_LIMIT}")
-    return value
+def _time(text: str) -> str:
+    if _TIME.fullmatch(text) is None:
+        raise ValueError("must be a time such as 2026-05-04T12:30:00Z")
+    return text
 
 
-def _fields(name: str, value: object, known: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ReportError(f"{name}: must be an object")
-    for key in value:
-        if key not in known:
-            raise ReportError(f"{name}.{str(key)[:40]}: no such field")
-    return value
+def _link(word: str) -> str:
+    if not is_link(word):
+        raise ValueError("must be a link word such as NV2 or SYS")
+    return word
 
 
-def _gpu(name: str, value: object) -> PlacedGpu:
-    fields = _fields(name, value, PlacedGpu.__dataclass_fields__)
-    return PlacedGpu(
-        index=_whole(f"{name}.index", fields.get("index"), 0, 1023) or 0,
-        uuid=_text(f"{name}.uuid", fields.get("uuid", "")) or "",
-        pci=_text(f"{name}.pci", fields.get("pci", "")) or "",
-        name=_text(f"{name}.name", fields.get("name", "")) or "",
-        memory_mib=_whole(f"{name}.memory_mib", fields.get("memory_mib"), 0, 2**31, none=True),
-        numa_node=_whole(f"{name}.numa_node", fields.get("numa_node"), 0, 4095, none=True),
-        mig=_text(f"{name}.mig", fields.get("mig"), none=True),
-    )
+def _cpulist(text: str) -> str:
+    parse_cpulist(text)
+    return text
 
 
-def _node_grant(name: str, value: object) -> NodeGrant:
-    fields = _fields(name, value, NodeGrant.__dataclass_fields__)
-    return NodeGrant(
-        node=_text(f"{name}.node", fields.get("node")) or "",
-        gpus=tuple(
-            _whole(f"{name}.gpus[{n}]", index, 0, 1023) or 0
-            for n, index in enumerate(_items(f"{name}.gpus", fields.get("gpus", [])))
-        ),
-        gpu_type=_text(f"{name}.gpu_type", fields.get("gpu_type"), none=True),
-        cpus=_whole(f"{name}.cpus", fields.get("cpus", 0), 0, 65536) or 0,
-        memory_mib=_whole(f"{name}.memory_mib", fields.get("memory_mib", 0), 0, 2**31) or 0,
-    )
-
-
-def _placement(value: object) -> PlacementDocument:
-    known = {**PlacementDocument.__dataclass_fields__, "version": None}
-    got = _fields("placement", value, known)
-    texts = {
-        key: _text(f"placement.{key}", got.get(key, default)) or ""
-        for key, default in (("node", ""), ("cpus", ""), ("memory_policy", "none"), ("why", ""))
-    }
-    maybe = {
-        key: _text(f"placement.{key}", got.get(key), none=True)
-        for key in ("job_id", "partition", "weakest_link", "started_at", "ends_at")
-    }
-    policy = got.get("policy", "best-effort")
-    if policy not in POLICIES:
-        raise ReportError(f"placement.policy: must be one of {', '.join(POLICIES)}")
-    for key in ("started_at", "ends_at"):
-        if maybe[key] is not None and _TIME.fullmatch(str(maybe[key])) is None:
-            raise ReportError(f"placement.{key}: must be a time such as 2026-05-04T12:30:00Z")
-    if maybe["weakest_link"] is not None and not is_link(str(maybe["weakest_link"])):
-        raise ReportError("placement.weakest_link: must be a link word such as NV2 or SYS")
+def _address(text: str) -> str:
     try:
-        parse_cpulist(texts["cpus"])
-    except ValueError as error:
-        raise ReportError(f"placement.cpus: {error}") from error
-    return PlacementDocument(
-        simulated=bool(_bool("placement.simulated", got.get("simulated", False))),
-        gpus=tuple(
-            _gpu(f"placement.gpus[{n}]", g) for n, g in enumerate(_items("placement.gpus", got.get("gpus", [])))
-        ),
-        numa_nodes=tuple(
-            _whole(f"placement.numa_nodes[{n}]", v, 0, 4095) or 0
-            for n, v in enumerate(_items("placement.numa_nodes", got.get("numa_nodes", [])))
-        ),
-        aligned=_bool("placement.aligned", got.get("aligned"), none=True),
-        problems=tuple(
-            _text(f"placement.problems[{n}]", v) or ""
-            for n, v in enumerate(_items("placement.problems", got.get("problems", [])))
-        ),
-        policy=policy,
-        other_nodes=tuple(
-            _node_grant(f"placement.other_nodes[{n}]", each)
-            for n, each in enumerate(_items("placement.other_nodes", got.get("other_nodes", [])))
-        ),
-        **texts,
-        **maybe,  # type: ignore[arg-type]
-    )
+        ip_address(text)
+    except ValueError:
+        raise ValueError("must be an IP address") from None
+    return text
+
+
+def _topology(document: Any) -> Any:
+    if document is not None:
+        from_document(document)
+    return document
+
+
+Text = Annotated[StrictStr, Field(max_length=TEXT_LIMIT), AfterValidator(_printable)]
+Time = Annotated[Text, AfterValidator(_time)]
+Policy = Annotated[Text, AfterValidator(_one_of(POLICIES))]
+LinkWord = Annotated[Text, AfterValidator(_link)]
+CpuList = Annotated[Text, AfterValidator(_cpulist)]
+IPAddress = Annotated[Text, AfterValidator(_address)]
+Seen = Annotated[Text, AfterValidator(_one_of(SEEN))]
+Topology = Annotated[Any, AfterValidator(_topology)]
+GpuIndex = Annotated[StrictInt, Field(ge=0, le=1023)]
+NumaNumber = Annotated[StrictInt, Field(ge=0, le=4095)]
+MiB = Annotated[StrictInt, Field(ge=0, le=2**31)]
+Port = Annotated[StrictInt, Field(ge=1024, le=65535)]
+Item = TypeVar("Item")
+Items = Annotated[list[Item], Field(max_length=LIST_LIMIT)]
+
+
+# --- documents -------------------------------------------------------------------------------------
+
+
+class _Document(BaseModel):
+    """An object of the report: no field but its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def values(self) -> dict[str, Any]:
+        """The fields, with lists as tuples."""
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in self}
+
+
+class _Gpu(_Document):
+    index: GpuIndex
+    uuid: Text = ""
+    pci: Text = ""
+    name: Text = ""
+    memory_mib: MiB | None = None
+    numa_node: NumaNumber | None = None
+    mig: Text | None = None
+
+
+class _NodeGrant(_Document):
+    node: Text
+    gpus: Items[GpuIndex] = []
+    gpu_type: Text | None = None
+    cpus: Annotated[StrictInt, Field(ge=0, le=65536)] = 0
+    memory_mib: MiB = 0
+
+
+class _Placement(_Document):
+    version: Any = None
+    job_id: Text | None = None
+    node: Text = ""
+    partition: Text | None = None
+    simulated: StrictBool = False
+    gpus: Items[_Gpu] = []
+    cpus: CpuList = ""
+    numa_nodes: Items[NumaNumber] = []
+    memory_policy: Text = "none"
+    policy: Policy = "best-effort"
+    aligned: StrictBool | None = None
+    weakest_link: LinkWord | None = None
+    why: Text = ""
+    problems: Items[Text] = []
+    started_at: Time | None = None
+    ends_at: Time | None = None
+    other_nodes: Items[_NodeGrant] = []
+
+    def document(self) -> PlacementDocument:
+        values = self.values()
+        del values["version"]
+        values["gpus"] = tuple(PlacedGpu(**gpu.values()) for gpu in self.gpus)
+        values["other_nodes"] = tuple(NodeGrant(**grant.values()) for grant in self.other_nodes)
+        return PlacementDocument(**values)
+
+
+class _Door(_Document):
+    seen: Seen
+    addresses: Items[IPAddress] = []
+
+
+class _Report(_Document):
+    version: Annotated[StrictInt, Field(ge=1, le=REPORT_VERSION)]
+    door: _Door | None = None
+    port: Annotated[Port | None, Field(validate_default=True)] = None
+    placement: _Placement = _Placement()
+    topology: Topology = None
+
+    @field_validator("port")
+    @classmethod
+    def _fits_the_rest(cls, port: int | None, info: ValidationInfo) -> int | None:
+        """Version 1 always names the port; a port that another process has is not the server's."""
+        if port is None and info.data.get("version") == 1:
+            raise ValueError("must be a whole number from 1024 to 65535")
+        door = info.data.get("door")
+        if port is not None and door is not None and door.seen == "taken":
+            raise ValueError("must be null where another process has it")
+        return port
+
+    def report(self) -> NodeReport:
+        door = Door(**self.door.values()) if self.door is not None else None
+        return NodeReport(self.port or 0, self.placement.document(), self.topology, door)
+
+
+# --- reading ---------------------------------------------------------------------------------------
+
+
+def parse_report(body: bytes) -> NodeReport:
+    """Read a node's report; raises :class:`ReportError` naming the first field at fault.
+
+    The port is from 1024 to 65535, or null while nothing listens there; version 1 always has one. Nothing in a report
+    chooses an address, a path, a class or an attribute.
+    """
+    if len(body) > REPORT_LIMIT:
+        raise ReportError(f"report: {len(body)} bytes are more than {REPORT_LIMIT}")
+    return _read(_Report, _strict_json(body), "report").report()
+
+
+def parse_placement(value: object) -> PlacementDocument:
+    """Read a placement document from a spawner's stored state; raises :class:`ReportError`."""
+    return _read(_Placement, value, "placement").document()
+
+
+Model = TypeVar("Model", bound=_Document)
+
+
+def _read(model: type[Model], value: object, name: str) -> Model:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key[:_NAME_LIMIT]}" for key in first["loc"])
+    told = first["msg"].removeprefix("Value error, ")
+    raise ReportError(f"{f'{name}{path}'.removeprefix('report.')}: {told}")
 
 
 def _strict_json(body: bytes) -> Any:
@@ -165,48 +256,3 @@ def _strict_json(body: bytes) -> Any:
         raise
     except (ValueError, RecursionError) as error:
         raise ReportError("report: must be JSON") from error
-
-
-def parse_report(body: bytes) -> NodeReport:
-    """Read a node's report; raises :class:`ReportError` naming the first field at fault.
-
-    The port is from 1024 to 65535, or null while nothing listens there; version 1 always has one. Nothing in a report
-    chooses an address, a path, a class or an attribute.
-    """
-    if len(body) > REPORT_LIMIT:
-        raise ReportError(f"report: {len(body)} bytes are more than {REPORT_LIMIT}")
-    document = _strict_json(body)
-    got = _fields("report", document, dict.fromkeys(("version", "port", "placement", "topology", "door")))
-    if type(got.get("version")) is not int or not 1 <= got["version"] <= REPORT_VERSION:
-        raise ReportError(f"version: must be from 1 to {REPORT_VERSION}")
-    port = _whole("port", got.get("port"), 1024, 65535, none=got["version"] > 1)
-    door = _door(got.get("door"))
-    if port and door is not None and door.seen == "taken":
-        raise ReportError("port: must be null where another process has it")
-    topology = got.get("topology")
-    if topology is not None:
-        try:
-            from_document(topology)
-        except ValueError as error:
-            raise ReportError(f"topology: {error}") from error
-    return NodeReport(port or 0, _placement(got.get("placement", {})), topology, door)
-
-
-def _door(value: object) -> Door | None:
-    if value is None:
-        return None
-    got = _fields("door", value, Door.__dataclass_fields__)
-    if got.get("seen") not in SEEN:
-        raise ReportError(f"door.seen: must be one of {', '.join(SEEN)}")
-    addresses = _items("door.addresses", got.get("addresses", []))
-    for n, address in enumerate(addresses):
-        try:
-            ip_address(_text(f"door.addresses[{n}]", address) or "")
-        except ValueError as error:
-            raise ReportError(f"door.addresses[{n}]: must be an IP address") from error
-    return Door(got["seen"], tuple(addresses))
-
-
-def parse_placement(value: object) -> PlacementDocument:
-    """Read a placement document back from a spawner's stored state; raises :class:`ReportError`."""
-    return _placement(value)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 from traitlets import Enum, Unicode, default
 
 from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, PortRange, Seconds
+from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.profiles.placement_rules import CLAIM_FOLDER
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL
@@ -14,6 +16,8 @@ from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT, MEMORY_POLICIES
 
 JUPYTERHUB_PORT = 8081
 """Where a hub listens unless told otherwise."""
+OF_THE_ACCOUNT = ("req_username", "req_homedir", "req_keepvars")
+"""Settings of which batchspawner takes the default from the account database."""
 SHORTEST_LOOK = 0.05
 """Seconds that looking at a node's hardware gets at least."""
 
@@ -107,3 +111,21 @@ class SlurmSettings(SlurmSpawner):
     def _hub_name_default(self) -> str:
         port = self.hub.port if self.hub is not None else JUPYTERHUB_PORT
         return socket.gethostname() if port == JUPYTERHUB_PORT else f"{socket.gethostname()}-{port}"
+
+    def connection(self) -> Connection:
+        """The hub's client of Slurm and its watcher, which all spawners of these settings share."""
+        return connection(
+            ConnectionSettings(
+                bin_dir=self.slurm_bin_dir,
+                wrapper_dir=self.wrapper_dir,
+                timeout=self.slurm_timeout,
+                limit=self.slurm_limit,
+                active_interval=self.waiting_interval,
+                rest_interval=self.resting_interval,
+            )
+        )
+
+    def requests(self) -> dict[str, Any]:
+        """The ``req_*`` settings by name, without those that batchspawner takes from the account database."""
+        names = (name for name in self.trait_names() if name.startswith("req_") and name not in OF_THE_ACCOUNT)
+        return {name: getattr(self, name) for name in names}

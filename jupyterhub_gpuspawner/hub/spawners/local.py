@@ -1,109 +1,40 @@
-"""Servers on the hub's own machine: the same launcher, the same binding, the same report."""
+"""The spawner of servers on the hub's own machine: the launcher binds them and reports as in a job."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import fcntl
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traitlets import Bool, Enum, Unicode, default
 
-from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, UserOptions, checked_server_name
 from jupyterhub_gpuspawner.hub.registered import require_registration
-from jupyterhub_gpuspawner.hub.report.node_report import ReportedPlacement
+from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
 from jupyterhub_gpuspawner.hub.site.bounded import Folder, Seconds
-from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL
+from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, takes_changes
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SHORTEST_LOOK
+from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
+from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
-from jupyterhub_gpuspawner.hub.start.waiting import connected, first_of
+from jupyterhub_gpuspawner.hub.spawners.launcher_file import LAUNCHER
 from jupyterhub_gpuspawner.profiles.placement_rules import CLAIM_FOLDER
 from jupyterhub_gpuspawner.slurm.run_as import checked_user_name
 from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT, MEMORY_POLICIES, POLICIES, LaunchPlan
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+    from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 
-class LauncherFile:
-    """The launcher as a file that every user may read and only the hub may write; made when it is first needed.
-
-    A cleaner of temporary folders may take it from a hub that runs for weeks. Then the next start makes another one.
-    Until then the folder is locked (flock(2)), which systemd-tmpfiles(8) respects, and each start sets its times to
-    now, for cleaners that go by age. Inodes are compared before it is used: once it is gone, any user may make one of
-    the same name.
-    """
-
-    def __init__(self) -> None:
-        self._path: Path | None = None
-        self._folder = self._file = -1
-
-    def path(self) -> Path:
-        """Where it is now; raises OSError where it cannot be made."""
-        if self._path is None or not self._is_there(self._path):
-            self.remove()
-            self._path = self._make()
-        return self._path
-
-    def _make(self) -> Path:
-        folder = _new_folder()
-        path = folder / "launch.pyz"
-        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self._folder, fcntl.LOCK_SH)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-        with os.fdopen(os.dup(self._file), "wb") as file:
-            file.write(launcher_archive())
-        path.chmod(0o644)
-        folder.chmod(0o755)
-        return path
-
-    def _is_there(self, path: Path) -> bool:
-        try:
-            for descriptor, place in ((self._folder, path.parent), (self._file, path)):
-                os.utime(descriptor)
-                if not os.path.samestat(os.fstat(descriptor), os.lstat(place)):
-                    return False
-            return os.fstat(self._file).st_size == len(launcher_archive())
-        except OSError:
-            return False
-
-    def remove(self) -> None:
-        """Remove what is left of it, if that is ours."""
-        if self._path is not None and self._folder >= 0:
-            with suppress(OSError):
-                if os.path.samestat(os.fstat(self._folder), os.lstat(self._path.parent)):
-                    shutil.rmtree(self._path.parent, ignore_errors=True)
-        for descriptor in (self._folder, self._file):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._path, self._folder, self._file = None, -1, -1
-
-
-def _new_folder() -> Path:
-    """In TMPDIR, or where that is gone in one of the usual places; raises OSError."""
-    for place in (tempfile.gettempdir(), "/tmp"):  # noqa: S108 - mkdtemp makes a folder that was not there
-        with suppress(OSError):
-            return Path(tempfile.mkdtemp(prefix="gpuspawner-launcher-", dir=place))
-    return Path(tempfile.mkdtemp(prefix="gpuspawner-launcher-", dir="/var/tmp"))
-
-
-LAUNCHER = LauncherFile()
-"""Of this hub."""
-atexit.register(LAUNCHER.remove)
-
-
-class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
+class GPULocalSpawner(LogName, LocalProcessSpawner):
     """Starts servers as processes on the hub's own machine, bound and reported like a job's."""
 
     as_hub_account = Bool(
@@ -131,15 +62,48 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
     user_options = UserOptions()
 
     request: JobRequest | None = None
+    """What was asked for; None in a hub without profiles, and after a restart."""
+    wrapper: Any = None
+    """The spawner that JupyterHub knows, where that is another one."""
     if TYPE_CHECKING:
         cmd: list[str]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        name = {"server": self._log_name, "log": self.log}
+        self._state = StoredState(lambda: self.known, **name)
+        self._report = ServerReport(lambda: self.known, self._state, **name)
+
+    @property
+    def known(self) -> Any:
+        """The spawner that JupyterHub knows: the wrapper, or this one."""
+        return self.wrapper if self.wrapper is not None else self
+
+    @property
+    def placement(self) -> PlacementDocument | None:
+        """Where the server runs and what it got; None before its report."""
+        return self._report.placement
+
+    @property
+    def topology(self) -> Mapping[str, Any] | None:
+        """The topology document of the hub's machine."""
+        return self._report.topology
+
+    @property
+    def reported_port(self) -> int:
+        """Where the server listens; 0 while it does not, or while another process has its port."""
+        return self._report.port
+
+    def accept_report(self, report: NodeReport) -> None:
+        """Take a report of the launcher's; see :meth:`ServerReport.accept`."""
+        self._report.accept(report)
 
     @default("ip")
     def _ip_default(self) -> str:
         return "127.0.0.1"
 
     def plan(self) -> LaunchPlan:
-        """What the launcher is told."""
+        """The plan for the launcher."""
         request = self.request
         resources = request.resources if request is not None else None
         rules = request.placement if request is not None else None
@@ -164,20 +128,20 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
 
     async def start(self) -> tuple[str, int]:
         """Start the launcher, wait for its report and the server, return where it listens."""
-        self.forget_report()
+        self._report.forget()
         try:
             require_registration()
             checked_server_name(self.name)
             await self._launch()
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
-        self.store_soon()
+        self._state.store_soon()
         await self._until_ready()
-        self.hand_over()
-        if not await self.noted(TO_START):
+        self._report.hand_over()
+        if not await self._noted(TO_START):
             raise database_away()
         self.port = self.reported_port
-        return self.address, self.port
+        return self._report.address, self.port
 
     async def _launch(self) -> None:
         if self.as_hub_account:
@@ -204,11 +168,11 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
         await first_of(self._arrive(), self._until_ended())
 
     async def _arrive(self) -> None:
-        await self.reported.wait()
-        self.address = self.ip or "127.0.0.1"
+        await self._report.reported.wait()
+        self._report.address = self.ip or "127.0.0.1"
         await first_of(self._listens(), asyncio.sleep(self.http_timeout))
         if not self.reported_port:
-            problems = self.placement.problems[-1:] if self._taken and self.placement is not None else ()
+            problems = self.placement.problems[-1:] if self._report.port_taken and self.placement is not None else ()
             told = f"The server on the hub's machine did not listen at its port within {self.http_timeout} s."
             raise start_failed(" ".join((told, *problems)), reason="timeout", status_code=503)
 
@@ -217,7 +181,7 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
         while True:
             port = self.reported_port
             if port:
-                await first_of(connected(self.address, port), self._another_port(port))
+                await first_of(connected(self._report.address, port), self._another_port(port))
                 if port == self.reported_port:
                     return
             else:
@@ -228,7 +192,7 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
             await asyncio.sleep(0.05)
 
     async def _until_ended(self) -> None:
-        while (status := await self.poll()) is None:  # noqa: ASYNC110 - nothing tells of a process's end
+        while (status := await self.poll()) is None:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.3)
         raise start_failed(
             f"The server on the hub's machine ended before it was ready, with exit code {status}. See the hub's log.",
@@ -236,27 +200,31 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
         )
 
     async def poll(self) -> int | None:
-        """None while the process lives or the hub cannot note its end, else its exit code; it keeps the state."""
+        """None while the process runs, or while the hub cannot note its end; else its exit code, 0 if unknown."""
         status: int | None = 0
         if self.proc is not None:
             status = self.proc.poll()
         elif self.pid and await self._signal(0):
             status = None
-        return status if status is None or await self.noted(TO_TELL) else None
+        return status if status is None or await self._noted(TO_TELL) else None
 
     async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
         """End the process, and wait until the hub can note it."""
         await super().stop(now=now)
-        await self.noted(TO_STOP)
+        await self._noted(TO_STOP)
+
+    async def _noted(self, timeout: float) -> bool:
+        """Whether the database takes changes within ``timeout`` seconds; the wrapper of a child asks that itself."""
+        return self.wrapper is not None or await takes_changes(self.orm_spawner, timeout)
 
     async def progress(self) -> Any:
-        """What happens, told once each."""
+        """Two events: the start, and the report."""
         yield {"progress": 20, "message": "Starting on the hub's own machine."}
-        await self.reported.wait()
+        await self._report.reported.wait()
         yield {"progress": 80, "message": "Bound and reported. The server is starting."}
 
     def make_preexec_fn(self, name: str) -> Any:
-        """Become the user, unless every server runs as the hub's own account."""
+        """What runs between fork and exec: become the user, or go to the home of the hub's account."""
         if not self.as_hub_account:
             return super().make_preexec_fn(name)
         home = self._home()
@@ -275,7 +243,7 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
         return {**env, "USER": self.user.name, "HOME": self._home(), "SHELL": "/bin/bash"}
 
     async def move_certs(self, paths: dict[str, str]) -> dict[str, str]:
-        """Certificates stay where they are for the hub's own account."""
+        """Move the certificates to the user; for the hub's own account they stay where they are."""
         return paths if self.as_hub_account else await super().move_certs(paths)
 
     def _home(self) -> str:
@@ -284,13 +252,13 @@ class GPULocalSpawner(LogName, ReportedPlacement, LocalProcessSpawner):
     def load_state(self, state: dict[str, Any]) -> None:
         """The process id and the report."""
         super().load_state(state)
-        self.load_report(state)
+        self._report.load(state)
 
     def get_state(self) -> dict[str, Any]:
         """The process id and the report."""
-        return {**super().get_state(), **self.report_state()}
+        return {**super().get_state(), **self._report.to_state()}
 
     def clear_state(self) -> None:
         """Forget process and report."""
         super().clear_state()
-        self.forget_report()
+        self._report.forget()

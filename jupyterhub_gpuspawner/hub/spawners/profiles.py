@@ -17,7 +17,7 @@ from traitlets import Callable, Enum, List, Type, Unicode, Union, default
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
-from jupyterhub_gpuspawner.hub.ending.record import RemembersEnding
+from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, UserOptions
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
 from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, takes_changes
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 
-class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
+class GPUProfilesSpawner(LogName, ProfilesSpawner):
     """Offers profiles of GPU and CPU jobs; the chosen one decides which child spawner starts the server."""
 
     profiles: List[Any] = List(
@@ -75,6 +75,9 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
     local_spawner_class = Type(
         GPULocalSpawner, GPULocalSpawner, config=True, help="Child for profiles on the hub's own machine."
     )
+
+    ending: Ending | None = None
+    """How the last server ended, or why the last start failed; kept until the next start."""
 
     user_options = UserOptions()
     options_form = Union([Unicode(), Callable()], config=True, help="The form; a text or a callable, as in Spawner.")
@@ -246,11 +249,11 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
 
     def get_state(self) -> dict[str, Any]:
         """Return profile, kind and the child's state; if nothing runs, only how the last server ended."""
-        return self.child.get_state() if self.child is not None else self.ending_state()
+        return self.child.get_state() if self.child is not None else ending_state(self.ending)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore the child from stored state, whatever the profiles are today."""
-        self.load_ending(state)
+        self.ending = stored_ending(state)
         try:
             child = self._children.restored(state)
         except ConfigError as error:

@@ -1,15 +1,18 @@
-"""From a spawner's settings and a checked request to the batch job, as ``gpuspawner show`` prints it."""
+"""Makes the batch job of a checked request from the site's settings, as ``gpuspawner show`` prints it."""
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jupyterhub_gpuspawner.batch import script
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.ending.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.site.account import job_owner, owner_number
-from jupyterhub_gpuspawner.hub.spawners.child import configured_as
 from jupyterhub_gpuspawner.jobs.comment import job_name
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profile
@@ -19,17 +22,53 @@ from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from jupyterhub_gpuspawner.hub.site.account import Account
-    from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
     from jupyterhub_gpuspawner.profiles.resources import Resources
 
-OF_THE_ACCOUNT = ("req_username", "req_homedir", "req_keepvars")
 SETTINGS = {ours: old for old, ours in TYPED.items()}
 """A profile's field, and batchspawner's name for it without ``req_``."""
-NOT_DEFAULTS = (*OF_THE_ACCOUNT, "req_keepvars_extra")
+
+CERTIFICATE_VARIABLES = {
+    "keyfile": "JUPYTERHUB_SSL_KEYFILE_CONTENT",
+    "certfile": "JUPYTERHUB_SSL_CERTFILE_CONTENT",
+    "cafile": "JUPYTERHUB_SSL_CLIENT_CA_CONTENT",
+}
+"""JupyterHub's name of a certificate file, and the variable with its content in base64 (``node/certificates.py``)."""
+
+
+class JobSettings(Protocol):
+    """The settings of the spawner from which jobs are made; see the reference of ``c.GPUSlurmSpawner``."""
+
+    batch_script: str
+    claim_folder: str
+    cmd: list[str]
+    exec_prefix: str
+    hub_name: str
+    job_name: str
+    log_dir: str
+    memory_policy: str
+    observe_timeout: float
+    placement_policy: str
+    port_range: str
+    req_epilogue: str
+    req_keepvars_extra: str
+    req_prologue: str
+    topology_file: str
+
+    def requests(self) -> Mapping[str, Any]:
+        """The ``req_*`` settings by name, without those that batchspawner takes from the account database."""
+
+    def configured_as(self, name: str) -> str:
+        """The setting as the admin wrote it, such as ``c.GPUSlurmSpawner.req_partition``."""
+
+    def get_args(self) -> list[str]:
+        """The arguments of the server's command."""
+
+    def job_environment(self, account: Account) -> dict[str, str]:
+        """The environment variables of the job."""
 
 
 @dataclass(frozen=True)
@@ -38,68 +77,73 @@ class BatchJob:
 
     script: str
     notes: tuple[str, ...]
-    """What was mended in the admin's own template, one sentence each."""
+    """What was corrected in the admin's own template, one sentence each."""
     tag: str
-    """The job's comment; it names hub, user and server, and this one start."""
+    """The job's comment: it names hub, user and server, and this one start."""
     identity: JobIdentity
-    """What tells it from every other job, beside the number that it will get."""
+    """What tells it from every other job, beside the id that it will get."""
 
 
-def site_profile(spawner: GPUSlurmSpawner) -> Profile:
+def site_profile(settings: JobSettings) -> Profile:
     """The site's defaults, from the ``req_*`` settings, as a profile; raises ConfigError naming the setting.
 
-    A setting that is empty asks for nothing.
+    A setting that is empty requests nothing.
     """
-    traits = {
-        name: value
-        for name in spawner.trait_names()
-        if name.startswith("req_") and name not in NOT_DEFAULTS and (value := getattr(spawner, name))
-    }
+    traits = {name: value for name, value in settings.requests().items() if value and name != "req_keepvars_extra"}
 
     def where(path: Sequence[str | int]) -> str:
         field = str(path[-1]) if path else "*"
-        return configured_as(spawner, f"req_{SETTINGS.get(field, field)}")
+        return settings.configured_as(f"req_{SETTINGS.get(field, field)}")
 
     return parse_profile(("The site's defaults", "default", "GPUSlurmSpawner", traits), where)
 
 
-def site_defaults(spawner: GPUSlurmSpawner) -> Resources:
-    """What a job asks of Slurm where neither profile nor choice says anything; raises ConfigError."""
-    return site_profile(spawner).slurm
+def site_defaults(settings: JobSettings) -> Resources:
+    """What a job requests where neither profile nor user does; raises ConfigError."""
+    return site_profile(settings).slurm
 
 
-def plain_request(spawner: GPUSlurmSpawner) -> JobRequest:
+def plain_request(settings: JobSettings, *, username: str, server_name: str) -> JobRequest:
     """The request of a hub without profiles: the site's defaults alone."""
     return resolve(
-        (site_profile(spawner),),
+        (site_profile(settings),),
         {},
-        username=spawner.user.name,
+        username=username,
         groups=(),
-        server_name=spawner.name,
+        server_name=server_name,
         now=datetime.now().astimezone(),
     )
 
 
-def batch_job(spawner: GPUSlurmSpawner, request: JobRequest, account: Account, *, start_id: str) -> BatchJob:
-    """The job of ``request`` under the spawner's settings; raises ConfigError or RequestError."""
-    tag = script.tag(spawner.hub_name, request.username, request.server_name)
+def refuse_options(_spawner: object, user_options: Mapping[str, object]) -> None:
+    """Refuse every user option: in a hub without profiles there is nothing to choose. Raises HTTPError."""
+    for name in user_options:
+        error = RequestError(
+            f"{str(name)[:40]!r} is no option here.", field=str(name)[:40], hint="No options are offered."
+        )
+        raise spawn_failure(error)
+
+
+def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, start_id: str) -> BatchJob:
+    """The job of ``request``; ``start_id`` is empty for a trial. Raises ConfigError or RequestError."""
+    tag = script.tag(settings.hub_name, request.username, request.server_name)
     if start_id:
         tag = f"{tag}#{start_id}"
     identity = JobIdentity(
-        owner=job_owner(spawner.exec_prefix, account.name),
-        uid=owner_number(spawner.exec_prefix, account),
+        owner=job_owner(settings.exec_prefix, account.name),
+        uid=owner_number(settings.exec_prefix, account),
         tag=tag,
     )
-    command = [*(request.command or spawner.cmd), *spawner.get_args()]
-    log_dir = spawner.log_dir.replace("{homedir}", account.home).replace("{username}", account.name)
+    command = [*(request.command or settings.cmd), *settings.get_args()]
+    log_dir = settings.log_dir.replace("{homedir}", account.home).replace("{username}", account.name)
     log_path = f"{log_dir}/jupyterhub-%j.log"
-    name = job_name(spawner.job_name, start_id)
-    if spawner.batch_script:
+    name = job_name(settings.job_name, start_id)
+    if settings.batch_script:
         rendered = script.render_template(
-            spawner.batch_script,
-            template_variables(spawner, request, account),
+            settings.batch_script,
+            template_variables(settings, request, account),
             launcher=launcher_archive(),
-            plan=launch_plan(spawner, request),
+            plan=launch_plan(settings, request),
             command=command,
             tag=tag,
             environment=request.environment,
@@ -110,53 +154,51 @@ def batch_job(spawner: GPUSlurmSpawner, request: JobRequest, account: Account, *
     text = script.render(
         request,
         launcher=launcher_archive(),
-        plan=launch_plan(spawner, request),
+        plan=launch_plan(settings, request),
         command=command,
         tag=tag,
         log_path=log_path,
         job_name=name,
         chdir=account.home,
-        prologue=spawner.req_prologue,
-        epilogue=spawner.req_epilogue,
+        prologue=settings.req_prologue,
+        epilogue=settings.req_epilogue,
     )
     if start_id and start_id in name:
         identity = replace(identity, name=name)
     return BatchJob(text, (), tag, identity)
 
 
-def launch_plan(spawner: GPUSlurmSpawner, request: JobRequest) -> LaunchPlan:
-    """What the launcher on the node is told."""
-    first_last = spawner.port_range.split("-") if spawner.port_range else None
+def launch_plan(settings: JobSettings, request: JobRequest) -> LaunchPlan:
+    """The plan for the launcher on the node."""
+    first_last = settings.port_range.split("-") if settings.port_range else None
     return LaunchPlan(
         gpus=request.placement.claim or request.resources.gpus,
         cpus=request.resources.cpus,
-        policy=request.placement.policy or spawner.placement_policy,
-        memory_policy=request.placement.memory_policy or spawner.memory_policy,
+        policy=request.placement.policy or settings.placement_policy,
+        memory_policy=request.placement.memory_policy or settings.memory_policy,
         port_range=request.port_range or (first_last and (int(first_last[0]), int(first_last[1]))) or None,
-        topology_file=spawner.topology_file or None,
-        deadline=spawner.observe_timeout,
-        claim=spawner.claim_folder if request.placement.claim else None,
+        topology_file=settings.topology_file or None,
+        deadline=settings.observe_timeout,
+        claim=settings.claim_folder if request.placement.claim else None,
     )
 
 
-def template_variables(spawner: GPUSlurmSpawner, request: JobRequest, account: Account) -> dict[str, str]:
-    """batchspawner's names for an admin's own template: ``req_*`` as set; what is asked of Slurm, as the request says.
+def template_variables(settings: JobSettings, request: JobRequest, account: Account) -> dict[str, str]:
+    """The variables of an admin's own template, by batchspawner's names.
 
-    The request holds the site's defaults, so what it does not ask for is empty whatever a setting says.
+    They are the ``req_*`` settings as set, and what the job requests of Slurm. The request includes the site's
+    defaults, so what it does not ask for is empty whatever a setting says.
     """
-    variables: dict[str, Any] = {
-        name.removeprefix("req_"): getattr(spawner, name)
-        for name in spawner.trait_names()
-        if name.startswith("req_") and name not in OF_THE_ACCOUNT  # batchspawner asks the account database for these
-    }
-    variables.update(_in_batchspawners_words(request.resources))
+    variables: dict[str, Any] = {name.removeprefix("req_"): value for name, value in settings.requests().items()}
+    variables.update(in_batchspawners_names(request.resources))
     variables.update(username=account.name, homedir=account.home)
-    names = sorted(spawner.job_environment(account))
-    variables["keepvars"] = ",".join([*names, *filter(None, [spawner.req_keepvars_extra])])
+    names = sorted(settings.job_environment(account))
+    variables["keepvars"] = ",".join([*names, *filter(None, [settings.req_keepvars_extra])])
     return {key: str(value) for key, value in variables.items()}
 
 
-def _in_batchspawners_words(resources: ResolvedResources) -> dict[str, str]:
+def in_batchspawners_names(resources: ResolvedResources) -> dict[str, str]:
+    """What a job requests, as batchspawner's template variables; empty for what it does not."""
     return {
         "partition": resources.partition or "",
         "nprocs": str(resources.cpus or ""),
@@ -171,3 +213,23 @@ def _in_batchspawners_words(resources: ResolvedResources) -> dict[str, str]:
         "gres": resources.gres_option,
         "options": " ".join(resources.options),
     }
+
+
+def certificate_variables(paths: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables with the contents of a server's certificates (``internal_ssl``).
+
+    ``paths`` is ``Spawner.cert_paths``. Raises ConfigError for a file that cannot be read. Reads files, so it must not
+    run in the hub's event loop.
+    """
+    try:
+        return {
+            CERTIFICATE_VARIABLES[name]: base64.b64encode(Path(path).read_bytes()).decode()
+            for name, path in paths.items()
+            if name in CERTIFICATE_VARIABLES
+        }
+    except OSError as error:
+        raise ConfigError(
+            f"The server's certificate cannot be read: {error}.",
+            where="c.JupyterHub.internal_ssl",
+            hint="Look at c.JupyterHub.internal_certs_location.",
+        ) from error

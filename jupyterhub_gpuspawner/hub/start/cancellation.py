@@ -1,4 +1,4 @@
-"""``scancel`` of one start's job, and of no other one that has its number by now."""
+"""``scancel`` of one start's job, never of another job that got the same id later."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
 TRUSTED = 60.0
-"""Seconds for which a number that sbatch has given is taken for its job's where Slurm does not say whose it is."""
+"""Seconds after sbatch for which the id alone identifies the job if Slurm does not show its owner."""
 
 
 class Cancellation:
-    """Compares the job under a number with the start's own before each ``scancel``.
+    """Cancels one start's job; before each ``scancel`` it checks that the id still belongs to that job.
 
-    A call raises SlurmUnavailable where Slurm does not say whose the number is, NotPermitted where Slurm refuses, and
-    ConfigError where scancel is not let run.
+    A call raises SlurmUnavailable if Slurm does not answer whose job it is, NotPermitted if Slurm refuses, and
+    ConfigError if scancel cannot be run.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Cancellation:
         environment: Mapping[str, str],
         trusted_until: float | None = 0.0,
     ) -> None:
-        """``trusted_until`` on the monotonic clock; None: :data:`TRUSTED` seconds from the first call."""
+        """``trusted_until`` is on the monotonic clock; None: :data:`TRUSTED` seconds from the first call."""
         self._client = client
         self._identity = identity
         self._prefix = tuple(prefix)
@@ -44,7 +44,7 @@ class Cancellation:
         self._trusted_until = trusted_until
 
     async def __call__(self, job_id: str) -> None:
-        """Cancel the job; one that has ended, or whose number is another job's, needs nothing done."""
+        """Cancel the job; do nothing if it has ended, or if its id belongs to another job by now."""
         if self._trusted_until is None:
             self._trusted_until = time.monotonic() + TRUSTED
         trusted = time.monotonic() < self._trusted_until
@@ -58,7 +58,7 @@ class Cancellation:
         own = found is None or (self._identity.may_be(found) if trusted else self._identity.matches(found))
         if found is not None and not own:
             get_logger().warning(
-                "Job %s is left alone: it is another job now, of %s; this hub's (%s) is gone",
+                "Job %s is not cancelled: the id belongs to another job now, of %s; this hub's job (%s) is gone",
                 *(job_id, found.user or "somebody", self._identity.tag),
             )
             return

@@ -1,8 +1,7 @@
-"""When a start is given up: by elapsed time, also in the hub that comes after this one.
+"""The deadline of a start, measured in elapsed time, across restarts of the hub.
 
-A wall clock may be set while no hub runs. As long as the machine has not been booted anew, its own clock since its boot
-(CLOCK_BOOTTIME) tells how much time has passed. Else the wall clock does, and a start gets no more than the whole of
-its time.
+The wall clock may be set while no hub runs. Until the machine is rebooted, CLOCK_BOOTTIME says how much time has
+passed. After a reboot the wall clock does; then a start gets at most its whole time again.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Clocks:
-    """What the machine's clocks show at one moment."""
+    """The machine's clocks at one moment."""
 
     wall: float
     """Seconds since the epoch."""
     since_boot: float
-    """Seconds since the machine was booted, sleep included."""
+    """Seconds since the machine was booted, including suspend."""
     boot: str
-    """Which boot that is; empty where the kernel does not tell."""
+    """The kernel's id of this boot; empty if unknown."""
 
 
 def clocks() -> Clocks:
@@ -44,7 +43,7 @@ def _boot() -> str:
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment by both clocks."""
+    """A moment on both clocks."""
 
     wall: int
     """Seconds since the epoch."""
@@ -53,7 +52,7 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, now: Clocks) -> Deadline:
-        """So many seconds from now."""
+        """The moment ``seconds`` from now."""
         return cls(round(now.wall + seconds), now.since_boot + seconds if now.boot else None, now.boot)
 
     def left(self, now: Clocks, *, at_most: float) -> float:
@@ -69,7 +68,7 @@ class Deadline:
 
 
 def parse_deadline(state: Mapping[str, Any]) -> Deadline | None:
-    """What :meth:`Deadline.to_state` wrote, with or without the machine's own clock; None for anything else."""
+    """Read what :meth:`Deadline.to_state` wrote, with or without the time since boot; None for anything else."""
     wall, machine = state.get("start_by"), state.get("start_by_boot")
     if not isinstance(wall, int) or isinstance(wall, bool):
         return None

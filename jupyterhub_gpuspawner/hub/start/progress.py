@@ -1,21 +1,24 @@
-"""How far a start is: stages with their times, why it waits, its place in line. Pure.
+"""The progress of a start: stages with their times, why the job is pending, its position in the queue.
 
-One :class:`StartFacts` serves the progress stream, the page as the hub renders it, and the last word of a start that
-is given up. So whoever comes late, or comes back, reads the same.
+One :class:`StartFacts` serves the progress stream, the page as the hub renders it, and the error of a start that timed
+out, so all of them say the same.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub.pages.text import wait
+from jupyterhub_gpuspawner.hub.site.tasks import first_of
 from jupyterhub_gpuspawner.jobs.advice import advice
 from jupyterhub_gpuspawner.jobs.status import Phase, never_clears, sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from jupyterhub_gpuspawner.cluster.pending import QueuePosition
     from jupyterhub_gpuspawner.jobs.status import JobStatus
@@ -24,7 +27,11 @@ if TYPE_CHECKING:
 _PERCENT = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60, Phase.ENDING: 60, Phase.ENDED: 60}
 _HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 _TIMED = ("BeginTime", "Reservation")
-"""Reasons for which the start is a fixed time, not an estimate."""
+"""Reasons for which the expected start is a set time, not an estimate."""
+_INTERVAL = 0.3
+"""Seconds between two looks for something new to say."""
+_REPEAT = 10.0
+"""Seconds after which an event is sent again: a proxy may keep a stream open though the hub is gone."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +41,18 @@ class StartFacts:
     job_id: str = ""
     reached: Mapping[str, float] = field(default_factory=dict)
     """By the hub's clock: when it was ``submitted``, ``queued`` (sbatch answered) and ``starting`` (the node reported).
-    A start that another version of this package began has none."""
+    Empty for a start that another version of this package began."""
     job: JobStatus | None = None
-    """As Slurm last told it; None until it has."""
+    """The job as Slurm last reported it; None until it has."""
     placement: PlacementDocument | None = None
     place: QueuePosition | None = None
-    """In the line of its partition, while it waits."""
+    """Its position in its partition's queue, while it is pending."""
     silent: bool = False
+    """Slurm does not answer now."""
     hidden: bool = False
     """Slurm does not show the job to the hub's account."""
-    """Slurm does not answer now."""
     answered_at: float | None = None
-    """When Slurm last did."""
+    """When Slurm last answered; None before its first answer."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +63,12 @@ class Stage:
     state: str
     """``done``, ``current`` or ``coming``."""
     at: float | None = None
-    """When it was reached; None where it is to come, or was not noted."""
+    """When it was reached; None if it is to come, or if that is unknown."""
     detail: str = ""
 
 
 def stages(facts: StartFacts) -> tuple[Stage, ...]:
-    """Submitted, queued, allocated, starting, ready: what lies behind, what is now, and what is to come."""
+    """All stages of a start, from submitted to ready, with the state of each."""
     job = facts.job
     times = dict(facts.reached)
     details = {"starting": placed(facts.placement) if facts.placement is not None else ""}
@@ -87,9 +94,33 @@ def stages(facts: StartFacts) -> tuple[Stage, ...]:
 
 
 def event(facts: StartFacts, *, now: float) -> dict[str, Any]:
-    """Percent, a sentence, and under ``gpuspawner`` all of it for a page (:func:`document`)."""
+    """An event of JupyterHub's progress stream; ``gpuspawner`` holds the facts for our page (:func:`document`)."""
     percent, message = _told(facts)
     return {"progress": percent, "message": message, "gpuspawner": document(facts, now=now)}
+
+
+async def events(
+    facts: Callable[[], StartFacts], *, update: Callable[[], Awaitable[None]], placed: Callable[[], asyncio.Event]
+) -> AsyncIterator[dict[str, Any]]:
+    """One event for each change of the facts, for ever; nothing here asks Slurm but ``update``, before each look.
+
+    ``placed`` returns the event that is set once the placement is known. An event has percent and message only if the
+    message is a new one. Without changes the facts are sent again after :data:`_REPEAT` seconds.
+    """
+    known, told, told_at = None, dict[str, Any](), 0.0
+    while True:
+        await update()
+        found = facts()
+        due = time.monotonic() - told_at > _REPEAT
+        if found != known or due:
+            known, now = found, event(found, now=time.time())
+            if now != told or due:
+                yield now if now["message"] != told.get("message") else {"gpuspawner": now["gpuspawner"]}
+                told, told_at = now, time.monotonic()
+        if placed().is_set():
+            await asyncio.sleep(_INTERVAL)
+        else:  # a server that is ready at once must not be there before its placement is told
+            await first_of(placed().wait(), asyncio.sleep(_INTERVAL))
 
 
 def _told(facts: StartFacts) -> tuple[int, str]:
@@ -107,10 +138,10 @@ def _told(facts: StartFacts) -> tuple[int, str]:
 
 
 def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
-    """The facts as JSON: times in ISO 8601, None where not known; ``{time}`` in a sentence stands for a time.
+    """The facts as JSON: times in ISO 8601, None if unknown; a sentence has ``{time}`` where the page puts a time.
 
     ``reason`` is a sentence, ``hint`` what to do; ``sure`` is ``at the latest`` (Slurm's estimate), ``not before`` (a
-    set time) or empty (no estimate). While Slurm is ``silent`` all of it is what was last known, at ``answered_at``.
+    set time) or empty (no estimate). While Slurm is ``silent`` everything is as of ``answered_at``.
     """
     job, place = facts.job, facts.place
     # the node's report may be here before squeue tells that the job runs

@@ -1,7 +1,7 @@
-"""The starts that this hub has made, in a table of its own in the hub's database.
+"""The starts of this hub, in a table of our own in the hub's database.
 
-A start is recorded before sbatch runs. A job that no server belongs to is cancelled only if its start is recorded here:
-a hub made from a backup, which has this hub's name, secret and servers, knows nothing of what was started since.
+A start is recorded before sbatch runs. A job without a server is cancelled only if its start is recorded here: a hub
+restored from a backup has the same name, secret and servers, but no record of what was started since.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KEPT = 180 * 86400.0
 """Seconds that a record is kept: longer than a server runs."""
 _AT_ONCE = 200
-"""Starts in one question; databases bound the number of parameters."""
+"""Starts in one query; databases limit the number of parameters."""
 
 _TABLE = Table(
     "gpuspawner_starts",
@@ -39,27 +39,27 @@ _TABLE = Table(
 
 
 class RecordFailed(GPUSpawnerError):
-    """The hub's database took no record of a start, so nothing was submitted."""
+    """The hub's database could not record a start, so no job was submitted."""
 
     status_code = 503
     reason = "hub_database"
 
 
 @dataclass(frozen=True)
-class Start:
-    """Whose server a start was of."""
+class RecordedStart:
+    """The user and the server of a start."""
 
     user: str
     server: str
 
 
 class StartRecords:
-    """The table, by way of the session that JupyterHub has; every method may take as long as the database does."""
+    """The table, through JupyterHub's session; every method blocks for as long as the database takes."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def add(self, start_id: str, start: Start) -> None:
+    def add(self, start_id: str, start: RecordedStart) -> None:
         """Record a start and commit; raises RecordFailed."""
         row = {"start_id": start_id, "user_name": start.user, "server_name": start.server, "made_at": time.time()}
         try:
@@ -69,23 +69,23 @@ class StartRecords:
         except SQLAlchemyError as error:
             roll_back(self._session)
             raise RecordFailed(
-                "The hub's database did not take the record of this start, so no job was submitted.",
-                hint=f"Look at the hub's database: {type(error).__name__}.",
+                "The hub's database could not record this start, so no job was submitted.",
+                hint=f"Check the hub's database: {type(error).__name__}.",
             ) from error
 
-    def find(self, start_ids: Collection[str]) -> dict[str, Start]:
-        """Those of the starts that are recorded; raises SQLAlchemyError."""
-        wanted, found = sorted(start_ids), dict[str, Start]()
+    def find(self, start_ids: Collection[str]) -> dict[str, RecordedStart]:
+        """Those of ``start_ids`` that are recorded; raises SQLAlchemyError."""
+        wanted, found = sorted(start_ids), dict[str, RecordedStart]()
         if wanted:
             self._make()
         for at in range(0, len(wanted), _AT_ONCE):
             asked = select(_TABLE).where(_TABLE.c.start_id.in_(wanted[at : at + _AT_ONCE]))
             for row in self._session.execute(asked):
-                found[row.start_id] = Start(row.user_name, row.server_name)
+                found[row.start_id] = RecordedStart(row.user_name, row.server_name)
         return found
 
     def forget_old(self) -> None:
-        """Delete what is older than :data:`KEPT`; raises SQLAlchemyError."""
+        """Delete records older than :data:`KEPT`; raises SQLAlchemyError."""
         self._make()
         self._session.execute(delete(_TABLE).where(_TABLE.c.made_at < time.time() - KEPT))
         self._session.commit()
@@ -100,4 +100,4 @@ class StartRecords:
 
 
 _MADE: WeakSet[Engine] = WeakSet()
-"""Databases in which the table is known to be."""
+"""Databases that are known to have the table."""

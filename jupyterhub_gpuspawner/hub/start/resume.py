@@ -1,8 +1,8 @@
-"""A start that was under way when the hub was restarted becomes a pending start again.
+"""Makes a start that a restart of the hub interrupted a pending start again.
 
-JupyterHub's check after a restart knows servers that run. While it waits for one that is still starting, the page has
-no progress, Stop answers 500, and other servers get no route; an exception out of ``get_url`` ends the hub. So the rest
-of the start is given to the hub as what it knows how to show and to cancel: a pending spawn with its future.
+JupyterHub's check after a restart expects servers that run. While it waits for one that is still starting, the page has
+no progress, a stop answers 500, and other servers get no route; an exception from ``get_url`` ends the hub. So the rest
+of the start becomes what JupyterHub can show and cancel: a pending spawn with its future.
 
 It sets the underscored attributes that ``BaseHandler.spawn_single_user`` sets; JupyterHub offers no other way
 (5.4 to 6.1).
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from jupyterhub.spawner import Spawner
 
 LOOK = 0.2
-"""Seconds between two looks at what the hub does meanwhile."""
+"""Seconds between two looks at what JupyterHub does meanwhile."""
 
 
 def interrupted(known: Spawner, reported_port: int) -> bool:
-    """Whether the hub, just started, checks this server for the first time, and has not stored where it serves.
+    """Whether the restarted hub checks this server for the first time, and has not stored the port that it serves at.
 
-    The stored address of a server that was still starting has a port at random.
+    The stored address of a server that was still starting has a random port.
     """
     first = known._check_pending and known._spawn_future is None
     return bool(first and known.server and known.server.port != reported_port)
 
 
 async def take_up(known: Spawner, rest: Coroutine[Any, Any, None]) -> int | None:
-    """Let the rest of the start go on as a pending spawn, and answer the hub's check.
+    """Run ``rest`` of the start as a pending spawn, and return the answer for the hub's check.
 
-    ``known`` is the spawner that JupyterHub knows. None once the server is there; 1 where the start failed (the hub
-    then stops the server, and its page says why) or a person has stopped it.
+    ``known`` is the spawner that JupyterHub knows. The answer is None once the server is ready, and 1 if the start
+    failed (the hub then stops the server, and its page says why) or a user has stopped it.
     """
     arrived = asyncio.Event()
     start = known._spawn_future = asyncio.ensure_future(_start(known, rest, arrived))
@@ -59,12 +59,12 @@ async def _start(known: Spawner, rest: Coroutine[Any, Any, None], arrived: async
     await _until(lambda: not known._check_pending)
     if known.server is None:
         raise start_failed("The server was started, but did not answer the hub.", status_code=503, reason="timeout")
-    # the hub's own check of routes may be minutes away
+    # JupyterHub's own check of routes may be minutes away
     await known.user.settings["proxy"].add_user(known.user, known.name)
 
 
 async def _until(true: Callable[[], bool]) -> None:
-    while not true():  # noqa: ASYNC110 - JupyterHub tells of neither
+    while not true():  # noqa: ASYNC110 - JupyterHub has no event for it
         await asyncio.sleep(LOOK)
 
 

@@ -1,8 +1,8 @@
-"""One ``sbatch``, of whose job nothing is lost: its id comes back, or the job is cancelled.
+"""Runs ``sbatch`` so that no job is lost: the hub gets its id, or the job is cancelled.
 
-Three things can go between a job and its hub: the start is cancelled while sbatch runs, sbatch fails although slurmctld
-has taken the job (a time-out, a signal, a site's wrapper that says more than an id or fails after sbatch), and Slurm
-does not answer when the job should be cancelled.
+A job can be lost in three ways: the start is cancelled while sbatch runs; sbatch fails although slurmctld has accepted
+the job (a time-out, a signal, a site's wrapper that prints more than an id or fails after sbatch); Slurm does not
+answer when the job should be cancelled.
 """
 
 from __future__ import annotations
@@ -16,33 +16,37 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, NotPermitted, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site import metrics
-from jupyterhub_gpuspawner.hub.start.waiting import in_background
+from jupyterhub_gpuspawner.hub.site.tasks import in_background
+from jupyterhub_gpuspawner.jobs.comment import PREFIX
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from jupyterhub_gpuspawner.hub.start.build import BatchJob
+    from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+    from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
     Cancel = Callable[[str], Awaitable[None]]
 
 PAUSES = (2.0, 5.0, 10.0, 30.0, 60.0)
-"""Seconds between tries; the last one again and again."""
+"""Seconds between tries; the last one repeats."""
 AT_ONCE = 0.5
-"""Seconds for the first look, while a person waits: a slurmctld that is well again needs no more."""
+"""Seconds for the first look, while the user waits: a slurmctld that answers again needs no more."""
 LOOKS = 10
-"""How often a job that may have been made is looked for: for some six minutes."""
+"""How often to look for a job that sbatch may have made: for about six minutes."""
 UNDER_WAY: set[str] = set()
-"""Tags of submissions that are not over, and ids of jobs that are being cancelled: jobs that somebody looks after."""
+"""Comments of submissions under way, and ids of jobs that are being cancelled; nothing else acts on these jobs."""
 
 
 async def submit(
     client: SlurmClient, job: BatchJob, *, prefix: Sequence[str], environment: Mapping[str, str], cancel: Cancel
 ) -> str:
-    """The id of the job that sbatch made. Raises what :meth:`SlurmClient.submit` raises.
+    """Submit ``job`` and return its id. Raises what :meth:`SlurmClient.submit` raises.
 
-    However sbatch fails, the job may be there: a job of this start that Slurm shows at once is taken for made. Where
-    this is cancelled, or a job shows up later, that one is cancelled.
+    Even if sbatch fails, the job may exist: if Slurm shows a job of this start at once, its id is returned. A job that
+    shows up later is cancelled, and so is the job of a submission that was cancelled.
     """
     UNDER_WAY.add(job.tag)
     made = asyncio.ensure_future(_made(client, job, prefix, environment))
@@ -59,7 +63,7 @@ async def submit(
 
 
 class _Failed(Exception):
-    """sbatch failed with ``error``, and Slurm shows no job yet: how many good ``looks`` are needed to believe it."""
+    """sbatch failed with ``error``; ``looks`` answers of Slurm without the job are needed to be sure there is none."""
 
     def __init__(self, error: Exception, looks: int) -> None:
         super().__init__(str(error))
@@ -79,14 +83,14 @@ async def _made(client: SlurmClient, job: BatchJob, prefix: Sequence[str], envir
     try:
         return await client.submit(job.script, prefix=prefix, environment=environment)
     except Exception as error:
-        # slurmctld may have taken the job; an sbatch that came to its end has made it by now, or never will
+        # slurmctld may have accepted the job; an sbatch that has exited has made it by now, or never will
         looks = LOOKS if isinstance(error, SlurmUnavailable) else 1
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
             found = await asyncio.wait_for(client.made(job.identity), AT_ONCE)
             looks -= 1
             for job_id, status in found.items():
-                if job.identity.proves(status):  # a comment is anybody's to write
-                    get_logger().warning("sbatch failed, but made job %s, which is taken up: %s", job_id, error)
+                if job.identity.proves(status):  # any user can write this comment
+                    get_logger().warning("sbatch failed, but made job %s, which is used: %s", job_id, error)
                     return job_id
                 looks = max(looks, 1)
         raise _Failed(error, looks) from error
@@ -98,7 +102,7 @@ async def _cancel_when_made(made: asyncio.Future[str], client: SlurmClient, job:
     except _Failed as failed:
         await _look_for(client, job, cancel, failed.looks)
     else:
-        get_logger().info("The start of %s was given up: cancelling job %s", job.tag, job_id)
+        get_logger().info("The start of %s was cancelled: cancelling job %s", job.tag, job_id)
         metrics.lost_job("start given up")
         await cancel_surely(job_id, cancel)
 
@@ -120,9 +124,9 @@ async def _look_for(client: SlurmClient, job: BatchJob, cancel: Cancel, looks: i
 
 
 async def cancel_surely(job_id: str, cancel: Cancel) -> None:
-    """Cancel the job, and try again for as long as that fails; a hub that ends first finds it when it starts anew.
+    """Cancel the job, and try again for as long as that fails; after a restart the hub finds the job again.
 
-    Where Slurm refuses it to this account, that is the end.
+    If Slurm does not permit this account to cancel it, there is no other try.
     """
     await _looking_after(job_id, _cancel_until_done(job_id, cancel))
 
@@ -132,12 +136,36 @@ async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
         try:
             await cancel(job_id)
         except NotPermitted as error:
-            get_logger().error("Job %s is not cancelled, and not tried again: %s", job_id, error)
+            get_logger().error("Job %s is not cancelled, and there will be no other try: %s", job_id, error)
             return
         except GPUSpawnerError as error:
             if failures == 0:
-                get_logger().error("Job %s is not cancelled yet; the hub tries on: %s", job_id, error)
+                get_logger().error("Job %s is not cancelled yet; the hub tries again: %s", job_id, error)
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
         else:
             get_logger().info("Job %s is cancelled", job_id)
             return
+
+
+_TOLD: set[str] = set()
+"""The warnings that this process has logged."""
+
+
+def check_comment(job: JobStatus, submitted: JobIdentity, log: logging.Logger) -> None:
+    """Log, once, where the site has replaced the comment with which a job was submitted; ``job`` is Slurm's answer."""
+    if job.tag == submitted.tag or "replaced" in _TOLD:
+        return
+    _TOLD.add("replaced")
+    if submitted.name and job.name == submitted.name:
+        what = "Jobs are found again by their name instead."
+    else:
+        what = (
+            "Their names do not identify them either: a job whose id is lost cannot be found again. "
+            "Set c.GPUSlurmSpawner.job_name with {start} in it; your own batch_script must not set --job-name."
+        )
+    log.warning(
+        "Slurm shows the comment %r for job %s, not the one that it was submitted with: something replaces comments, "
+        "such as a plugin of slurm.conf's JobSubmitPlugins or CliFilterPlugins. %s "
+        "Configure it to keep comments that begin with %s/.",
+        *(job.tag[:80], job.job_id, what, PREFIX),
+    )

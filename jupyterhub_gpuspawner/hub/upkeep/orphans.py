@@ -11,7 +11,7 @@ from jupyterhub_gpuspawner.jobs.status import Phase
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from jupyterhub_gpuspawner.hub.start.records import Start
+    from jupyterhub_gpuspawner.hub.start.records import RecordedStart
     from jupyterhub_gpuspawner.jobs.identity import JobIdentity
     from jupyterhub_gpuspawner.jobs.status import JobStatus
 
@@ -23,7 +23,7 @@ class Orphan:
     """A job without a server, and the recorded start that submitted it."""
 
     job: JobStatus
-    start: Start
+    start: RecordedStart
 
     @property
     def job_id(self) -> str:
@@ -45,7 +45,7 @@ def marked(jobs: Iterable[JobStatus], *, hub: str, mark: str, name_template: str
             yield job, start_id
 
 
-def owned(job: JobStatus, start: Start, owner: Callable[[str], JobIdentity]) -> bool:
+def owned(job: JobStatus, start: RecordedStart, owner: Callable[[str], JobIdentity]) -> bool:
     """Whether the job may belong to the server of ``start``: the user's account owns it, and its comment fits.
 
     ``owner`` returns who owns a user's jobs, as far as that is known.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from jupyterhub.app import JupyterHub
 
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
-    from jupyterhub_gpuspawner.hub.start.records import Start
+    from jupyterhub_gpuspawner.hub.start.records import RecordedStart
     from jupyterhub_gpuspawner.jobs.status import JobStatus
 
 CONFIRMED_AFTER = 5.0
@@ -62,7 +62,7 @@ class Servers(Protocol):
     def stored_job_ids(self, user: str, server: str) -> set[str]:
         """Return the job ids of one server in the database."""
 
-    def starts(self, start_ids: Collection[str]) -> Mapping[str, Start]:
+    def starts(self, start_ids: Collection[str]) -> Mapping[str, RecordedStart]:
         """Return those of the starts that are recorded in the database, by id; raises SQLAlchemyError."""
 
     def tell(self, orphan: Orphan) -> None:
@@ -212,7 +212,7 @@ class HubServers:
         )
         return state_job_ids(row[0] if row is not None else None)
 
-    def starts(self, start_ids: Collection[str]) -> Mapping[str, Start]:
+    def starts(self, start_ids: Collection[str]) -> Mapping[str, RecordedStart]:
         """See :class:`Servers`."""
         return StartRecords(self._app.db).find(start_ids)
 

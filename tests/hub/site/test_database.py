@@ -15,7 +15,7 @@ from sqlalchemy.exc import InvalidRequestError, OperationalError
 
 from jupyterhub_gpuspawner.hub.site import database
 from jupyterhub_gpuspawner.hub.site.database import fault, takes_changes, written
-from jupyterhub_gpuspawner.hub.start.records import Start
+from jupyterhub_gpuspawner.hub.start.records import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep import reconciliation
 
 
@@ -117,7 +117,7 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
                     hub_database.unlock()
             return set()
 
-        def starts(self, _: Collection[str]) -> dict[str, Start]:
+        def starts(self, _: Collection[str]) -> dict[str, RecordedStart]:
             return {}
 
         def roll_back(self) -> None:

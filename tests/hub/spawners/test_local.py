@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner, LauncherFile
+from jupyterhub_gpuspawner.hub.spawners.launcher_file import LauncherFile
+from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan

@@ -10,7 +10,7 @@ from jupyterhub import orm
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.hub.start.records import KEPT, RecordFailed, Start, StartRecords
+from jupyterhub_gpuspawner.hub.start.records import KEPT, RecordedStart, RecordFailed, StartRecords
 
 
 @pytest.fixture
@@ -22,17 +22,17 @@ def session(tmp_path: Path) -> Session:
 
 def test_a_start_is_found_by_its_id_and_no_other_is(session: Session) -> None:
     """In a hub's own database, and by the next hub process."""
-    StartRecords(session).add("0a-1", Start("ann", "lab"))
+    StartRecords(session).add("0a-1", RecordedStart("ann", "lab"))
     again = Session(create_engine(session.get_bind().engine.url))
 
-    assert StartRecords(again).find({"0a-1", "0a-2"}) == {"0a-1": Start("ann", "lab")}
+    assert StartRecords(again).find({"0a-1", "0a-2"}) == {"0a-1": RecordedStart("ann", "lab")}
 
 
 def test_hundreds_are_found(session: Session) -> None:
     """More than a database takes in one question."""
     records = StartRecords(session)
     for number in range(450):
-        records.add(f"0a-{number}", Start("ann", ""))
+        records.add(f"0a-{number}", RecordedStart("ann", ""))
 
     assert len(records.find({f"0a-{number}" for number in range(1000)})) == 450
 
@@ -41,27 +41,27 @@ def test_a_record_outlives_its_user_and_goes_with_time(session: Session) -> None
     """A job of a user who was deleted meanwhile is this hub's still."""
     records = StartRecords(session)
     for start in ("0a-1", "0a-2"):
-        records.add(start, Start("ann", ""))
+        records.add(start, RecordedStart("ann", ""))
     session.execute(
         text("update gpuspawner_starts set made_at = :at where start_id = '0a-1'"), {"at": time.time() - KEPT - 1}
     )
     records.forget_old()
 
-    assert records.find({"0a-1", "0a-2"}) == {"0a-2": Start("ann", "")}
+    assert records.find({"0a-1", "0a-2"}) == {"0a-2": RecordedStart("ann", "")}
 
 
 def test_a_database_that_takes_no_record_is_told_before_anything_is_submitted(session: Session) -> None:
     """503, and the session can be used again."""
     records = StartRecords(session)
-    records.add("0a-1", Start("ann", ""))
+    records.add("0a-1", RecordedStart("ann", ""))
     with pytest.raises(RecordFailed, match="so no job was submitted"):
-        records.add("0a-1", Start("ann", ""))
+        records.add("0a-1", RecordedStart("ann", ""))
 
-    assert records.find({"0a-1"}) == {"0a-1": Start("ann", "")}
+    assert records.find({"0a-1"}) == {"0a-1": RecordedStart("ann", "")}
 
 
 def test_jupyterhub_starts_over_a_database_that_has_the_table(session: Session) -> None:
     """Its own check of the schema looks at its own tables."""
-    StartRecords(session).add("0a-1", Start("ann", ""))
+    StartRecords(session).add("0a-1", RecordedStart("ann", ""))
 
     orm.check_db_revision(session.get_bind())

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jupyterhub.spawner import SimpleLocalProcessSpawner
 
 from jupyterhub_gpuspawner.errors import SubmitRejected
 from jupyterhub_gpuspawner.hub.ending.failure import spawn_failure
@@ -14,20 +15,38 @@ from jupyterhub_gpuspawner.hub.start import resume
 from jupyterhub_gpuspawner.hub.start.resume import interrupted, take_up
 
 
-class Known:
-    """A stand-in for the spawner that JupyterHub knows, in the hub's check after a restart."""
+class Known(SimpleLocalProcessSpawner):  # type: ignore[misc]
+    """The spawner that JupyterHub knows, in the hub's check after a restart."""
 
-    def __init__(self) -> None:
-        self._check_pending = True
-        self._spawn_pending = False
-        self._spawn_future: asyncio.Future[None] | None = None
-        self.server: Any = SimpleNamespace(port=54321)
-        self.name = "second"
+    name = "second"
+
+    def __init__(self, *, checked: bool = True, port: int | None = 54321, started: bool = False) -> None:
+        """``port`` is the stored one; ``started``: the hub has started the server, or taken its start up."""
+        super().__init__()
+        self.server = None if port is None else SimpleNamespace(port=port)
         self.routes: list[tuple[object, str]] = []
-        self.user = SimpleNamespace(settings={"proxy": self})
+        self.user = SimpleNamespace(name="ann", settings={"proxy": self})
+        self._check_pending = checked
+        if started:
+            self._spawn_future = asyncio.get_running_loop().create_future()
 
     async def add_user(self, user: object, server_name: str) -> None:
+        """The proxy's route."""
         self.routes.append((user, server_name))
+
+    def check_is_over(self) -> None:
+        """The server has answered the hub, or was given up."""
+        self._check_pending = False
+
+    def cancel_start(self) -> None:
+        """As the handler of a stop does it."""
+        self._spawn_future.cancel()
+
+    @property
+    def failure(self) -> str:
+        """What the page says of the last start; empty unless it failed."""
+        start = self._spawn_future
+        return str(getattr(start.exception(), "jupyterhub_message", "")) if start is not None else ""
 
 
 @pytest.fixture(autouse=True)
@@ -43,19 +62,16 @@ CHECKED: dict[str, tuple[dict[str, Any], int, bool]] = {
     "its start was under way": ({}, 0, True),
     "it had reported, and the hub had not stored it": ({}, 20001, True),
     "the hub had stored where it serves": ({}, 54321, False),
-    "the hub does not check it": ({"_check_pending": False}, 0, False),
-    "it was never started": ({"server": None}, 0, False),
-    "it has been taken up": ({"_spawn_future": object()}, 0, False),
+    "the hub does not check it": ({"checked": False}, 0, False),
+    "it was never started": ({"port": None}, 0, False),
+    "it has been taken up": ({"started": True}, 0, False),
 }
 
 
-@pytest.mark.parametrize(("changed", "port", "expected"), CHECKED.values(), ids=CHECKED.keys())
-def test_whether_a_start_was_interrupted(changed: dict[str, Any], port: int, expected: bool) -> None:
+@pytest.mark.parametrize(("stored", "port", "expected"), CHECKED.values(), ids=CHECKED.keys())
+async def test_whether_a_start_was_interrupted(stored: dict[str, Any], port: int, expected: bool) -> None:
     """By what the hub has stored, and what it does."""
-    known = Known()
-    vars(known).update(changed)
-
-    assert interrupted(known, port) is expected
+    assert interrupted(Known(**stored), port) is expected
 
 
 async def test_a_start_that_goes_well_is_pending_until_the_hub_has_checked_it_and_then_gets_its_route() -> None:
@@ -64,17 +80,17 @@ async def test_a_start_that_goes_well_is_pending_until_the_hub_has_checked_it_an
     answer = asyncio.create_task(take_up(known, gate.wait()))  # type: ignore[arg-type]
     await settle()
 
-    assert (known._spawn_pending, answer.done()) == (True, False)
+    assert (known.pending, answer.done()) == ("spawn", False)
 
     gate.set()
     await settle()
 
-    assert (known._spawn_pending, answer.result(), known.routes) == (True, None, [])
+    assert (known.pending, answer.result(), known.routes) == ("spawn", None, [])
 
-    known._check_pending = False  # the server has answered the hub
+    known.check_is_over()
     await settle()
 
-    assert (known._spawn_pending, known._spawn_future, known.routes) == (False, None, [(known.user, "second")])
+    assert (known.pending, known.failure, known.routes) == (None, "", [(known.user, "second")])
 
 
 async def test_a_start_that_fails_is_told_and_the_hub_stops_it() -> None:
@@ -85,9 +101,7 @@ async def test_a_start_that_fails_is_told_and_the_hub_stops_it() -> None:
         raise spawn_failure(SubmitRejected("The job never starts."))
 
     assert await take_up(known, fail()) == 1
-    assert known._spawn_pending is False
-    assert known._spawn_future is not None
-    assert getattr(known._spawn_future.exception(), "jupyterhub_message", "") == "The job never starts."
+    assert (known.pending, known.failure) == ("check", "The job never starts.")
 
 
 async def test_a_person_may_stop_it() -> None:
@@ -95,11 +109,10 @@ async def test_a_person_may_stop_it() -> None:
     known = Known()
     answer = asyncio.create_task(take_up(known, asyncio.Event().wait()))  # type: ignore[arg-type]
     await settle()
-    assert known._spawn_future is not None
-    known._spawn_future.cancel()
+    known.cancel_start()
     await settle()
 
-    assert (known._spawn_pending, known._check_pending, answer.done()) == (False, False, False)
+    assert (known.pending, answer.done()) == (None, False)
 
     known.server = None
     await settle()
@@ -115,11 +128,8 @@ async def test_a_server_that_does_not_answer_the_hub_is_told() -> None:
         return
 
     assert await take_up(known, arrive()) is None
-    start = known._spawn_future
-    assert start is not None
-    known.server, known._check_pending = None, False
+    known.server = None
+    known.check_is_over()
     await settle()
 
-    assert getattr(start.exception(), "jupyterhub_message", "") == (
-        "The server was started, but did not answer the hub."
-    )
+    assert known.failure == "The server was started, but did not answer the hub."

@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.start import submission
-from jupyterhub_gpuspawner.hub.start.records import Start
+from jupyterhub_gpuspawner.hub.start.records import RecordedStart
 from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan
 from jupyterhub_gpuspawner.hub.upkeep.reconciliation import Reconciliation, state_job_ids
 from jupyterhub_gpuspawner.jobs.comment import parse_tag, tag
@@ -108,7 +108,7 @@ class Site:
 
     def __init__(self, *jobs: JobStatus, starts: Collection[str] = (START,), fault: Exception | None = None) -> None:
         self.jobs = {job.job_id: job for job in jobs}
-        self.recorded = {start: Start("ann", "") for start in starts}
+        self.recorded = {start: RecordedStart("ann", "") for start in starts}
         self.faults = [fault] if fault else []
         self.in_memory: set[str] = set()
         self.in_database: set[str] = set()
@@ -139,7 +139,7 @@ class Site:
         assert (user, server) == ("ann", "")
         return self.in_database
 
-    def starts(self, start_ids: Collection[str]) -> dict[str, Start]:
+    def starts(self, start_ids: Collection[str]) -> dict[str, RecordedStart]:
         return {start: self.recorded[start] for start in start_ids if start in self.recorded}
 
     def tell(self, orphan: Orphan) -> None:
@@ -229,7 +229,7 @@ async def test_the_database_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
     """Nothing is done."""
     site = Site(JOB)
 
-    def fail(_start_ids: Collection[str]) -> dict[str, Start]:
+    def fail(_start_ids: Collection[str]) -> dict[str, RecordedStart]:
         raise OperationalError("select", {}, Exception("the database is locked"))
 
     monkeypatch.setattr(site, "starts", fail)

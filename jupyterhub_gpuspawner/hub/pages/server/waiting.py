@@ -15,7 +15,6 @@ from jupyterhub_gpuspawner.hub.ending.failure import ending_of
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.pages.text import wait
 from jupyterhub_gpuspawner.hub.start.progress import document
-from jupyterhub_gpuspawner.hub.start.watched_job import WatchedJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,10 +29,11 @@ _PATIENCE = 0.5
 async def start_facts(spawner: Any) -> StartFacts | None:
     """What is known of a server's start; None for a spawner that is not ours, or knows no stages."""
     child = getattr(spawner, "child_spawner", None) or spawner
-    if not isinstance(child, WatchedJob):
+    if not hasattr(child, "start_facts"):
         return None
     await child.see_the_line(_PATIENCE)
-    return child.start_facts()
+    facts: StartFacts = child.start_facts()
+    return facts
 
 
 def same_choice(spawn_url: str, options: Mapping[str, object]) -> str:

@@ -1,7 +1,7 @@
-"""A cap on the event streams of a start that one reader has open: beyond it the oldest ends, and says so.
+"""JupyterHub's progress stream, with a limit on the streams that one reader has open.
 
-Each stream costs the hub a connection and a task that wakes up every third of a second. A page whose stream has ended
-so looks again from time to time, so that it works in any number of tabs.
+Each stream costs the hub a connection and a task that wakes up every third of a second. Beyond the limit the oldest
+stream ends with an event that says so; its page then polls, so that it works in any number of tabs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
 LIMIT = 20
-"""Streams that one reader has of one user's servers, at most."""
+"""Streams of one user's servers that one reader may have open."""
 
 
 class OpenStreams:
-    """The streams that are open, the oldest first, by who reads whose."""
+    """The open streams by reader, the oldest first."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
@@ -31,7 +31,7 @@ class OpenStreams:
 
     @contextmanager
     def one(self, reader: Hashable) -> Iterator[asyncio.Event]:
-        """One more stream while the block runs; its event is set when it has to end."""
+        """Count one more stream while the block runs; the event is set when that stream must end."""
         mine = asyncio.Event()
         streams = self._open.setdefault(reader, [])
         streams.append(mine)
@@ -49,10 +49,10 @@ STREAMS = OpenStreams()
 
 
 class ProgressStream(SpawnProgressAPIHandler):
-    """``/hub/api/users/.../progress``: JupyterHub's own, with a cap."""
+    """``/hub/api/users/.../progress``: JupyterHub's own handler, with the limit."""
 
     async def get(self, user_name: str, server_name: str = "") -> None:
-        """The events of a start; the last one has ``elsewhere`` where others are read instead."""
+        """Send the events of a start; the last event has ``elsewhere`` if newer streams have displaced this one."""
         reader: Any = self.current_user
         events = asyncio.ensure_future(super().get(user_name, server_name))
         with STREAMS.one((type(reader).__name__, getattr(reader, "name", ""), user_name)) as over:
@@ -62,18 +62,18 @@ class ProgressStream(SpawnProgressAPIHandler):
         if events.done():
             await events
             return
-        # not cancelled: JupyterHub's loop would leave its spawner's generator in the middle of a step
+        # not cancelled: that would interrupt the spawner's generator in the middle of a step
         events.add_done_callback(_retrieved)
         await self.send_event({"message": wait.ELSEWHERE.format(limit=STREAMS.limit), "elsewhere": True})
 
     async def send_event(self, event: dict[str, Any]) -> None:
-        """Write an event; ends the loop that brings them where the stream has ended."""
+        """Send an event; raises Finish, which ends JupyterHub's loop, if the stream has ended."""
         if self._finished:
             raise web.Finish
         await super().send_event(event)
 
 
 def _retrieved(events: asyncio.Future[None]) -> None:
-    """Let asyncio know that the end of a stream that nobody reads is of no interest."""
+    """Retrieve the exception of a stream that nobody reads, so that asyncio does not log it."""
     if not events.cancelled():
         events.exception()

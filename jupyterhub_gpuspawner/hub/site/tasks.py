@@ -1,4 +1,4 @@
-"""Small ways to wait that never lose a cancellation or a task."""
+"""Small asyncio functions that never lose a cancellation or a task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_PAUSE = 1.0
 
 
 async def connected(host: str, port: int) -> None:
-    """Return when something accepts connections there; tries for ever, at first often and then once a second."""
+    """Return when something accepts connections there; tries forever, at first often and then once a second."""
     pause = 0.1
     while True:
         try:
@@ -33,7 +33,7 @@ async def connected(host: str, port: int) -> None:
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when the first of ``waits`` is done; the others are cancelled. What it raised is raised."""
+    """Return when the first of ``waits`` is done, or raise its exception; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -45,7 +45,7 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
 
 
 def in_background(work: Coroutine[Any, Any, None]) -> None:
-    """Let ``work`` go on after its starter is gone; what it raises is logged."""
+    """Run ``work`` independently of the caller; its exception is logged."""
     task = asyncio.ensure_future(work)
     _KEPT.add(task)
     task.add_done_callback(_done)

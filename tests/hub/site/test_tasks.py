@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.start.waiting import connected, first_of
+from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of
 
 
 async def test_the_first_wait_ends_it_and_the_others_are_cancelled() -> None:

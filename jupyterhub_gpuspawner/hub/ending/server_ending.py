@@ -1,0 +1,153 @@
+"""Explains how a Slurm job's server ended, or why its start failed, and keeps that for the server's pages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SubmitRejected
+from jupyterhub_gpuspawner.hub.ending.failure import start_failed
+from jupyterhub_gpuspawner.hub.ending.joblog import outgrew_memory
+from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.pages.text import wait
+from jupyterhub_gpuspawner.jobs.advice import SILENT, advice
+from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase, admin_hint, sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jupyterhub_gpuspawner.hub.ending.joblog import JobLog
+
+TIME_LIMIT = 5.0
+"""Seconds to find out how a job ended, and to read its log."""
+_BY_ITSELF = (End.FAILED, End.FINISHED)
+_REQUEUED = "Slurm requeued the job, so the server that ran in it is gone."
+
+
+class EndedJob(Protocol):
+    """The server's job."""
+
+    @property
+    def job_id(self) -> str:
+        """Slurm's id; empty before the submission."""
+
+    @property
+    def stopping(self) -> bool:
+        """The hub was asked to stop the server."""
+
+
+class KeepsEnding(Protocol):
+    """The spawner that JupyterHub knows, whose pages show how its last server ended."""
+
+    ending: Ending | None
+
+
+class ServerEnding:
+    """Explains the end of one spawner's servers; the last one is kept as the ``ending`` of the spawner."""
+
+    def __init__(self, job: EndedJob, log: JobLog, spawner: Callable[[], KeepsEnding]) -> None:
+        """``spawner`` returns the one that JupyterHub knows."""
+        self._job = job
+        self._log = log
+        self._spawner = spawner
+
+    @property
+    def last(self) -> Ending | None:
+        """How the last server ended, or why the last start failed; None where there is nothing to tell."""
+        return self._spawner().ending
+
+    def forget(self) -> None:
+        """A new start begins."""
+        self._keep(None)
+
+    def _keep(self, ending: Ending | None) -> None:
+        self._spawner().ending = ending
+
+    # --- starts that failed ---------------------------------------------------------------------
+
+    def never_starts(self, status: JobStatus) -> Exception:
+        """The error of a start whose job waits for what will not come."""
+        error = SubmitRejected(f"Job {self._job.job_id}: {sentence(status)}", hint=admin_hint(status))
+        ending = Ending(error.message, advice=advice(status), hint=error.hint, job_id=self._job.job_id, at=time.time())
+        self._keep(ending)
+        return start_failed(str(error), reason=error.reason, status_code=error.status_code, ending=ending)
+
+    async def died(self, status: JobStatus, *, reported: bool) -> Exception:
+        """The error of a start whose job has ended; ``reported``: the launcher had been heard of."""
+        return await self.failed(
+            f"Job {self._job.job_id} ended before your server was ready: {sentence(status)}",
+            hint=advice(status),
+            status_code=500 if status.end in _BY_ITSELF else 503,
+            silent=SILENT if status.end in _BY_ITSELF and not reported else "",
+        )
+
+    def timed_out(self, seconds: float, known: str, *, hint: str = "") -> Exception:
+        """The error of a start that took longer than ``seconds``; ``known`` is its state as last known, in words."""
+        what = f"The server did not start within {seconds} s and is given up. Last known: {known}"
+        ending = Ending(
+            what,
+            advice="Start again, or choose something smaller that is free sooner.",
+            hint=hint,
+            job_id=self._job.job_id,
+            at=time.time(),
+        )
+        self._keep(ending)
+        return start_failed(what, reason="timeout", status_code=503, ending=ending)
+
+    async def failed(
+        self, what: str, *, hint: str, reason: str = "job_ended", status_code: int, silent: str = ""
+    ) -> Exception:
+        """The error of a start that failed, with the last lines of its job's log.
+
+        ``hint`` is the advice; ``silent`` replaces it where the log has no line.
+        """
+        ending = await self._completed(Ending(what, advice=hint, job_id=self._job.job_id, at=time.time()))
+        if silent and not ending.lines.strip():
+            ending = replace(ending, advice=silent)
+            self._keep(ending)
+        place = f" Its log: {ending.log}" if ending.log else ""
+        return start_failed(
+            f"{what}{place}", detail=ending.lines, reason=reason, status_code=status_code, ending=ending
+        )
+
+    # --- servers that ended ---------------------------------------------------------------------
+
+    async def keep_job_end(self, status: JobStatus) -> None:
+        """Keep how the job of a server that ran has ended; only once, and not where the hub was asked to stop it."""
+        if self.last is None and not self._job.stopping:
+            at = status.ends_at if status.ends_at is not None else time.time()
+            what = sentence(status) if status.phase is Phase.ENDED else _REQUEUED
+            ending = Ending(what, advice=advice(status), job_id=self._job.job_id, at=at, served=True)
+            await self._completed(ending, status)
+
+    async def keep_closed_port(self) -> None:
+        """Keep that a server no longer answers whose job Slurm does not show to the hub."""
+        if self.last is None and not self._job.stopping:
+            await self._completed(
+                Ending(wait.CLOSED, advice=wait.CLOSED_ADVICE, job_id=self._job.job_id, at=time.time(), served=True)
+            )
+
+    async def _completed(self, ending: Ending, status: JobStatus | None = None) -> Ending:
+        """``ending`` with what Slurm and the log add to it within :data:`TIME_LIMIT`; kept before and after."""
+        self._keep(ending)
+        with suppress(GPUSpawnerError, asyncio.TimeoutError):
+            ending = await asyncio.wait_for(self._with_log(ending, status), TIME_LIMIT)
+            self._keep(ending)
+        return ending
+
+    async def _with_log(self, ending: Ending, status: JobStatus | None) -> Ending:
+        detail = await self._log.job()
+        if detail is None:
+            return ending
+        if status is not None and status.end is End.TIME_LIMIT and detail.time_limit:
+            ending = replace(ending, what=wait.TIME_LIMIT.format(time=wait.span(detail.time_limit)))
+        if not detail.stdout_path:
+            return ending
+        lines = await self._log.last_lines(detail.stdout_path)
+        if status is not None and outgrew_memory(status, lines):
+            status = replace(status, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
+            ending = replace(ending, what=sentence(status), advice=advice(status))
+        return replace(ending, log=detail.stdout_path, lines=lines)

@@ -1,0 +1,210 @@
+"""What a server's launcher has reported to the hub: its port, its placement and the node's topology."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_placement
+from jupyterhub_gpuspawner.hub.site import metrics
+from jupyterhub_gpuspawner.hub.site.tasks import in_background
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable, Mapping
+
+    from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
+    from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
+
+
+_PENDING = 0.1
+"""Seconds between two looks whether JupyterHub has finished a server's start."""
+
+
+class RoutedSpawner(Protocol):
+    """The spawner that JupyterHub knows, as far as the server's address is concerned."""
+
+    server: Any
+    """The server's row in the database, with its port; None where nothing runs."""
+    user: Any
+
+    @property
+    def name(self) -> str:
+        """The server's name; empty for the default server."""
+
+    @property
+    def pending(self) -> str | None:
+        """What JupyterHub is doing with it: ``spawn``, ``stop``, ``check`` or None."""
+
+    @property
+    def ready(self) -> bool:
+        """The server runs, and has answered the hub."""
+
+
+class ServerReport:
+    """The reports of one spawner's server.
+
+    A report is stored in the spawner's state, and the state in the database, before the launcher gets its answer: it is
+    not lost with the hub. What the report says of the placement is a claim until :meth:`place` is called with what is
+    to be shown.
+    """
+
+    def __init__(
+        self,
+        spawner: Callable[[], RoutedSpawner],
+        state: StoredState,
+        *,
+        server: str,
+        log: logging.Logger,
+        job_id: Callable[[], str] | None = None,
+    ) -> None:
+        """``spawner`` returns the one that JupyterHub knows; ``server`` is the name for the log.
+
+        ``job_id`` returns the id of the server's Slurm job. Then a report of another job is refused, and a placement is
+        not shown until it has been compared with Slurm's (:meth:`place`). None: it is shown at once.
+        """
+        self._spawner = spawner
+        self._state = state
+        self._server = server
+        self._log = log
+        self._job_id = job_id
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin a new start: nothing has been reported."""
+        self.port = 0
+        """Where the server listens; 0 while it does not, or while another process has its port."""
+        self.address = ""
+        """The server's host as the hub reaches it; empty until that is known."""
+        self.accepted: NodeReport | None = None
+        """The last report; None before it, and after a restart of the hub."""
+        self.claimed: PlacementDocument | None = None
+        """The placement as the node reported it, not compared with Slurm's."""
+        self.placement: PlacementDocument | None = None
+        """The placement that is shown."""
+        self.topology: Mapping[str, Any] | None = None
+        """The node's topology document."""
+        self.port_taken = False
+        """Another process had the port in this start."""
+        self.reported = asyncio.Event()
+        """Set once there is a report."""
+        self.placed = asyncio.Event()
+        """Set once there is a placement to show."""
+        self._handed_over = False
+
+    def accept(self, report: NodeReport) -> None:
+        """Take a report: its port, and its placement as a claim; the hub decides the address.
+
+        The port of the last report counts, at any time: only the job has the token, and whoever listens at another port
+        may be anyone. The placement of a server that is ready stays, and a report of another one is refused. Raises
+        ReportError; ReportTooEarly where the report may be sent again; SQLAlchemyError where it was not stored.
+        """
+        self._check_job(report)
+        ready, moved = self._spawner().ready, report.port != self.port
+        if ready and not moved:
+            if self.accepted is None or replace(report, door=None) != replace(self.accepted, door=None):
+                raise ReportError("server: it is ready, and has reported")
+            return
+        self.accepted = report
+        self._log_problems(report)
+        if not ready:
+            self.claimed = report.placement
+            self.topology = report.topology
+            if self._job_id is None:
+                self.place(report.placement)
+        if moved and (self._handed_over or ready):
+            self._redirect(report.port)
+        self.port = report.port
+        self._state.store()
+        self.reported.set()
+
+    def _check_job(self, report: NodeReport) -> None:
+        if self._job_id is None:
+            return
+        job_id = self._job_id()
+        if not job_id:
+            if self._spawner().pending == "spawn":  # sbatch has not returned yet
+                raise ReportTooEarly("server: its job is not known yet")
+            raise ReportError("server: nothing is being started here")
+        if report.placement.job_id not in (None, job_id):
+            raise ReportError(f"placement.job_id: must be {job_id}, the job of this server")
+
+    def _log_problems(self, report: NodeReport) -> None:
+        """Log what was seen at the port if that is not the server; count a port that was taken, once a start."""
+        if report.door is None or report.door.seen in ("process", "user"):
+            return
+        for problem in report.placement.problems:
+            self._log.warning("The node of %s reports: %s", self._server, problem)
+        if report.door.seen == "taken" and not self.port_taken:
+            self.port_taken = True
+            metrics.port_lost("taken")
+
+    def _redirect(self, port: int) -> None:
+        """Have the hub use another port (0: none), and the proxy too if it has a route to the server."""
+        spawner = self._spawner()
+        self._log.warning(
+            "%s was expected at port %d and reports %s: whoever listens at the first port may be somebody else",
+            self._server,
+            self.port,
+            f"port {port}" if port else "that another process has it",
+        )
+        metrics.port_lost("moved")
+        if spawner.server is not None and spawner.server.port == self.port:
+            spawner.server.port = port
+        in_background(self._reroute(port))
+
+    async def _reroute(self, port: int) -> None:
+        """Change the proxy's route once there is one; JupyterHub's own check of routes may be minutes away."""
+        spawner = self._spawner()
+        while spawner.pending:  # noqa: ASYNC110 - JupyterHub has no event for it
+            await asyncio.sleep(_PENDING)
+        if spawner.ready and self.port == port:  # still
+            spawner.server.port = port
+            self._state.store()
+            proxy = spawner.user.settings["proxy"]
+            await (proxy.add_user if port else proxy.delete_user)(spawner.user, spawner.name)
+
+    def hand_over(self) -> None:
+        """Note that JupyterHub gets the server's address and port now; a later report of another port redirects it."""
+        self._handed_over = True
+
+    def place(self, placement: PlacementDocument) -> None:
+        """Show this placement from now on."""
+        self.placement = placement
+        self.placed.set()
+
+    # --- the spawner's state --------------------------------------------------------------------
+
+    def to_state(self) -> dict[str, Any]:
+        """The report's part of the spawner's state."""
+        state: dict[str, Any] = {}
+        if self.port:
+            state["port"] = self.port
+        if self.placement is not None:
+            state["placement"] = self.placement.to_json()
+        elif self.claimed is not None:
+            state["claimed"] = self.claimed.to_json()
+        if self.topology is not None:
+            state["topology"] = self.topology
+        return state
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Read the report's part of the state; what cannot be read is dropped with a warning in the log."""
+        port = state.get("port", 0)
+        self.port = port if isinstance(port, int) and 1024 <= port <= 65535 else 0
+        topology = state.get("topology")
+        self.topology = topology if isinstance(topology, dict) else None
+        self.claimed = self._stored(state, "claimed")
+        placement = self._stored(state, "placement")
+        if placement is not None:
+            self.place(placement)
+        if self.port or self.claimed is not None or placement is not None:
+            self.reported.set()
+
+    def _stored(self, state: Mapping[str, Any], name: str) -> PlacementDocument | None:
+        try:
+            return parse_placement(state[name]) if name in state else None
+        except ReportError as error:
+            self._log.warning("The stored placement of %s is dropped: %s", self._server, error)
+            return None

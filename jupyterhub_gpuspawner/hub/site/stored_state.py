@@ -1,0 +1,69 @@
+"""A server's state in the hub's database, written when something happens to it.
+
+JupyterHub writes a spawner's state after ``start()`` and when the server ends. What is learned in between, such as the
+id of a job, would be lost with a hub that is killed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sqlalchemy import inspect
+
+from jupyterhub_gpuspawner.hub.site.database import AWAY, TO_STOP, fault, roll_back, written
+from jupyterhub_gpuspawner.hub.site.tasks import in_background
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable
+
+    from sqlalchemy.orm import Session
+
+
+class StoredSpawner(Protocol):
+    """The spawner that JupyterHub knows, as far as its state is concerned."""
+
+    orm_spawner: Any
+    """Its row in the database; None for a spawner without one."""
+
+    def get_state(self) -> dict[str, Any]:
+        """The state as JSON, that of a child in it."""
+
+
+class StoredState:
+    """Writes the state of one spawner to its row and commits."""
+
+    def __init__(self, spawner: Callable[[], StoredSpawner], *, server: str, log: logging.Logger) -> None:
+        """``spawner`` returns the one that JupyterHub knows; ``server`` is the name for the log."""
+        self._spawner = spawner
+        self._server = server
+        self._log = log
+
+    def store(self) -> None:
+        """Write the state now. Raises SQLAlchemyError."""
+        spawner = self._spawner()
+        session = self.session
+        if session is not None:
+            spawner.orm_spawner.state = spawner.get_state()
+            session.commit()
+
+    def store_soon(self) -> None:
+        """Write the state now or, while the database takes no changes, in the background as soon as it does."""
+        try:
+            self.store()
+        except AWAY as error:
+            session = self.session
+            assert session is not None  # noqa: S101 - for mypy: without one nothing fails
+            roll_back(session)
+            self._log.warning("The state of %s is not in the hub's database yet: %s", self._server, fault(error))
+            in_background(self._store_later(session))
+
+    async def _store_later(self, session: Session) -> None:
+        if not await written(session, self.store, TO_STOP):
+            self._log.error("The state of %s could not be stored in the hub's database", self._server)
+
+    @property
+    def session(self) -> Session | None:
+        """The session of the hub's database; None for a spawner without a row."""
+        orm_spawner = self._spawner().orm_spawner
+        return inspect(orm_spawner).session if orm_spawner is not None else None

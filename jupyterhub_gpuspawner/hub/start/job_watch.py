@@ -1,0 +1,223 @@
+"""The Slurm job of one spawner's server, as the hub's shared watcher sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jupyterhub_gpuspawner.cluster.pending import queue_position
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity, parse_identity
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from jupyterhub_gpuspawner.cluster.pending import QueuePosition
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.hub.site.connection import Connection
+    from jupyterhub_gpuspawner.slurm.watch import Watch
+
+_JOB_ID = re.compile(r"[0-9]{1,10}")
+_NOTIFY_AGAIN = 4.0
+"""Seconds until the hub tries again to note that a server has ended, while its database is away."""
+_LINE = 60.0
+"""Seconds for which the position in the queue is not asked for again."""
+_NOT_YET_SEEN = 15.0
+"""The same for a job that was not in the queue."""
+
+
+class JobServer(Protocol):
+    """What the watch needs of the server's spawner."""
+
+    @property
+    def slurm_timeout(self) -> float:
+        """Seconds that a Slurm command may take."""
+
+    def connection(self) -> Connection:
+        """The hub's connection to Slurm."""
+
+    def expected_identity(self) -> JobIdentity:
+        """Owner and comment of the server's jobs: what is known of a job whose identity was not stored."""
+
+
+class JobWatch:
+    """One server's job: its id, its identity, and its state as Slurm last reported it.
+
+    The job is watched from the first question on; nothing here asks Slurm, except :meth:`update_queue`.
+    """
+
+    def __init__(self, server: JobServer) -> None:
+        self._server = server
+        self.stopping = False
+        """The hub was asked to stop the server."""
+        self.served_at: float | None = None
+        """When the server answered, in seconds since the epoch; None before that, 0 if another hub process saw it."""
+        self.job_id = ""
+        """Slurm's job id; empty before the submission."""
+        self._submitted: JobIdentity | None = None
+        self._trusted_until = 0.0
+        self._watch: Watch | None = None
+        self._lookout: asyncio.Future[None] | None = None
+        self._in_queue: tuple[ClusterSnapshot, QueuePosition | None] | None = None
+        """The position in the queue, and the snapshot from which it was read."""
+
+    def forget(self) -> None:
+        """There is no job."""
+        self.close()
+        self.job_id = ""
+        self.served_at = None
+        self._in_queue = None
+        self._submitted = None
+        self._trusted_until = 0.0
+
+    # --- identity -------------------------------------------------------------------------------
+
+    def submitted(self, job_id: str, identity: JobIdentity, *, trusted: float) -> None:
+        """sbatch has returned ``job_id``; for ``trusted`` seconds that counts as the job's identity."""
+        self.job_id = job_id
+        self._submitted, self._trusted_until = identity, time.monotonic() + trusted
+
+    @property
+    def submitted_identity(self) -> JobIdentity | None:
+        """The identity as submitted or stored; None where an earlier version has stored the server."""
+        return self._submitted
+
+    @property
+    def trusted_until(self) -> float:
+        """Until when (monotonic clock) the id alone identifies the job; 0 once Slurm has reported the job."""
+        return self._trusted_until if self.status is None else 0.0
+
+    @property
+    def identity(self) -> JobIdentity:
+        """What tells the server's job from another one under the same id."""
+        if self._watch is not None:
+            return self._watch.identity
+        # stored by an earlier version, or by batchspawner: Slurm's first answer completes it
+        return self._submitted if self._submitted is not None else self._server.expected_identity()
+
+    def is_own(self, job: JobStatus) -> bool:
+        """Whether ``job``, which Slurm reports under the id, is the server's."""
+        return self._watch.is_own(job) if self._watch is not None else self.identity.matches(job)
+
+    # --- state ----------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> JobStatus | None:
+        """The job as Slurm last reported it; None until it has."""
+        return self._watch.status if self._watch is not None else None
+
+    @property
+    def hidden(self) -> bool:
+        """Slurm does not show the job to the hub's account."""
+        return self._watch is not None and self._watch.hidden
+
+    @property
+    def silent(self) -> bool:
+        """Slurm does not answer at the moment."""
+        return self._watch is not None and self._watch.stale
+
+    @property
+    def answered_at(self) -> float | None:
+        """When Slurm last answered the hub's watcher, in seconds since the epoch; None before its first answer."""
+        return self._server.connection().watcher.last_answer
+
+    def watch(self) -> Watch:
+        """The watch of this job, opened if it is not."""
+        if self._watch is None:
+            new = time.monotonic() < self._trusted_until
+            self._watch = self._server.connection().watcher.watch(self.job_id, self.identity, new=new)
+        return self._watch
+
+    def over(self) -> bool:
+        """Whether Slurm reports that the server's process is gone: the job has ended, or was requeued."""
+        status = self.status
+        return status is not None and (status.phase is Phase.ENDED or self._requeued(status))
+
+    def _requeued(self, status: JobStatus) -> bool:
+        """Whether the job of a server that ran is pending again, by an answer that is surely newer than the server."""
+        answered = self.answered_at
+        return (
+            status.phase is Phase.QUEUED
+            and (self.served_at is not None and answered is not None)
+            and answered > self.served_at + self._server.slurm_timeout
+        )
+
+    def close(self) -> None:
+        """Watch no longer."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    async def until_ending(self) -> None:
+        """Wait until Slurm reports that the job ends or has ended, or hides it."""
+        watch = self.watch()
+        watch.hurry()
+        with suppress(RuntimeError):  # the hub has forgotten the server meanwhile: its start has failed, too
+            while not watch.hidden and (watch.status is None or watch.status.phase not in (Phase.ENDING, Phase.ENDED)):
+                await watch.changed()
+
+    def serves(self, notify: Callable[[], Awaitable[int | None]]) -> None:
+        """The server answers now; ``notify`` as in :meth:`look_out`."""
+        self.served_at = time.time()
+        self.look_out(notify)
+
+    def look_out(self, notify: Callable[[], Awaitable[int | None]]) -> None:
+        """Call ``notify`` as soon as the server's process is gone, not only when the hub polls it next.
+
+        ``notify`` polls the server and has the hub act on its end; None: the hub cannot note that yet.
+        """
+        if self._lookout is None or self._lookout.done():
+            self._lookout = asyncio.ensure_future(self._notify_when_over(notify))
+
+    async def _notify_when_over(self, notify: Callable[[], Awaitable[int | None]]) -> None:
+        watch = self.watch()
+        with suppress(RuntimeError):  # the hub has forgotten the server
+            while not self.over():
+                await watch.changed()
+            while self.job_id and not self.stopping and await notify() is None:  # noqa: ASYNC110 - the database has no event
+                await asyncio.sleep(_NOTIFY_AGAIN)
+
+    # --- position in the queue --------------------------------------------------------------------
+
+    async def update_queue(self, timeout: float) -> None:
+        """While the job is pending, update the hub's view of the queue; returns after ``timeout`` seconds at most.
+
+        One question serves all pending jobs. With the watcher's questions that stays below one RPC in a second,
+        however many are pending.
+        """
+        if self.status is not None and self.status.phase is Phase.QUEUED:
+            max_age = _NOT_YET_SEEN if self.place_in_queue() is None else _LINE
+            await self._server.connection().cluster.recent(max_age, timeout)
+
+    def place_in_queue(self) -> QueuePosition | None:
+        """The job's position among the pending jobs of its partition; None unless it is one, and the view has it."""
+        snapshot, status = self._server.connection().cluster.latest, self.status
+        if snapshot is None or status is None or status.phase is not Phase.QUEUED:
+            return None
+        if self._in_queue is None or self._in_queue[0] is not snapshot:
+            self._in_queue = snapshot, queue_position(snapshot, self.job_id)
+        return self._in_queue[1]
+
+    # --- the spawner's state --------------------------------------------------------------------
+
+    def to_state(self) -> dict[str, Any]:
+        """The job's part of the spawner's state: its id and its identity."""
+        if not self.job_id:
+            return {}
+        identity = self._watch.identity if self._watch is not None else self._submitted
+        return {"job_id": self.job_id} | ({"identity": identity.to_json()} if identity is not None else {})
+
+    def load(self, state: Mapping[str, Any], *, server: str, log: logging.Logger) -> None:
+        """Read the job's part of the state. A job id that is not a number is dropped, with an error in ``log``."""
+        job_id = str(state.get("job_id", ""))
+        if job_id and not _JOB_ID.fullmatch(job_id):
+            log.error("The stored job id %r of %s is no number and is dropped", job_id, server)
+            job_id = ""
+        self.job_id = job_id
+        self._submitted = parse_identity(state.get("identity"))

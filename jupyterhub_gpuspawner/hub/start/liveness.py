@@ -1,0 +1,103 @@
+"""Whether the server of a Slurm job still runs: the hub's poll."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from jupyterhub_gpuspawner.hub.ending.closed_port import ClosedPort
+from jupyterhub_gpuspawner.hub.site import metrics
+from jupyterhub_gpuspawner.jobs.status import Phase, sentence
+
+if TYPE_CHECKING:
+    import logging
+
+    from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
+    from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
+
+_SERVES = (Phase.RUNNING, Phase.ENDING)
+"""Phases in which a server that the hub has found again may still run."""
+
+
+class PolledServer(Protocol):
+    """What is needed of the server's spawner."""
+
+    @property
+    def known(self) -> Any:
+        """The spawner that JupyterHub knows."""
+
+    @property
+    def slurm_timeout(self) -> float:
+        """Seconds that a Slurm command may take."""
+
+    @property
+    def log(self) -> logging.Logger:
+        """The hub's log."""
+
+    def cancel_in_background(self) -> None:
+        """Cancel the job, and try again until that works."""
+
+    async def get_url(self) -> str:
+        """Where the server is."""
+
+
+class Liveness:
+    """Polls one spawner's job. Only what Slurm reports, or a closed port, ends a server; silence does not."""
+
+    def __init__(self, server: PolledServer, job: JobWatch, ending: ServerEnding, *, name: str) -> None:
+        """``name`` is the server's for the log."""
+        self._server = server
+        self._job = job
+        self._ending = ending
+        self._name = name
+        self._port = ClosedPort()
+
+    def forget(self) -> None:
+        """A new start begins."""
+        self._port = ClosedPort()
+
+    async def exit_code(self) -> int | None:
+        """None while the server may run; else the job's exit code, or 1 where that is 0 or unknown."""
+        watch = self._job.watch()
+        if watch.status is None and not watch.hidden:  # just restored after a restart of the hub
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(watch.changed(), timeout=self._server.slurm_timeout)
+        status = watch.status
+        if watch.hidden and self._was_ready() and await self._port_closed():
+            self._server.log.warning(
+                "Nothing listens any more at the port of job %s of %s, and Slurm does not show the job: cancelling it",
+                *(self._job.job_id, self._name),
+            )
+            self._server.cancel_in_background()
+            await self._ending.keep_closed_port()
+            return 1
+        if status is None or not self._job.over():
+            self._lives(status.phase if status is not None else None)
+            return None
+        if status.phase is not Phase.ENDED:
+            self._server.log.warning(
+                "Slurm requeued job %s of %s; its server is gone: cancelling it", self._job.job_id, self._name
+            )
+            self._server.cancel_in_background()
+        await self._ending.keep_job_end(status)
+        code = status.exit_code.partition(":")[0]
+        self._server.log.info("Job %s of %s has ended: %s", self._job.job_id, self._name, sentence(status))
+        return int(code) if code.isdigit() and int(code) else 1
+
+    def _lives(self, phase: Phase | None) -> None:
+        metrics.adopted(self._server, "running")
+        if self._job.served_at is None and phase in _SERVES and self._server.known.pending != "spawn":
+            self._job.served_at = 0.0  # since before this hub process
+        if self._job.served_at is not None:
+            self._job.look_out(self._server.known.poll_and_notify)
+
+    def _was_ready(self) -> bool:
+        """The server has answered JupyterHub, now or before a restart."""
+        return self._server.known.pending is None and bool(self._server.known.server)
+
+    async def _port_closed(self) -> bool:
+        """Whether nothing listens where the server did, at several looks in a row; this is one of them."""
+        url = urlsplit(await self._server.get_url())
+        return await self._port.look(url.hostname or "", url.port or 0)

@@ -1,0 +1,226 @@
+"""Waits until the server of a submitted job answers the hub, or raises the error that says why it will not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
+
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.hub.ending.verdict import verdict
+from jupyterhub_gpuspawner.hub.pages.text import wait
+from jupyterhub_gpuspawner.hub.report.confirmation import confirmed, names_a_node_of
+from jupyterhub_gpuspawner.hub.report.reach import resolved, way
+from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of
+from jupyterhub_gpuspawner.hub.start.progress import event
+from jupyterhub_gpuspawner.hub.start.submission import check_comment
+from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, Phase
+from jupyterhub_gpuspawner.slurm.watcher import HIDDEN
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+
+if TYPE_CHECKING:
+    import logging
+
+    from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
+    from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
+    from jupyterhub_gpuspawner.hub.site.connection import Connection
+    from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
+    from jupyterhub_gpuspawner.hub.start.progress import StartFacts
+    from jupyterhub_gpuspawner.hub.start.start import Start
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+    from jupyterhub_gpuspawner.wire.documents import NodeReport
+
+_NEXT_REPORT = 0.05
+"""Seconds between two looks whether the node has reported again."""
+_ASK_AGAIN = 1.0
+"""Seconds until Slurm is asked again where the job runs."""
+
+
+class StartingServer(Protocol):
+    """What is needed of the server's spawner."""
+
+    user: Any
+
+    @property
+    def request(self) -> JobRequest | None:
+        """What was asked for; None in a hub without profiles, and after a restart."""
+
+    @property
+    def start_timeout(self) -> int:
+        """Seconds that the start may take."""
+
+    @property
+    def http_timeout(self) -> int:
+        """Seconds that the server may take until it answers, from its report on."""
+
+    @property
+    def internal_ssl(self) -> bool:
+        """The server is reached by TLS."""
+
+    @property
+    def log(self) -> logging.Logger:
+        """The hub's log."""
+
+    def connection(self) -> Connection:
+        """The hub's connection to Slurm."""
+
+    def start_facts(self) -> StartFacts:
+        """What is known of the start."""
+
+    async def get_url(self) -> str:
+        """Where the server is."""
+
+
+class Readiness:
+    """Of one start: from the submission of its job until the server answers."""
+
+    def __init__(
+        self, server: StartingServer, start: Start, job: JobWatch, report: ServerReport, ending: ServerEnding
+    ) -> None:
+        self._server = server
+        self._start = start
+        self._job = job
+        self._report = report
+        self._ending = ending
+
+    async def wait(self) -> None:
+        """Return once the server answers at the address and port of ``report``.
+
+        Raises the error that JupyterHub shows: the job has ended or can never start, the server does not answer, or the
+        start takes too long.
+        """
+        timeout = self._server.start_timeout
+        await first_of(self._until_ready(), self._until_failed(), asyncio.sleep(self._start.left(timeout)))
+        if not self._report.address:
+            known = event(self._server.start_facts(), now=time.time())["message"]
+            raise self._ending.timed_out(timeout, known, hint=HIDDEN if self._job.hidden else "")
+
+    async def _until_failed(self) -> None:
+        """Watch the job; raises once it has ended, or can never start."""
+        status = await verdict(self._job.watch(), first_answer=self._check_comment)
+        if status.phase is Phase.ENDED:
+            raise await self._ending.died(status, reported=self._report.reported.is_set())
+        raise self._ending.never_starts(status)
+
+    def _check_comment(self, status: JobStatus) -> None:
+        identity = self._job.submitted_identity
+        if identity is not None:
+            check_comment(status, identity, self._server.log)
+
+    async def _until_ready(self) -> None:
+        await self._report.reported.wait()
+        self._start.reported()
+        self._report.address = await self._confirm()
+        try:
+            await asyncio.wait_for(self._until_it_answers(), self._server.http_timeout)
+        except asyncio.TimeoutError:
+            raise await self._ending.failed(
+                self._unanswered(),
+                hint="Start again. If it happens again, tell your administrator: the server is slow to start, or the "
+                "hub cannot reach that port.",
+                reason="timeout",
+                status_code=503,
+            ) from None
+
+    def _unanswered(self) -> str:
+        report, seconds = self._report, self._server.http_timeout
+        server = f"Job {self._job.job_id} runs, but its server at {report.address}"
+        if report.port:
+            return f"{server}, port {report.port}, did not answer the hub within {seconds} s."
+        known = report.claimed.problems[-1:] if report.port_taken and report.claimed is not None else ()
+        return " ".join((f"{server} did not listen at its port within {seconds} s.", *known))
+
+    # --- where the job runs ---------------------------------------------------------------------
+
+    async def _confirm(self) -> str:
+        """The address of the job's first node, as Slurm reports it; completes the placement with Slurm's facts."""
+        client, report = self._server.connection().client, self._report
+        while True:
+            with suppress(SlurmUnavailable):
+                detail = self._already_known() or await client.job(
+                    self._job.job_id, allocations=self._has_several_nodes()
+                )
+                if detail is not None and detail.batch_host and self._job.is_own(detail):
+                    address = await client.address(detail.batch_host)
+                    claimed = report.claimed or report.placement or PlacementDocument()
+                    if not names_a_node_of(detail, claimed):
+                        report.topology = None
+                    report.place(confirmed(claimed, detail))
+                    self._start.job_started(detail.starts_at)
+                    return address
+                if detail is None and self._job.hidden and report.claimed is not None and report.claimed.node:
+                    return await self._unconfirmed(report.claimed)
+            await asyncio.sleep(_ASK_AGAIN)
+
+    async def _unconfirmed(self, claimed: PlacementDocument) -> str:
+        """The address of the node that the report names, where Slurm does not show the job: a node of the cluster.
+
+        Slurm knows the node's address, but does not confirm that the job runs there; the server's card says so.
+        """
+        address = await self._server.connection().client.address(claimed.node)
+        problems = (*claimed.problems, wait.UNCONFIRMED)
+        self._report.place(replace(claimed, job_id=self._job.job_id, problems=problems))
+        return address
+
+    def _already_known(self) -> JobDetail | None:
+        """The job as the watcher knows it, if by that it runs on the node that the report names."""
+        status, reported = self._job.status, self._report.claimed or self._report.placement
+        if status is None or reported is None or self._has_several_nodes() or status.phase is not Phase.RUNNING:
+            return None
+        return JobDetail(**asdict(status)) if status.batch_host == reported.node else None
+
+    def _has_several_nodes(self) -> bool:
+        return self._server.request is not None and self._server.request.resources.nodes > 1
+
+    # --- the server -----------------------------------------------------------------------------
+
+    async def _until_it_answers(self) -> None:
+        """Return when the server answers at the port that was reported last."""
+        report = self._report.accepted
+        while True:
+            last, report = report, self._report.accepted
+            if last is not None and report is not None and last.placement != report.placement:
+                self._report.address = await self._confirm()
+            port = self._report.port
+            if port:
+                await self._choose_address()
+                await first_of(self._serves_at(port), self._another_report(report))
+            else:
+                await self._another_report(report)
+            if port and port == self._report.port:
+                return
+
+    async def _choose_address(self) -> None:
+        """Use an address of the node on which the server listens; raises the start's error where there is none."""
+        accepted, address = self._report.accepted, self._report.address
+        listens = accepted.door.addresses if accepted is not None and accepted.door else ()
+        chosen = way(address, await resolved(address) if listens else (), listens)
+        if chosen is None:
+            raise await self._ending.failed(
+                f"Job {self._job.job_id} runs, but its server listens on {' and '.join(listens)} alone, and the hub "
+                f"reaches its node at {address}.",
+                hint="Tell your administrator: the profile's command makes the server listen there, or c.Spawner.ip.",
+                reason="unreachable",
+                status_code=503,
+            )
+        if not self._server.internal_ssl:  # a certificate is valid for the name
+            self._report.address = chosen
+
+    async def _another_report(self, report: NodeReport | None) -> None:
+        while report is self._report.accepted:  # noqa: ASYNC110 - one task, and a report comes once or twice
+            await asyncio.sleep(_NEXT_REPORT)
+
+    async def _serves_at(self, port: int) -> None:
+        """Return when the server answers as JupyterHub will ask it: its own check would find a failure late."""
+        await connected(self._report.address, port)
+        names = ("internal_ssl_key", "internal_ssl_cert", "internal_ssl_ca")
+        key, certificate, authority = (self._server.user.settings.get(name) for name in names)
+        await wait_for_http_server(
+            url_path_join(await self._server.get_url(), "api"),
+            timeout=self._server.http_timeout,
+            ssl_context=make_ssl_context(key, certificate, cafile=authority),
+        )

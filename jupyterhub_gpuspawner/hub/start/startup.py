@@ -1,0 +1,187 @@
+"""Starts a server as a Slurm job: submits the job, and waits until the server answers the hub."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import checked_server_name
+from jupyterhub_gpuspawner.hub.registered import require_registration
+from jupyterhub_gpuspawner.hub.site import metrics
+from jupyterhub_gpuspawner.hub.site.account import refuse_root
+from jupyterhub_gpuspawner.hub.start.build import certificate_variables
+from jupyterhub_gpuspawner.hub.start.cancellation import TRUSTED
+from jupyterhub_gpuspawner.hub.start.progress import StartFacts
+from jupyterhub_gpuspawner.hub.start.readiness import Readiness, StartingServer
+from jupyterhub_gpuspawner.hub.start.records import RecordedStart, StartRecords
+from jupyterhub_gpuspawner.hub.start.resume import interrupted, take_up
+from jupyterhub_gpuspawner.hub.start.start import Start
+from jupyterhub_gpuspawner.hub.start.submission import submit
+from jupyterhub_gpuspawner.jobs.comment import hub_mark
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
+    from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
+    from jupyterhub_gpuspawner.hub.site.account import Account
+    from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
+    from jupyterhub_gpuspawner.hub.start.build import BatchJob
+    from jupyterhub_gpuspawner.hub.start.cancellation import Cancellation
+    from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
+    from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+
+
+class SubmittingServer(StartingServer, Protocol):
+    """What is needed of the server's spawner."""
+
+    cert_paths: dict[str, str]
+
+    @property
+    def known(self) -> Any:
+        """The spawner that JupyterHub knows."""
+
+    @property
+    def name(self) -> str:
+        """The server's name; empty for the default server."""
+
+    async def account(self) -> Account:
+        """Home and shell of the server's user."""
+
+    def as_user(self) -> tuple[str, ...]:
+        """The command prefix that runs a command as the server's user."""
+
+    def batch_job(self, account: Account) -> BatchJob:
+        """The job to submit."""
+
+    def cancellation(self, username: str, identity: JobIdentity, *, trusted_until: float | None) -> Cancellation:
+        """What cancels a job."""
+
+    def job_environment(self, account: Account) -> dict[str, str]:
+        """The environment of sbatch."""
+
+
+class Startup:
+    """The starts of one spawner's server; :attr:`start` is the last one."""
+
+    def __init__(
+        self,
+        server: SubmittingServer,
+        job: JobWatch,
+        report: ServerReport,
+        ending: ServerEnding,
+        state: StoredState,
+        *,
+        name: str,
+    ) -> None:
+        """``name`` is the server's for the log."""
+        self.start = Start()
+        self._server = server
+        self._job = job
+        self._report = report
+        self._ending = ending
+        self._state = state
+        self._name = name
+
+    def facts(self) -> StartFacts:
+        """What is known of the start; asks nothing."""
+        return StartFacts(
+            job_id=self._job.job_id,
+            reached=dict(self.start.reached),
+            job=self._job.status,
+            placement=self._report.placement,
+            place=self._job.place_in_queue(),
+            silent=self._job.silent,
+            hidden=self._job.hidden,
+            answered_at=self._job.answered_at,
+        )
+
+    async def run(self) -> None:
+        """Start the server and wait until it answers. Raises the exception that JupyterHub shows."""
+        server = self._server
+        self._report.forget()
+        self._ending.forget()
+        self._job.stopping = False
+        self.start = Start.begin(hub_mark(server.user.settings.get("cookie_secret", b"")), server.start_timeout)
+        try:
+            require_registration()
+            checked_server_name(server.name)
+            await refuse_root(server.user.name)
+            account = await server.account()
+            self.start.certificates = await asyncio.to_thread(certificate_variables, server.cert_paths)
+            await self._submit(server.batch_job(account), account)
+            await self._readiness().wait()
+        except GPUSpawnerError as error:
+            raise spawn_failure(error) from error
+        except SQLAlchemyError as error:
+            raise database_away(server.known.orm_spawner) from error
+        self.start.ready()
+        self._serves()
+        server.log.info(
+            "Job %s of %s serves at %s:%d", self._job.job_id, self._name, self._report.address, self._report.port
+        )
+
+    async def _submit(self, job: BatchJob, account: Account) -> None:
+        server = self._server
+        for note in job.notes:
+            server.log.warning("Batch script of %s: %s", self._name, note)
+        session = self._state.session
+        if session is not None:  # before sbatch, so that a job that loses its server is known as this hub's
+            StartRecords(session).add(self.start.start_id, RecordedStart(server.user.name, server.name))
+        job_id = await submit(
+            server.connection().client,
+            job,
+            prefix=server.as_user(),
+            environment=server.job_environment(account),
+            cancel=server.cancellation(server.user.name, job.identity, trusted_until=None),
+        )
+        self._job.submitted(job_id, job.identity, trusted=TRUSTED)
+        self.start.queued(server.request.profile if server.request else "default")
+        self._state.store_soon()
+        server.log.info("Submitted %s as job %s", self._name, job_id)
+
+    @property
+    def interrupted(self) -> bool:
+        """The hub was restarted during the start, and has not taken it up again."""
+        return self.start.deadline is not None and interrupted(self._server.known, self._report.port)
+
+    async def take_up(self) -> int | None:
+        """Go on with an interrupted start; None once the server answers, 1 if the start failed or was stopped."""
+        self._server.log.info(
+            "Job %s of %s was starting when the hub ended: taking it up", self._job.job_id, self._name
+        )
+        metrics.adopted(self._server, "starting")
+        return await take_up(self._server.known, self._resume())
+
+    async def _resume(self) -> None:
+        try:
+            await self._readiness().wait()
+        except GPUSpawnerError as error:
+            raise spawn_failure(error) from error
+        self._serves()
+        self._state.store_soon()  # after start() JupyterHub does that itself
+
+    def _readiness(self) -> Readiness:
+        return Readiness(self._server, self.start, self._job, self._report, self._ending)
+
+    def _serves(self) -> None:
+        self._report.hand_over()
+        self._job.serves(self._server.known.poll_and_notify)
+
+    # --- the spawner's state --------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """Nothing is being started."""
+        self.start = Start()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Read the start's part of the state."""
+        self.start = Start.stored(state)
+
+    def to_state(self) -> dict[str, Any]:
+        """The start's part of the spawner's state; empty without a job."""
+        return self.start.to_state() if self._job.job_id else {}

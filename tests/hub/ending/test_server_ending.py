@@ -1,0 +1,139 @@
+"""How a server's end is explained, and what is kept of it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.hub.ending.failure import ending_of
+from jupyterhub_gpuspawner.hub.ending.joblog import JobLog
+from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
+from jupyterhub_gpuspawner.jobs.advice import SILENT
+from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus, Phase
+
+DETAIL = JobDetail("7", Phase.ENDED, stdout_path="/home/ada/7.log", time_limit=3600)
+FAILED = JobStatus("7", Phase.ENDED, state="FAILED", end=End.FAILED, exit_code="1:0")
+
+
+class Job:
+    """The server's job, and the reader of its log."""
+
+    wrapper_dir = ""
+
+    def __init__(self) -> None:
+        self.job_id = "7"
+        self.stopping = False
+
+    def is_own(self, _job: JobStatus) -> bool:
+        return True
+
+    def as_user(self) -> tuple[str, ...]:
+        return ()
+
+    def connection(self) -> Any:
+        raise AssertionError("the log is a stand-in")
+
+
+class Log(JobLog):
+    """A log with these lines; without a detail Slurm does not answer."""
+
+    def __init__(self, job: Job, lines: str = "last line", detail: JobDetail | None = DETAIL) -> None:
+        super().__init__(job, job, server="ada", log=logging.getLogger("test"))
+        self.lines, self.detail = lines, detail
+
+    async def job(self) -> JobDetail | None:
+        if self.detail is None:
+            raise SlurmUnavailable("slurmctld does not answer.")
+        return self.detail
+
+    async def last_lines(self, path: str) -> str:
+        assert path == "/home/ada/7.log"
+        return self.lines
+
+
+class Server:
+    """A spawner with its ending."""
+
+    def __init__(self, **log: Any) -> None:
+        self.ending: Ending | None = None
+        self.job = Job()
+        self.ended = ServerEnding(self.job, Log(self.job, **log), lambda: self)
+
+
+async def test_a_job_that_ended_during_the_start_is_told_with_its_log() -> None:
+    """In the error of the start, and in what is kept for the page."""
+    server = Server()
+    failure = await server.ended.died(FAILED, reported=True)
+
+    assert server.ending is not None
+    assert ending_of(failure) == server.ending == server.ended.last
+    assert server.ending.what.startswith("Job 7 ended before your server was ready: ")
+    assert (server.ending.log, server.ending.lines, server.ending.served) == ("/home/ada/7.log", "last line", False)
+
+
+@pytest.mark.parametrize(("reported", "lines", "silent"), [(False, "", True), (True, "", False), (False, "x", False)])
+async def test_a_job_that_ended_without_a_word_has_an_advice_of_its_own(
+    reported: bool, lines: str, silent: bool
+) -> None:
+    """Neither its launcher nor its log said anything."""
+    server = Server(lines=lines)
+    await server.ended.died(FAILED, reported=reported)
+
+    assert server.ending is not None
+    assert (server.ending.advice == SILENT) is silent
+
+
+async def test_without_slurm_an_ending_has_no_log() -> None:
+    """What is known is kept."""
+    server = Server(detail=None)
+    await server.ended.keep_job_end(FAILED)
+
+    assert server.ending is not None
+    assert (server.ending.log, server.ending.lines, server.ending.served) == ("", "", True)
+    assert "failed" in server.ending.what.lower()
+
+
+async def test_a_time_limit_is_named() -> None:
+    """As Slurm has it."""
+    server = Server()
+    await server.ended.keep_job_end(JobStatus("7", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT))
+
+    assert server.ending is not None
+    assert server.ending.what == "The job reached its time limit of 1 h."
+
+
+async def test_only_the_first_end_is_kept_and_none_of_a_server_that_is_stopped() -> None:
+    """A poll may see the end again."""
+    server, stopped = Server(), Server()
+    await server.ended.keep_closed_port()
+    first = server.ending
+    await server.ended.keep_job_end(FAILED)
+    stopped.job.stopping = True
+    await stopped.ended.keep_job_end(FAILED)
+    await stopped.ended.keep_closed_port()
+
+    assert first is not None
+    assert (server.ending, stopped.ending) == (first, None)
+
+    server.ended.forget()
+
+    assert server.ending is None
+
+
+async def test_a_start_that_can_never_succeed_or_takes_too_long_is_told_at_once() -> None:
+    """Nothing is asked for these."""
+    server = Server(detail=None)
+    never = server.ended.never_starts(JobStatus("7", Phase.QUEUED, state="PENDING", reason="BadConstraints"))
+    kept = server.ending
+    late = server.ended.timed_out(600, "Job 7: Waiting", hint="hidden")
+
+    assert ending_of(never) == kept
+    assert ending_of(late) == server.ending
+    assert server.ending is not None
+    assert server.ending.what.startswith("The server did not start within 600 s")
+    assert server.ending.what.endswith("Job 7: Waiting")
+    assert server.ending.hint == "hidden"

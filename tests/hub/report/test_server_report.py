@@ -1,0 +1,182 @@
+"""A server's reports: what is accepted when, what is shown, and what a restarted hub knows of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly
+from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
+from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
+from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument
+
+LOG = logging.getLogger("test")
+PLACEMENT = PlacementDocument(job_id="7", node="g1", cpus="0-3")
+REPORT = NodeReport(20001, PLACEMENT, {"version": 1})
+
+
+class Proxy:
+    """Remembers the routes that were changed."""
+
+    def __init__(self) -> None:
+        self.changed: list[str] = []
+
+    async def add_user(self, _user: object, name: str) -> None:
+        self.changed.append(f"add {name}")
+
+    async def delete_user(self, _user: object, name: str) -> None:
+        self.changed.append(f"delete {name}")
+
+
+class Known:
+    """A spawner as JupyterHub knows it, without a row in the database."""
+
+    orm_spawner = None
+
+    def __init__(self) -> None:
+        self.server: Any = None
+        self.name = "lab"
+        self.pending: str | None = "spawn"
+        self.proxy = Proxy()
+        self.user = SimpleNamespace(settings={"proxy": self.proxy})
+
+    @property
+    def ready(self) -> bool:
+        return self.server is not None and self.pending is None
+
+    def serve(self, port: int) -> None:
+        """The server has answered JupyterHub at this port."""
+        self.server, self.pending = SimpleNamespace(port=port), None
+
+    def get_state(self) -> dict[str, Any]:
+        return {}
+
+
+class Stored(StoredState):
+    """Counts how often the state is stored."""
+
+    times = 0
+
+    def store(self) -> None:
+        self.times += 1
+
+
+class Server:
+    """A Slurm job's server and its report."""
+
+    def __init__(self, job_id: str | None = "7") -> None:
+        self.known = Known()
+        self.state = Stored(lambda: self.known, server="ann:lab", log=LOG)
+        asked = None if job_id is None else lambda: job_id
+        self.report = ServerReport(lambda: self.known, self.state, server="ann:lab", log=LOG, job_id=asked)
+
+
+def test_a_report_is_stored_and_its_placement_waits_for_slurm() -> None:
+    """The port and the topology count at once."""
+    server = Server()
+    server.report.accept(REPORT)
+    report = server.report
+
+    assert (report.port, report.topology, report.claimed, report.placement) == (20001, REPORT.topology, PLACEMENT, None)
+    assert (report.reported.is_set(), report.placed.is_set(), server.state.times) == (True, False, 1)
+
+    report.place(PLACEMENT)
+
+    assert (report.placement, report.placed.is_set()) == (PLACEMENT, True)
+
+
+def test_the_placement_of_a_server_on_the_hubs_machine_is_shown_at_once() -> None:
+    """There is no Slurm to compare it with."""
+    server = Server(job_id=None)
+    server.report.accept(REPORT)
+
+    assert (server.report.placement, server.report.placed.is_set()) == (PLACEMENT, True)
+
+
+REFUSED: dict[str, tuple[str, str | None, type[ReportError], str]] = {
+    "another job": ("8", "spawn", ReportError, "placement.job_id: must be 8, the job of this server"),
+    "sbatch has not returned": ("", "spawn", ReportTooEarly, "server: its job is not known yet"),
+    "nothing starts": ("", None, ReportError, "server: nothing is being started here"),
+}
+
+
+@pytest.mark.parametrize(("job_id", "pending", "kind", "told"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_report_of_another_start_is_refused(
+    job_id: str, pending: str | None, kind: type[ReportError], told: str
+) -> None:
+    """Nothing of it is kept."""
+    server = Server(job_id)
+    server.known.pending = pending
+    with pytest.raises(ReportError) as refused:
+        server.report.accept(REPORT)
+
+    assert (type(refused.value), str(refused.value)) == (kind, told)
+    assert (server.report.port, server.report.claimed, server.state.times) == (0, None, 0)
+
+
+def test_a_server_that_is_ready_may_report_again_and_say_nothing_new() -> None:
+    """The same report is a launcher's second try; another placement is refused."""
+    server = Server()
+    server.report.accept(REPORT)
+    server.known.serve(20001)
+    server.report.accept(NodeReport(20001, PLACEMENT, REPORT.topology, Door("process")))
+
+    with pytest.raises(ReportError, match="server: it is ready, and has reported"):
+        server.report.accept(NodeReport(20001, PlacementDocument(job_id="7", node="g2")))
+    assert server.report.claimed == PLACEMENT
+
+
+@pytest.mark.parametrize(("port", "route"), [(20002, "add lab"), (0, "delete lab")])
+async def test_the_hub_follows_a_server_to_another_port(port: int, route: str) -> None:
+    """Its address and the proxy's route; without a port the route goes, so nobody is led to another process."""
+    server = Server()
+    server.report.accept(REPORT)
+    server.report.hand_over()
+    server.known.serve(20001)
+    server.report.accept(NodeReport(port, PLACEMENT))
+    await asyncio.sleep(0.01)
+
+    assert (server.report.port, server.known.server.port, server.known.proxy.changed) == (port, port, [route])
+
+
+async def test_a_port_that_changes_during_the_start_changes_no_route() -> None:
+    """JupyterHub has not been given an address yet."""
+    server = Server()
+    server.report.accept(NodeReport(0, PLACEMENT, door=Door("taken")))
+    server.report.accept(NodeReport(20002, PLACEMENT))
+    await asyncio.sleep(0.01)
+
+    assert (server.report.port, server.report.port_taken, server.known.proxy.changed) == (20002, True, [])
+
+
+def test_a_restarted_hub_knows_what_was_reported() -> None:
+    """The placement that was shown, or the claim that was to be compared."""
+    before, after = Server(), Server()
+    before.report.accept(REPORT)
+    claimed = before.report.to_state()
+    before.report.place(PLACEMENT)
+    placed = before.report.to_state()
+    after.report.load(claimed)
+
+    assert claimed == {"port": 20001, "claimed": PLACEMENT.to_json(), "topology": REPORT.topology}
+    assert placed == {"port": 20001, "placement": PLACEMENT.to_json(), "topology": REPORT.topology}
+    assert (after.report.claimed, after.report.placement, after.report.reported.is_set()) == (PLACEMENT, None, True)
+
+    after.report.load(placed)
+
+    assert (after.report.placement, after.report.to_state()) == (PLACEMENT, placed)
+
+
+def test_a_new_start_knows_nothing_of_the_last_one() -> None:
+    """Who waits for its report, waits."""
+    server = Server()
+    server.report.accept(REPORT)
+    server.report.place(PLACEMENT)
+    server.report.forget()
+
+    assert server.report.to_state() == {}
+    assert (server.report.reported.is_set(), server.report.placed.is_set(), server.report.address) == (False, False, "")

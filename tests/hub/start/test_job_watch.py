@@ -1,0 +1,181 @@
+"""A server's job as the hub's watcher sees it: whose it is, whether it is over, and what is stored of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
+from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.jobs.status import JobStatus
+from jupyterhub_gpuspawner.slurm.watcher import JobWatcher
+from tests.slurm.test_watcher import Clock, Cluster, job, settle
+
+LOG = logging.getLogger("test")
+TAG = "jupyterhub-gpuspawner/demo/ann/#0a1b2c3d-1"
+IDENTITY = JobIdentity(owner="ann", tag=TAG)
+EXPECTED = JobIdentity(owner="ann", tag="jupyterhub-gpuspawner/demo/ann/")
+
+
+class Server:
+    """A spawner with a Slurm of its own."""
+
+    slurm_timeout = 10.0
+
+    def __init__(self) -> None:
+        self.cluster, self.clock = Cluster(), Clock()
+        self.watcher = JobWatcher(
+            self.cluster, active_interval=2.0, clock=lambda: self.clock.now, sleep=self.clock.sleep
+        )
+
+    def connection(self) -> Any:
+        return SimpleNamespace(watcher=self.watcher, cluster=SimpleNamespace(latest=None))
+
+    def expected_identity(self) -> JobIdentity:
+        return EXPECTED
+
+    def shows(self, state: str) -> None:
+        """Slurm shows the job in this state."""
+        self.cluster.held["7"] = own(state)
+
+    async def tell(self) -> None:
+        """Let the watcher ask."""
+        await self.clock.pass_(30.0)
+
+
+def own(state: str) -> JobStatus:
+    """The server's job in this state."""
+    return replace(job("7", state), user="ann", tag=TAG)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    """A spawner; its watcher ends with the test."""
+    made = Server()
+    yield made
+    await made.watcher.aclose()
+
+
+@pytest.fixture
+async def watched(server: Server) -> JobWatch:
+    """A job that was submitted just now."""
+    made = JobWatch(server)
+    made.submitted("7", IDENTITY, trusted=60.0)
+    made.watch()
+    return made
+
+
+async def test_the_state_is_what_slurm_reported_last(server: Server, watched: JobWatch) -> None:
+    """None until then; looking asks nothing."""
+    before = (watched.status, watched.over())
+    server.shows("RUNNING")
+    await server.tell()
+
+    assert before == (None, False)
+    assert (watched.status, watched.over(), watched.silent, watched.hidden) == (own("RUNNING"), False, False, False)
+
+
+async def test_a_job_that_has_ended_is_over(server: Server, watched: JobWatch) -> None:
+    """By Slurm's word."""
+    server.shows("FAILED")
+    await server.tell()
+
+    assert watched.over()
+
+
+@pytest.mark.parametrize(("answered_after", "over"), [(5.0, False), (15.0, True)])
+async def test_a_job_that_was_requeued_is_over_by_an_answer_that_is_newer_than_the_server(
+    server: Server, watched: JobWatch, answered_after: float, over: bool
+) -> None:
+    """An answer may be as old as a Slurm command takes."""
+    server.shows("PENDING")
+    await server.tell()
+    answered = watched.answered_at
+    assert answered is not None
+    pending = watched.over()
+    watched.served_at = answered - answered_after
+
+    assert (pending, watched.over()) == (False, over)
+
+
+async def test_the_hub_is_told_as_soon_as_the_job_has_ended(server: Server, watched: JobWatch) -> None:
+    """Once, where it can note it."""
+    polls: list[str] = []
+
+    async def poll_and_notify() -> int | None:
+        polls.append(watched.job_id)
+        return 1
+
+    server.shows("RUNNING")
+    watched.serves(poll_and_notify)
+    await server.tell()
+    before = list(polls)
+    server.shows("COMPLETED")
+    await server.tell()
+
+    assert (before, polls) == ([], ["7"])
+
+
+async def test_the_hub_is_not_told_of_a_server_that_it_stops(server: Server, watched: JobWatch) -> None:
+    """Nor of one that it has forgotten."""
+    polls: list[str] = []
+
+    async def poll_and_notify() -> int | None:
+        polls.append(watched.job_id)
+        return 1
+
+    server.shows("RUNNING")
+    watched.serves(poll_and_notify)
+    await server.tell()
+    watched.stopping = True
+    server.shows("CANCELLED")
+    await server.tell()
+    watched.forget()
+    await settle()
+
+    assert (polls, watched.job_id, watched.status) == ([], "", None)
+
+
+async def test_the_id_alone_is_trusted_until_slurm_shows_the_job(server: Server, watched: JobWatch) -> None:
+    """And for a while at most."""
+    trusted = watched.trusted_until
+    server.shows("PENDING")
+    await server.tell()
+
+    assert trusted > 0
+    assert watched.trusted_until == 0.0
+
+
+async def test_a_restarted_hub_knows_the_job(server: Server, watched: JobWatch) -> None:
+    """By its id and its identity."""
+    state = json.loads(json.dumps(watched.to_state()))
+    again = JobWatch(server)
+    again.load(state, server="ann", log=LOG)
+
+    assert state == {"job_id": "7", "identity": {"owner": "ann", "tag": TAG}}
+    assert (again.job_id, again.identity, again.is_own(own("RUNNING"))) == ("7", IDENTITY, True)
+    assert not again.is_own(replace(own("RUNNING"), tag="jupyterhub-gpuspawner/demo/ann/#0a1b2c3d-2"))
+
+
+async def test_a_job_of_an_earlier_version_has_the_identity_of_its_server(server: Server) -> None:
+    """Which kept none: a job of this user and server is taken for it."""
+    watch = JobWatch(server)
+    watch.load({"job_id": "7"}, server="ann", log=LOG)
+
+    assert (watch.identity, watch.to_state()) == (EXPECTED, {"job_id": "7"})
+    assert watch.is_own(own("RUNNING"))
+
+
+async def test_an_id_that_is_no_number_is_dropped(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """It would become a word of a command."""
+    watch = JobWatch(server)
+    watch.load({"job_id": "7; rm -rf /"}, server="ann", log=LOG)
+
+    assert (watch.job_id, watch.to_state()) == ("", {})
+    assert "'7; rm -rf /' of ann is no number" in caplog.text
