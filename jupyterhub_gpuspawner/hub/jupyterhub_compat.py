@@ -6,7 +6,7 @@ of its own. The rest of the package asks this module and knows nothing of versio
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jupyterhub.spawner
 from jupyterhub.spawner import Spawner
@@ -14,6 +14,9 @@ from tornado import web
 from traitlets import Dict
 
 from jupyterhub_gpuspawner.errors import RequestError
+
+if TYPE_CHECKING:
+    from asyncio import Future
 
 HAS_DISPLAY_NAMES = hasattr(Spawner, "display_name")
 """Servers have a name to show beside the one in their address (JupyterHub 6.0)."""
@@ -50,6 +53,31 @@ def checked_server_name(name: str) -> str:
 def display_name(spawner: Any) -> str:
     """The name to show of a server; its name in the address where it has no other, empty for the default server."""
     return str(getattr(spawner, "display_name", "") or spawner.name)
+
+
+def last_start(spawner: Any) -> Future[Any] | None:
+    """The task of a server's start, under way or done; None where the hub has started none since it runs itself."""
+    return getattr(spawner, "_spawn_future", None)
+
+
+def set_last_start(spawner: Any, start: Future[Any] | None) -> None:
+    """Have JupyterHub's pages show ``start`` as the server's last one; None: nothing."""
+    spawner._spawn_future = start  # noqa: SLF001 - there is no public name
+
+
+def is_polled(spawner: Any) -> bool:
+    """Whether somebody wants to hear when the server ends: JupyterHub, for every server that it has brought up."""
+    return bool(spawner._callbacks)  # noqa: SLF001
+
+
+def log_name(spawner: Any) -> str:
+    """How JupyterHub's log names the server: the user's name, and the server's where it has one."""
+    return str(spawner._log_name)  # noqa: SLF001
+
+
+def first_line(failure: BaseException) -> str:
+    """What JupyterHub's pages say first of a start that failed; empty for an exception that has no words for users."""
+    return str(getattr(failure, "jupyterhub_message", "")).partition("\n")[0]
 
 
 def spawn_exception(message: str, *, reason: str, status_code: int, html: str, detail: str = "") -> web.HTTPError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from asyncio import Future
 from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
@@ -121,6 +122,19 @@ class Named:
 def test_a_server_is_shown_by_its_name(spawner: object, shown: str) -> None:
     """The one to show where the version has it and it is set, else the one in the address."""
     assert compat.display_name(spawner) == shown
+
+
+async def test_a_spawners_start_and_its_watchers() -> None:
+    """A new spawner has neither; its start is what was set last, and a callback is one who watches."""
+    spawner = Spawner()
+    before = (compat.last_start(spawner), compat.is_polled(spawner))
+    start: Future[None] = Future()
+    compat.set_last_start(spawner, start)
+    spawner.add_poll_callback(print)
+
+    assert before == (None, False)
+    assert (compat.last_start(spawner), compat.is_polled(spawner)) == (start, True)
+    assert compat.last_start(orm.Spawner()) is None
 
 
 def failure() -> web.HTTPError:

@@ -13,10 +13,10 @@ from tornado import web
 from tornado.web import stream_request_body
 
 from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
-from jupyterhub_gpuspawner.hub.pages.server.card import current_placement
 from jupyterhub_gpuspawner.hub.report.node_report import ReportTooEarly
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.spawners.server import report_taker, server_of
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
 
 if TYPE_CHECKING:
@@ -106,8 +106,7 @@ class ReportHandler(APIHandler):
         self.set_status(204)
 
     def _take(self) -> None:
-        spawner = self._reporting()
-        accept = getattr(spawner, "accept_report", None)
+        accept = report_taker(self._reporting())
         if accept is None:
             raise web.HTTPError(404, "That server takes no report.")
         try:
@@ -155,7 +154,7 @@ class PlacementHandler(APIHandler):
         user = self.find_user(user_name)
         if user is None or server_name not in user.spawners:
             raise web.HTTPError(404, "There is no such server.")
-        placement = current_placement(user.spawners[server_name])
+        placement = server_of(user.spawners[server_name], with_start=False).placement
         if placement is None:
             raise web.HTTPError(404, "That server has not reported its placement.")
         self.write(json.dumps(placement.to_json()))

@@ -4,18 +4,19 @@ JupyterHub writes to its database at several steps of a start and of a stop. An 
 leaves a server that is ready by its row, without a route or without a job, until somebody stops it. They are looked for
 in memory, every some seconds: what runs gets its route and its poll, and what does not is stopped.
 """
-# ruff: noqa: SLF001 - JupyterHub tells of neither by a public name (5.4 to 6.1)
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_polled, last_start, log_name, set_last_start
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.spawners.server import server_of, starts_slurm_jobs
 
 if TYPE_CHECKING:
     from jupyterhub.app import JupyterHub
@@ -32,7 +33,7 @@ LOST = Ending(
 
 def unwatched(spawner: Spawner) -> bool:
     """Whether the hub shows this server as ready, and would not hear of its end."""
-    return bool(spawner.server is not None and spawner.pending is None and not spawner._callbacks)
+    return bool(spawner.server is not None and spawner.pending is None and not is_polled(spawner))
 
 
 class Unfinished:
@@ -58,7 +59,7 @@ class Unfinished:
             (user.name, name): (user, spawner)
             for user in self._app.users.values()
             for name, spawner in list(user.spawners.items())
-            if hasattr(spawner, "ending") and unwatched(spawner)
+            if server_of(spawner, with_start=False).keeps_ending and unwatched(spawner)
         }
         again, self._seen = self._seen & found.keys(), set(found)
         for key in sorted(again):
@@ -70,16 +71,16 @@ class Unfinished:
                 get_logger().exception("A server of %s that is not watched could not be finished", key[0])
 
     async def _finish(self, user: User, spawner: Spawner) -> None:
-        start = spawner._spawn_future
+        start = last_start(spawner)
         status = await spawner.poll()
-        if status is None and spawner.server is not None and _reachable(spawner):
-            get_logger().warning("The server of %s runs and was not watched: taking it up", spawner._log_name)
+        if status is None and server_of(spawner, with_start=False).reachable:
+            get_logger().warning("The server of %s runs and was not watched: taking it up", log_name(spawner))
             await self._app.proxy.add_user(user, spawner.name)
-            spawner._spawn_future = None
+            set_last_start(spawner, None)
             spawner.add_poll_callback(self._stop, user, spawner.name)
             spawner.start_polling()
             return
-        get_logger().warning("The server of %s was left half started or half stopped: stopping it", spawner._log_name)
+        get_logger().warning("The server of %s was left half started or half stopped: stopping it", log_name(spawner))
         spawner.ending = spawner.ending or LOST
         if start is not None and start.done() and not start.cancelled():
             start.exception()
@@ -90,18 +91,12 @@ class Unfinished:
         await user.stop(name)
 
 
-def _reachable(spawner: Spawner) -> bool:
-    """Whether the hub knows where the server is."""
-    child: Any = getattr(spawner, "child_spawner", None) or spawner
-    return bool(getattr(child, "reported_port", 0) and spawner.server.port == child.reported_port)
-
-
 def register_unfinished(app: JupyterHub) -> None:
     """Let the hub look for as long as it runs."""
     held: set[asyncio.Task[None]] = set()
 
     def begin(_change: object) -> None:
-        if not held and hasattr(app.spawner_class, "slurm_site"):
+        if not held and starts_slurm_jobs(app.spawner_class):
             task = asyncio.get_running_loop().create_task(Unfinished(app).run())
             held.add(task)
             task.add_done_callback(_ended)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster, served_jobs
 from jupyterhub_gpuspawner.hub.pages.cluster.rows import Bar, GpuRun, Row, Section, sections, summary
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES
+from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 SCOPES: dict[str, tuple[tuple[str, ...], bool]] = {
@@ -44,23 +44,15 @@ def test_who_may_see_the_map(scopes: tuple[str, ...], allowed: bool) -> None:
 
 
 def test_servers_of_the_hub() -> None:
-    """Each server with a job: by its profile's spawner or its own, before and after its report; others have none."""
+    """Each server with a job, before and after its report; others have none."""
     placed = PlacementDocument(node="g1", gpus=(PlacedGpu(2), PlacedGpu(3)))
-    ada = SimpleNamespace(
-        name="ada",
-        spawners={
-            "": SimpleNamespace(child_spawner=SimpleNamespace(job_id="7", placement=placed)),
-            "second": SimpleNamespace(child_spawner=SimpleNamespace(job_id="8", placement=None)),
-            "local": SimpleNamespace(child_spawner=SimpleNamespace(placement=placed)),
-            "gone": SimpleNamespace(child_spawner=None),
-        },
-    )
-    bob = SimpleNamespace(name="bob", spawners={"": SimpleNamespace(job_id="9", placement=None)})
-    assert list(served_jobs([ada, bob])) == [
-        ServedJob("7", "ada", "", "g1", (2, 3)),
-        ServedJob("8", "ada", "second"),
-        ServedJob("9", "bob"),
+    servers = [
+        Server("ada", "", job_id="7", placement=placed),
+        Server("ada", "second", job_id="8"),
+        Server("ada", "local", placement=placed),
+        Server("ada", "gone"),
     ]
+    assert list(served_jobs(servers)) == [ServedJob("7", "ada", "", "g1", (2, 3)), ServedJob("8", "ada", "second")]
 
 
 ADA, BOB = Holder("7", "ada", "second"), Holder("8", "bob")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
 
-from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, headline, server_facts, up_to_date
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, headline, server_facts
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load, to_document
 from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
@@ -164,11 +162,3 @@ def test_a_topology_that_cannot_be_read_gives_no_picture() -> None:
     facts = server_facts(PlacementDocument(node="c1"), {"version": 99})
 
     assert (facts.picture, facts.rows[0]) == ("", ("Node", "c1"))
-
-
-def test_the_end_is_the_one_that_slurm_tells_now() -> None:
-    """An admin has changed the time limit; a job that does not run, or has no limit, changes nothing."""
-    running = JobStatus("12", Phase.RUNNING, ends_at=1777900000.0)
-    assert up_to_date(K80, running) == replace(K80, ends_at="2026-05-04T13:06:40+00:00")
-    for told in (None, replace(running, phase=Phase.ENDING), replace(running, ends_at=None)):
-        assert up_to_date(K80, told) is K80

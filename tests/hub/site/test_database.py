@@ -140,6 +140,7 @@ class Lost:
     """A spawner that the hub shows as ready, and what is done with it."""
 
     pending = None
+    ready = True
     ending = None
     child_spawner = None
     _log_name = "ann"

@@ -18,11 +18,14 @@ from tornado import web
 from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob
 from jupyterhub_gpuspawner.cluster.survey import survey
 from jupyterhub_gpuspawner.hub.pages.cluster.rows import sections, summary
+from jupyterhub_gpuspawner.hub.spawners.server import servers_of, starts_slurm_jobs
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from jupyterhub_gpuspawner.hub.site.connection import Connection
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 SCOPES = ("admin-ui", "list:users", "read:servers")
 """What a person must have of all users to see the map: it names everybody's jobs and servers."""
@@ -75,7 +78,7 @@ class ClusterSight:
             return Look(None, silent=connection.cluster.silent)
         # not older than the jobs of the snapshot
         allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
-        asked, servers = self.asked(), list(served_jobs(self.settings["users"].values()))
+        asked, servers = self.asked(), list(served_jobs(servers_of(self.settings["users"].values())))
         # a thousand nodes take some hundredths of a second: not in the hub's loop
         found = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, servers).only(**asked))
         return Look(
@@ -87,24 +90,20 @@ class ClusterSight:
 
     def _connection(self) -> Connection:
         spawner_class = self.settings["spawner_class"]
-        if not hasattr(spawner_class, "slurm_site"):
+        if not starts_slurm_jobs(spawner_class):
             raise web.HTTPError(404, "This hub starts no Slurm jobs.")
         site = spawner_class(config=self.settings["config"], hub=self.settings["hub"]).slurm_site()
         connection: Connection = site.connection()
         return connection
 
 
-def served_jobs(users: Any) -> Iterator[ServedJob]:
-    """The Slurm jobs of a hub's servers, from what the hub has in memory."""
-    for user in users:
-        for name, spawner in list(user.spawners.items()):
-            child = getattr(spawner, "child_spawner", None) or spawner
-            job_id = getattr(child, "job_id", "")
-            if not job_id:
-                continue
-            placement = getattr(child, "placement", None)
-            gpus = tuple(gpu.index for gpu in placement.gpus) if placement is not None else ()
-            yield ServedJob(job_id, user.name, name, placement.node if placement is not None else "", gpus)
+def served_jobs(servers: Iterable[Server]) -> Iterator[ServedJob]:
+    """The Slurm jobs of these servers, with the node and GPUs that each has got."""
+    for server in servers:
+        if server.job_id:
+            placement = server.placement or PlacementDocument()
+            gpus = tuple(gpu.index for gpu in placement.gpus)
+            yield ServedJob(server.job_id, server.user, server.name, placement.node, gpus)
 
 
 class ClusterPage(ClusterSight, BaseHandler):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from jupyterhub_gpuspawner.hub.pages.text import live
 from jupyterhub_gpuspawner.hub.report.other_nodes import in_words
-from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.picture import node_svg
 from jupyterhub_gpuspawner.picture.node_words import memory
 from jupyterhub_gpuspawner.placement.topology import from_document
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
     from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
@@ -62,13 +59,6 @@ def server_facts(placement: PlacementDocument, topology: Mapping[str, Any] | Non
         simulated=placement.simulated,
     )
     return _with_picture(facts, placement, topology) if topology else facts
-
-
-def up_to_date(placement: PlacementDocument, job: JobStatus | None) -> PlacementDocument:
-    """The placement with the end that Slurm tells now: an admin may have changed the job's time limit."""
-    if job is None or job.phase is not Phase.RUNNING or job.ends_at is None:
-        return placement
-    return replace(placement, ends_at=datetime.fromtimestamp(job.ends_at, timezone.utc).isoformat())
 
 
 def headline(placement: PlacementDocument) -> str:

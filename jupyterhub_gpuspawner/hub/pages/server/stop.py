@@ -12,6 +12,8 @@ from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
 
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start
+
 if TYPE_CHECKING:
     from jupyterhub.spawner import Spawner
 
@@ -42,7 +44,7 @@ class StopPage(BaseHandler):
 
 
 async def _cancel_start(spawner: Spawner) -> None:
-    start = spawner._spawn_future  # noqa: SLF001 - JupyterHub's own handler takes it from here, too
+    start = last_start(spawner)  # JupyterHub's own handler cancels it, too
     if start is not None:
         start.cancel()
     for _ in range(round(CANCELLED / _LOOK)):

@@ -14,26 +14,15 @@ from tornado.httputil import url_concat
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.pages.text import wait
+from jupyterhub_gpuspawner.hub.spawners.server import server_of, updated_server
 from jupyterhub_gpuspawner.hub.start.progress import document
-from jupyterhub_gpuspawner.hub.start.watched_job import WatchedJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-
 
 _PATIENCE = 0.5
-"""Seconds that a page waits for a look at the line; it comes without where Slurm takes longer."""
-
-
-async def start_facts(spawner: Any) -> StartFacts | None:
-    """What is known of a server's start; None for a spawner that is not ours, or knows no stages."""
-    child = getattr(spawner, "child_spawner", None) or spawner
-    if not isinstance(child, WatchedJob):
-        return None
-    await child.see_the_line(_PATIENCE)
-    return child.start_facts()
+"""Seconds that a page waits for an update of the queue; it comes without one where Slurm takes longer."""
 
 
 def same_choice(spawn_url: str, options: Mapping[str, object]) -> str:
@@ -55,14 +44,14 @@ def iso(when: float | str) -> str:
 
 
 async def _pending(spaces: Mapping[str, Any]) -> dict[str, Any]:
-    facts = await start_facts(spaces["spawner"])
-    return {"told": document(facts, now=time.time()) if facts is not None else None}
+    start = (await updated_server(spaces["spawner"], patience=_PATIENCE)).start
+    return {"told": document(start, now=time.time()) if start is not None else None}
 
 
 async def _not_running(spaces: Mapping[str, Any]) -> dict[str, Any]:
     spawner = spaces["user"].spawners[spaces["server_name"]]
     failure = spaces.get("exception")
-    ending = ending_of(failure) or getattr(spawner, "ending", None)
+    ending = ending_of(failure) or server_of(spawner, with_start=False).ending
     if ending is None and isinstance(failure, AnyTimeoutError):  # of the hub's own patience, which has no words
         ending = Ending(wait.NO_ANSWER, advice=wait.NO_ANSWER_ADVICE)
     return {"ending": ending, "again_url": same_choice(spaces["spawn_url"], spawner.user_options)}
