@@ -18,6 +18,8 @@ from jupyterhub_gpuspawner.errors import RequestError
 if TYPE_CHECKING:
     from asyncio import Future
 
+    from jupyterhub.handlers.base import BaseHandler
+
 HAS_DISPLAY_NAMES = hasattr(Spawner, "display_name")
 """Servers have a name to show beside the one in their address (JupyterHub 6.0)."""
 
@@ -73,6 +75,11 @@ def is_polled(spawner: Any) -> bool:
 def log_name(spawner: Any) -> str:
     """How JupyterHub's log names the server: the user's name, and the server's where it has one."""
     return str(spawner._log_name)  # noqa: SLF001
+
+
+def came_with_token(handler: BaseHandler) -> bool:
+    """Whether the request was made with a token, not with a browser's cookie."""
+    return bool(getattr(handler, "_token_authenticated", False))
 
 
 def first_line(failure: BaseException) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.apihandlers import APIHandler
 from jupyterhub.scopes import needs_scope
+from jupyterhub.user import User
 from tornado import web
 
 from jupyterhub_gpuspawner.cluster.availability import Chance
@@ -16,6 +17,7 @@ from jupyterhub_gpuspawner.hub.api.profiles_document import profiles_document, t
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.outlook import outlooks
 from jupyterhub_gpuspawner.hub.site.trial import Trial, trial_of
+from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
 if TYPE_CHECKING:
@@ -32,18 +34,17 @@ class OfUser(APIHandler):
         """The user's name; 403 without credentials, 400 where a service names nobody."""
         if self.current_user is None:
             raise web.HTTPError(403, "Missing or invalid credentials.")
-        if not user_name and not hasattr(self.current_user, "spawners"):
+        if not user_name and not isinstance(self.current_user, User):
             raise web.HTTPError(400, "A service must name a user in the address.")
         return user_name or str(self.current_user.name)
 
     def spawner_of(self, user_name: str) -> GPUProfilesSpawner:
         """The user's default server, which may well run; 404 where there is no such user, or no profile."""
         user = self.find_user(user_name)
-        spawner = user.spawners[""] if user is not None else None
-        if spawner is None or not hasattr(spawner, "rehearsal"):
+        spawner = with_profiles(user.spawners[""]) if user is not None else None
+        if spawner is None:
             raise web.HTTPError(404, "There is no such user, or this hub offers no profiles.")
-        found: GPUProfilesSpawner = spawner
-        return found
+        return spawner
 
 
 class ProfilesHandler(OfUser):

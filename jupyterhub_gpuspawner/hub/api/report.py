@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.apihandlers import APIHandler
 from jupyterhub.scopes import needs_scope
+from jupyterhub.user import User
 from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
 from tornado.web import stream_request_body
 
 from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
 from jupyterhub_gpuspawner.hub.report.node_report import ReportTooEarly
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
@@ -123,7 +125,7 @@ class ReportHandler(APIHandler):
     def _reporting(self) -> Any:
         """The spawner whose server reports, None for one that is gone; 403 for anyone else, 429 for one too often."""
         user = self.current_user
-        if not getattr(self, "_token_authenticated", False) or not hasattr(user, "spawners"):
+        if not came_with_token(self) or not isinstance(user, User):
             raise web.HTTPError(403, "A report needs the server's own token.")
         name = reporting_server(self.expanded_scopes, user.name)
         if name is None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from jupyterhub_gpuspawner.hub.ending.record import Ending
+    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
@@ -135,6 +136,11 @@ async def running_log(spawner: Any) -> tuple[str, str]:
 def report_taker(spawner: Any) -> Callable[[NodeReport], None] | None:
     """What takes a launcher's report for this server; None for a spawner that takes none."""
     return getattr(spawner, "accept_report", None)
+
+
+def with_profiles(spawner: Any) -> GPUProfilesSpawner | None:
+    """This spawner where it offers profiles; None for any other, and for none."""
+    return spawner if hasattr(spawner, "rehearsal") else None
 
 
 def starts_slurm_jobs(spawner_class: type) -> bool:

@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     servers_of,
     updated_server,
     with_current_end,
+    with_profiles,
 )
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
@@ -158,3 +159,9 @@ def test_the_end_is_the_one_that_slurm_reports_now() -> None:
     assert with_current_end(PLACED, running) == replace(PLACED, ends_at="2026-05-04T13:06:40+00:00")
     for job in (None, replace(running, phase=Phase.ENDING), replace(running, ends_at=None)):
         assert with_current_end(PLACED, job) is PLACED
+
+
+def test_who_offers_profiles() -> None:
+    """A spawner with profiles is given back; any other, and none, is not."""
+    ours = stock(rehearsal=print)
+    assert (with_profiles(ours), with_profiles(stock()), with_profiles(None)) == (ours, None, None)

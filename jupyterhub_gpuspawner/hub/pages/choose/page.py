@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.handlers.pages import SpawnHandler
 from jupyterhub.scopes import needs_scope
+from jupyterhub.spawner import Spawner
 from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_question
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
+from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
@@ -73,8 +75,8 @@ class ChoosePage(SpawnHandler):
 
     async def _wrap_spawn_single_user(self, user: Any, *rest: Any, **options: Any) -> None:
         if self.request.method != "POST":
-            spawner = next(each for each in rest if hasattr(each, "options_form"))
-            form = await spawner.get_options_form() or await render_question(spawner)
+            spawner = next(each for each in rest if isinstance(each, Spawner))
+            form = await spawner.get_options_form() or await render_question(with_profiles(spawner))
             self.finish(await self._render_form(for_user=user, spawner_options_form=form))
             return
         try:
