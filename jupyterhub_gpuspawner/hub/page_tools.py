@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
 from jupyterhub_gpuspawner.hub.pages.server.card import server_card
-from jupyterhub_gpuspawner.hub.pages.text import choose, live, wait
+from jupyterhub_gpuspawner.hub.pages.text import choose, cluster, home, log, wait
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ class PageTools:
 
     choose = choose
     wait = wait
-    live = live
+    home = home
+    log = log
+    cluster = cluster
     may_see_cluster = staticmethod(may_see_cluster)
 
     @staticmethod

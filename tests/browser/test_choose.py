@@ -99,7 +99,7 @@ def form_of(page: Page, hub: HubProcess, query: str = "") -> None:
 def outlook(page: Page, slug: str) -> str:
     """What the page says of a profile's chances, without its age."""
     box = page.locator(".gpuspawner-profile", has=page.locator(f"#profile-{slug}"))
-    return re.sub(r" as of .*", "", " ".join(box.locator(".gpuspawner-outlook").inner_text().split()))
+    return re.sub(r" checked .*", "", " ".join(box.locator(".gpuspawner-outlook").inner_text().split()))
 
 
 def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
@@ -120,7 +120,7 @@ def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
     assert said["summer"] == "Not yet: it begins 2999-07-01."
     expect(page.locator("#profile-k80")).to_be_checked()
     expect(page.locator(".gpuspawner-gets").first).to_have_text(
-        re.compile(r"\s*".join(map(re.escape, ("1 to 4 x K80 (12 GB)", "4 cores", "4 GiB memory", "1 hour to 2 days"))))
+        re.compile(r"\s*".join(map(re.escape, ("1 to 4 x K80 (12 GB)", "4 cores", "4 GiB memory", "1 h to 2 days"))))
     )
 
 
@@ -213,7 +213,7 @@ def test_a_page_left_open_is_renewed(course: HubProcess, slurm_cluster: PrivateS
     expect_fresh(page, course, "8 of 8 p100 free")
     with taken(slurm_cluster):
         page.clock.run_for(50_000)
-        expect(page.locator(".gpuspawner-outlook small").first).to_have_text(re.compile(r"as of \d+ s ago"))
+        expect(page.locator(".gpuspawner-outlook small").first).to_have_text(re.compile(r"checked \d+ s ago"))
         while "full" not in page.locator("#gpuspawner-profiles").inner_text().lower():
             page.clock.run_for(60_000)
             page.wait_for_timeout(1000)

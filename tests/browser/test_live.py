@@ -255,7 +255,7 @@ def test_a_server_that_waits_ends_or_fails_says_so(
     card(page, "ends").get_by_role("link", name="Log").click()
     expect(page.locator("#gpuspawner-log-page code")).to_have_text(re.compile(r"/jupyterhub-\d+\.log$"))
     page.goto(hub.url + HOME)
-    card(page, "waits").get_by_role("link", name="How far it is").click()
+    card(page, "waits").get_by_role("link", name="Show progress").click()
     page.wait_for_url("**/spawn-pending/gina/waits")
     slurm_cluster.run("scancel", blocker)
 
@@ -273,7 +273,7 @@ def test_servers_of_several_nodes_of_a_slice_and_without_a_job(hub: HubProcess, 
     expect(fact(page, "Other nodes", "two")).to_have_text(re.compile(f"^{other}: 1 CPU"))
     expect(fact(page, "GPUs", "mig")).to_contain_text(f"MIG {mig['gpus'][0]['mig']}")
     assert card(page, "mig").locator("svg rect.gpu.own").count() == 1
-    expect(fact(page, "Job")).to_have_text("none: it runs on the hub's own machine, without a time limit")
+    expect(fact(page, "Job")).to_have_text("none: the server runs on the hub's own machine, without a time limit")
     expect(fact(page, "Ends")).to_have_count(0)
     well_made(page)
 
@@ -309,8 +309,8 @@ def test_slurms_silence_is_told_at_home_and_on_the_map(
     admin = open_page()
     open_map(admin, hub, "jo's server")
     with hanging(slurm_cluster):
-        expect(card(page)).to_contain_text("Slurm does not answer at the moment; your server goes on.")
-        expect(admin.locator("#gpuspawner-map .alert")).to_contain_text("Slurm does not answer at the moment.")
+        expect(card(page)).to_contain_text("Slurm is not responding at the moment. Your server is not affected")
+        expect(admin.locator("#gpuspawner-map .alert")).to_contain_text("Slurm is not responding at the moment.")
         expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")
         admin.reload()
         expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")

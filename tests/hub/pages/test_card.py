@@ -20,7 +20,7 @@ NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc).timestamp()
 PLACED = PlacementDocument(job_id="12", node="g1", partition="gpu", ends_at="2026-05-04T10:10:30Z")
 QUEUED = StartFacts("12", job=JobStatus("12", Phase.QUEUED, reason="Priority"))
 RUNNING = Server(ready=True, job_id="12", placement=PLACED, start=StartFacts("12"), can_show_log=True)
-STOPPING = "Slurm ends its job and frees its GPUs. This takes some seconds."
+STOPPING = "Slurm is ending the job and releasing its GPUs. This takes a few seconds."
 
 CARDS = {
     "a running server has where it is, what it got, how much time is left, and a log": (
@@ -61,7 +61,7 @@ CARDS = {
     ),
     "any other start that failed": (
         Server(failure=RuntimeError("secret")),
-        ServerCard("", "My server", "failed", "Its start failed."),
+        ServerCard("", "My server", "failed", "The server failed to start."),
     ),
     "any other start whose exception has words for the user": (
         Server(failure=spawn_exception("No seat left.", reason="full", status_code=503, html="", detail="line")),
@@ -85,12 +85,12 @@ def test_what_is_spoken_when_a_card_changes() -> None:
 
 
 TIMES = {
-    "2026-05-05T10:00:00+00:00": ("24 h 0 min", ""),
+    "2026-05-05T10:00:00+00:00": ("24 h", ""),
     "2026-05-04T10:15:01+00:00": ("15 min", ""),
     "2026-05-04T10:15:00+00:00": ("15 min", "It ends in 15 min. Save your work."),
     "2026-05-04T10:05:00+00:00": ("5 min", "It ends in 5 min! Save your work now."),
     "2026-05-04T10:00:20Z": ("less than a minute", "It ends in less than a minute! Save your work now."),
-    "2026-05-04T09:59:00Z": ("no time", "Its time is over: Slurm ends it at any moment."),
+    "2026-05-04T09:59:00Z": ("no time left", "Time is up: Slurm may end the server at any moment."),
 }
 
 

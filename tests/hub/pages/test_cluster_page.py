@@ -85,8 +85,8 @@ def test_a_line_of_the_map() -> None:
     assert sections(a_map(G1, waiting=2, state="DRAIN")) == (
         Section(
             name="gpu",
-            state="takes no new jobs",
-            words="1 node; 4 GPUs: 1 free, 3 in use; 2 jobs wait",
+            state="not accepting new jobs",
+            words="1 node; 4 GPUs: 1 free, 3 in use; 2 jobs waiting",
             bar=(75, 25, 0),
             cpus=Bar("6 of 24", 25),
             memory=Bar("512 MiB of 64 GiB", 1),
@@ -102,7 +102,7 @@ def test_a_line_of_the_map() -> None:
                         GpuRun("other", 1, "2", "job 8 of bob"),
                         GpuRun("free", 1, "3", "free"),
                     ),
-                    jobs="job 9 of somebody",
+                    jobs="job 9 of an unknown user",
                     cpus=Bar("6 of 24", 25),
                     memory=Bar("512 MiB of 64 GiB", 1),
                 ),

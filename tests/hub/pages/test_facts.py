@@ -60,7 +60,7 @@ def test_what_is_not_known_is_said_to_be_not_known() -> None:
     assert facts == ServerFacts(
         rows=(
             ("Node", "c1"),
-            ("Job", "none: it runs on the hub's own machine, without a time limit"),
+            ("Job", "none: the server runs on the hub's own machine, without a time limit"),
             ("GPUs", "none"),
             ("Cores", "not known"),
             ("NUMA nodes", "not known"),

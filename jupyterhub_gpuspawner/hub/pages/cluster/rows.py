@@ -8,9 +8,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.cluster_map import GpuUse, totals
-from jupyterhub_gpuspawner.hub.pages.text import live
-from jupyterhub_gpuspawner.picture.node_words import memory
+from jupyterhub_gpuspawner.hub.pages.text import cluster
+from jupyterhub_gpuspawner.hub.pages.text.counts import nodes as number_of_nodes
 from jupyterhub_gpuspawner.units import format_cpulist
+from jupyterhub_gpuspawner.words import memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,20 +104,20 @@ def sections(found: ClusterMap, *, filtered: bool = False) -> tuple[Section, ...
 def summary(found: ClusterMap) -> str:
     """The whole in one line."""
     together = totals(found.nodes)
-    return "; ".join((live.nodes(together.nodes), _gpus_in_words(together)))
+    return "; ".join((number_of_nodes(together.nodes), _gpus_in_words(together)))
 
 
 def _section(partition: MapPartition, rows: tuple[Row, ...], *, unfold: bool) -> Section:
     has = partition.totals
-    words = [live.nodes(has.nodes), _gpus_in_words(has)]
+    words = [number_of_nodes(has.nodes), _gpus_in_words(has)]
     if partition.waiting:
-        words.append(live.waiting(partition.waiting))
+        words.append(cluster.waiting(partition.waiting))
     used, whole = (has.gpus_used, has.gpus) if has.gpus else (has.cpus_used, has.cpus)
     out = has.gpus_out if has.gpus else 0
     bar = (_percent(used, whole), _percent(whole - used - out, whole), _percent(out, whole))
     return Section(
         name=partition.name,
-        state="" if partition.state == "UP" else live.partition_state(partition.state),
+        state="" if partition.state == "UP" else cluster.partition_state(partition.state),
         words="; ".join(words),
         bar=bar,
         cpus=_bar(f"{has.cpus_used:,}", f"{has.cpus:,}", has.cpus_used, has.cpus),
@@ -128,7 +129,7 @@ def _section(partition: MapPartition, rows: tuple[Row, ...], *, unfold: bool) ->
 
 
 def _gpus_in_words(has: Totals) -> str:
-    return live.gpus(has.gpus, has.gpus_free, has.gpus_used, has.gpus_out)
+    return cluster.gpus(has.gpus, has.gpus_free, has.gpus_used, has.gpus_out)
 
 
 def _row(node: MapNode) -> Row:
@@ -138,12 +139,12 @@ def _row(node: MapNode) -> Row:
     counts = [(kind, sum(gpu.type == kind for gpu in node.gpus)) for kind in types]
     state = node.state
     if node.reservation:
-        state = f"{state}, {live.in_reservation(node.reservation)}"
+        state = f"{state}, {cluster.in_reservation(node.reservation)}"
     return Row(
         name=node.name,
         use=node.use.value,
         state=state,
-        reason=live.reason(node.reason, node.reason_by, _day(node.reason_at)) if node.reason else "",
+        reason=cluster.reason(node.reason, node.reason_by, _day(node.reason_at)) if node.reason else "",
         has=", ".join(f"{count} \N{MULTIPLICATION SIGN} {kind or 'GPU'}" for kind, count in counts),
         gpus=runs,
         jobs=_jobs([holder for holder in node.jobs if holder not in with_gpus]),
@@ -177,16 +178,16 @@ def _kind(use: GpuUse, holders: tuple[Holder, ...]) -> str:
 
 def _words(use: GpuUse, holders: tuple[Holder, ...]) -> str:
     if use is GpuUse.FREE:
-        return live.FREE
+        return cluster.FREE
     if use is GpuUse.OUT:
-        return live.OUT
-    return _jobs(list(holders)) or live.IN_USE
+        return cluster.OUT
+    return _jobs(list(holders)) or cluster.IN_USE
 
 
 def _jobs(holders: list[Holder]) -> str:
-    named = [live.holder(each.user, each.job_id, each.server) for each in holders[:JOBS_AT_MOST]]
+    named = [cluster.holder(each.user, each.job_id, each.server) for each in holders[:JOBS_AT_MOST]]
     if len(holders) > JOBS_AT_MOST:
-        named.append(live.more_jobs(len(holders) - JOBS_AT_MOST))
+        named.append(cluster.more_jobs(len(holders) - JOBS_AT_MOST))
     return "; ".join(named)
 
 
@@ -196,7 +197,7 @@ def _day(at: float | None) -> str:
 
 
 def _bar(used: str, total: str, part: int, whole: int) -> Bar:
-    return Bar(live.of_total(used, total), _percent(part, whole))
+    return Bar(cluster.of_total(used, total), _percent(part, whole))
 
 
 def _memory_bar(used: int, total: int) -> Bar:

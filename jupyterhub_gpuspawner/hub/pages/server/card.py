@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, headline, server_facts
-from jupyterhub_gpuspawner.hub.pages.text import live
+from jupyterhub_gpuspawner.hub.pages.text import home
 from jupyterhub_gpuspawner.hub.start.progress import event
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ServerCard:
     @property
     def word(self) -> str:
         """The state in words."""
-        return live.STATES[self.state]
+        return home.STATES[self.state]
 
     @property
     def news(self) -> str:
@@ -74,9 +74,9 @@ class ServerCard:
 def server_card(server: Server, *, now: float | None = None) -> ServerCard | None:
     """The card of a server; None where nothing runs and there is nothing to say."""
     now = time.time() if now is None else now
-    title = live.title(server.name, server.display_name)
+    title = home.title(server.name, server.display_name)
     if server.pending == "stop":
-        return ServerCard(server.name, title, "stopping", live.STOPPING)
+        return ServerCard(server.name, title, "stopping", home.STOPPING)
     if server.pending:
         progress = str(event(server.start, now=now)["message"]) if server.start is not None else ""
         return ServerCard(server.name, title, "starting", progress, silent=server.silent)
@@ -105,7 +105,7 @@ def _over(server: Server, title: str) -> ServerCard | None:
         return ServerCard(server.name, title, state, ending.what, ending.advice, log=bool(ending.log))
     if server.failure is None:
         return None
-    return ServerCard(server.name, title, "failed", first_line(server.failure) or live.START_FAILED)
+    return ServerCard(server.name, title, "failed", first_line(server.failure) or home.START_FAILED)
 
 
 def time_left(ends_at: str | None, now: float) -> TimeLeft | None:
@@ -118,8 +118,8 @@ def time_left(ends_at: str | None, now: float) -> TimeLeft | None:
         return None
     ends = (ends if ends.tzinfo else ends.replace(tzinfo=timezone.utc)).astimezone()
     left = ends.timestamp() - now
-    words = live.span(left)
+    words = home.time_left(left)
     if left <= 0:
-        return TimeLeft(ends, words, live.TIME_IS_OVER)
-    warning = live.ENDS_VERY_SOON if left <= VERY_SOON else live.ENDS_SOON if left <= SOON else ""
+        return TimeLeft(ends, words, home.TIME_IS_OVER)
+    warning = home.ENDS_VERY_SOON if left <= VERY_SOON else home.ENDS_SOON if left <= SOON else ""
     return TimeLeft(ends, words, warning.format(left=words))

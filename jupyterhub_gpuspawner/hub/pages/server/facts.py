@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from jupyterhub_gpuspawner.hub.pages.text import live
+from jupyterhub_gpuspawner.hub.pages.text import home
 from jupyterhub_gpuspawner.hub.report.other_nodes import in_words
 from jupyterhub_gpuspawner.picture import node_svg
-from jupyterhub_gpuspawner.picture.node_words import memory
 from jupyterhub_gpuspawner.placement.topology import from_document
 from jupyterhub_gpuspawner.units import parse_cpulist
+from jupyterhub_gpuspawner.words import memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,17 +41,17 @@ class ServerFacts:
 
 def server_facts(placement: PlacementDocument, topology: Mapping[str, Any] | None) -> ServerFacts:
     """Where a server runs and what it got."""
-    job = live.job(placement.job_id, placement.partition or "") if placement.job_id else live.HERE
-    yes_no = {True: live.YES, False: live.NO, None: live.NOT_KNOWN}[placement.aligned]
+    job = home.job(placement.job_id, placement.partition or "") if placement.job_id else home.HERE
+    yes_no = {True: home.YES, False: home.NO, None: home.NOT_KNOWN}[placement.aligned]
     rows = [
-        (live.NODE, placement.node),
-        (live.JOB, job),
-        (live.GPUS, "\n".join(_gpu(gpu) for gpu in placement.gpus) or live.NONE),
-        (live.CORES_OF_SERVER, placement.cpus or live.NOT_KNOWN),
-        (live.NUMA_NODES, ", ".join(map(str, placement.numa_nodes)) or live.NOT_KNOWN),
-        (live.MEMORY_POLICY, placement.memory_policy),
-        (live.ALIGNED, ": ".join(filter(None, (yes_no, placement.why)))),
-        (live.OTHER_NODES, "\n".join(map(in_words, placement.other_nodes))),
+        (home.NODE, placement.node),
+        (home.JOB, job),
+        (home.GPUS, "\n".join(_gpu(gpu) for gpu in placement.gpus) or home.NONE),
+        (home.CORES, placement.cpus or home.NOT_KNOWN),
+        (home.NUMA_NODES, ", ".join(map(str, placement.numa_nodes)) or home.NOT_KNOWN),
+        (home.MEMORY_POLICY, placement.memory_policy),
+        (home.ALIGNED, ": ".join(filter(None, (yes_no, placement.why)))),
+        (home.OTHER_NODES, "\n".join(map(in_words, placement.other_nodes))),
     ]
     facts = ServerFacts(
         rows=tuple((name, text) for name, text in rows if text),
@@ -70,9 +70,9 @@ def headline(placement: PlacementDocument) -> str:
         cpus = len(parse_cpulist(placement.cpus))
     except ValueError:
         cpus = 0
-    parts = [placement.node, *gpus, live.cpus(cpus) if cpus else ""]
+    parts = [placement.node, *gpus, home.cpus(cpus) if cpus else ""]
     if placement.other_nodes:
-        parts.append(live.more_nodes(len(placement.other_nodes)))
+        parts.append(home.more_nodes(len(placement.other_nodes)))
     return " · ".join(filter(None, parts))
 
 
@@ -81,7 +81,7 @@ def _model(gpu: PlacedGpu) -> str:
 
 
 def _gpu(gpu: PlacedGpu) -> str:
-    near = live.near(gpu.numa_node) if gpu.numa_node is not None else ""
+    near = home.near(gpu.numa_node) if gpu.numa_node is not None else ""
     return f"GPU {gpu.index}: {', '.join(filter(None, (_model(gpu), memory(gpu.memory_mib), near)))}"
 
 
@@ -97,7 +97,7 @@ def _with_picture(facts: ServerFacts, placement: PlacementDocument, topology: Ma
     if None in own_gpus or (known_cpus and not known_cpus.issuperset(own_cpus)):
         return facts
     own: dict[str, Any] = {"own_gpus": own_gpus, "own_cpus": own_cpus}
-    drawn = node_svg.svg(node, **own, title=live.node(placement.node))
+    drawn = node_svg.svg(node, **own, title=home.node(placement.node))
     # the picture escapes every text in it
     return replace(facts, picture=Markup(drawn), node=tuple(node_svg.table(node, **own)))  # noqa: S704
 

@@ -9,7 +9,7 @@ from jupyterhub.scopes import needs_scope
 from tornado import web
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name
-from jupyterhub_gpuspawner.hub.pages.text import live
+from jupyterhub_gpuspawner.hub.pages.text import home
 from jupyterhub_gpuspawner.hub.spawners.server import running_log, server_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class LogPage(BaseHandler):
         path, lines = await server_log(spawner)
         html = await self.render_template(
             "log.html",
-            title=live.title(server_name, display_name(spawner)),
+            title=home.title(server_name, display_name(spawner)),
             owner=user.name if user is not self.current_user else "",
             path=path,
             lines=lines,
