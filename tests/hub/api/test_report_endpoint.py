@@ -360,7 +360,7 @@ def test_a_server_that_reports_without_end_is_told_when_to_come_again(hub: HubPr
     assert codes[: REPORTS.burst] == [400] * REPORTS.burst
     assert codes[-1] == 429
     assert 1 <= int(answers[-1].headers["Retry-After"]) <= NEXT
-    assert answers[-1].json()["message"] == "That server reports too often."
+    assert answers[-1].json()["message"] == "This server reports too often."
 
     hub.spawn("dora", {"profile": "light"})
     hub.end("dora")

@@ -1,4 +1,4 @@
-"""The form: profiles as radio buttons, each with its options; complete without JavaScript."""
+"""The HTML of the form: profiles as radio buttons, each with its options. It works without JavaScript."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.profiles.resources import Resources
 
 FIRST_PATIENCE = 2.0
-"""Seconds that the page waits for Slurm while nothing is known of it."""
+"""Seconds that the page waits for Slurm while nothing is known about the cluster."""
 PATIENCE = 0.5
-"""The same where something is, with its age."""
+"""Seconds that it waits where older data is there to be shown, with its age."""
 
 
 async def render_form(source: OfferSource) -> str:
-    """The form's HTML for this user, every text in it escaped."""
+    """The HTML of this user's form; every text in it is escaped."""
     await source.look_at_profiles()
     offered = _offered(source)
     cluster, defaults, owner = _site(source, offered)
@@ -65,10 +65,10 @@ async def render_form(source: OfferSource) -> str:
 
 
 def form_html(found: Sequence[Offer], *, now: float = 0.0, notice: str = "", faults: Sequence[str] = ()) -> str:
-    """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` for administrators alone."""
+    """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` only for administrators."""
     template = _environment().get_template("options_form.html")
     html = template.render(offers=found, now=now, notice=notice, faults=faults)
-    return re.sub(r"\s*\n\s*", "\n", html)  # a third of it is the template's indentation
+    return re.sub(r"\s*\n\s*", "\n", html)  # the template's indentation is a third of it
 
 
 async def render_question(source: OfferSource | None) -> str:
@@ -86,7 +86,7 @@ async def render_question(source: OfferSource | None) -> str:
 
 
 def fault_at(found: Sequence[Offer], filled_in: FilledIn) -> str:
-    """The id of the field at which the fault is told; empty where it belongs to none."""
+    """The id of the field at which the error is shown; empty where it belongs to no field."""
     checked = next((offer for offer in found if offer.checked), None)
     if not filled_in.fault or checked is None:
         return ""
@@ -106,19 +106,19 @@ def _offered(source: OfferSource) -> tuple[Profile, ...]:
     try:
         return source.offered()
     except ConfigError as error:
-        source.log.error("No profiles can be offered: %s", error)  # noqa: TRY400 - its sentence is enough
+        source.log.error("No profiles can be offered: %s", error)  # noqa: TRY400 - the message is enough
         return ()
 
 
 def _site(source: OfferSource, offered: Sequence[Profile]) -> tuple[ClusterView | None, Resources | None, str]:
-    """The view of the cluster, the site's defaults, and the jobs' owner; nothing where no profile needs Slurm."""
+    """The view of the cluster, the site's defaults and the jobs' owner; all empty where no profile uses Slurm."""
     if not any(profile.kind == "slurm" for profile in offered):
         return None, None, ""
     try:
         site = source.slurm_site()
         return site.connection().cluster, site_defaults(site), job_owner(site.exec_prefix, source.user.name)
     except ConfigError as error:
-        source.log.error("What is free cannot be shown: %s", error)  # noqa: TRY400
+        source.log.error("Availability cannot be shown: %s", error)  # noqa: TRY400
         return None, None, ""
 
 
@@ -129,7 +129,7 @@ def _filled_in(source: OfferSource, visit: Visit) -> FilledIn:
         if visit.linked:
             return of_a_link(visit.linked, source.resolve)
         return of_the_last_time(source.user_options, source.resolve)
-    except ConfigError:  # is told where the profiles are read
+    except ConfigError:  # logged where the profiles are read
         return FilledIn()
 
 

@@ -1,4 +1,4 @@
-"""The admin's map as the page shows it: a line for each node, neighbouring GPUs of the same use in one piece. Pure."""
+"""The rows of the map's page: one for each node, with neighbouring GPUs in the same use as one piece. Pure."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, Holder, MapGpu, MapNode, MapPartition, Totals
 
 ROWS_AT_MOST = 2000
-"""Lines of nodes on one page; partitions that would exceed them are led to by a link."""
+"""Rows of nodes on one page at most; partitions beyond that are shown as a link."""
 OPEN_AT_MOST = 100
-"""Lines of nodes on a page that shows them at once; on a longer one partitions are folded."""
+"""Rows of nodes on a page whose partitions are unfolded; on a longer page they are folded."""
 TIB = 1024**2
-"""MiB."""
+"""MiB in a TiB."""
 JOBS_AT_MOST = 6
-"""Jobs beside a node that are named, those with GPUs left out."""
+"""Jobs without GPUs that are named beside a node, at most."""
 
 
 @dataclass(frozen=True)
 class GpuRun:
-    """Neighbouring GPUs of a node that are alike."""
+    """Neighbouring GPUs of a node with the same type, use and holders."""
 
     kind: str
     """``free``, ``own`` (a server of this hub), ``other`` (any other job) or ``out``."""
@@ -42,7 +42,7 @@ class GpuRun:
 
 @dataclass(frozen=True)
 class Bar:
-    """How much is in use."""
+    """How much of something is in use."""
 
     words: str
     percent: int
@@ -59,7 +59,7 @@ class Row:
     has: str
     gpus: tuple[GpuRun, ...]
     jobs: str
-    """Jobs that have none of its GPUs."""
+    """Jobs that have none of the node's GPUs."""
     cpus: Bar
     memory: Bar
 
@@ -73,17 +73,17 @@ class Section:
     """Empty for one that is up."""
     words: str
     bar: tuple[int, int, int]
-    """Per cent of its GPUs that are used, free, out; of its CPUs where it has no GPU."""
+    """Percentages of its GPUs that are in use, free and out; of its CPUs where it has no GPU."""
     cpus: Bar
     memory: Bar
     rows: tuple[Row, ...]
     folded: int
-    """Nodes that are not on this page."""
+    """The number of its nodes that are not on this page."""
     open: bool
 
 
 def sections(found: ClusterMap, *, filtered: bool = False) -> tuple[Section, ...]:
-    """The map's partitions in Slurm's order, with their nodes as far as a page may hold."""
+    """The partitions in Slurm's order, with as many of their nodes as the page may hold."""
     wanted = sum(len(partition.nodes) for partition in found.partitions)
     unfold = wanted <= OPEN_AT_MOST or (filtered and wanted <= ROWS_AT_MOST)
     made: dict[str, Row] = {}
@@ -102,7 +102,7 @@ def sections(found: ClusterMap, *, filtered: bool = False) -> tuple[Section, ...
 
 
 def summary(found: ClusterMap) -> str:
-    """The whole in one line."""
+    """The whole cluster in one line."""
     together = totals(found.nodes)
     return "; ".join((number_of_nodes(together.nodes), _gpus_in_words(together)))
 
@@ -192,7 +192,7 @@ def _jobs(holders: list[Holder]) -> str:
 
 
 def _day(at: float | None) -> str:
-    """``2026-11-21 10:04``, by the hub's clock and zone."""
+    """``2026-11-21 10:04``, in the hub's time zone."""
     return "" if at is None else f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}"
 
 

@@ -1,4 +1,4 @@
-"""A server's card on the home page: what it does, where it runs, when it ends; or how it ended.
+"""A server's card on the home page: its state, where it runs and when it ends, or how it ended.
 
 Servers of other packages' spawners, and hubs without profiles, have cards as well.
 """
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 SOON, VERY_SOON = 15 * 60, 5 * 60
-"""Seconds before a server's end at which the page warns, and warns again."""
+"""Seconds before a server's end at which the page warns for the first and the second time."""
 
 
 @dataclass(frozen=True)
 class TimeLeft:
-    """When a server ends, and what is said of it; the page's script says it anew as time goes by."""
+    """When a server ends, in words; the page's script keeps the words up to date."""
 
     ends: datetime
     """In the hub's zone."""
@@ -44,14 +44,14 @@ class ServerCard:
     state: str
     """``running``, ``starting``, ``stopping``, ``ended`` or ``failed``."""
     headline: str = ""
-    """Where it runs and what it got; or what happens; or how it ended."""
+    """Its node and resources while it runs, its progress while it starts, or how it ended."""
     advice: str = ""
     facts: ServerFacts | None = None
     left: TimeLeft | None = None
     silent: bool = False
-    """Slurm does not answer: what is said is what was last known."""
+    """Slurm is not responding: the card shows the last known state."""
     log: bool = False
-    """There is a log to look at."""
+    """There is a log to show."""
 
     @property
     def word(self) -> str:
@@ -60,12 +60,12 @@ class ServerCard:
 
     @property
     def news(self) -> str:
-        """What is said of it aloud when it changes."""
+        """What screen readers announce when the state changes."""
         return f"{self.title}: {self.word}."
 
     @property
     def version(self) -> str:
-        """Another one as soon as anything but the time is another."""
+        """A checksum of everything on the card except the time left."""
         rows = self.facts.rows if self.facts is not None else ()
         told = (self.state, self.headline, self.advice, rows, self.left and self.left.ends, self.silent)
         return f"{zlib.crc32(repr(told).encode()):08x}"
@@ -109,7 +109,7 @@ def _over(server: Server, title: str) -> ServerCard | None:
 
 
 def time_left(ends_at: str | None, now: float) -> TimeLeft | None:
-    """What is said of an end in ISO 8601; None where there is none."""
+    """The time until ``ends_at`` (ISO 8601); None where there is no end, or where it cannot be parsed."""
     if ends_at is None:
         return None
     try:

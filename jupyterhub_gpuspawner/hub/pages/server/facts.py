@@ -1,4 +1,4 @@
-"""Where a running server is and what it got, in words and as a picture of its node: pure, from its placement."""
+"""A running server's node and resources, in words and as a picture of the node: pure, from its placement."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ NO_PICTURE = Markup()
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What the home page says of a running server. What the picture shows stands in the rows, too."""
+    """What the home page shows of a running server. The rows contain everything that the picture shows."""
 
     rows: tuple[tuple[str, str], ...]
     """A name and a text of one or more lines, in order."""
     problems: tuple[str, ...] = ()
     simulated: bool = False
     picture: Markup = NO_PICTURE
-    """Of the node, with the server's own GPUs and CPUs; empty where it could not show what the rows say."""
+    """An SVG of the node, with the server's GPUs and CPUs marked; empty where it would contradict the rows."""
     node: tuple[tuple[str, str], ...] = ()
     """The picture in words: each NUMA node, GPU and NIC."""
 
 
 def server_facts(placement: PlacementDocument, topology: Mapping[str, Any] | None) -> ServerFacts:
-    """Where a server runs and what it got."""
+    """The rows and the picture for a placement."""
     job = home.job(placement.job_id, placement.partition or "") if placement.job_id else home.HERE
     yes_no = {True: home.YES, False: home.NO, None: home.NOT_KNOWN}[placement.aligned]
     rows = [
@@ -62,7 +62,7 @@ def server_facts(placement: PlacementDocument, topology: Mapping[str, Any] | Non
 
 
 def headline(placement: PlacementDocument) -> str:
-    """The most important in one line: node, GPUs, cores."""
+    """Node, GPUs and number of CPUs in one line."""
     names = dict.fromkeys(_model(gpu) for gpu in placement.gpus)
     times = "\N{MULTIPLICATION SIGN}"
     gpus = [f"{sum(_model(gpu) == name for gpu in placement.gpus)} {times} {name}" for name in names]
@@ -86,7 +86,7 @@ def _gpu(gpu: PlacedGpu) -> str:
 
 
 def _with_picture(facts: ServerFacts, placement: PlacementDocument, topology: Mapping[str, Any]) -> ServerFacts:
-    """A topology that cannot be read, or does not hold what the placement names, is not drawn."""
+    """Add the picture, unless the topology cannot be parsed or lacks GPUs or CPUs that the placement names."""
     try:
         node = from_document(topology)
         own_cpus = parse_cpulist(placement.cpus)
@@ -103,7 +103,7 @@ def _with_picture(facts: ServerFacts, placement: PlacementDocument, topology: Ma
 
 
 def _position(node: NodeTopology, own: PlacedGpu) -> int | None:
-    """Where a GPU stands in the topology: by its UUID; by its index where one of the two has none."""
+    """The position of a GPU in the topology: by UUID, or by index where one side has no UUID."""
     for position, gpu in enumerate(node.gpus):
         if own.uuid and gpu.uuid:
             if own.uuid == gpu.uuid:

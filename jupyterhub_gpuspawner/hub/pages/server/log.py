@@ -1,4 +1,4 @@
-"""``/hub/gpuspawner/log/...``: the last lines of a server's log, for whoever may access the server."""
+"""``/hub/gpuspawner/log/...``: the last lines of a server's log, for everyone with access to the server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LogPage(BaseHandler):
-    """A server's log: where it is, and its end, read with the rights of whoever owns it."""
+    """The path and the last lines of a server's log, read with the rights of its owner."""
 
     @web.authenticated
     @needs_scope("access:servers")
