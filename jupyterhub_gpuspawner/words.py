@@ -1,4 +1,4 @@
-"""Durations and amounts of memory in words, as pages and messages show them. Pure, standard library only."""
+"""Durations, memory and counts in words, as pages and messages show them. Pure, standard library only."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ def memory(mib: int | None) -> str:
         return f"{mib} MiB"
     gib = mib / 1024
     return f"{gib:.1f}".removesuffix(".0") + " GiB" if mib < 10240 else f"{gib:.0f} GiB"
+
+
+def counted(number: int, what: str) -> str:
+    """``1 core``, ``2 cores``, ``1,200 jobs``."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _joined(*parts: tuple[int, str]) -> str:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.cluster_map import GpuUse, totals
 from jupyterhub_gpuspawner.hub.pages.text import cluster
-from jupyterhub_gpuspawner.hub.pages.text.counts import nodes as number_of_nodes
 from jupyterhub_gpuspawner.units import format_cpulist
-from jupyterhub_gpuspawner.words import memory
+from jupyterhub_gpuspawner.words import counted, memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,12 +103,12 @@ def sections(found: ClusterMap, *, filtered: bool = False) -> tuple[Section, ...
 def summary(found: ClusterMap) -> str:
     """The whole cluster in one line."""
     together = totals(found.nodes)
-    return "; ".join((number_of_nodes(together.nodes), _gpus_in_words(together)))
+    return "; ".join((counted(together.nodes, "node"), _gpus_in_words(together)))
 
 
 def _section(partition: MapPartition, rows: tuple[Row, ...], *, unfold: bool) -> Section:
     has = partition.totals
-    words = [number_of_nodes(has.nodes), _gpus_in_words(has)]
+    words = [counted(has.nodes, "node"), _gpus_in_words(has)]
     if partition.waiting:
         words.append(cluster.waiting(partition.waiting))
     used, whole = (has.gpus_used, has.gpus) if has.gpus else (has.cpus_used, has.cpus)

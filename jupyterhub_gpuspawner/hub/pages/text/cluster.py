@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.hub.pages.text.counts import count, nodes
-from jupyterhub_gpuspawner.words import duration
+from jupyterhub_gpuspawner.words import counted, duration
 
 CLUSTER = "Cluster"
 CLUSTER_INTRO = "The nodes and GPUs of the cluster, who is using them, and which are out of service and why."
@@ -44,12 +43,12 @@ def gpus(total: int, free: int, used: int, out: int) -> str:
         return "no GPU"
     parts = [(free, FREE), (used, IN_USE), (out, OUT)]
     told = ", ".join(f"{number:,} {word}" for number, word in parts if number)
-    return f"{count(total, 'GPU', 'GPUs')}: {told}"
+    return f"{counted(total, 'GPU')}: {told}"
 
 
 def waiting(jobs: int) -> str:
     """The number of jobs that wait in a partition."""
-    return count(jobs, "job waiting", "jobs waiting")
+    return f"{counted(jobs, 'job')} waiting"
 
 
 def partition_state(state: str) -> str:
@@ -71,17 +70,17 @@ def holder(user: str, job_id: str, server: str | None) -> str:
 
 def more_jobs(number: int) -> str:
     """The number of a node's jobs that are not named."""
-    return count(number, "more job", "more jobs")
+    return counted(number, "more job")
 
 
 def folded(number: int) -> str:
     """The link to the nodes of a partition that would make the page too long."""
-    return f"Show {nodes(number)}"
+    return f"Show {counted(number, 'node')}"
 
 
 def left_out(number: int) -> str:
     """The rest of a partition that is longer than a page."""
-    return f"{count(number, 'more node', 'more nodes')} not shown: use the filter above to find them."
+    return f"{counted(number, 'more node')} not shown: use the filter above to find them."
 
 
 def in_reservation(name: str) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.hub.pages.text.counts import count
-from jupyterhub_gpuspawner.words import duration
+from jupyterhub_gpuspawner.words import counted, duration
 
 STATES = {
     "running": "running",
@@ -64,12 +63,12 @@ def near(numa_node: int) -> str:
 
 def cpus(number: int) -> str:
     """The number of CPUs that a server may use; hardware threads where there are any."""
-    return count(number, "CPU", "CPUs")
+    return counted(number, "CPU")
 
 
 def more_nodes(number: int) -> str:
     """The number of a job's nodes beside the server's."""
-    return count(number, "more node", "more nodes")
+    return counted(number, "more node")
 
 
 def time_left(seconds: float) -> str:
