@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Server:
-    """One server of one user, as of now."""
+    """What is known of one server of one user at this moment."""
 
     user: str = ""
     """The user's name."""

@@ -59,7 +59,7 @@ class Offer:
     outlook: Availability | None = None
     """None for a profile that does not use Slurm."""
     closed: str = ""
-    """Why it cannot be chosen; empty where it can."""
+    """Why it cannot be chosen; empty if it can."""
     checked: bool = False
     link: str = ""
     """The address of the form with the current choice."""
@@ -103,9 +103,9 @@ def fields_set(option: ProfileOption) -> frozenset[str]:
 
 
 def closed_by(outlook: Outlook) -> str:
-    """Why a profile cannot be chosen, in a sentence; empty where it can.
+    """Why a profile cannot be chosen, in a sentence; empty if it can.
 
-    It begins later, or it can never run and no option of it could change that.
+    It begins later, or its job can never run and no option could change that.
     """
     if outlook.refusal is not None:
         return choose.not_yet(outlook.refusal)
@@ -116,10 +116,10 @@ def closed_by(outlook: Outlook) -> str:
 
 
 def is_shown(outlook: Outlook) -> bool:
-    """Whether the profile stands on this user's page.
+    """Whether the profile is listed on this user's page.
 
-    Those of other people and those that have ended are left out: nobody could do anything about them, and their names
-    may be nobody's business; a link to one says whose it is. One that begins later tells when to come back.
+    Profiles of other users and those that have ended are left out: the user can do nothing about them, and their names
+    may be confidential. A profile that begins later is listed with its first day.
     """
     return outlook.refusal is None or outlook.refusal.startswith("it begins ")
 
@@ -172,7 +172,7 @@ def link_to(base_url: str, profile: str, values: Mapping[str, object]) -> str:
 
 
 def _only_type(resources: ResolvedResources | None, snapshot: ClusterSnapshot | None) -> str:
-    """The type of GPU that the partition has, for a job that asks for any; empty where there are several."""
+    """The partition's type of GPU, for a job that requests any GPU; empty where there are several types."""
     if snapshot is None or resources is None or not resources.gpus or resources.gpu_type:
         return ""
     default = next((partition.name for partition in snapshot.partitions if partition.default), "")
