@@ -109,7 +109,7 @@ def test_no_end_no_words(ends_at: str | None) -> None:
 
 
 def test_the_version_changes_with_what_is_told_and_not_with_the_time() -> None:
-    """So that the page puts a new card only where there is news."""
+    """The page replaces a card only when its version has changed."""
     elsewhere = replace(RUNNING, placement=replace(PLACED, node="g2"))
     cards = [server_card(RUNNING, now=NOW), server_card(RUNNING, now=NOW + 60), server_card(elsewhere, now=NOW)]
     first, later, other = (card.version for card in cards if card is not None)
