@@ -35,7 +35,7 @@ class OfUser(APIHandler):
         if self.current_user is None:
             raise web.HTTPError(403, "Missing or invalid credentials.")
         if not user_name and not isinstance(self.current_user, User):
-            raise web.HTTPError(400, "A service must name a user in the address.")
+            raise web.HTTPError(400, "A service must name a user in the URL.")
         return user_name or str(self.current_user.name)
 
     def spawner_of(self, user_name: str) -> GPUProfilesSpawner:
@@ -116,8 +116,8 @@ class TrialHandler(OfUser):
 
 
 NOT_SLURM = {
-    "local": Trial(Chance.NOW, "starts on the hub's own machine, at once"),
-    "other": Trial(Chance.UNKNOWN, "is started without Slurm"),
+    "local": Trial(Chance.NOW, "starts at once, on the hub's own machine"),
+    "other": Trial(Chance.UNKNOWN, "starts without Slurm"),
 }
 """By a profile's kind."""
 

@@ -187,7 +187,7 @@ def test_trial_of_several_partitions_is_of_the_best(
     [
         ("too-long", "never", "cannot run: it asks for 9 days, and partition batch allows 24 h", "slurm.time"),
         ("odd", "never", "Slurm would refuse it: sbatch does not know the option --nonsense=1", ""),
-        ("here", "now", "starts on the hub's own machine, at once", ""),
+        ("here", "now", "starts at once, on the hub's own machine", ""),
     ],
 )
 def test_trial_of_what_cannot_run(
