@@ -23,7 +23,7 @@ STAGES = {
 }
 STAGE_STATES = {"done": "done", "current": "current", "coming": "upcoming"}
 PROGRESS = "Progress"
-POSITION = "Position in the queue"
+POSITION = "Queue position"
 EXPECTED = "Expected start"
 CLOSE = "You can close this page: your server keeps starting, and the hub's home page leads back here."
 NOTIFY = "Notify me when it is ready"
