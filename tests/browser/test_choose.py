@@ -196,7 +196,7 @@ def test_before_the_click_slurm_says_when_it_would_start(
     field = page.locator("[name='profile-option-k80--hours']")
     field.fill("48")
 
-    expect(field).to_have_accessible_description(re.compile("partition gpu allows 24 h"), timeout=PATIENCE)
+    expect(field).to_have_accessible_description(re.compile("more than the limit of 24 h in partition gpu"), timeout=PATIENCE)
     expect(field).to_have_attribute("aria-invalid", "true")
     assert axe_faults(page) == []
     shoot(page, "choose-refused")
@@ -218,7 +218,7 @@ def test_a_page_left_open_is_renewed(course: HubProcess, slurm_cluster: PrivateS
             page.clock.run_for(60_000)
             page.wait_for_timeout(1000)
 
-        assert outlook(page, "dgx1").startswith("Full: about ")
+        assert outlook(page, "dgx1").startswith("Full. Expected wait: up to ")
 
 
 def test_what_only_slurm_knows_is_told_before_the_click(course: HubProcess, page: Page) -> None:
@@ -345,7 +345,7 @@ def test_slurm_is_silent(course: HubProcess, slurm_cluster: PrivateSlurm, page: 
     form_of(page, course)
     slurm_cluster.stop_controller()
     try:
-        expect_fresh(page, course, "slurm does not answer at the moment")
+        expect_fresh(page, course, "slurm is not responding at the moment")
         shoot(page, "choose-silent")
         expect(page.locator("#profile-k80")).to_be_enabled()
     finally:
