@@ -196,7 +196,8 @@ def test_before_the_click_slurm_says_when_it_would_start(
     field = page.locator("[name='profile-option-k80--hours']")
     field.fill("48")
 
-    expect(field).to_have_accessible_description(re.compile("more than the limit of 24 h in partition gpu"), timeout=PATIENCE)
+    limit = re.compile("more than the limit of 24 h in partition gpu")
+    expect(field).to_have_accessible_description(limit, timeout=PATIENCE)
     expect(field).to_have_attribute("aria-invalid", "true")
     assert axe_faults(page) == []
     shoot(page, "choose-refused")

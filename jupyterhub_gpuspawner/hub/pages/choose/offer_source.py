@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Mapping
 
     from jupyterhub_gpuspawner.errors import ConfigError
@@ -16,15 +15,25 @@ if TYPE_CHECKING:
 class OfferSource(Protocol):
     """The profiles of one user's server; :class:`GPUProfilesSpawner` is one."""
 
-    log: logging.Logger
-    user: Any
-    """JupyterHub's user."""
-    hub: Any
-    """JupyterHub's hub, for the address of its pages; None outside of one."""
-    handler: Any
-    """The request for which the form is made; None where there is none."""
-    user_options: Mapping[str, object]
-    """The last choice."""
+    @property
+    def log(self) -> Any:
+        """A logger."""
+
+    @property
+    def user(self) -> Any:
+        """JupyterHub's user."""
+
+    @property
+    def hub(self) -> Any:
+        """JupyterHub's hub, for the address of its pages; None outside of one."""
+
+    @property
+    def handler(self) -> Any:
+        """The request for which the form is made; None where there is none."""
+
+    @property
+    def user_options(self) -> Mapping[str, object]:
+        """The last choice."""
 
     async def look_at_profiles(self) -> None:
         """Read the folder of profiles again."""
