@@ -140,7 +140,9 @@ def test_a_waiting_named_server_says_why_and_its_stop_button_stops_it_alone(
     hub.spawn("rosa", {"profile": "light"})
     start(hub, "rosa", "k80-node", "second")
     look(page, hub, "rosa", "second")
-    expect(page.locator("#progress-message")).to_contain_text(re.compile(r"Job \d+: Waiting"))
+    expect(page.locator("#progress-message")).to_contain_text(
+        re.compile(r"Job \d+: All matching resources are in use\.")
+    )
     expect(page.locator("h1")).to_contain_text("second")
     waiting = slurm_cluster.run("squeue", "-h", "-t", "PD", "-o", "%i")
 
@@ -165,7 +167,7 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
     page = open_page()
     sign_in(page, hub, "ada")
     look(page, hub, "ada")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
     expect(fact(page, "place")).to_have_text("3rd of 3 in partition gpu", timeout=LONG)
     fill()
     expect(fact(page, "place")).to_have_text("3rd of 4 in partition gpu", timeout=LONG)
@@ -203,7 +205,9 @@ def test_without_javascript_the_page_tells_the_same_and_finds_the_server(
     page = open_page(javascript=False)
     sign_in(page, hub, "eva")
     look(page, hub, "eva")
-    expect(page.locator("#progress-message")).to_contain_text(re.compile(r"Job \d+: Waiting"))
+    expect(page.locator("#progress-message")).to_contain_text(
+        re.compile(r"Job \d+: All matching resources are in use\.")
+    )
     expect(fact(page, "hint")).to_contain_text("It starts by itself")
     expect(fact(page, "place")).to_have_text("You are next", timeout=LONG)
     expect(page.locator('[aria-current="step"]')).to_contain_text("In the queue")
@@ -224,10 +228,10 @@ def test_two_tabs_and_a_reload_tell_the_same_and_one_may_stop_it(
     for tab in (first, second):
         sign_in(tab, hub, "uma")
         look(tab, hub, "uma")
-        expect(tab.locator("#progress-message")).to_contain_text("Waiting")
+        expect(tab.locator("#progress-message")).to_contain_text("All matching resources are in use.")
     told = stages(first)
     second.reload()
-    expect(second.locator("#progress-message")).to_contain_text("Waiting")
+    expect(second.locator("#progress-message")).to_contain_text("All matching resources are in use.")
 
     assert stages(second) == told
 
@@ -244,12 +248,14 @@ def test_a_hub_that_is_restarted_tells_the_same_stages(
     start(hub, "ivy", "k80-node")
     sign_in(page, hub, "ivy")
     look(page, hub, "ivy")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
     told = stages(page)
     hub.kill()
     expect(page.locator("#progress-message")).to_contain_text("The hub is not responding at the moment")
     hub.start()
-    expect(page.locator("#progress-message")).to_contain_text(re.compile(r"Job \d+: Waiting"))
+    expect(page.locator("#progress-message")).to_contain_text(
+        re.compile(r"Job \d+: All matching resources are in use\.")
+    )
 
     assert stages(page) == told
 
@@ -265,14 +271,14 @@ def test_a_page_whose_stream_has_ended_for_newer_ones_looks_again_and_arrives(
     start(hub, "tab", "k80-node")
     sign_in(page, hub, "tab")
     look(page, hub, "tab")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
     visitor = Visitor(hub, "tab")
     url = f"{hub.url}/hub/api{server_path('tab', '')}/progress?_xsrf={visitor._xsrf}"
     with ExitStack() as tabs:
         for _ in range(LIMIT):
             tabs.enter_context(visitor.session.get(url, stream=True, timeout=30))
         expect(page.locator("#progress-message")).to_contain_text("open in more than 20 tabs")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
     slurm_cluster.run("scancel", blocker)
     page.wait_for_url(re.compile("/user/tab"), timeout=LONG)
 
@@ -285,7 +291,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known(
     start(hub, "sil", "k80-node")
     sign_in(page, hub, "sil")
     look(page, hub, "sil")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
     with hanging(slurm_cluster):
         expect(page.locator("#progress-message")).to_contain_text(
             "Slurm is not responding at the moment. Your server is not affected"
@@ -295,7 +301,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known(
         expect(page.locator("#progress-message")).to_contain_text("Slurm is not responding at the moment")
         well_made(page)
         shoot(page, "wait-silent")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting", timeout=LONG)
+    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.", timeout=LONG)
     expect(fact(page, "answered")).to_be_hidden()
 
 
@@ -316,7 +322,7 @@ def test_a_notice_when_it_is_ready_is_shown_to_who_asked_for_it(
     start(hub, "nia", "k80-node")
     sign_in(page, hub, "nia")
     look(page, hub, "nia")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
     asked_before = page.evaluate("localStorage.getItem('asked')")
     page.click("#gpuspawner-notify")
     expect(page.locator("#gpuspawner-notify")).to_have_text("You will be notified when it is ready")
@@ -338,7 +344,7 @@ def test_of_a_start_that_is_stopped_elsewhere_nobody_is_told_that_it_is_ready(
     start(hub, "noa", "k80-node")
     sign_in(page, hub, "noa")
     look(page, hub, "noa")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
     page.click("#gpuspawner-notify")
     expect(page.locator("#gpuspawner-notify")).to_have_attribute("aria-pressed", "true")
     hub.end("noa")
@@ -414,7 +420,7 @@ def closed_partition(slurm_cluster: PrivateSlurm) -> Iterator[None]:
 FAILURES = {
     "missing": ("The job failed with exit code 127: a command was not found.", "A program is missing"),
     "week": ("The job asks for more time than the partition allows", "Choose a shorter time."),
-    "guests": ("The job's account may not use this partition or QOS.", "Tell your administrator"),
+    "guests": ("The job's account may not use this partition or QOS.", "Please tell your administrator"),
 }
 
 
@@ -454,7 +460,7 @@ def test_a_server_that_reached_its_time_limit(hub: HubProcess, page: Page) -> No
     hub.spawn("tia", {"profile": "minute"})
     told = re.compile(r"The job reached its time limit of 1 min\. It ended at .*\d\d")
     expect(came_back(page, hub, "tia")).to_have_text(told)
-    expect(page.locator(NOT_RUNNING)).to_contain_text("Files are as they were last saved.")
+    expect(page.locator(NOT_RUNNING)).to_contain_text("Your files are as they were last saved.")
     shoot(page, "ended")
     hub.restart()
     page.reload()
