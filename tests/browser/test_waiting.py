@@ -75,6 +75,8 @@ PROFILES = f"""{LIGHT}
 NOT_RUNNING = "#gpuspawner-not-running"
 LONG = 120_000
 """Milliseconds for changes of state in Slurm."""
+WAITS = re.compile(r"Job \d+: (Waiting|All matching resources are in use)")
+"""What the page says of a job in the queue."""
 expect.set_options(timeout=60_000)
 
 
@@ -140,9 +142,7 @@ def test_a_waiting_named_server_says_why_and_its_stop_button_stops_it_alone(
     hub.spawn("rosa", {"profile": "light"})
     start(hub, "rosa", "k80-node", "second")
     look(page, hub, "rosa", "second")
-    expect(page.locator("#progress-message")).to_contain_text(
-        re.compile(r"Job \d+: All matching resources are in use\.")
-    )
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     expect(page.locator("h1")).to_contain_text("second")
     waiting = slurm_cluster.run("squeue", "-h", "-t", "PD", "-o", "%i")
 
@@ -167,7 +167,7 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
     page = open_page()
     sign_in(page, hub, "ada")
     look(page, hub, "ada")
-    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     expect(fact(page, "place")).to_have_text("3rd of 3 in partition gpu", timeout=LONG)
     fill()
     expect(fact(page, "place")).to_have_text("3rd of 4 in partition gpu", timeout=LONG)
@@ -205,9 +205,7 @@ def test_without_javascript_the_page_tells_the_same_and_finds_the_server(
     page = open_page(javascript=False)
     sign_in(page, hub, "eva")
     look(page, hub, "eva")
-    expect(page.locator("#progress-message")).to_contain_text(
-        re.compile(r"Job \d+: All matching resources are in use\.")
-    )
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     expect(fact(page, "hint")).to_contain_text("It starts by itself")
     expect(fact(page, "place")).to_have_text("You are next", timeout=LONG)
     expect(page.locator('[aria-current="step"]')).to_contain_text("In the queue")
@@ -228,10 +226,10 @@ def test_two_tabs_and_a_reload_tell_the_same_and_one_may_stop_it(
     for tab in (first, second):
         sign_in(tab, hub, "uma")
         look(tab, hub, "uma")
-        expect(tab.locator("#progress-message")).to_contain_text("All matching resources are in use.")
+        expect(tab.locator("#progress-message")).to_contain_text(WAITS)
     told = stages(first)
     second.reload()
-    expect(second.locator("#progress-message")).to_contain_text("All matching resources are in use.")
+    expect(second.locator("#progress-message")).to_contain_text(WAITS)
 
     assert stages(second) == told
 
@@ -248,14 +246,12 @@ def test_a_hub_that_is_restarted_tells_the_same_stages(
     start(hub, "ivy", "k80-node")
     sign_in(page, hub, "ivy")
     look(page, hub, "ivy")
-    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     told = stages(page)
     hub.kill()
     expect(page.locator("#progress-message")).to_contain_text("The hub is not responding at the moment")
     hub.start()
-    expect(page.locator("#progress-message")).to_contain_text(
-        re.compile(r"Job \d+: All matching resources are in use\.")
-    )
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
 
     assert stages(page) == told
 
@@ -271,14 +267,14 @@ def test_a_page_whose_stream_has_ended_for_newer_ones_looks_again_and_arrives(
     start(hub, "tab", "k80-node")
     sign_in(page, hub, "tab")
     look(page, hub, "tab")
-    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     visitor = Visitor(hub, "tab")
     url = f"{hub.url}/hub/api{server_path('tab', '')}/progress?_xsrf={visitor._xsrf}"
     with ExitStack() as tabs:
         for _ in range(LIMIT):
             tabs.enter_context(visitor.session.get(url, stream=True, timeout=30))
         expect(page.locator("#progress-message")).to_contain_text("open in more than 20 tabs")
-    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     slurm_cluster.run("scancel", blocker)
     page.wait_for_url(re.compile("/user/tab"), timeout=LONG)
 
@@ -291,7 +287,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known(
     start(hub, "sil", "k80-node")
     sign_in(page, hub, "sil")
     look(page, hub, "sil")
-    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     with hanging(slurm_cluster):
         expect(page.locator("#progress-message")).to_contain_text(
             "Slurm is not responding at the moment. Your server is not affected"
@@ -301,7 +297,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known(
         expect(page.locator("#progress-message")).to_contain_text("Slurm is not responding at the moment")
         well_made(page)
         shoot(page, "wait-silent")
-    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.", timeout=LONG)
+    expect(page.locator("#progress-message")).to_contain_text(WAITS, timeout=LONG)
     expect(fact(page, "answered")).to_be_hidden()
 
 
@@ -322,7 +318,7 @@ def test_a_notice_when_it_is_ready_is_shown_to_who_asked_for_it(
     start(hub, "nia", "k80-node")
     sign_in(page, hub, "nia")
     look(page, hub, "nia")
-    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     asked_before = page.evaluate("localStorage.getItem('asked')")
     page.click("#gpuspawner-notify")
     expect(page.locator("#gpuspawner-notify")).to_have_text("You will be notified when it is ready")
@@ -344,7 +340,7 @@ def test_of_a_start_that_is_stopped_elsewhere_nobody_is_told_that_it_is_ready(
     start(hub, "noa", "k80-node")
     sign_in(page, hub, "noa")
     look(page, hub, "noa")
-    expect(page.locator("#progress-message")).to_contain_text("All matching resources are in use.")
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     page.click("#gpuspawner-notify")
     expect(page.locator("#gpuspawner-notify")).to_have_attribute("aria-pressed", "true")
     hub.end("noa")
