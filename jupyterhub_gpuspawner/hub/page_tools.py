@@ -5,10 +5,15 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
 from jupyterhub_gpuspawner.hub.pages.server.card import server_card
-from jupyterhub_gpuspawner.hub.pages.text import choose, live, wait
+from jupyterhub_gpuspawner.hub.pages.text import choose, cluster, home, log, wait
+from jupyterhub_gpuspawner.hub.spawners.server import server_of
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.hub.pages.server.card import ServerCard
 
 STATIC = Path(__file__).parent / "pages" / "static"
 
@@ -18,9 +23,15 @@ class PageTools:
 
     choose = choose
     wait = wait
-    live = live
-    card = staticmethod(server_card)
+    home = home
+    log = log
+    cluster = cluster
     may_see_cluster = staticmethod(may_see_cluster)
+
+    @staticmethod
+    def card(spawner: Any) -> ServerCard | None:
+        """The card of any spawner's server; None where there is nothing to say."""
+        return server_card(server_of(spawner))
 
     @staticmethod
     def static(base_url: str, name: str) -> str:

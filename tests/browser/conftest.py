@@ -26,14 +26,14 @@ QUIET = (
     "--disable-sync",
 )
 PATIENCE = 60_000
-"""Milliseconds for one step of a page, on a machine that is busy."""
+"""Milliseconds for one step of a page, on a busy machine."""
 
 OpenPage = Callable[..., Page]
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """One headless Chromium for the session."""
+    """One headless Chromium for the whole session."""
     if not Path(CHROMIUM).exists():
         pytest.skip("chromium is not installed (apt-get install chromium)")
     with sync_playwright() as playwright:
@@ -44,9 +44,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
-    """``open_page(dark=True, phone=True, javascript=False)``: a window of its own, signed in as nobody.
+    """``open_page(dark=True, phone=True, javascript=False)``: a separate window, not signed in.
 
-    What each showed last is kept in pytest's folder for a look after a failure.
+    The last screenshot of each is kept in pytest's temporary folder.
     """
     with ExitStack() as stack:
 
@@ -74,13 +74,13 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
 
 @pytest.fixture
 def page(open_page: OpenPage) -> Page:
-    """A window as most people have it: light, wide, with JavaScript."""
+    """A typical window: light, wide, with JavaScript."""
     return open_page()
 
 
 @pytest.fixture
 def no_job_is_left(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[None]:
-    """Whatever a test leaves on its module's hub is stopped, so that the next one finds free nodes."""
+    """Stop what a test left running on its module's hub, so that the next test finds free nodes."""
     yield
     stop_servers(hub)
     jobs = slurm_cluster.run("squeue", "-h", "-o", "%i").split()

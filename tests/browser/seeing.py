@@ -1,4 +1,4 @@
-"""How a page is used and looked at: signing in, pictures for the documentation, accessibility, width."""
+"""Helpers for pages: signing in, screenshots for the documentation, accessibility, width."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 PHONE: ViewportSize = {"width": 360, "height": 740}
-"""CSS pixels of a small phone."""
+"""The width of a small phone in CSS pixels."""
 DESK: ViewportSize = {"width": 1100, "height": 900}
 
 
 def sign_in(page: Page, hub: HubProcess, name: str) -> None:
-    """Through the hub's own page; works without JavaScript too."""
+    """Sign in on the hub's own page; works without JavaScript, too."""
     page.goto(f"{hub.url}/hub/login")
     page.fill("#username_input", name)
     page.fill("#password_input", hub.password)
@@ -56,6 +56,6 @@ def axe_faults(page: Page) -> list[str]:
 
 
 def width_left_over(page: Page) -> int:
-    """CSS pixels by which a page is wider than its window; 0 where nobody has to scroll sideways."""
+    """CSS pixels by which a page is wider than its window; 0 where no horizontal scrolling is needed."""
     excess: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     return excess

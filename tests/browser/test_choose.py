@@ -1,4 +1,4 @@
-"""Choosing a server, as a participant does who has never heard of Slurm."""
+"""Choosing a server, as a participant who knows nothing of Slurm."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ PROFILES = f"""
 
 @pytest.fixture(scope="module")
 def course(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    """A hub with a course's profiles; a server starts in a second."""
+    """A hub with the profiles of a course; its servers start within a second."""
     with ExitStack() as stack, reserved(slurm_cluster):
         yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("choose"), profiles=PROFILES)
 
@@ -78,7 +78,7 @@ def reserved(slurm: PrivateSlurm) -> Iterator[None]:
 
 @contextmanager
 def taken(slurm: PrivateSlurm) -> Iterator[None]:
-    """Somebody else holds all of the DGX-1."""
+    """Another user's job has the whole DGX-1."""
     ask = ("--partition=gpu", "--gres=gpu:p100:8", "--time=30", "--output=/dev/null", "--wrap=sleep 600")
     job = slurm.run("sbatch", "--parsable", *ask)
     try:
@@ -97,15 +97,15 @@ def form_of(page: Page, hub: HubProcess, query: str = "") -> None:
 
 
 def outlook(page: Page, slug: str) -> str:
-    """What the page says of a profile's chances, without its age."""
+    """The availability of a profile as the page shows it, without its age."""
     box = page.locator(".gpuspawner-profile", has=page.locator(f"#profile-{slug}"))
-    return re.sub(r" as of .*", "", " ".join(box.locator(".gpuspawner-outlook").inner_text().split()))
+    return re.sub(r" checked .*", "", " ".join(box.locator(".gpuspawner-outlook").inner_text().split()))
 
 
 def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
     course: HubProcess, slurm_cluster: PrivateSlurm, page: Page
 ) -> None:
-    """Free, full, reserved for tomorrow, too long for the partition, and not yet: the last two cannot be chosen."""
+    """Free, full, reserved for tomorrow, too long for the partition, not yet: the last two cannot be chosen."""
     sign_in(page, course, "pia")
     with taken(slurm_cluster):
         expect_fresh(page, course, "full")
@@ -120,12 +120,12 @@ def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
     assert said["summer"] == "Not yet: it is available from 2999-07-01."
     expect(page.locator("#profile-k80")).to_be_checked()
     expect(page.locator(".gpuspawner-gets").first).to_have_text(
-        re.compile(r"\s*".join(map(re.escape, ("1 to 4 x K80 (12 GB)", "4 cores", "4 GiB memory", "1 hour to 2 days"))))
+        re.compile(r"\s*".join(map(re.escape, ("1 to 4 x K80 (12 GB)", "4 cores", "4 GiB memory", "1 h to 2 days"))))
     )
 
 
 def expect_fresh(page: Page, hub: HubProcess, word: str) -> None:
-    """Look again until the page's snapshot of Slurm is newer than what a test has just changed."""
+    """Reload until the page's snapshot of Slurm includes what a test has just changed."""
     while True:
         form_of(page, hub)
         if word in page.locator("#spawn_form").inner_text().lower():
@@ -135,7 +135,7 @@ def expect_fresh(page: Page, hub: HubProcess, word: str) -> None:
 
 @pytest.mark.oldest
 def test_one_click_starts_the_default(course: HubProcess, page: Page) -> None:
-    """Who changes nothing gets the first profile."""
+    """Without any change the first profile is started."""
     sign_in(page, course, "quin")
     form_of(page, course)
     page.get_by_role("button", name="Start").click()
@@ -150,7 +150,7 @@ def test_one_click_starts_the_default(course: HubProcess, page: Page) -> None:
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without"])
 def test_by_keyboard_alone(course: HubProcess, open_page: OpenPage, javascript: bool) -> None:
-    """Tab to the profiles, arrow to another and back, Tab into its options, type, Enter: that is what starts."""
+    """Tab to the profiles, arrow keys to another and back, Tab to its options, type, Enter: that choice starts."""
     name = "rita" if javascript else "rolf"
     page = open_page(javascript=javascript)
     sign_in(page, course, name)
@@ -182,9 +182,9 @@ def test_by_keyboard_alone(course: HubProcess, open_page: OpenPage, javascript: 
 def test_before_the_click_slurm_says_when_it_would_start(
     course: HubProcess, slurm_cluster: PrivateSlurm, page: Page
 ) -> None:
-    """Slurm's own answer for the choice as it stands; a refusal stands at the field that can mend it."""
+    """Slurm's answer for the current choice; a refusal is shown at the field that can correct it."""
     while slurm_cluster.run("squeue", "-h"):
-        pass  # what earlier tests have ended may still be leaving its node
+        pass  # jobs of earlier tests may still be ending
     sign_in(page, course, "otto")
     form_of(page, course)
     page.fill("[name='profile-option-k80--gpus']", "2")
@@ -196,7 +196,8 @@ def test_before_the_click_slurm_says_when_it_would_start(
     field = page.locator("[name='profile-option-k80--hours']")
     field.fill("48")
 
-    expect(field).to_have_accessible_description(re.compile("partition gpu allows 24 h"), timeout=PATIENCE)
+    limit = re.compile("more than the limit of 24 h in partition gpu")
+    expect(field).to_have_accessible_description(limit, timeout=PATIENCE)
     expect(field).to_have_attribute("aria-invalid", "true")
     assert axe_faults(page) == []
     shoot(page, "choose-refused")
@@ -207,22 +208,22 @@ def test_before_the_click_slurm_says_when_it_would_start(
 
 
 def test_a_page_left_open_is_renewed(course: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
-    """What is free is asked anew while somebody looks, and its age begins again."""
+    """Availability is updated while the page is visible, and its age starts again."""
     page.clock.install()
     sign_in(page, course, "nils")
     expect_fresh(page, course, "8 of 8 p100 free")
     with taken(slurm_cluster):
         page.clock.run_for(50_000)
-        expect(page.locator(".gpuspawner-outlook small").first).to_have_text(re.compile(r"as of \d+ s ago"))
+        expect(page.locator(".gpuspawner-outlook small").first).to_have_text(re.compile(r"checked \d+ s ago"))
         while "full" not in page.locator("#gpuspawner-profiles").inner_text().lower():
             page.clock.run_for(60_000)
             page.wait_for_timeout(1000)
 
-        assert outlook(page, "dgx1").startswith("Full: about ")
+        assert outlook(page, "dgx1").startswith("Full. Expected wait: up to ")
 
 
 def test_what_only_slurm_knows_is_told_before_the_click(course: HubProcess, page: Page) -> None:
-    """A licence that the cluster does not have: nobody has to start anything to learn that."""
+    """A licence that the cluster does not have is reported before the start."""
     sign_in(page, course, "paul")
     form_of(page, course)
     page.locator("label[for=profile-licence]").click()
@@ -233,7 +234,7 @@ def test_what_only_slurm_knows_is_told_before_the_click(course: HubProcess, page
 
 
 def test_a_link_fills_the_form_in_and_starts_nothing(course: HubProcess, page: Page) -> None:
-    """What a choice's own link carries comes back; nothing is started until somebody clicks."""
+    """The link to a choice fills in the form; nothing is started without a click."""
     sign_in(page, course, "sven")
     form_of(page, course)
     page.fill("[name='profile-option-k80--gpus']", "3")
@@ -254,7 +255,7 @@ def test_a_link_fills_the_form_in_and_starts_nothing(course: HubProcess, page: P
 @pytest.mark.oldest
 @pytest.mark.parametrize("way", ["link", "click"])
 def test_a_fault_stands_at_its_field(course: HubProcess, page: Page, way: str) -> None:
-    """A summary has the focus and leads to the field; the field tells the fault; the values are kept."""
+    """A summary has the focus and links to the field; the field shows the error; the values are kept."""
     sign_in(page, course, "tess")
     if way == "link":
         form_of(page, course, "?opt-profile=k80&opt-gpus=9&opt-software=jax")
@@ -281,7 +282,7 @@ def test_a_fault_stands_at_its_field(course: HubProcess, page: Page, way: str) -
 
 
 def test_a_fault_out_of_sight_stops_nobody(course: HubProcess, page: Page) -> None:
-    """A wrong number in a profile that is not chosen any more."""
+    """An invalid number in a profile that is no longer selected."""
     sign_in(page, course, "uma")
     form_of(page, course)
     page.fill("[name='profile-option-k80--gpus']", "9")
@@ -298,7 +299,7 @@ def test_a_fault_out_of_sight_stops_nobody(course: HubProcess, page: Page) -> No
 
 @pytest.mark.oldest
 def test_a_named_server_keeps_its_name(course: HubProcess, open_page: OpenPage) -> None:
-    """From a link with a fault to the corrected start, without JavaScript."""
+    """From an invalid link to the corrected start, without JavaScript."""
     page = open_page(javascript=False)
     sign_in(page, course, "vera")
     page.goto(f"{course.url}/hub/spawn/vera/second?opt-profile=k80&opt-gpus=9")
@@ -319,7 +320,7 @@ def test_a_named_server_keeps_its_name(course: HubProcess, open_page: OpenPage) 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious(course: HubProcess, open_page: OpenPage, dark: bool) -> None:
-    """With profiles that can and that cannot be chosen."""
+    """With profiles that can be chosen, and some that cannot."""
     page = open_page(dark=dark)
     sign_in(page, course, "wim")
     form_of(page, course)
@@ -340,12 +341,12 @@ def test_a_phone_needs_no_scrolling_sideways(course: HubProcess, open_page: Open
 
 
 def test_slurm_is_silent(course: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
-    """The page comes all the same, with what was known and a word on it."""
+    """The page is shown with the last known availability and a notice."""
     sign_in(page, course, "yara")
     form_of(page, course)
     slurm_cluster.stop_controller()
     try:
-        expect_fresh(page, course, "slurm does not answer at the moment")
+        expect_fresh(page, course, "slurm is not responding at the moment")
         shoot(page, "choose-silent")
         expect(page.locator("#profile-k80")).to_be_enabled()
     finally:

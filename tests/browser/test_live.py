@@ -1,4 +1,4 @@
-"""The home page's servers and the admin's map of the cluster; every state is reached on a real Slurm."""
+"""The home page's cards and the administrators' map; every state is reached on a real Slurm."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ expect.set_options(timeout=60_000)
 
 @pytest.fixture(scope="module")
 def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    """A hub with profiles of every kind of node."""
+    """A hub with a profile for each kind of node."""
     with ExitStack() as stack:
         yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), lines=CONFIG, profiles=PROFILES)
 
 
 @pytest.fixture
 def other_job(slurm_cluster: PrivateSlurm) -> Callable[..., str]:
-    """Submit a job that is no server's; its id."""
+    """Submit a job that belongs to no server; return its id."""
 
     def submit(*what: str) -> str:
         return slurm_cluster.run("sbatch", "--parsable", "-t", "30", "-o", "/dev/null", *what, "--wrap=sleep 900")
@@ -78,7 +78,7 @@ def other_job(slurm_cluster: PrivateSlurm) -> Callable[..., str]:
 
 
 def start(hub: HubProcess, user: str, profile: str, server: str = "", **options: int) -> None:
-    """Ask for a server and do not wait for it."""
+    """Request a server without waiting for it."""
     hub.api("POST", f"/users/{user}")
     answer = hub.api("POST", server_path(user, server), {"profile": profile, **options})
     assert answer.status_code in (201, 202), answer.text
@@ -95,19 +95,19 @@ def fact(page: Page, name: str, server: str = "") -> Locator:
 
 
 def job_of(hub: HubProcess, user: str, server: str = "") -> str:
-    """The job of a server that runs."""
+    """The job of a running server."""
     placement = hub.api("GET", f"/gpuspawner/placement/{user}/{server}".rstrip("/")).json()
     return str(placement["job_id"])
 
 
 def well_made(page: Page) -> None:
-    """Nothing serious for axe, and no scrolling sideways."""
+    """No serious finding of axe, and no horizontal scrolling."""
     assert axe_faults(page) == []
     assert width_left_over(page) == 0
 
 
 def api(page: Page, path: str) -> tuple[int, Any]:
-    """What REST tells whoever has signed in here: status and document."""
+    """Status and document of a REST request by the user who is signed in."""
     told = page.evaluate(
         """async (path) => {
             const answer = await fetch(path, { headers: { "X-XSRFToken": window.jhdata.xsrf_token } });
@@ -152,7 +152,7 @@ def test_cards_say_what_rest_says_in_words_and_in_the_picture(hub: HubProcess, p
 
 
 def sign_in_again(page: Page, hub: HubProcess, name: str, path: str = HOME) -> None:
-    """Of a person with a server, whom the hub would lead there."""
+    """For a user with a running server, whom the hub would redirect there."""
     page.goto(f"{hub.url}/hub/login?next={path.replace('/', '%2F')}")
     page.fill("#username_input", name)
     page.fill("#password_input", hub.password)
@@ -163,7 +163,7 @@ def sign_in_again(page: Page, hub: HubProcess, name: str, path: str = HOME) -> N
 @pytest.mark.oldest
 @pytest.mark.parametrize("javascript", [True, False], ids=["script", "no script"])
 def test_stop_stops_this_server_alone(hub: HubProcess, open_page: OpenPage, javascript: bool) -> None:
-    """A named one, then the default one; one that starts, too. With and without JavaScript."""
+    """A named server, the default one, and one that is starting; with and without JavaScript."""
     user = "bea" if javascript else "ben"
     page = open_page(javascript=javascript)
     sign_in(page, hub, user)
@@ -182,7 +182,7 @@ def test_stop_stops_this_server_alone(hub: HubProcess, open_page: OpenPage, java
 
 
 def test_a_stop_that_another_site_asks_for_is_refused(hub: HubProcess, page: Page) -> None:
-    """The form has JupyterHub's own token; without it nothing is stopped."""
+    """The form has JupyterHub's XSRF token; without it nothing is stopped."""
     sign_in(page, hub, "cleo")
     hub.spawn("cleo", {"profile": "here"})
     answer = page.request.post(f"{hub.url}/hub/gpuspawner/stop/cleo")
@@ -191,7 +191,7 @@ def test_a_stop_that_another_site_asks_for_is_refused(hub: HubProcess, page: Pag
 
 
 def test_nobody_stops_or_reads_another_ones_server(hub: HubProcess, page: Page) -> None:
-    """404, as for a server that is not there."""
+    """404, as for a server that does not exist."""
     hub.spawn("dora", {"profile": "k80"})
     sign_in(page, hub, "eric")
     page.goto(hub.url + HOME)
@@ -206,7 +206,7 @@ def test_nobody_stops_or_reads_another_ones_server(hub: HubProcess, page: Page) 
 def test_the_page_warns_before_the_end_and_follows_a_changed_limit(
     hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page
 ) -> None:
-    """The end moves with the job's time limit, on a page that is open; a warning is spoken once it is near."""
+    """An open page follows a changed time limit; a warning is announced once when the end is near."""
     sign_in(page, hub, "fritz")
     placed = hub.spawn("fritz", {"profile": "k80"})
     page.goto(hub.url + HOME)
@@ -230,7 +230,7 @@ def test_the_page_warns_before_the_end_and_follows_a_changed_limit(
 def test_a_server_that_waits_ends_or_fails_says_so(
     hub: HubProcess, slurm_cluster: PrivateSlurm, other_job: Callable[..., str], page: Page
 ) -> None:
-    """The open page tells of an end; a server that waits leads to its stages, one that failed to what happened."""
+    """An open page shows an end; a waiting server links to its progress, a failed one to the reason."""
     sign_in(page, hub, "gina")
     hub.spawn("gina", {"profile": "p100"})
     hub.spawn("gina", {"profile": "p100"}, server="ends")
@@ -255,13 +255,13 @@ def test_a_server_that_waits_ends_or_fails_says_so(
     card(page, "ends").get_by_role("link", name="Log").click()
     expect(page.locator("#gpuspawner-log-page code")).to_have_text(re.compile(r"/jupyterhub-\d+\.log$"))
     page.goto(hub.url + HOME)
-    card(page, "waits").get_by_role("link", name="How far it is").click()
+    card(page, "waits").get_by_role("link", name="Show progress").click()
     page.wait_for_url("**/spawn-pending/gina/waits")
     slurm_cluster.run("scancel", blocker)
 
 
 def test_servers_of_several_nodes_of_a_slice_and_without_a_job(hub: HubProcess, page: Page) -> None:
-    """Each has a card that fits it."""
+    """Each has a card with what is known."""
     sign_in(page, hub, "hans")
     several = hub.spawn("hans", {"profile": "two"}, server="two")
     mig = hub.spawn("hans", {"profile": "mig"}, server="mig")
@@ -273,14 +273,14 @@ def test_servers_of_several_nodes_of_a_slice_and_without_a_job(hub: HubProcess, 
     expect(fact(page, "Other nodes", "two")).to_have_text(re.compile(f"^{other}: 1 CPU"))
     expect(fact(page, "GPUs", "mig")).to_contain_text(f"MIG {mig['gpus'][0]['mig']}")
     assert card(page, "mig").locator("svg rect.gpu.own").count() == 1
-    expect(fact(page, "Job")).to_have_text("none: it runs on the hub's own machine, without a time limit")
+    expect(fact(page, "Job")).to_have_text("none: the server runs on the hub's own machine, without a time limit")
     expect(fact(page, "Ends")).to_have_count(0)
     well_made(page)
 
 
 @pytest.mark.oldest
 def test_the_log_is_a_click_away(hub: HubProcess, page: Page, open_page: OpenPage) -> None:
-    """Its path and last lines, escaped; for the server's user, and for an admin."""
+    """Its path and last lines, escaped; for the server's user and for an admin."""
     sign_in(page, hub, "ida")
     start(hub, "ida", "broken")
     hub.wait("ida", ready=False)
@@ -301,7 +301,7 @@ def test_the_log_is_a_click_away(hub: HubProcess, page: Page, open_page: OpenPag
 def test_slurms_silence_is_told_at_home_and_on_the_map(
     hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page, open_page: OpenPage
 ) -> None:
-    """The last that was known stays, with its age."""
+    """The last known state stays, with its age."""
     sign_in(page, hub, "jo")
     hub.spawn("jo", {"profile": "k80"})
     page.goto(hub.url + HOME)
@@ -309,8 +309,8 @@ def test_slurms_silence_is_told_at_home_and_on_the_map(
     admin = open_page()
     open_map(admin, hub, "jo's server")
     with hanging(slurm_cluster):
-        expect(card(page)).to_contain_text("Slurm does not answer at the moment; your server goes on.")
-        expect(admin.locator("#gpuspawner-map .alert")).to_contain_text("Slurm does not answer at the moment.")
+        expect(card(page)).to_contain_text("Slurm is not responding at the moment. Your server is not affected")
+        expect(admin.locator("#gpuspawner-map .alert")).to_contain_text("Slurm is not responding at the moment.")
         expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")
         admin.reload()
         expect(admin.locator("#gpuspawner-map")).to_contain_text("jo's server")
@@ -322,7 +322,7 @@ def test_slurms_silence_is_told_at_home_and_on_the_map(
 
 @pytest.fixture
 def busy(hub: HubProcess, slurm_cluster: PrivateSlurm, other_job: Callable[..., str]) -> Iterator[str]:
-    """Two servers, a job of somebody else's, whose id it is, and a drained node."""
+    """Two servers, another user's job, whose id this returns, and a drained node."""
     job = other_job("-p", "gpu", "--gres=gpu:k80:1")
     hub.spawn("kim", {"profile": "p100"})
     hub.spawn("kim", {"profile": "k80"}, server="lab")
@@ -332,12 +332,12 @@ def busy(hub: HubProcess, slurm_cluster: PrivateSlurm, other_job: Callable[..., 
 
 
 def node(page: Page, name: str) -> Locator:
-    """The line of a node."""
+    """The row of a node."""
     return page.locator("#gpuspawner-map li").filter(has=page.locator(f'xpath=./div[1]/b[text()="{name}"]'))
 
 
 def open_map(page: Page, hub: HubProcess, *words: str) -> None:
-    """Sign in as an admin and look at the map until it says this: what Slurm told is shared for some seconds."""
+    """Sign in as an admin and reload the map until it contains this: answers of Slurm are cached for some seconds."""
     sign_in(page, hub, "admin")
     page.goto(hub.url + MAP)
     for _ in range(60):
@@ -350,14 +350,14 @@ def open_map(page: Page, hub: HubProcess, *words: str) -> None:
 
 
 def pieces(page: Page, name: str) -> list[str]:
-    """The GPUs of a node, as its line says them."""
+    """The GPUs of a node as its row shows them."""
     return [" ".join(text.split()) for text in node(page, name).locator("div:nth-child(3) > span").all_inner_texts()]
 
 
 def test_the_map_shows_each_gpu_and_says_what_rest_says(
     hub: HubProcess, busy: str, page: Page, open_page: OpenPage
 ) -> None:
-    """Free, used by a server, used by another job, out and why; light, dark and on a phone."""
+    """Free, in use by a server or by another job, out of service and why; light, dark and on a phone."""
     own, lab = job_of(hub, "kim"), job_of(hub, "kim", "lab")
     open_map(page, hub, f"job {own}", f"job {lab}", f"job {busy}", "drained")
     page.goto(hub.url + HOME)
@@ -398,7 +398,7 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["script", "no script"])
 def test_the_map_is_filtered(hub: HubProcess, busy: str, open_page: OpenPage, javascript: bool) -> None:
-    """By text, partition and state: while it is typed, or by the form; what is left is spoken, and in the address."""
+    """By text, partition and state, while typing or with the form; the result is announced and in the address."""
     page = open_page(javascript=javascript)
     open_map(page, hub, f"job {job_of(hub, 'kim', 'lab')}", "drained")
     lines = page.locator("#gpuspawner-map li")
@@ -424,7 +424,7 @@ def test_the_map_is_filtered(hub: HubProcess, busy: str, open_page: OpenPage, ja
 
 
 def test_partitions_fold_by_keyboard(hub: HubProcess, page: Page) -> None:
-    """Each is a summary that can be reached and closed without a mouse."""
+    """Each is a summary that can be reached and folded without a mouse."""
     sign_in(page, hub, "admin")
     page.goto(hub.url + MAP)
     first = page.locator("#gpuspawner-map details").first
@@ -436,7 +436,7 @@ def test_partitions_fold_by_keyboard(hub: HubProcess, page: Page) -> None:
 
 
 def test_a_participant_sees_no_map(hub: HubProcess, page: Page) -> None:
-    """Neither the page, nor the document, nor the link."""
+    """Not the page, the document or the link to it."""
     sign_in(page, hub, "lou")
     page.goto(hub.url + HOME)
     assert page.get_by_role("link", name="Cluster").count() == 0

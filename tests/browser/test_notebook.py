@@ -1,4 +1,4 @@
-"""What a participant does: sign in, choose, start, wait, work, look where it runs."""
+"""What a participant does: sign in, choose, start, wait, work, and look at the placement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run_in_notebook(page: Page, code: str) -> str:
     page.keyboard.insert_text(code)
     expect(cell).to_have_text(code)
     output = page.locator(".jp-Notebook .jp-OutputArea-output pre").first
-    for _ in range(6):  # JupyterLab drops what is run before its kernel is connected
+    for _ in range(6):  # JupyterLab drops cells that are run before the kernel is connected
         page.locator('jp-button[data-command="notebook:run-cell-and-select-next"]').click()
         with suppress(TimeoutError):
             output.wait_for(timeout=10_000)
@@ -58,7 +58,7 @@ def test_from_the_click_to_the_kernel_and_back_to_the_home_page(shared_hub: HubP
 
 
 def test_an_option_outside_its_bounds_is_explained_on_the_form(shared_hub: HubProcess, page: Page) -> None:
-    """A value that the browser did not stop comes back with a sentence; no server is started."""
+    """A value that the browser lets pass comes back with an error; no server is started."""
     sign_in(page, shared_hub, "quinn")
     page.goto(f"{shared_hub.url}/hub/spawn")
     page.check("#profile-k80")

@@ -1,4 +1,4 @@
-"""The pages of a server that waits, that did not start, and that has ended; every state is reached on a real Slurm."""
+"""The pages of a server that waits, did not start, or has ended; every state is reached on a real Slurm."""
 
 from __future__ import annotations
 
@@ -74,20 +74,22 @@ PROFILES = f"""{LIGHT}
 """
 NOT_RUNNING = "#gpuspawner-not-running"
 LONG = 120_000
-"""Milliseconds for what Slurm does in its own time."""
+"""Milliseconds for changes of state in Slurm."""
+WAITS = re.compile(r"Job \d+: (Waiting|All matching resources are in use)")
+"""What the page says of a job in the queue."""
 expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="module")
 def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    """A hub with one profile for each way in which a server can fail."""
+    """A hub with a profile for each way in which a server can fail."""
     with ExitStack() as stack:
         yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), lines=CONFIG, profiles=PROFILES)
 
 
 @pytest.fixture
 def fill(slurm_cluster: PrivateSlurm) -> Callable[[], str]:
-    """Submit a job that takes the whole K80 node; its id."""
+    """Submit a job that takes the whole K80 node; return its id."""
 
     def submit() -> str:
         line = "--parsable -p gpu --gres=gpu:k80:4 --exclusive -t 10 -o /dev/null"
@@ -97,7 +99,7 @@ def fill(slurm_cluster: PrivateSlurm) -> Callable[[], str]:
 
 
 def start(hub: HubProcess, user: str, profile: str, server: str = "", **options: int) -> None:
-    """Ask for a server and do not wait for it."""
+    """Request a server without waiting for it."""
     hub.api("POST", f"/users/{user}")
     answer = hub.api("POST", server_path(user, server), {"profile": profile, **options})
     assert answer.status_code in (201, 202), answer.text
@@ -114,7 +116,7 @@ def fact(page: Page, name: str) -> Locator:
 
 
 def stages(page: Page) -> list[tuple[str, str, str | None]]:
-    """Name, state and time of each stage, as they stand on the page."""
+    """Name, state and time of each stage on the page."""
     found: list[list[str | None]] = page.evaluate(
         """() => [...document.querySelectorAll(".gpuspawner-stages li")].map((item) =>
             [item.dataset.stage, item.dataset.state, item.querySelector("time")?.dateTime ?? null])"""
@@ -123,7 +125,7 @@ def stages(page: Page) -> list[tuple[str, str, str | None]]:
 
 
 def well_made(page: Page) -> None:
-    """Nothing serious for axe, and no scrolling sideways."""
+    """No serious finding of axe, and no horizontal scrolling."""
     assert axe_faults(page) == []
     assert width_left_over(page) == 0
 
@@ -134,13 +136,13 @@ def well_made(page: Page) -> None:
 def test_a_waiting_named_server_says_why_and_its_stop_button_stops_it_alone(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
 ) -> None:
-    """On a full node the page names job and reason; *Stop* cancels that job, and the default server goes on."""
+    """On a full node the page names job and reason; *Stop* cancels that job and leaves the default server alone."""
     fill()
     sign_in(page, hub, "rosa")
     hub.spawn("rosa", {"profile": "light"})
     start(hub, "rosa", "k80-node", "second")
     look(page, hub, "rosa", "second")
-    expect(page.locator("#progress-message")).to_contain_text(re.compile(r"Job \d+: Waiting"))
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     expect(page.locator("h1")).to_contain_text("second")
     waiting = slurm_cluster.run("squeue", "-h", "-t", "PD", "-o", "%i")
 
@@ -158,20 +160,18 @@ def test_a_waiting_named_server_says_why_and_its_stop_button_stops_it_alone(
 def test_a_full_cluster_is_told_with_place_and_expected_start(
     hub: HubProcess, fill: Callable[[], str], open_page: OpenPage
 ) -> None:
-    """Why, what to do, the place in line, when; the stages with their times; on a desk, a phone, light and dark."""
+    """Reason, advice, position and estimate; the stages with their times; wide and on a phone, light and dark."""
     for _ in range(3):
         fill()
     start(hub, "ada", "k80-node")
     page = open_page()
     sign_in(page, hub, "ada")
     look(page, hub, "ada")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
-    expect(fact(page, "place")).to_have_text("3rd of 3 waiting in partition gpu", timeout=LONG)
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
+    expect(fact(page, "place")).to_have_text("3rd of 3 in partition gpu", timeout=LONG)
     fill()
-    expect(fact(page, "place")).to_have_text("3rd of 4 waiting in partition gpu", timeout=LONG)
-    expect(fact(page, "estimate")).to_contain_text(
-        re.compile(r"Slurm expects it to start at .+ at the latest"), timeout=LONG
-    )
+    expect(fact(page, "place")).to_have_text("3rd of 4 in partition gpu", timeout=LONG)
+    expect(fact(page, "estimate")).to_contain_text(re.compile(r"Slurm expects it to start by .+, unless"), timeout=LONG)
     expect(fact(page, "hint")).to_contain_text("It starts by itself")
     expect(page.locator('[aria-current="step"]')).to_contain_text("In the queue")
     told = stages(page)
@@ -190,7 +190,7 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
         other = open_page(**look_at_it)
         sign_in(other, hub, "ada")
         look(other, hub, "ada")
-        expect(fact(other, "place")).to_have_text("3rd of 4 waiting in partition gpu")
+        expect(fact(other, "place")).to_have_text("3rd of 4 in partition gpu")
         well_made(other)
         shoot(other, "-".join(["wait", *look_at_it]))
         assert stages(other) == told
@@ -199,15 +199,15 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
 def test_without_javascript_the_page_tells_the_same_and_finds_the_server(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], open_page: OpenPage
 ) -> None:
-    """Sentence, stages and what to do are in what the hub sends; the page looks again until the server is there."""
+    """Message, stages and advice are in the HTML; the page refreshes until the server is ready."""
     blocker = fill()
     start(hub, "eva", "k80-node")
     page = open_page(javascript=False)
     sign_in(page, hub, "eva")
     look(page, hub, "eva")
-    expect(page.locator("#progress-message")).to_contain_text(re.compile(r"Job \d+: Waiting"))
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     expect(fact(page, "hint")).to_contain_text("It starts by itself")
-    expect(fact(page, "place")).to_have_text("1st of 1 waiting in partition gpu", timeout=LONG)
+    expect(fact(page, "place")).to_have_text("You are next", timeout=LONG)
     expect(page.locator('[aria-current="step"]')).to_contain_text("In the queue")
     expect(page.locator("#gpuspawner-stop")).to_be_hidden()
     shoot(page, "wait-without-javascript")
@@ -219,17 +219,17 @@ def test_without_javascript_the_page_tells_the_same_and_finds_the_server(
 def test_two_tabs_and_a_reload_tell_the_same_and_one_may_stop_it(
     hub: HubProcess, fill: Callable[[], str], open_page: OpenPage
 ) -> None:
-    """The times are the hub's, not the tab's; the tab that did not stop it says that nothing runs."""
+    """The times come from the hub; the tab that did not stop the server says that it is not running."""
     fill()
     start(hub, "uma", "k80-node")
     first, second = open_page(), open_page()
     for tab in (first, second):
         sign_in(tab, hub, "uma")
         look(tab, hub, "uma")
-        expect(tab.locator("#progress-message")).to_contain_text("Waiting")
+        expect(tab.locator("#progress-message")).to_contain_text(WAITS)
     told = stages(first)
     second.reload()
-    expect(second.locator("#progress-message")).to_contain_text("Waiting")
+    expect(second.locator("#progress-message")).to_contain_text(WAITS)
 
     assert stages(second) == told
 
@@ -241,17 +241,17 @@ def test_two_tabs_and_a_reload_tell_the_same_and_one_may_stop_it(
 def test_a_hub_that_is_restarted_tells_the_same_stages(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
 ) -> None:
-    """The page says that the hub is away, comes back by itself with the true times, and the server arrives."""
+    """The page says that the hub is away and reconnects with the correct times; the server becomes ready."""
     blocker = fill()
     start(hub, "ivy", "k80-node")
     sign_in(page, hub, "ivy")
     look(page, hub, "ivy")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     told = stages(page)
     hub.kill()
-    expect(page.locator("#progress-message")).to_contain_text("The hub does not answer at the moment")
+    expect(page.locator("#progress-message")).to_contain_text("The hub is not responding at the moment")
     hub.start()
-    expect(page.locator("#progress-message")).to_contain_text(re.compile(r"Job \d+: Waiting"))
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
 
     assert stages(page) == told
 
@@ -262,19 +262,19 @@ def test_a_hub_that_is_restarted_tells_the_same_stages(
 def test_a_page_whose_stream_has_ended_for_newer_ones_looks_again_and_arrives(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
 ) -> None:
-    """It says so; later it is up to date, and the server arrives."""
+    """It says so; later it is up to date again, and the server becomes ready."""
     blocker = fill()
     start(hub, "tab", "k80-node")
     sign_in(page, hub, "tab")
     look(page, hub, "tab")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     visitor = Visitor(hub, "tab")
     url = f"{hub.url}/hub/api{server_path('tab', '')}/progress?_xsrf={visitor._xsrf}"
     with ExitStack() as tabs:
         for _ in range(LIMIT):
             tabs.enter_context(visitor.session.get(url, stream=True, timeout=30))
         expect(page.locator("#progress-message")).to_contain_text("open in more than 20 tabs")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     slurm_cluster.run("scancel", blocker)
     page.wait_for_url(re.compile("/user/tab"), timeout=LONG)
 
@@ -282,22 +282,22 @@ def test_a_page_whose_stream_has_ended_for_newer_ones_looks_again_and_arrives(
 def test_a_silent_slurm_is_told_with_the_age_of_what_is_known(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
 ) -> None:
-    """What was known stays on the page; when Slurm answers, the page goes on."""
+    """The last known state stays on the page until Slurm responds again."""
     fill()
     start(hub, "sil", "k80-node")
     sign_in(page, hub, "sil")
     look(page, hub, "sil")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     with hanging(slurm_cluster):
         expect(page.locator("#progress-message")).to_contain_text(
-            "Slurm does not answer at the moment, your server goes on"
+            "Slurm is not responding at the moment. Your server is not affected"
         )
-        expect(fact(page, "answered")).to_contain_text(re.compile(r"Slurm's last answer was at .*\d\d"))
-        page.reload()  # as the hub itself renders it
-        expect(page.locator("#progress-message")).to_contain_text("Slurm does not answer at the moment")
+        expect(fact(page, "answered")).to_contain_text(re.compile(r"Slurm last responded at .*\d\d"))
+        page.reload()  # in the HTML that the hub sends
+        expect(page.locator("#progress-message")).to_contain_text("Slurm is not responding at the moment")
         well_made(page)
         shoot(page, "wait-silent")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting", timeout=LONG)
+    expect(page.locator("#progress-message")).to_contain_text(WAITS, timeout=LONG)
     expect(fact(page, "answered")).to_be_hidden()
 
 
@@ -306,22 +306,22 @@ NOTICES = """window.Notification = class { static permission = "default";
         Notification.permission = "granted"; localStorage.setItem("asked", "yes"); return "granted"; }
     constructor(text) { localStorage.setItem("noticed", text); } };
 if (localStorage.getItem("asked")) window.Notification.permission = "granted";"""
-"""Notices that the page shows, kept; nobody is there to allow them but the test."""
+"""A stand-in for browser notifications, which the test allows and reads."""
 
 
 def test_a_notice_when_it_is_ready_is_shown_to_who_asked_for_it(
     hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], page: Page
 ) -> None:
-    """Nothing is asked before the click; the wish outlives a reload."""
+    """Permission is requested only on a click; the choice survives a reload."""
     page.add_init_script(NOTICES)
     blocker = fill()
     start(hub, "nia", "k80-node")
     sign_in(page, hub, "nia")
     look(page, hub, "nia")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     asked_before = page.evaluate("localStorage.getItem('asked')")
     page.click("#gpuspawner-notify")
-    expect(page.locator("#gpuspawner-notify")).to_have_text("You will be told when it is ready")
+    expect(page.locator("#gpuspawner-notify")).to_have_text("You will be notified when it is ready")
     page.reload()
     expect(page.locator("#gpuspawner-notify")).to_have_attribute("aria-pressed", "true")
     slurm_cluster.run("scancel", blocker)
@@ -334,13 +334,13 @@ def test_a_notice_when_it_is_ready_is_shown_to_who_asked_for_it(
 def test_of_a_start_that_is_stopped_elsewhere_nobody_is_told_that_it_is_ready(
     hub: HubProcess, fill: Callable[[], str], page: Page
 ) -> None:
-    """JupyterHub's progress says so for a second; there is no server to answer."""
+    """JupyterHub's progress reports it as ready for a second, but no server responds."""
     page.add_init_script(NOTICES)
     fill()
     start(hub, "noa", "k80-node")
     sign_in(page, hub, "noa")
     look(page, hub, "noa")
-    expect(page.locator("#progress-message")).to_contain_text("Waiting")
+    expect(page.locator("#progress-message")).to_contain_text(WAITS)
     page.click("#gpuspawner-notify")
     expect(page.locator("#gpuspawner-notify")).to_have_attribute("aria-pressed", "true")
     hub.end("noa")
@@ -350,7 +350,7 @@ def test_of_a_start_that_is_stopped_elsewhere_nobody_is_told_that_it_is_ready(
 
 
 def test_a_server_that_stops_has_a_page_that_waits_for_its_end(hub: HubProcess, page: Page) -> None:
-    """Ours, in the same look; it loads itself anew, and then says that nothing runs."""
+    """Our page, in the same style; it reloads itself, and then says that the server is not running."""
     sign_in(page, hub, "zoe")
     hub.spawn("zoe", {"profile": "light"})
     (hub.folder / "hold").touch()
@@ -376,7 +376,7 @@ def test_a_server_that_stops_has_a_page_that_waits_for_its_end(hub: HubProcess, 
 def test_a_set_up_that_fails_shows_the_end_of_its_log_and_the_way_back_to_the_same_choice(
     hub: HubProcess, open_page: OpenPage
 ) -> None:
-    """What happened, where the log is, its last lines as they are; *Start again* only fills the form in."""
+    """What happened, the path of the log and its last lines; *Start again* only fills in the form."""
     page = open_page()
     sign_in(page, hub, "bea")
     start(hub, "bea", "broken", cpus=3)
@@ -407,7 +407,7 @@ def test_a_set_up_that_fails_shows_the_end_of_its_log_and_the_way_back_to_the_sa
 
 @pytest.fixture(scope="module")
 def closed_partition(slurm_cluster: PrivateSlurm) -> Iterator[None]:
-    """A partition for one account alone."""
+    """A partition for a single account."""
     slurm_cluster.run("scontrol", "create", "partitionname=closed", "nodes=c1", "allowaccounts=staff", "maxtime=60")
     yield
     slurm_cluster.run("scontrol", "delete", "partitionname=closed")
@@ -416,7 +416,7 @@ def closed_partition(slurm_cluster: PrivateSlurm) -> Iterator[None]:
 FAILURES = {
     "missing": ("The job failed with exit code 127: a command was not found.", "A program is missing"),
     "week": ("The job asks for more time than the partition allows", "Choose a shorter time."),
-    "guests": ("The job's account may not use this partition or QOS.", "Tell your administrator"),
+    "guests": ("The job's account may not use this partition or QOS.", "Please tell your administrator"),
 }
 
 
@@ -425,10 +425,10 @@ FAILURES = {
 def test_a_start_that_cannot_be_is_told_in_words(
     hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page, profile: str, what: str, advice: str
 ) -> None:
-    """A program that is missing, a time that is not allowed, an account that is refused: never a bare number."""
+    """A missing program, a time limit that is too long, a refused account: each in a sentence, not as a number."""
     sign_in(page, hub, f"no-{profile}")
     start(hub, f"no-{profile}", profile)
-    page.goto(f"{hub.url}/hub/user/no-{profile}/")  # leads to the page of the failed start
+    page.goto(f"{hub.url}/hub/user/no-{profile}/")  # redirects to the page of the failed start
     expect(page.locator(NOT_RUNNING)).to_contain_text(what)
     expect(page.locator(NOT_RUNNING)).to_contain_text(advice)
     expect(page.locator("h1")).to_have_text("Your server did not start")
@@ -442,7 +442,7 @@ def test_a_start_that_cannot_be_is_told_in_words(
 
 
 def came_back(page: Page, hub: HubProcess, user: str) -> Locator:
-    """What a person reads who comes back to a server that has ended."""
+    """The page of a server that has ended, for a user who comes back."""
     hub.wait(user, ready=False)
     page.goto(f"{hub.url}/user/{user}/lab")
     expect(page.locator("h1")).to_have_text("Your last server has ended")
@@ -451,12 +451,12 @@ def came_back(page: Page, hub: HubProcess, user: str) -> Locator:
 
 
 def test_a_server_that_reached_its_time_limit(hub: HubProcess, page: Page) -> None:
-    """Slurm ends it after its minute; who comes back reads that, and the hub's restart does not make it forgotten."""
+    """Slurm ends it after a minute; the page says so, also after a restart of the hub."""
     sign_in(page, hub, "tia")
     hub.spawn("tia", {"profile": "minute"})
     told = re.compile(r"The job reached its time limit of 1 min\. It ended at .*\d\d")
     expect(came_back(page, hub, "tia")).to_have_text(told)
-    expect(page.locator(NOT_RUNNING)).to_contain_text("Files are as they were last saved.")
+    expect(page.locator(NOT_RUNNING)).to_contain_text("Your files are as they were last saved.")
     shoot(page, "ended")
     hub.restart()
     page.reload()
@@ -476,7 +476,7 @@ def test_a_server_whose_job_was_cancelled(hub: HubProcess, slurm_cluster: Privat
 
 
 def test_a_server_that_was_killed(hub: HubProcess, page: Page) -> None:
-    """As the kernel does it to a process that uses too much memory, where Slurm does not say so itself."""
+    """As the kernel kills a process that uses too much memory, without Slurm reporting it."""
     sign_in(page, hub, "kia")
     job = hub.spawn("kia", {"profile": "watched"})["job_id"]
     for process in psutil.process_iter():
@@ -489,7 +489,7 @@ def test_a_server_that_was_killed(hub: HubProcess, page: Page) -> None:
 
 
 def test_a_server_whose_node_failed(hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
-    """Its slurmd is gone, and the node is set down."""
+    """Its slurmd is gone, and the node is set to down."""
     sign_in(page, hub, "noe")
     node = hub.spawn("noe", {"profile": "watched"})["node"]
     try:
@@ -498,5 +498,5 @@ def test_a_server_whose_node_failed(hub: HubProcess, slurm_cluster: PrivateSlurm
         expect(page.locator(NOT_RUNNING)).to_contain_text("This was not caused by you.")
         shoot(page, "ended-node")
     finally:
-        with suppress(SlurmFailed):  # where its slurmd has brought it back already
+        with suppress(SlurmFailed):  # in case its slurmd has already brought it back
             slurm_cluster.run("scontrol", "update", f"nodename={node}", "state=resume")

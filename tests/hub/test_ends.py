@@ -260,8 +260,8 @@ def skewed(request: pytest.FixtureRequest, slurm: PrivateSlurm, tmp_path: Path) 
 
 
 WRONG = {
-    "ahead": ("Its time is over: Slurm ends it at any moment.", "it should not be long"),
-    "behind": (r"1 h \d+ min", "at the latest"),
+    "ahead": ("Time is up: Slurm may end the server at any moment.", "it should start soon"),
+    "behind": (r"1 h \d+ min", "Slurm expects it to start by"),
 }
 """What comparing Slurm's time with the hub's says of a server that has ten minutes, and of a start in half an hour."""
 

@@ -1,4 +1,4 @@
-"""``GET /hub/api/gpuspawner/profiles[/user]`` and ``POST /hub/api/gpuspawner/trial[/user]``: what may be asked for."""
+"""``GET /hub/api/gpuspawner/profiles[/user]`` and ``POST /hub/api/gpuspawner/trial[/user]``: profiles and dry runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.apihandlers import APIHandler
 from jupyterhub.scopes import needs_scope
+from jupyterhub.user import User
 from tornado import web
 
 from jupyterhub_gpuspawner.cluster.availability import Chance
@@ -16,41 +17,41 @@ from jupyterhub_gpuspawner.hub.api.profiles_document import profiles_document, t
 from jupyterhub_gpuspawner.hub.api.trial import Trial, trial_of
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.outlook import outlooks
+from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 
 BODY_LIMIT = 65536
-"""Bytes of the options of a trial."""
+"""Bytes at most of the body of a trial."""
 
 
 class OfUser(APIHandler):
-    """An answer for one user: whoever asks, or the one that the address names."""
+    """A handler for one user: the caller, or the user that the address names."""
 
     def asked_user(self, user_name: str | None) -> str:
-        """The user's name; 403 without credentials, 400 where a service names nobody."""
+        """The user's name; raises 403 without credentials, 400 for a service that names no user."""
         if self.current_user is None:
             raise web.HTTPError(403, "Missing or invalid credentials.")
-        if not user_name and not hasattr(self.current_user, "spawners"):
-            raise web.HTTPError(400, "A service must name a user in the address.")
+        if not user_name and not isinstance(self.current_user, User):
+            raise web.HTTPError(400, "A service must name a user in the URL.")
         return user_name or str(self.current_user.name)
 
     def spawner_of(self, user_name: str) -> GPUProfilesSpawner:
-        """The user's default server, which may well run; 404 where there is no such user, or no profile."""
+        """The spawner of the user's default server, running or not; raises 404 for an unknown user or no profiles."""
         user = self.find_user(user_name)
-        spawner = user.spawners[""] if user is not None else None
-        if spawner is None or not hasattr(spawner, "rehearsal"):
+        spawner = with_profiles(user.spawners[""]) if user is not None else None
+        if spawner is None:
             raise web.HTTPError(404, "There is no such user, or this hub offers no profiles.")
-        found: GPUProfilesSpawner = spawner
-        return found
+        return spawner
 
 
 class ProfilesHandler(OfUser):
-    """The profiles that a user may start, what may be asked of each, and how it would fare now."""
+    """The profiles that a user may start, the options of each, and when it would start now."""
 
     async def get(self, user_name: str | None = None) -> None:
-        """The profiles document, version 1; for oneself without a name. Scope `servers` of that user."""
+        """The profiles document, version 1, of the user or the caller. Needs the scope `servers` for that user."""
         await self._answer(self.asked_user(user_name))
 
     @needs_scope("servers")
@@ -80,7 +81,7 @@ class ProfilesHandler(OfUser):
 
 
 class TrialHandler(OfUser):
-    """Tries a choice before it is started: Slurm is asked as the user, and no job is made."""
+    """A dry run of a choice: Slurm is asked as the user, and no job is created."""
 
     async def post(self, user_name: str | None = None) -> None:
         """The trial document, version 1, for a body ``{"user_options": {...}}``; 400 with the `field` at fault."""
@@ -115,8 +116,8 @@ class TrialHandler(OfUser):
 
 
 NOT_SLURM = {
-    "local": Trial(Chance.NOW, "starts on the hub's own machine, at once"),
-    "other": Trial(Chance.UNKNOWN, "is started without Slurm"),
+    "local": Trial(Chance.NOW, "starts at once, on the hub's own machine"),
+    "other": Trial(Chance.UNKNOWN, "starts without Slurm"),
 }
 """By a profile's kind."""
 

@@ -1,4 +1,4 @@
-"""What ``GET /hub/api/gpuspawner/profiles`` and ``POST .../trial`` answer: the documents, and how they are made."""
+"""The documents of ``GET /hub/api/gpuspawner/profiles`` and ``POST .../trial``, and how they are made."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class AskedResources:
-    """What a job of a profile asks of Slurm as it is picked, the site's defaults in it; counts are for each node."""
+    """What a job of a profile requests when no option is changed, with the site's defaults; counts are per node."""
 
     partition: str | None = None
     """None: Slurm's default."""
@@ -34,7 +34,7 @@ class AskedResources:
     shards: int | None = None
     cpus: int | None = None
     memory: int | None = None
-    """MiB; 0 is all of the node's."""
+    """MiB; 0 means all memory of the node."""
     time: int | str | None = None
     """Seconds, or UNLIMITED."""
     reservation: str | None = None
@@ -42,14 +42,14 @@ class AskedResources:
 
 @dataclass(frozen=True)
 class Prospect:
-    """How such a job would fare."""
+    """Whether and when such a job would start."""
 
     chance: str
     """``now``, ``later``, ``never`` or ``unknown``."""
     sentence: str
-    """For a participant; no capital, no full stop."""
+    """For a participant; without leading capital and final full stop."""
     starts_at: str | None = None
-    """When it would start, where that can be told: ISO 8601, UTC."""
+    """When it would start, if that is known: ISO 8601, UTC."""
     field: str = ""
     """The profile's field at fault, such as ``slurm.time``."""
 
@@ -63,34 +63,34 @@ class OfferedProfile:
     display_name: str
     description: str
     default: bool
-    """It is taken where a user picks none."""
+    """It is used where the user picks none."""
     kind: str
     """``slurm``, ``local`` or ``other``."""
     allowed: bool
     """Whether the user may use it now."""
     reason: str
-    """Why not; empty where they may."""
+    """Why not; empty if they may."""
     resources: AskedResources | None
-    """None where it is not allowed or no Slurm job."""
+    """None where the profile is not allowed, or does not start a Slurm job."""
     availability: Prospect | None
-    """None where it is not allowed or no Slurm job."""
+    """None where the profile is not allowed, or does not start a Slurm job."""
     options_schema: Mapping[str, Any] | None
-    """JSON Schema (draft 2020-12) of the user options; null where it is not allowed."""
+    """JSON Schema (draft 2020-12) of the user options; null where the profile is not allowed."""
 
 
 @dataclass(frozen=True)
 class ProfilesDocument:
-    """What one user may start, and how it would fare. ``POST /hub/api/users/NAME/server`` takes the options."""
+    """What one user may start, and when it would start. ``POST /hub/api/users/NAME/server`` takes the options."""
 
     version: int = VERSION
     taken_at: str | None = None
-    """When Slurm told what ``availability`` is drawn from: ISO 8601, UTC; None where it has told nothing."""
+    """The time of the data behind ``availability``: ISO 8601, UTC; None where Slurm has not responded yet."""
     silent: bool = False
-    """Slurm did not answer the last question."""
+    """Slurm did not respond to the last query."""
     profiles: tuple[OfferedProfile, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written."""
+        """The document as JSON."""
         return asdict(self)
 
 
@@ -102,16 +102,16 @@ class TrialDocument:
     chance: str = "unknown"
     """``now``, ``later``, ``never`` or ``unknown``."""
     sentence: str = ""
-    """For a participant; no capital, no full stop."""
+    """For a participant; without leading capital and final full stop."""
     starts_at: str | None = None
-    """When it would start, where that is told: ISO 8601, UTC."""
+    """When it would start, if that is known: ISO 8601, UTC."""
     nodes: tuple[str, ...] = ()
-    """Where it would start."""
+    """The nodes on which it would start."""
     field: str = ""
     """The profile's field at fault, such as ``slurm.time``."""
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written."""
+        """The document as JSON."""
         return asdict(self)
 
 

@@ -1,4 +1,4 @@
-"""How often one caller may do something: some at once, then so many a minute. Pure, but for the clock it is given."""
+"""A rate limit for each caller: a burst, then a number per minute. Pure, except for the clock that it is given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 _KEPT = 1000
-"""Callers remembered; beyond, those who have their whole allowance back are forgotten."""
+"""Callers remembered; beyond that, those with their full allowance are forgotten."""
 
 
 @dataclass
@@ -18,15 +18,15 @@ class RateLimit:
     """A token bucket for each caller."""
 
     burst: int
-    """At once."""
+    """Requests that are allowed at once."""
     per_minute: float
-    """In the long run."""
+    """Requests per minute in the long run."""
     clock: Callable[[], float] = time.monotonic
     _left: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
-    """For each caller what is left of its allowance, and when that was so."""
+    """For each caller the allowance left, and the time at which that was so."""
 
     def wait(self, caller: Hashable) -> float:
-        """Seconds until ``caller`` may go on; 0.0: now, and this time is counted."""
+        """Seconds until ``caller`` may make the next request; 0.0: now, and this request is counted."""
         now = self.clock()
         left = self._allowance(caller, now)
         if left < 1.0:

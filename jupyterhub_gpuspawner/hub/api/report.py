@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.apihandlers import APIHandler
 from jupyterhub.scopes import needs_scope
+from jupyterhub.user import User
 from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
 from tornado.web import stream_request_body
 
 from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
-from jupyterhub_gpuspawner.hub.pages.server.card import current_placement
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.spawners.server import report_taker, server_of
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
 
 if TYPE_CHECKING:
@@ -38,46 +40,46 @@ def reporting_server(scopes: Iterable[str], user: str) -> str | None:
 
 
 REPORTS = RateLimit(burst=10, per_minute=10)
-"""Of one server. A launcher sends one report, and six where the hub has trouble taking it."""
+"""For each server. A launcher sends one report, and up to six where the hub has trouble taking it."""
 
 BODY_TIMEOUT = 10.0
-"""Seconds for a report's body; the launcher gives up a try after five."""
+"""Seconds for a report's body to arrive; the launcher gives up a try after five."""
 
 
 DATABASE_RETRY = 2.0
-"""Seconds after which a launcher asks again where the hub's database did not answer."""
+"""Seconds after which a launcher is asked to try again while the hub's database is not responding."""
 
 
 @stream_request_body
 class ReportHandler(APIHandler):
-    """Takes the launcher's report, from the server's own token and from nobody else.
+    """Takes the launcher's report; only the server's own token is accepted.
 
-    JupyterHub takes a token that could not be looked up for one that does not exist. Here that is 503, since the server
-    of a report that is refused is never reached.
+    JupyterHub treats a token that could not be looked up like one that does not exist. Here that is 503, because a
+    server whose report is refused would never be reached.
 
-    A body that is too large is refused before it is read. Every other one is read to its end first: a hub that hangs up
-    in the middle of a body is no answer to a client, and a 503 to one behind a proxy.
+    A body that is too large is refused before it is read. Every other body is read to its end first: a client sees a
+    connection that is closed in the middle of its body as no response, and behind a proxy as 503.
     """
 
     async def prepare(self) -> None:
-        """Refuse by its head a request that is too large; 413."""
+        """Refuse a request that announces too large a body; 413."""
         self._body = bytearray()
         if _announced(self.request.headers.get("Content-Length", "")) > REPORT_LIMIT:
             raise web.HTTPError(413, f"A report is at most {REPORT_LIMIT} bytes.")
-        # a body without an announced length: tornado closes the connection past this
+        # for a body without an announced length: beyond this, tornado closes the connection
         self.request.connection.set_max_body_size(REPORT_LIMIT)
-        # one that does not come: tornado closes the connection then
+        # for a body that does not arrive: after this, tornado closes the connection
         self.request.connection.set_body_timeout(BODY_TIMEOUT)
         try:
             await super().prepare()
-        except SQLAlchemyError as error:  # of the token's scopes
+        except SQLAlchemyError as error:  # while looking up the token's scopes
             self._not_looked_up(error)
 
     _looked_up = True
-    """Whether it is known whose token this is, or that it is nobody's."""
+    """Whether the token could be looked up, valid or not."""
 
     async def get_current_user(self) -> Any:
-        """The token's user; None for no token of this hub's. Raises what JupyterHub then takes for None."""
+        """The token's user; None for an unknown token. JupyterHub treats what this raises like None."""
         try:
             return await super().get_current_user()
         except Exception:
@@ -90,7 +92,7 @@ class ReportHandler(APIHandler):
         roll_back(self.db)
 
     def data_received(self, chunk: bytes) -> None:
-        """Keep a part of the body, of which there is at most a report's."""
+        """Keep a part of the body; tornado limits its total size."""
         self._body += chunk
 
     async def post(self) -> None:
@@ -101,14 +103,13 @@ class ReportHandler(APIHandler):
         except SQLAlchemyError as error:
             self._not_looked_up(error)
         if not self._looked_up:
-            self._later(503, DATABASE_RETRY, "The hub cannot look up that token now.")
+            self._later(503, DATABASE_RETRY, "The hub cannot look up this token at the moment.")
         self.set_status(204)
 
     def _take(self) -> None:
-        spawner = self._reporting()
-        accept = getattr(spawner, "accept_report", None)
+        accept = report_taker(self._reporting())
         if accept is None:
-            raise web.HTTPError(404, "That server takes no report.")
+            raise web.HTTPError(404, "This server takes no reports.")
         try:
             report = parse_report(bytes(self._body))
         except ReportError as error:
@@ -121,32 +122,32 @@ class ReportHandler(APIHandler):
             raise web.HTTPError(409, "%s", error) from error
 
     def _reporting(self) -> Any:
-        """The spawner whose server reports, None for one that is gone; 403 for anyone else, 429 for one too often."""
+        """The reporting server's spawner, None if it is gone; raises 403 for another token, 429 beyond the limit."""
         user = self.current_user
-        if not getattr(self, "_token_authenticated", False) or not hasattr(user, "spawners"):
+        if not came_with_token(self) or not isinstance(user, User):
             raise web.HTTPError(403, "A report needs the server's own token.")
         name = reporting_server(self.expanded_scopes, user.name)
         if name is None:
             raise web.HTTPError(403, "A report needs the token of one server.")
-        self._later(429, REPORTS.wait((user.name, name)), "That server reports too often.")
+        self._later(429, REPORTS.wait((user.name, name)), "This server reports too often.")
         return user.spawners.get(name)
 
     def _later(self, status: int, seconds: float, sentence: str) -> None:
-        """Refuse with the time after which to come again; nothing where that is now."""
+        """Raise an error with ``Retry-After``; return where ``seconds`` is 0."""
         if seconds > 0:
             refusal = web.HTTPError(status, "%s", sentence)
-            # JupyterHub's write_error sends these
+            # JupyterHub's write_error sends these headers
             refusal.headers = {"Retry-After": str(math.ceil(seconds))}  # type: ignore[attr-defined]
             raise refusal
 
 
 def _announced(length: str) -> int:
-    """The Content-Length; 0 for what tornado will refuse by itself."""
+    """The Content-Length; 0 for values that tornado itself refuses."""
     return int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
 
 
 class PlacementHandler(APIHandler):
-    """Tells where a server runs and what it got, to whoever may read that server."""
+    """A server's placement, for everyone with read access to the server."""
 
     @needs_scope("read:servers")
     async def get(self, user_name: str, server_name: str = "") -> None:
@@ -154,9 +155,9 @@ class PlacementHandler(APIHandler):
         user = self.find_user(user_name)
         if user is None or server_name not in user.spawners:
             raise web.HTTPError(404, "There is no such server.")
-        placement = current_placement(user.spawners[server_name])
+        placement = server_of(user.spawners[server_name], with_start=False).placement
         if placement is None:
-            raise web.HTTPError(404, "That server has not reported its placement.")
+            raise web.HTTPError(404, "This server has not reported its placement.")
         self.write(json.dumps(placement.to_json()))
 
 

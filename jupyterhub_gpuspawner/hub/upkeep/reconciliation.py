@@ -30,6 +30,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_sta
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.database import AWAY, fault, roll_back
+from jupyterhub_gpuspawner.hub.spawners.server import servers_of, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.records import StartRecords
 from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan, marked, owned
@@ -198,9 +199,7 @@ class HubServers:
 
     def job_ids(self) -> set[str]:
         """See :class:`Servers`."""
-        spawners = (spawner for user in self._app.users.values() for spawner in user.spawners.values())
-        jobs = (getattr(getattr(each, "child_spawner", None) or each, "job_id", "") for each in spawners)
-        return {str(job) for job in jobs if job}
+        return {server.job_id for server in servers_of(self._app.users.values()) if server.job_id}
 
     def stored_job_ids(self, user: str, server: str) -> set[str]:
         """See :class:`Servers`."""
@@ -226,8 +225,8 @@ class HubServers:
         if spawner.active or last_start(spawner) is not None:
             return
         start = _failed_start(
-            f"The hub was restarted while your server was being started. Slurm had made job {orphan.job_id} for it; "
-            "it is cancelled. Please start your server again."
+            f"The hub was restarted while your server was being started. Job {orphan.job_id}, which Slurm had made for "
+            "it, has been cancelled. Please start your server again."
         )
         set_last_start(spawner, start)
         spawner.ending = ending_of(start.exception())
@@ -255,7 +254,7 @@ def register_reconciliation(app: JupyterHub) -> None:
     held: set[asyncio.Task[None]] = set()
 
     def begin(_change: object) -> None:
-        if held or not hasattr(app.spawner_class, "slurm_site"):
+        if held or not starts_slurm_jobs(app.spawner_class):
             return
         task = asyncio.get_running_loop().create_task(_when_started(app))
         held.add(task)

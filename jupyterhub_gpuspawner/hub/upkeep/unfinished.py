@@ -8,7 +8,7 @@ servers are looked for in memory every few seconds: one that runs gets its route
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
@@ -16,6 +16,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_polled, last_start, log_name, set_last_start
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.spawners.server import server_of, starts_slurm_jobs
 
 if TYPE_CHECKING:
     from jupyterhub.app import JupyterHub
@@ -60,7 +61,7 @@ class Unfinished:
             (user.name, name): (user, spawner)
             for user in self._app.users.values()
             for name, spawner in list(user.spawners.items())
-            if hasattr(spawner, "ending") and unwatched(spawner)
+            if server_of(spawner, with_start=False).keeps_ending and unwatched(spawner)
         }
         again, self._seen = self._seen & found.keys(), set(found)
         for key in sorted(again):
@@ -74,7 +75,7 @@ class Unfinished:
     async def _finish(self, user: User, spawner: Spawner) -> None:
         start = last_start(spawner)
         status = await spawner.poll()
-        if status is None and spawner.server is not None and _reachable(spawner):
+        if status is None and server_of(spawner, with_start=False).reachable:
             get_logger().warning("The server of %s runs and was not watched: taking it up", log_name(spawner))
             await self._app.proxy.add_user(user, spawner.name)
             set_last_start(spawner, None)
@@ -92,18 +93,12 @@ class Unfinished:
         await user.stop(name)
 
 
-def _reachable(spawner: Spawner) -> bool:
-    """Whether the hub knows where the server is."""
-    child: Any = getattr(spawner, "child_spawner", None) or spawner
-    return bool(getattr(child, "reported_port", 0) and spawner.server.port == child.reported_port)
-
-
 def register_unfinished(app: JupyterHub) -> None:
     """Start the checks, which run as long as the hub does."""
     held: set[asyncio.Task[None]] = set()
 
     def begin(_change: object) -> None:
-        if not held and hasattr(app.spawner_class, "slurm_site"):
+        if not held and starts_slurm_jobs(app.spawner_class):
             task = asyncio.get_running_loop().create_task(Unfinished(app).run())
             held.add(task)
             task.add_done_callback(_ended)

@@ -1,4 +1,4 @@
-"""Profiles and trials over REST, on a real hub and Slurm: one schema, one truth, for whoever may start the server."""
+"""Profiles and trials over REST, on a real hub and Slurm."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MORE = f"""
 
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub) -> HubProcess:
-    """A hub with profiles of all kinds, and two users who are signed in nowhere."""
+    """A hub with profiles of all kinds, and two users who have not signed in."""
     found = start_light_hub(profiles=LIGHT + MORE)
     for name in ("ann", "bob"):
         found.api("POST", f"/users/{name}")
@@ -40,14 +40,14 @@ def hub(start_light_hub: StartHub) -> HubProcess:
 
 
 def xsrf(person: Visitor) -> dict[str, str]:
-    """What the hub's own pages send with each of their requests."""
+    """The headers that the hub's own pages send."""
     token = next(cookie.value or "" for cookie in person.session.cookies if cookie.name == "_xsrf")
     return {"X-XSRFToken": token, "Referer": f"{person.hub.url}/hub/"}
 
 
 @pytest.fixture(scope="module")
 def tokens(hub: HubProcess) -> dict[str, str]:
-    """A token that ann made, and one with which she may only read."""
+    """A token of ann's, and one of hers with read access only."""
     ann = Visitor(hub, "ann")
 
     def made(body: dict[str, Any]) -> str:
@@ -59,7 +59,7 @@ def tokens(hub: HubProcess) -> dict[str, str]:
 
 @pytest.fixture
 def leaves_no_job(slurm_cluster: PrivateSlurm) -> Iterator[None]:
-    """Nothing was submitted."""
+    """Check that nothing was submitted."""
     listing = ("squeue", "-h", "-a", "-t", "all", "-o", "%i")
     before = slurm_cluster.run(*listing)
     yield
@@ -73,13 +73,13 @@ def profiles(answer: requests.Response) -> dict[str, dict[str, Any]]:
     assert document["taken_at"].endswith("Z")
     found = {each["slug"]: each for each in document["profiles"]}
     for each in filter(None, (each["availability"] for each in found.values())):
-        # a server that another test has ended may still hold its cores
+        # a server that another test has stopped may still have its cores
         each["sentence"] = re.sub(r"\d+ of 80 cores", "N of 80 cores", each["sentence"])
     return found
 
 
 def test_profiles_tell_what_may_be_asked_and_how_it_would_fare(hub: HubProcess, tokens: dict[str, str]) -> None:
-    """Everything of one profile; the outlook of each; what is for others by name is left out."""
+    """One profile in full, and the availability of each; profiles for other users by name are left out."""
     found = profiles(hub.api("GET", "/gpuspawner/profiles", token=tokens["ann"]))
     schema = found["light"].pop("options_schema")
     assert found["light"] == {
@@ -132,7 +132,7 @@ def test_profiles_tell_what_may_be_asked_and_how_it_would_fare(hub: HubProcess, 
 
 
 def test_what_the_schema_takes_is_what_the_hub_takes(hub: HubProcess, tokens: dict[str, str]) -> None:
-    """Sent to the same hub: valid options get a trial, others a 400 that names the field."""
+    """Options that the schema accepts get a trial from the same hub, others a 400 that names the field."""
     schema = profiles(hub.api("GET", "/gpuspawner/profiles", token=tokens["ann"]))["light"]["options_schema"]
     for cpus, good in ((1, True), (4, True), (5, False), (0, False), (1.5, False), (True, False)):
         options = {"profile": "light", "cpus": cpus}
@@ -145,7 +145,7 @@ def test_what_the_schema_takes_is_what_the_hub_takes(hub: HubProcess, tokens: di
 
 @pytest.mark.usefixtures("leaves_no_job")
 def test_trial_says_when_and_where(hub: HubProcess, tokens: dict[str, str]) -> None:
-    """Asked of Slurm itself, as the user; no job is made."""
+    """Slurm itself is asked, as the user; no job is created."""
     answer = hub.api("POST", "/gpuspawner/trial", {"user_options": {"profile": "eight"}}, token=tokens["ann"])
     document = answer.json()
     assert (answer.status_code, (document.pop("starts_at") or "")[-1:]) == (200, "Z"), document
@@ -161,7 +161,7 @@ def test_trial_says_when_and_where(hub: HubProcess, tokens: dict[str, str]) -> N
 def test_trial_of_several_partitions_is_of_the_best(
     hub: HubProcess, tokens: dict[str, str], slurm_cluster: PrivateSlurm
 ) -> None:
-    """While d1, the only such node of the first partition, is taken, it would start on one of the second."""
+    """While d1, the only such node in the first partition, is taken, the job would start in the second."""
     hold = ("--partition=gpu", "--nodelist=d1", "--exclusive", "--time=30", "--mem=100", "--output=/dev/null")
     job = slurm_cluster.run("sbatch", "--parsable", *hold, "--wrap=sleep 300")
     try:
@@ -169,7 +169,7 @@ def test_trial_of_several_partitions_is_of_the_best(
             time.sleep(0.2)
         ask = {"user_options": {"profile": "either"}}
         told, ends_at = "", time.monotonic() + 90
-        while "on c" not in told and time.monotonic() < ends_at:  # the hub's view of the cluster is some seconds old
+        while "on c" not in told and time.monotonic() < ends_at:  # the hub's snapshot may be some seconds old
             told = hub.api("POST", "/gpuspawner/trial", ask, token=tokens["ann"]).json()["sentence"]
             time.sleep(0.5)
     finally:
@@ -187,19 +187,19 @@ def test_trial_of_several_partitions_is_of_the_best(
     [
         ("too-long", "never", "cannot run: 9 days is more than the limit of 24 h in partition batch", "slurm.time"),
         ("odd", "never", "Slurm would refuse it: sbatch does not know the option --nonsense=1", ""),
-        ("here", "now", "starts on the hub's own machine, at once", ""),
+        ("here", "now", "starts at once, on the hub's own machine", ""),
     ],
 )
 def test_trial_of_what_cannot_run(
     hub: HubProcess, tokens: dict[str, str], slug: str, chance: str, sentence: str, field: str
 ) -> None:
-    """Over the partition's limit, which --test-only does not see; refused by sbatch; no matter of Slurm's."""
+    """Over the partition's limit, which --test-only ignores; refused by sbatch; without Slurm."""
     answer = hub.api("POST", "/gpuspawner/trial", {"user_options": {"profile": slug}}, token=tokens["ann"]).json()
     assert (answer["chance"], answer["sentence"], answer["field"]) == (chance, sentence, field)
 
 
 def test_each_sees_their_own_and_an_admin_everybodys(hub: HubProcess, tokens: dict[str, str]) -> None:
-    """By the scope to start that user's servers; of others JupyterHub does not even tell whether they are there."""
+    """Needs the scope to start that user's servers; without it JupyterHub does not reveal whether the user exists."""
     ask = {
         "ann of ann": hub.api("GET", "/gpuspawner/profiles/ann", token=tokens["ann"]),
         "ann of bob": hub.api("GET", "/gpuspawner/profiles/bob", token=tokens["ann"]),
@@ -223,7 +223,7 @@ def test_each_sees_their_own_and_an_admin_everybodys(hub: HubProcess, tokens: di
 
 
 def test_person_in_a_browser_needs_the_cookie_and_its_xsrf_token(hub: HubProcess) -> None:
-    """As JupyterHub's own API: signed in is not enough, another site's page has no such token."""
+    """As in JupyterHub's own API: a cookie is not enough, since other sites' pages have no XSRF token."""
     person = Visitor(hub, "ann")
     url, body = f"{hub.url}/hub/api/gpuspawner/trial", {"user_options": {"profile": "light"}}
     without = person.session.post(url, json=body, timeout=60)
@@ -234,13 +234,13 @@ def test_person_in_a_browser_needs_the_cookie_and_its_xsrf_token(hub: HubProcess
 
 @pytest.mark.parametrize("body", [[], "x", {"user_options": []}, {"user_options": {}, "more": 1}, {"profile": "light"}])
 def test_body_of_another_form_is_refused(hub: HubProcess, tokens: dict[str, str], body: Any) -> None:
-    """One form, or 400."""
+    """A body of any other form gets 400."""
     answer = hub.api("POST", "/gpuspawner/trial", body, token=tokens["ann"])
     assert (answer.status_code, answer.json()["message"]) == (400, 'The body must be {"user_options": {...}}.')
 
 
 def test_trial_leaves_a_running_server_alone(hub: HubProcess) -> None:
-    """It is a rehearsal: what runs keeps its profile, its job and its options."""
+    """The server that is running keeps its profile, its job and its options."""
     hub.spawn("bob", {"profile": "light", "cpus": 2})
     before = hub.server("bob")
     answer = hub.api("POST", "/gpuspawner/trial/bob", {"user_options": {"profile": "k80-node"}})
@@ -254,7 +254,7 @@ def test_trial_leaves_a_running_server_alone(hub: HubProcess) -> None:
 
 
 def until_well(slurm: PrivateSlurm) -> None:
-    """A slurmctld that has just begun knows of no node whether it is up."""
+    """A slurmctld that has just started does not know which nodes are up."""
     ends_at = time.monotonic() + 120
     while set(slurm.run("sinfo", "-h", "-N", "-o", "%T").split()) != {"idle"}:
         assert time.monotonic() < ends_at, "the nodes did not come back"
@@ -264,7 +264,7 @@ def until_well(slurm: PrivateSlurm) -> None:
 def test_silent_slurm_leaves_what_was_known(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
 ) -> None:
-    """With slurmctld gone the last snapshot is told with its age, and a trial says that nobody answers."""
+    """Without slurmctld the last snapshot is shown with its age, and a trial says that Slurm does not respond."""
     hub = start_light_hub("c.GPUSlurmSpawner.slurm_timeout = 3")
     hub.api("POST", "/users/ann")
     known = hub.api("GET", "/gpuspawner/profiles/ann").json()

@@ -1,4 +1,4 @@
-"""How often one caller may do something, on a clock of the test's own."""
+"""The rate limit for each caller, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
 
 
 def test_some_at_once_and_then_so_many_a_minute() -> None:
-    """A refusal says when to come again, costs nothing, and holds for that caller alone."""
+    """A refusal says when to try again, is not counted, and concerns that caller only."""
     now = [100.0]
     limit = RateLimit(burst=2, per_minute=6, clock=lambda: now[0])
 
@@ -23,7 +23,7 @@ def test_some_at_once_and_then_so_many_a_minute() -> None:
 
 
 def test_callers_who_have_all_of_it_back_are_forgotten() -> None:
-    """What is remembered does not grow with the callers of a day."""
+    """Memory does not grow with the number of callers."""
     now = [0.0]
     limit = RateLimit(burst=1, per_minute=60, clock=lambda: now[0])
     for caller in range(5000):

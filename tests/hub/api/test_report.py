@@ -1,4 +1,4 @@
-"""Whose report is it? Read from the token's scopes alone."""
+"""The server that a report belongs to, read from the token's scopes."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ SCOPES = {
 def test_a_report_is_for_the_one_server_whose_token_it_comes_with(
     scopes: list[str], user: str, server: str | None
 ) -> None:
-    """Only a token with the access scope of exactly one server of its own user reports."""
+    """Only a token with the access scope for exactly one server of its own user is accepted."""
     assert reporting_server(scopes, user) == server

@@ -1,4 +1,4 @@
-"""``POST /hub/api/gpuspawner/report`` on a real hub: who may report, what, how often, and what of it is shown."""
+"""``POST /hub/api/gpuspawner/report`` on a real hub: who may report what, how often, and what is shown of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def hub(start_light_hub: StartHub) -> HubProcess:
 
 
 class Started:
-    """A server whose job runs and has not reported, with its own token."""
+    """A server whose job runs and has not reported yet, with its token."""
 
     def __init__(self, hub: HubProcess, slurm: PrivateSlurm, user: str) -> None:
         self.hub, self.slurm, self.user = hub, slurm, user
@@ -53,7 +53,7 @@ class Started:
         self.token, self.job = self.environ["JUPYTERHUB_API_TOKEN"], self.environ["SLURM_JOB_ID"]
 
     def report(self, body: Any, *, token: str | None = None, **headers: str) -> requests.Response:
-        """Post a report; what is not bytes is sent as JSON."""
+        """Post a report; anything but bytes is sent as JSON."""
         return requests.post(
             f"{self.hub.url}{PATH}",
             data=body if isinstance(body, bytes) else json.dumps(body),
@@ -62,7 +62,7 @@ class Started:
         )
 
     def end(self) -> None:
-        """Stop it, and see its job gone."""
+        """Stop it, and wait until its job has ended."""
         self.hub.end(self.user)
 
 
@@ -76,7 +76,7 @@ def _until(look: Any, wanted: str, *, seconds: float = 60.0) -> str:
 
 @pytest.fixture
 def started(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[Started]:
-    """A new user's for each test, since the allowance of reports is the server's."""
+    """A new user for each test, since the rate limit is per server."""
     global _COUNT  # noqa: PLW0603 - a name for each
     _COUNT += 1
     server = Started(hub, slurm_cluster, f"ann{_COUNT}")
@@ -88,13 +88,13 @@ _COUNT = 0
 
 
 def good(started: Started, **changes: Any) -> dict[str, Any]:
-    """A report that would be taken."""
+    """A report that would be accepted."""
     placement = {"job_id": started.job, "node": started.environ["SLURMD_NODENAME"], **changes}
     return {"version": 1, "port": 41234, "placement": placement}
 
 
 def message(answer: requests.Response) -> tuple[int, str]:
-    """Status and the hub's words."""
+    """Status and message of the response."""
     return answer.status_code, answer.json()["message"] if answer.text else ""
 
 
@@ -102,14 +102,14 @@ def message(answer: requests.Response) -> tuple[int, str]:
 
 
 def test_only_the_servers_own_token_reports(hub: HubProcess, started: Started) -> None:
-    """Neither another server's, nor its user's, an admin's, a service's or none; nothing is stored."""
+    """Tokens of other servers, users, admins and services are refused, and none at all; nothing is stored."""
     hub.spawn("ben", {"profile": "light"})
     other = requests.get(f"{hub.url}/user/ben/environ", timeout=10).json()["JUPYTERHUB_API_TOKEN"]
     own, admins = own_token(hub, started.user), own_token(hub, "admin")
     one, all_servers = (403, "A report needs the token of one server."), 403
     report = good(started)
 
-    # Ben's token stands for Ben's server: what it says of Ann's job is refused there
+    # Ben's token belongs to Ben's server, where a report about Ann's job is refused
     assert message(started.report(report, token=other))[0] == 409
     assert message(started.report(report, token=own)) == one
     assert message(started.report(report, token=admins)) == one
@@ -122,7 +122,7 @@ def test_only_the_servers_own_token_reports(hub: HubProcess, started: Started) -
 
 
 def test_a_servers_token_ends_with_it(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """After Stop the hub takes no word of its job."""
+    """After a stop the hub accepts no reports from the job."""
     gone = Started(hub, slurm_cluster, "cleo")
     gone.end()
 
@@ -130,7 +130,7 @@ def test_a_servers_token_ends_with_it(hub: HubProcess, slurm_cluster: PrivateSlu
 
 
 def own_token(hub: HubProcess, user: str) -> str:
-    """A token as the page of tokens gives it to a person, with all that this person may do."""
+    """A token from the hub's token page, with all rights of the user."""
     visitor = Visitor(hub, user)
     xsrf = next(cookie.value for cookie in visitor.session.cookies if cookie.name == "_xsrf")
     answer = visitor.session.post(
@@ -143,7 +143,7 @@ def own_token(hub: HubProcess, user: str) -> str:
 
 
 def test_a_report_of_another_job_is_refused(hub: HubProcess, started: Started) -> None:
-    """409, with the job that would be right."""
+    """409, naming the job that is expected."""
     answer = message(started.report(good(started, job_id="1")))
 
     assert answer == (409, f"placement.job_id: must be {started.job}, the job of this server")
@@ -151,7 +151,7 @@ def test_a_report_of_another_job_is_refused(hub: HubProcess, started: Started) -
 
 
 def test_a_report_of_another_node_is_told_and_not_shown(hub: HubProcess, started: Started) -> None:
-    """Node and address are Slurm's; of the GPUs it claims nothing is kept."""
+    """Node and address come from Slurm; the GPUs that it claims are dropped."""
     body = good(started, node="h100-secret", gpus=[{"index": 3, "name": "NVIDIA H100"}], why="Because.")
 
     assert started.report(body).status_code == 204
@@ -167,7 +167,7 @@ def test_a_report_of_another_node_is_told_and_not_shown(hub: HubProcess, started
 def test_the_last_report_before_the_server_answers_counts_and_no_placement_after(
     hub: HubProcess, started: Started
 ) -> None:
-    """A launcher may choose another port; of a server that is ready the same again does no harm."""
+    """A launcher may choose another port; repeating the report of a server that is ready changes nothing."""
     assert started.report(good(started)).status_code == 204
 
     with serving("server") as port:
@@ -189,7 +189,7 @@ def test_the_last_report_before_the_server_answers_counts_and_no_placement_after
 def test_a_later_report_of_another_port_is_an_alarm_and_leads_there(
     hub: HubProcess, started: Started, version: int
 ) -> None:
-    """Whoever listens at the first port may be a neighbour: the hub follows the job, and the proxy leads there."""
+    """Another user may listen at the first port: hub and proxy follow the job's reports."""
     with serving("neighbour") as first, serving("server") as second:
         started.report({**good(started), "port": first})
         hub.wait(started.user, ready=True)
@@ -211,7 +211,7 @@ def test_a_later_report_of_another_port_is_an_alarm_and_leads_there(
 
 
 def test_a_server_that_has_lost_its_port_is_led_to_again_when_it_has_another(hub: HubProcess, started: Started) -> None:
-    """In between the address leads to nobody."""
+    """Until then the proxy has no route for the address."""
     with serving("neighbour") as first, serving("server") as second:
         started.report({**good(started), "port": first})
         hub.wait(started.user, ready=True)
@@ -230,7 +230,7 @@ def test_a_server_that_has_lost_its_port_is_led_to_again_when_it_has_another(hub
 
 
 def test_a_start_without_a_port_shows_its_placement_and_waits(hub: HubProcess, started: Started) -> None:
-    """The page has the placement while the server starts; a port that was taken is nobody's to be asked at."""
+    """The page shows the placement while the server starts; a port that was taken is never connected to."""
     with serving("neighbour") as first, serving("server") as second:
         started.report({**good(started), "version": 2, "port": None})
         _until(lambda: hub.api("GET", f"/gpuspawner/placement/{started.user}").status_code, "200")
@@ -247,7 +247,7 @@ def test_a_start_without_a_port_shows_its_placement_and_waits(hub: HubProcess, s
 
 @contextmanager
 def serving(name: str) -> Iterator[int]:
-    """A listener that answers every request with its name, as much of a server as the hub asks for; its port."""
+    """The port of a listener that responds to every request with its name, which is enough for the hub."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=_serve, args=(listener, name), daemon=True).start()
         yield int(listener.getsockname()[1])
@@ -268,13 +268,13 @@ def _serve(listener: socket.socket, name: str) -> None:
 
 
 def answer_at(hub: HubProcess, user: str) -> str:
-    """Who answers at a user's address; empty where the hub itself does, or the proxy."""
+    """The name of the listener at a user's address; empty where the hub or the proxy responds."""
     text = requests.get(f"{hub.url}/user/{user}/api", timeout=10).text
     return text if text in ("server", "neighbour") else ""
 
 
 def moved(hub: HubProcess) -> float:
-    """How often a server that the hub knew reported another port."""
+    """How often servers that the hub already knew reported another port."""
     text = Visitor(hub, "admin").session.get(f"{hub.url}/hub/metrics", timeout=30).text
     return float(next(line.split()[1] for line in text.splitlines() if 'ports_lost_total{when="moved"}' in line))
 
@@ -297,7 +297,7 @@ HOSTILE: dict[str, bytes] = {
 
 
 def test_what_is_no_report_is_named_and_changes_nothing(hub: HubProcess, started: Started) -> None:
-    """400 each; too many of them are told to come later, like too many good ones."""
+    """400 for each; too many of them get 429, like too many valid ones."""
     for name, body in HOSTILE.items():
         answer = started.report(body)
         if answer.status_code == 429:
@@ -315,11 +315,11 @@ def test_what_is_no_report_is_named_and_changes_nothing(hub: HubProcess, started
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(started: Started) -> None:
-    """By the length that it announces, and without one as soon as it is too long."""
+    """By its announced length, or else as soon as it is too long."""
     host, port = started.hub.url.removeprefix("http://").split(":")[0], started.hub.ports[1]
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: token {started.token}\r\n"
     with socket.create_connection((host, port), timeout=20) as connection:
-        connection.sendall(f"{head}Content-Length: {REPORT_LIMIT + 1}\r\n\r\n".encode())  # and not a byte of it
+        connection.sendall(f"{head}Content-Length: {REPORT_LIMIT + 1}\r\n\r\n".encode())  # without sending a byte of it
         answer = connection.recv(4096)
 
     assert answer.startswith(b"HTTP/1.1 413 ")
@@ -334,12 +334,12 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(started: Started)
         except OSError:
             pass
 
-    assert sent < 20 << 20  # what the kernel's buffers hold; the hub has read no more than a report's
+    assert sent < 20 << 20  # the kernel's buffers; the hub itself has read no more than a report's limit
 
 
 @pytest.mark.parametrize("head", ["Content-Length: 1000", "Transfer-Encoding: chunked"])
 def test_a_body_that_does_not_come_is_not_waited_for(started: Started, head: str) -> None:
-    """Half of it, then nothing: the connection is closed. The same server's next report is taken."""
+    """Half of a body, then nothing: the connection is closed. The server's next report is accepted."""
     address = (started.hub.url.removeprefix("http://").split(":")[0], started.hub.ports[1])
     with socket.create_connection(address, timeout=BODY_TIMEOUT * 6) as connection:
         connection.sendall(
@@ -353,14 +353,14 @@ def test_a_body_that_does_not_come_is_not_waited_for(started: Started, head: str
 
 
 def test_a_server_that_reports_without_end_is_told_when_to_come_again(hub: HubProcess, started: Started) -> None:
-    """429 with Retry-After after some; other servers are not concerned."""
+    """429 with Retry-After after some; other servers are not affected."""
     answers = [started.report({"version": 1, "port": 1}) for _ in range(REPORTS.burst + 3)]
     codes = [answer.status_code for answer in answers]
 
     assert codes[: REPORTS.burst] == [400] * REPORTS.burst
     assert codes[-1] == 429
     assert 1 <= int(answers[-1].headers["Retry-After"]) <= NEXT
-    assert answers[-1].json()["message"] == "That server reports too often."
+    assert answers[-1].json()["message"] == "This server reports too often."
 
     hub.spawn("dora", {"profile": "light"})
     hub.end("dora")

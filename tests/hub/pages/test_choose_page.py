@@ -1,4 +1,4 @@
-"""The page on which a server is chosen, over HTTP: what an address does, and what only a click does."""
+"""The page on which a server is chosen, over HTTP: what a link can do, and what needs a click."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUERIES = {
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES.keys())
 def test_no_address_starts_anything(light_hub: HubProcess, query: str) -> None:
-    """The form comes, with 200, whatever the address says."""
+    """Status 200 with the form, whatever the query says."""
     page = Visitor(light_hub, "ann").look(f"/hub/spawn{query}")
 
     assert page.status == 200
@@ -37,7 +37,7 @@ def test_no_address_starts_anything(light_hub: HubProcess, query: str) -> None:
 
 
 def test_a_link_leads_through_the_sign_in_to_the_form(light_hub: HubProcess) -> None:
-    """The choice survives the login page, and the form is sent to an address without it."""
+    """The choice survives the login page; the form is sent to an address without it."""
     page = Visitor(light_hub, "bea").look("/hub/spawn?opt-profile=light&opt-cpus=3")
     field = page.soup.select_one("[name=profile-option-light--cpus]")
     form = page.soup.select_one("#spawn_form")
@@ -49,7 +49,7 @@ def test_a_link_leads_through_the_sign_in_to_the_form(light_hub: HubProcess) -> 
 
 
 def test_a_click_with_bytes_that_are_no_text(light_hub: HubProcess) -> None:
-    """A refusal like any other, no error of the hub's."""
+    """It is refused like any other, without an internal error."""
     visitor = Visitor(light_hub, "emil")
     page = visitor.start({"profile": b"\xff\xfe"})
 
@@ -68,7 +68,7 @@ def test_a_click_with_bytes_that_are_no_text(light_hub: HubProcess) -> None:
     ids=["twice", "no profile", "no name", "not allowed"],
 )
 def test_a_form_that_comes_back_was_refused(light_hub: HubProcess, fields: dict[str, Any], error: str) -> None:
-    """Its status says so whatever was wrong: JupyterHub answers 200 where a form cannot be read at all."""
+    """Its status is 400 in every case; JupyterHub sends 200 where a form cannot be parsed."""
     page = Visitor(light_hub, "emil").start(fields)
 
     assert (page.status, page.error) == (400, error)
@@ -80,7 +80,7 @@ def test_a_form_that_comes_back_was_refused(light_hub: HubProcess, fields: dict[
     ids=["the default server", "a named server"],
 )
 def test_a_refused_click_keeps_what_was_filled_in(light_hub: HubProcess, server: str, fields: dict[str, str]) -> None:
-    """400, the fault at its field and on top with a way there, the value as it was sent, the server's own address."""
+    """Status 400; the error at its field and at the top with a link to the field; value and address are kept."""
     visitor = Visitor(light_hub, "cleo")
     page = visitor.start(fields, server=server)
     field = page.soup.select_one("#profile-option-light--cpus")
@@ -98,7 +98,7 @@ def test_a_refused_click_keeps_what_was_filled_in(light_hub: HubProcess, server:
 
 
 def test_a_link_may_say_what_opens_then(light_hub: HubProcess) -> None:
-    """``next`` goes with the choice: through the form and the wait to the page that opens on the server."""
+    """``next`` is passed on by the form and the waiting page to the page that opens on the server."""
     visitor = Visitor(light_hub, "fay")
     there = "/hub/user-redirect/lab/tree/exercises/start.ipynb"
     asked = visitor.look(f"/hub/spawn?opt-profile=light&next={quote(there, safe='')}")
@@ -111,7 +111,7 @@ def test_a_link_may_say_what_opens_then(light_hub: HubProcess) -> None:
 
 
 def test_a_second_click_leads_where_the_first_one_did(light_hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """To the waiting page while the server starts, and to the server once it runs; there is one job."""
+    """To the waiting page while the server starts, and to the server once it runs; there is only one job."""
     light_hub.spawn("gil", {"profile": "k80-node"})
     visitor = Visitor(light_hub, "hal")
     page = visitor.look("/hub/spawn")
@@ -130,7 +130,7 @@ def test_a_second_click_leads_where_the_first_one_did(light_hub: HubProcess, slu
 
 
 def test_a_field_that_is_given_twice(light_hub: HubProcess) -> None:
-    """Which of the two was meant nobody can know: it is said at the field."""
+    """Which of the two is meant is unknown, so the error is shown at the field."""
     page = Visitor(light_hub, "dora").look("/hub/spawn?opt-profile=light&opt-cpus=1&opt-cpus=2")
 
     assert page.error == "cpus is given twice. Give one value."
@@ -146,7 +146,7 @@ c.GPUSlurmSpawner.req_partition = "batch"
 
 @pytest.mark.parametrize("lines", [FORMLESS, ALONE], ids=["profiles without a form", "no profiles"])
 def test_without_a_form_a_click_is_needed_all_the_same(make_hub: MakeHub, lines: str) -> None:
-    """JupyterHub would start a server on the GET alone, so that a link in a mail could."""
+    """JupyterHub would start a server on a GET, and so would any link in an e-mail."""
     hub = make_hub(lines, profiles=LIGHT)
     visitor = Visitor(hub, "ann")
     asked = visitor.look("/hub/spawn")
@@ -161,7 +161,7 @@ def test_without_a_form_a_click_is_needed_all_the_same(make_hub: MakeHub, lines:
 
 
 def test_without_a_form_a_link_still_chooses(make_hub: MakeHub) -> None:
-    """Its options wait in the page for the click; one that is not allowed is told."""
+    """Its options are in the page until the click; one that is not allowed is reported."""
     hub = make_hub(FORMLESS, profiles=LIGHT)
     visitor = Visitor(hub, "ann")
     asked = visitor.look("/hub/spawn?opt-profile=light&opt-cpus=2")
@@ -178,5 +178,5 @@ def test_without_a_form_a_link_still_chooses(make_hub: MakeHub) -> None:
 
 
 def hidden(page: Page) -> dict[str, str]:
-    """The fields that a click sends."""
+    """The fields that are sent with a click."""
     return {str(field["name"]): str(field["value"]) for field in page.soup.select("#spawn_form input[type=hidden]")}

@@ -1,9 +1,8 @@
-"""The admin's map as a page: who may see it, what a line of it says, and that every text in it is escaped."""
+"""The page of the cluster map: who may see it, what its rows say, and that every text is escaped."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster, served_jobs
 from jupyterhub_gpuspawner.hub.pages.cluster.rows import Bar, GpuRun, Row, Section, sections, summary
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES
+from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 SCOPES: dict[str, tuple[tuple[str, ...], bool]] = {
@@ -39,28 +39,20 @@ SCOPES: dict[str, tuple[tuple[str, ...], bool]] = {
 
 @pytest.mark.parametrize(("scopes", "allowed"), SCOPES.values(), ids=SCOPES.keys())
 def test_who_may_see_the_map(scopes: tuple[str, ...], allowed: bool) -> None:
-    """The admin's scopes, of all users: the map names everybody."""
+    """Admin scopes without a filter, since the map names everybody."""
     assert may_see_cluster(parse_scopes(scopes)) is allowed
 
 
 def test_servers_of_the_hub() -> None:
-    """Each server with a job: by its profile's spawner or its own, before and after its report; others have none."""
+    """Each server with a job, before and after its report; others have none."""
     placed = PlacementDocument(node="g1", gpus=(PlacedGpu(2), PlacedGpu(3)))
-    ada = SimpleNamespace(
-        name="ada",
-        spawners={
-            "": SimpleNamespace(child_spawner=SimpleNamespace(job_id="7", placement=placed)),
-            "second": SimpleNamespace(child_spawner=SimpleNamespace(job_id="8", placement=None)),
-            "local": SimpleNamespace(child_spawner=SimpleNamespace(placement=placed)),
-            "gone": SimpleNamespace(child_spawner=None),
-        },
-    )
-    bob = SimpleNamespace(name="bob", spawners={"": SimpleNamespace(job_id="9", placement=None)})
-    assert list(served_jobs([ada, bob])) == [
-        ServedJob("7", "ada", "", "g1", (2, 3)),
-        ServedJob("8", "ada", "second"),
-        ServedJob("9", "bob"),
+    servers = [
+        Server("ada", "", job_id="7", placement=placed),
+        Server("ada", "second", job_id="8"),
+        Server("ada", "local", placement=placed),
+        Server("ada", "gone"),
     ]
+    assert list(served_jobs(servers)) == [ServedJob("7", "ada", "", "g1", (2, 3)), ServedJob("8", "ada", "second")]
 
 
 ADA, BOB = Holder("7", "ada", "second"), Holder("8", "bob")
@@ -89,12 +81,12 @@ def a_map(*nodes: MapNode, waiting: int = 0, **more: Any) -> ClusterMap:
 
 
 def test_a_line_of_the_map() -> None:
-    """Neighbouring GPUs of one job in one piece; jobs without GPUs beside them; what is in use in numbers."""
+    """Neighbouring GPUs of one job are one piece; jobs without GPUs follow; use is given in numbers."""
     assert sections(a_map(G1, waiting=2, state="DRAIN")) == (
         Section(
             name="gpu",
-            state="takes no new jobs",
-            words="1 node; 4 GPUs: 1 free, 3 in use; 2 jobs wait",
+            state="not accepting new jobs",
+            words="1 node; 4 GPUs: 1 free, 3 in use; 2 jobs waiting",
             bar=(75, 25, 0),
             cpus=Bar("6 of 24", 25),
             memory=Bar("512 MiB of 64 GiB", 1),
@@ -110,7 +102,7 @@ def test_a_line_of_the_map() -> None:
                         GpuRun("other", 1, "2", "job 8 of bob"),
                         GpuRun("free", 1, "3", "free"),
                     ),
-                    jobs="job 9 of somebody",
+                    jobs="job 9 of an unknown user",
                     cpus=Bar("6 of 24", 25),
                     memory=Bar("512 MiB of 64 GiB", 1),
                 ),
@@ -144,13 +136,13 @@ RUNS = {
 
 @pytest.mark.parametrize(("gpus", "told"), RUNS.values(), ids=RUNS.keys())
 def test_pieces_of_a_node(gpus: tuple[MapGpu, ...], told: list[tuple[str, str, str]]) -> None:
-    """What a piece is called, and what it says."""
+    """The name and the text of each piece."""
     (section,) = sections(a_map(MapNode("g1", NodeUse.MIXED, "partly used", gpus=gpus)))
     assert [(run.kind, run.name, run.words) for run in section.rows[0].gpus] == told
 
 
 def test_a_long_page_is_folded_and_a_longer_one_is_cut() -> None:
-    """Over a hundred lines partitions are folded; past two thousand the rest is led to by a link."""
+    """Partitions are folded beyond a hundred rows; beyond two thousand a link leads to the rest."""
     nodes = tuple(MapNode(f"n{n}", NodeUse.IDLE, "free") for n in range(1500))
     names = tuple(node.name for node in nodes)
     both = ClusterMap((MapPartition("a", nodes=names), MapPartition("b", nodes=names)), nodes)
@@ -163,26 +155,26 @@ def test_a_long_page_is_folded_and_a_longer_one_is_cut() -> None:
 
 
 def test_one_partition_longer_than_a_page_shows_its_first_lines() -> None:
-    """And says how many are left."""
+    """And the number of nodes left out."""
     nodes = tuple(MapNode(f"n{n}", NodeUse.IDLE, "free") for n in range(2100))
     found = ClusterMap((MapPartition("a", nodes=tuple(node.name for node in nodes)),), nodes)
     assert [(len(part.rows), part.folded) for part in sections(found)] == [(2000, 100)]
 
 
 def test_memory_of_many_nodes_is_told_in_tebibytes() -> None:
-    """Six digits are hard to read."""
+    """Six digits of GiB are hard to read."""
     big = MapNode("g1", NodeUse.MIXED, "partly used", memory_mib=1000 * 1024**2, memory_used_mib=9 * 1024**2)
     assert sections(a_map(big))[0].memory == Bar("9216 GiB of 1,000 TiB", 1)
 
 
 def test_the_whole_in_one_line() -> None:
-    """Nodes and GPUs of all partitions, each once."""
+    """Nodes and GPUs of all partitions, each counted once."""
     assert summary(a_map(G1)) == "1 node; 4 GPUs: 1 free, 3 in use"
     assert summary(ClusterMap()) == "0 nodes; no GPU"
 
 
 def test_every_text_of_the_map_is_escaped() -> None:
-    """Names, reasons, types and users come from outside."""
+    """Names, reasons, types and users come from Slurm and from users."""
     bad = '<script>alert("1")</script>'
     node = MapNode(
         bad,

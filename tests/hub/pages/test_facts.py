@@ -1,16 +1,14 @@
-"""What the home page says of a running server, in words and as a picture."""
+"""What the home page shows of a running server, in words and as a picture."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
 
-from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, headline, server_facts, up_to_date
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, headline, server_facts
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load, to_document
 from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
@@ -46,7 +44,7 @@ def test_a_gpu_server_in_words() -> None:
 
 
 def test_the_other_nodes_of_a_job_are_told() -> None:
-    """A job of several nodes has a line for each node beside the server's."""
+    """A job of several nodes has a line for each node other than the server's."""
     placement = PlacementDocument(
         node="g1", other_nodes=(NodeGrant("g2", (0, 1), "k80", 4, 8000), NodeGrant("g3", cpus=1), NodeGrant("g4"))
     )
@@ -56,13 +54,13 @@ def test_the_other_nodes_of_a_job_are_told() -> None:
 
 
 def test_what_is_not_known_is_said_to_be_not_known() -> None:
-    """An empty report gives no empty row and no invention; a server without a job runs on the hub's machine."""
+    """An empty report gives no empty rows and no guesses; a server without a job runs on the hub's machine."""
     facts = server_facts(PlacementDocument(node="c1", problems=("NVML did not answer.",)), None)
 
     assert facts == ServerFacts(
         rows=(
             ("Node", "c1"),
-            ("Job", "none: it runs on the hub's own machine, without a time limit"),
+            ("Job", "none: the server runs on the hub's own machine, without a time limit"),
             ("GPUs", "none"),
             ("Cores", "not known"),
             ("NUMA nodes", "not known"),
@@ -103,7 +101,7 @@ def _mig_too() -> list[tuple[str, tuple[int, ...], str]]:
 
 @pytest.mark.parametrize(("machine", "positions", "cpus"), _mig_too())
 def test_picture_and_rows_say_the_same(machine: str, positions: tuple[int, ...], cpus: str) -> None:
-    """The server's node, GPUs and CPUs, and whether it is simulated: the same in both, and in the node's words."""
+    """Node, GPUs, CPUs and whether it is simulated: the same in rows, picture and description of the node."""
     topology = load(str(MACHINES / f"{machine}.json"))
     own = [topology.gpus[position] for position in positions]
     placement = PlacementDocument(
@@ -148,27 +146,19 @@ NOT_DRAWN = {
 
 @pytest.mark.parametrize(("placement", "topology"), NOT_DRAWN.values(), ids=NOT_DRAWN.keys())
 def test_a_picture_that_would_say_less_is_not_drawn(placement: PlacementDocument, topology: NodeTopology) -> None:
-    """The rows stand alone."""
+    """Only the rows are shown."""
     facts = server_facts(placement, to_document(topology))
     assert (facts.picture, facts.node, facts.rows[0]) == ("", (), ("Node", "g1"))
 
 
 def test_a_gpu_without_a_uuid_is_known_by_its_index() -> None:
-    """A report that names no UUIDs is drawn all the same."""
+    """A report without UUIDs is drawn as well."""
     facts = server_facts(PlacementDocument(node="g1", gpus=(PlacedGpu(1),), cpus="0"), to_document(TWO))
     assert "Yours: GPU 1, CPUs 0." in facts.picture
 
 
 def test_a_topology_that_cannot_be_read_gives_no_picture() -> None:
-    """The rows stand; nothing is drawn of what is not understood."""
+    """Only the rows are shown."""
     facts = server_facts(PlacementDocument(node="c1"), {"version": 99})
 
     assert (facts.picture, facts.rows[0]) == ("", ("Node", "c1"))
-
-
-def test_the_end_is_the_one_that_slurm_tells_now() -> None:
-    """An admin has changed the time limit; a job that does not run, or has no limit, changes nothing."""
-    running = JobStatus("12", Phase.RUNNING, ends_at=1777900000.0)
-    assert up_to_date(K80, running) == replace(K80, ends_at="2026-05-04T13:06:40+00:00")
-    for told in (None, replace(running, phase=Phase.ENDING), replace(running, ends_at=None)):
-        assert up_to_date(K80, told) is K80

@@ -1,4 +1,4 @@
-"""Every page of ours with a hostile text wherever a text of somebody's is shown: it is text, and nothing else."""
+"""Each of our pages with hostile text wherever it shows a text from outside: it must stay plain text."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ PROFILES = f"""
 
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub) -> HubProcess:
-    """A hub whose admin's texts are hostile."""
+    """A hub whose configuration contains hostile texts."""
     return start_light_hub(profiles=LIGHT + SILENT + PROFILES)
 
 
 @pytest.fixture(scope="module")
 def drained(slurm_cluster: PrivateSlurm) -> Iterator[None]:
-    """A node that an admin took out for a hostile reason, and a stranger's job with a hostile name."""
+    """A node that is drained with a hostile reason, and a foreign job with a hostile name."""
     slurm_cluster.run("scontrol", "update", "NodeName=m1", "State=DRAIN", f"Reason={EVIL}")
     job = subprocess.run(
         [
@@ -81,7 +81,7 @@ def drained(slurm_cluster: PrivateSlurm) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def served(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[Started]:
-    """A server whose node says hostile things of itself."""
+    """A server whose node reports hostile texts."""
     server = Started(hub, slurm_cluster, "ann")
     gpus = [{"index": 0, "name": EVIL, "uuid": EVIL, "pci": EVIL, "mig": EVIL}]
     body = good(server, gpus=gpus, why=EVIL, problems=[EVIL], memory_policy=EVIL, cpus="0-1", aligned=True)
@@ -107,7 +107,7 @@ def served(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[Started]:
 
 
 def is_text(html: str) -> BeautifulSoup:
-    """The page, in which the hostile text has made no element and no attribute, and was filled in by no template."""
+    """The page; fails where the hostile text became an element or an attribute, or was evaluated as a template."""
     soup = BeautifulSoup(html, "html.parser")
     assert soup.find_all("evil-el") == []
     assert [tag for tag in soup.find_all() if any("evil" in name for name in tag.attrs)] == []
@@ -117,13 +117,13 @@ def is_text(html: str) -> BeautifulSoup:
 
 
 def shows(soup: BeautifulSoup) -> int:
-    """How often the page shows it, as text or as the value of an attribute."""
+    """How often the page contains it, as text or as the value of an attribute."""
     values = [str(value) for tag in soup.find_all() for value in tag.attrs.values()]
     return sum(each.count(EVIL[:30]) for each in [soup.get_text(), *values])
 
 
 def test_the_form(hub: HubProcess) -> None:
-    """Names and descriptions of profiles and options, and what a link or a refused choice has put in."""
+    """Names and descriptions of profiles and options, and values from a link or a refused choice."""
     visitor = Visitor(hub, "bea")
     page = visitor._get("/hub/spawn")
     linked = visitor.session.get(
@@ -138,7 +138,7 @@ def test_the_form(hub: HubProcess) -> None:
 
 
 def test_the_pages_of_a_failed_start(hub: HubProcess) -> None:
-    """The log's last lines, on the page of the failure and on the home page."""
+    """The last lines of the log, on the page of the failed start and on the home page."""
     visitor = Visitor(hub, "cleo")
     visitor.start({"profile": "evil"})
     hub.wait("cleo", ready=False)
@@ -149,7 +149,7 @@ def test_the_pages_of_a_failed_start(hub: HubProcess) -> None:
 
 
 def test_the_pages_of_a_server(hub: HubProcess, served: Started) -> None:
-    """What its node says of GPUs, of the placement's reason, of its problems and its topology; its log."""
+    """GPUs, reason of the placement, problems and topology as the node reports them; and the log."""
     visitor = Visitor(hub, served.user)
     (hub.folder / "homes" / served.user / f"jupyterhub-{served.job}.log").write_text(f"{EVIL}\n")
     home, log = visitor._get("/hub/home"), visitor._get(f"/hub/gpuspawner/log/{served.user}")
@@ -160,7 +160,7 @@ def test_the_pages_of_a_server(hub: HubProcess, served: Started) -> None:
 
 
 def test_the_waiting_page_and_its_events(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """The page of a start, and what the stream of its progress gives to a page that would take it for HTML."""
+    """The waiting page, and the progress stream for a page that would insert it as HTML."""
     waiting = Started(hub, slurm_cluster, "dora")
     try:
         visitor = Visitor(hub, waiting.user)
@@ -180,9 +180,9 @@ def test_the_waiting_page_and_its_events(hub: HubProcess, slurm_cluster: Private
 
 @pytest.mark.usefixtures("drained", "served")
 def test_the_clusters_map(hub: HubProcess) -> None:
-    """An admin's reason for a node, a stranger's job, what the map is filtered by; and the names of servers."""
+    """The reason of a drained node, a foreign job, the filter of the map; and the names of servers."""
     visitor = Visitor(hub, "admin")
-    ends_at = time.monotonic() + 90  # answers of Slurm are kept for a while
+    ends_at = time.monotonic() + 90  # answers of Slurm are cached for a while
     while shows(is_text((page := visitor._get("/hub/gpuspawner/cluster")).text)) == 0:
         assert page.status_code == 200
         assert time.monotonic() < ends_at, "the map does not show the reason"
@@ -194,7 +194,7 @@ def test_the_clusters_map(hub: HubProcess) -> None:
 
 
 def test_our_script_makes_no_html_of_text() -> None:
-    """What comes by the stream, or from our own answers, is put into the page as text."""
+    """What comes from the stream or the API is put into the page as text."""
     files = sorted((Path(jupyterhub_gpuspawner.hub.__file__).parent / "pages" / "static").glob("*.js"))
     risky = re.compile(r"outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|\.html\(")
 

@@ -1,4 +1,4 @@
-"""The form: what it offers, what it says, and that nothing in it is code."""
+"""The form: its offers, its texts, and that no text in it becomes code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
 from jupyterhub_gpuspawner.hub.pages.choose.form import fault_at, form_html, render_form
 from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
-from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import duration, what_you_get
+from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import what_you_get
 from jupyterhub_gpuspawner.hub.site.outlook import outlooks
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
@@ -71,21 +71,10 @@ CLUSTER = ClusterSnapshot(
     taken_at=NOW.timestamp() - 20,
 )
 
-DURATIONS = {
-    60: "1 minute",
-    90 * 60: "90 minutes",
-    3600: "1 hour",
-    2 * 3600: "2 hours",
-    150 * 60: "2 hours 30 minutes",
-    8 * 3600: "8 hours",
-    26 * 3600: "1 day 2 hours",
-    7 * 86400: "7 days",
-}
-
 GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
     "a K80 for an hour": (
         {"slurm": {"gpus": 1, "gpu_type": "k80", "cpus": 4, "memory": "8G", "time": "1:00:00"}},
-        ("1 x K80 (12 GB)", "4 cores", "8 GiB memory", "1 hour"),
+        ("1 x K80 (12 GB)", "4 cores", "8 GiB memory", "1 h"),
     ),
     "nothing said": ({}, ()),
     "any GPU": ({"slurm": {"gpus": 2}}, ("2 x P100",)),
@@ -113,27 +102,34 @@ GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
         },
         ("1 x K80 (12 GB) or A100", "16 to 64 GiB memory"),
     ),
+    "memory below a GiB, and more than two days": (
+        {
+            "slurm": {"time": "2-12:00:00"},
+            "profile_options": {"m": {"choices": {"a": {"slurm": {"memory": 512}}, "b": {"slurm": {"memory": "2G"}}}}},
+        },
+        ("512 MiB to 2 GiB memory", "2 days 12 h"),
+    ),
     "hours": (
         {"profile_options": {"h": {"range": {"min": 1, "max": 24, "sets": "slurm.time", "unit": "hours"}}}},
-        ("1 hour to 1 day",),
+        ("1 to 24 h",),
     ),
 }
 
 
 def check(options: Mapping[str, object]) -> object:
-    """As a hub checks a choice."""
+    """Check a choice as the hub does."""
     return resolve(PROFILES, options, username="ann", groups=(), server_name="", now=NOW)
 
 
 def form(filled_in: FilledIn, snapshot: ClusterSnapshot | None = CLUSTER) -> BeautifulSoup:
-    """The form as the browser gets it."""
+    """The form as the browser receives it."""
     found = outlooks(PROFILES, username="ann", groups=(), snapshot=snapshot, now=NOW)
     html = form_html(offers(found, filled_in, base_url="/hub/", snapshot=snapshot), now=NOW.timestamp())
     return BeautifulSoup(html, "html.parser")
 
 
 def held(page: BeautifulSoup) -> dict[str, object]:
-    """What a click on *Start* would send of the chosen profile's fields."""
+    """The values of the selected profile's fields that *Start* would send."""
     radio = page.select_one("input[type=radio][checked]")
     fields = page.select("input:not([type=radio])")
     selects = page.select("select")
@@ -148,22 +144,16 @@ def held(page: BeautifulSoup) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize(("seconds", "words"), DURATIONS.items())
-def test_a_time_limit_in_words(seconds: int, words: str) -> None:
-    """The shortest exact words."""
-    assert duration(seconds) == words
-
-
 @pytest.mark.parametrize(("document", "words"), GETS.values(), ids=GETS.keys())
 def test_a_profile_says_what_one_gets(document: Mapping[str, object], words: tuple[str, ...]) -> None:
-    """GPUs with what is known of them, cores, memory and time; bounds where there is a choice; nothing unsaid."""
+    """GPUs with their memory where known, cores, memory and time; ranges where there is a choice."""
     (profile,) = parse_profiles([{"display_name": "It", **document}])
 
     assert what_you_get(profile, gpu_type="p100") == words
 
 
 def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
-    """The words are those of the job, with the site's defaults in it, and without those that the profile replaces."""
+    """The job's resources, with the site's defaults where the profile does not replace them."""
     site = Resources.model_validate({"gpus": 1, "gpu_type": "k80", "cpus": 2, "memory": "8G", "time": "1:00:00"})
     profiles = parse_profiles(
         [
@@ -175,14 +165,14 @@ def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
     found = outlooks(profiles, username="ann", groups=(), snapshot=None, now=NOW, defaults=site)
 
     assert [offer.gets for offer in offers(found, FilledIn(), base_url="/hub/")] == [
-        ("1 x K80 (12 GB)", "2 cores", "8 GiB memory", "1 hour"),
-        ("2 GPU shards", "2 cores", "1 hour"),
-        ("4 cores", "8 GiB memory", "1 hour"),
+        ("1 x K80 (12 GB)", "2 cores", "8 GiB memory", "1 h"),
+        ("2 GPU shards", "2 cores", "1 h"),
+        ("4 cores", "8 GiB memory", "1 h"),
     ]
 
 
 def test_the_form_has_kubespawners_field_names_and_the_defaults() -> None:
-    """One radio button a profile; an option's bounds are the field's; the first profile is chosen."""
+    """A radio button for each profile, the option's bounds at its field, and the first profile selected."""
     page = form(FilledIn())
     number = page.select_one("[name=profile-option-k80--gpus]")
 
@@ -192,7 +182,7 @@ def test_the_form_has_kubespawners_field_names_and_the_defaults() -> None:
 
 
 def test_what_is_offered_and_what_is_not() -> None:
-    """What can never run and what begins later say so and cannot be chosen; others' and past ones are left out."""
+    """Profiles that can never run or begin later say so and are disabled; others' and past ones are left out."""
     page = form(FilledIn())
     shown = {
         str(radio["value"]): " ".join(part.get_text(" ", strip=True) for part in box.select(".gpuspawner-never"))
@@ -210,22 +200,22 @@ def test_what_is_offered_and_what_is_not() -> None:
 
 
 def test_an_outlook_has_its_age() -> None:
-    """What is free, and when Slurm said so."""
+    """Availability is shown with the age of the data."""
     line = form(FilledIn()).select_one(".gpuspawner-now")
 
     assert line is not None
-    assert " ".join(line.get_text(" ").split()) == "Starts now, 4 of 4 K80 free. as of 20 s ago"
+    assert " ".join(line.get_text(" ").split()) == "Starts now, 4 of 4 K80 free. checked 20 s ago"
 
 
 def test_without_slurm_everything_can_be_chosen() -> None:
-    """Unknown is not never."""
+    """Unknown availability disables nothing."""
     page = form(FilledIn(), snapshot=None)
 
     assert [radio["value"] for radio in page.select("input[type=radio]:not([disabled])")] == ["k80", "bold", "week"]
 
 
 def test_the_last_choice_is_chosen_again() -> None:
-    """Profile, number and text of one's own come back."""
+    """Profile, number and free text are filled in again."""
     filled_in = of_the_last_time({"profile": "k80", "gpus": 3, "image": "my/image"}, check)
 
     assert held(form(filled_in)) == {
@@ -237,24 +227,24 @@ def test_the_last_choice_is_chosen_again() -> None:
 
 
 def test_a_last_choice_that_is_gone_falls_back_with_a_note() -> None:
-    """An option alone goes back to its default; a profile takes its options with it."""
+    """An invalid option is reset to its default; an invalid profile resets all options."""
     narrower = of_the_last_time({"profile": "k80", "gpus": 9, "image": "b"}, check)
     gone = of_the_last_time({"profile": "winter", "gpus": 2}, check)
 
     assert narrower == FilledIn(
         "k80",
         {"image": "b"},
-        note="Your last choice cannot be had any more. gpus: 9 is not allowed: it must be a number from 1 to 4. "
-        "The form shows what is usual instead.",
+        note="Your last choice is no longer available. gpus: 9 is not allowed: it must be a number from 1 to 4. "
+        "The form shows the defaults instead.",
     )
     assert gone == FilledIn(
-        note="Your last choice cannot be had any more. You may not use profile winter now: it was available "
-        "until 2026-01-31. You may use: k80, bold, week. The form shows what is usual instead."
+        note="Your last choice is no longer available. You may not use profile winter now: it was available "
+        "until 2026-01-31. You may use: k80, bold, week. The form shows the defaults instead."
     )
 
 
 def test_a_link_fills_the_form_in() -> None:
-    """By the short names and by KubeSpawner's; a note says that nothing has been started."""
+    """With short names and with KubeSpawner's; a note says that nothing has been started."""
     short = of_a_link({"profile": ["k80"], "gpus": ["2"]}, check)
     long = of_a_link({"profile": ["k80"], "profile-option-k80--gpus": ["2"]}, check)
 
@@ -276,7 +266,7 @@ FAULTS = {
 def test_a_fault_is_told_at_its_field_and_the_values_are_kept(
     fields: Mapping[str, list[str]], at: str, kept: Mapping[str, str]
 ) -> None:
-    """The same whether a link or a click has brought it."""
+    """A link and a refused click give the same form."""
     by_link = of_a_link(fields, check)
     by_click = of_a_form(fields, None if by_link.field == "gpus" and len(fields["gpus"]) > 1 else _refusal(fields))
     found = outlooks(PROFILES, username="ann", groups=(), snapshot=CLUSTER, now=NOW)
@@ -300,7 +290,7 @@ def _refusal(fields: Mapping[str, list[str]]) -> Exception | None:
 
 
 def test_the_link_of_a_choice_carries_what_stands_in_the_form() -> None:
-    """Its text is quoted; a profile's own defaults need no mention."""
+    """Values are quoted; a profile's defaults are left out."""
     page = form(of_the_last_time({"profile": "k80", "image": "my/image"}, check))
 
     assert [link["href"] for link in page.select(".gpuspawner-link")] == [
@@ -310,7 +300,7 @@ def test_the_link_of_a_choice_carries_what_stands_in_the_form() -> None:
 
 
 async def test_fifty_who_open_the_page_at_once_ask_slurm_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them read what is free."""
+    """All of them see the availability."""
     asked = []
 
     async def snapshot(_client: SlurmClient) -> ClusterSnapshot:
@@ -329,7 +319,7 @@ async def test_fifty_who_open_the_page_at_once_ask_slurm_once(monkeypatch: pytes
 
 
 def test_a_profiles_words_are_text_and_no_html() -> None:
-    """Markup in names and descriptions is shown, not run."""
+    """Markup in names and descriptions is shown as text."""
     page = form(FilledIn("bold"))
 
     assert page.select("script:not([type='application/json']), b") == []

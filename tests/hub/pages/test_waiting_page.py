@@ -1,4 +1,4 @@
-"""What the pages of a server's start and end are given."""
+"""Values that the pages of a server's start and end show."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from jupyterhub_gpuspawner.hub.pages.server.waiting import clock, iso, same_choi
     ],
 )
 def test_the_same_choice_is_an_address_of_the_form(options: dict[str, object], address: str) -> None:
-    """Each value is quoted; what is no plain value is left out."""
+    """Values are quoted; those that are not plain values are left out."""
     assert same_choice("/hub/spawn/ada", options) == address
 
 
 def test_the_server_is_gone_to_where_it_was_wanted() -> None:
-    """An address that already has a question keeps it."""
+    """A query that the address already has is kept."""
     assert same_choice("/hub/spawn/ada?next=%2Fuser%2Fada%2Flab", {"profile": "k80"}) == (
         "/hub/spawn/ada?next=%2Fuser%2Fada%2Flab&opt-profile=k80"
     )
 
 
 def test_a_time_of_another_day_has_its_date() -> None:
-    """In the hub's zone, which is named."""
+    """In the hub's time zone, which is named."""
     now = datetime.now().astimezone()
     before = now - timedelta(days=2)
 

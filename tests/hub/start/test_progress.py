@@ -17,18 +17,18 @@ RUNNING = JobStatus("7", Phase.RUNNING, "RUNNING", nodes="g1", batch_host="g1", 
 PLACED = PlacementDocument(node="g1", gpus=(PlacedGpu(0, name="Tesla K80"), PlacedGpu(1, name="Tesla K80")), cpus="0-7")
 REACHED = {"submitted": NOON, "queued": NOON + 1}
 TOLD: dict[str, tuple[StartFacts, int, str]] = {
-    "nothing is known": (StartFacts(), 5, "Asking Slurm for a job."),
+    "nothing is known": (StartFacts(), 5, "Submitting the job to Slurm."),
     "there is a job": (StartFacts("7"), 10, "Submitted as job 7."),
     "it waits": (StartFacts("7", job=QUEUED), 20, "Job 7: Waiting behind other jobs."),
     "Slurm is silent": (
         StartFacts("7", job=QUEUED, silent=True),
         20,
-        "Job 7: Slurm does not answer at the moment, your server goes on.",
+        "Job 7: Slurm is not responding at the moment. Your server is not affected.",
     ),
     "Slurm is silent and the job runs": (
         StartFacts("7", job=RUNNING, silent=True),
         60,
-        "Job 7: Slurm does not answer at the moment, your server goes on.",
+        "Job 7: Slurm is not responding at the moment. Your server is not affected.",
     ),
     "it runs": (StartFacts("7", job=RUNNING), 60, "Job 7: The job is running on g1."),
     "it has reported": (
@@ -142,7 +142,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known() -> None:
         **PLAIN,
         "silent": True,
         "answered_at": "2027-01-15T08:00:00+00:00",
-        "answered": "Slurm's last answer was at {time}. Waiting behind other jobs.",
+        "answered": "Slurm last responded at {time}. Waiting behind other jobs.",
     }
     assert waiting("Priority", silent=True)["answered"] == wait.NO_ANSWER_YET
 

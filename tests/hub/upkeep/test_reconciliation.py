@@ -335,7 +335,8 @@ def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
     assert scrape(hub)["jobs_without_server_total", ("orphan",)] == 1
     page = visitor.pending()
     assert page.status == 503
-    assert f"Slurm had made job {lost} for it; it is cancelled. Please start your server again." in page.text
+    told = f"Job {lost}, which Slurm had made for it, has been cancelled. Please start your server again."
+    assert told in page.text
     assert (state(slurm_cluster, kept), state(slurm_cluster, others)) == ("RUNNING", "RUNNING")
     hub.wait("kept", ready=True)
 

@@ -1,4 +1,4 @@
-"""What the form holds when it opens: a link's choice, what was sent and refused, the last choice, or the defaults."""
+"""The form's initial values: from a link, from a request that was refused, from the last start, or the defaults."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FilledIn:
-    """A choice as it stands in the form, right or wrong."""
+    """The choice that the form shows, valid or not."""
 
     profile: str = ""
     """A slug; empty: the default profile."""
     values: Mapping[str, object] = field(default_factory=dict)
     """By the option's name, as they were given."""
     fault: str = ""
-    """What is wrong, in a sentence."""
+    """The error, in a sentence."""
     field: str = ""
-    """Where: an option's name, ``profile``, or a field such as ``slurm.gpus``; empty: nowhere in the form."""
+    """Where it is: an option's name, ``profile``, or a field such as ``slurm.gpus``; empty: nowhere in the form."""
     note: str = ""
-    """What the user should know of where this comes from."""
+    """What the user should know about where these values come from."""
 
 
 def as_given(fields: Mapping[str, Sequence[str]]) -> FilledIn:
-    """The fields of a form or a link as they came; nothing is checked."""
+    """The fields of a form or a link, unchecked."""
     given = {name: values[0] for name, values in fields.items() if values and name != "_xsrf"}
     slug = given.pop("profile", "")
     prefix = f"profile-option-{slug}--"
@@ -51,7 +51,7 @@ def _is_own(name: str, prefix: str) -> bool:
 
 
 def of_a_link(fields: Mapping[str, Sequence[str]], check: Check) -> FilledIn:
-    """A link's choice, with its fault where it is not allowed."""
+    """A link's choice, with the error where it is not allowed."""
     found = as_given(fields)
     try:
         check(choice_from_form({name: list(values) for name, values in fields.items()}))
@@ -61,7 +61,7 @@ def of_a_link(fields: Mapping[str, Sequence[str]], check: Check) -> FilledIn:
 
 
 def of_a_form(fields: Mapping[str, Sequence[str]], refusal: BaseException | None) -> FilledIn:
-    """What was sent and did not start, with the reason."""
+    """The values that were sent with a start that was refused, with the reason."""
     found = as_given(fields)
     if refusal is None:
         try:
@@ -73,7 +73,7 @@ def of_a_form(fields: Mapping[str, Sequence[str]], refusal: BaseException | None
 
 
 def with_fault(filled_in: FilledIn, error: BaseException) -> FilledIn:
-    """The same with what one of our errors says, or the error that the hub was given for one."""
+    """The same with the message of ``error``, where it or its cause is one of our errors."""
     ours = error if isinstance(error, GPUSpawnerError) else error.__cause__
     if not isinstance(ours, GPUSpawnerError):
         return filled_in
@@ -81,7 +81,7 @@ def with_fault(filled_in: FilledIn, error: BaseException) -> FilledIn:
 
 
 def of_the_last_time(stored: Mapping[str, object], check: Check) -> FilledIn:
-    """The last choice as far as it is still allowed, with a note where it is not."""
+    """The last choice, without the parts that are no longer allowed; a note says which."""
     options, note = dict(stored), ""
     while options:
         try:

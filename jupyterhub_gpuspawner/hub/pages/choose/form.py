@@ -1,4 +1,4 @@
-"""The form: profiles as radio buttons, each with its options; complete without JavaScript."""
+"""The HTML of the form: profiles as radio buttons, each with its options. It works without JavaScript."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.pages.choose.offer import Offer
+    from jupyterhub_gpuspawner.hub.pages.choose.offer_source import OfferSource
     from jupyterhub_gpuspawner.hub.site.shared_view import ClusterView
-    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resources import Resources
 
 FIRST_PATIENCE = 2.0
-"""Seconds that the page waits for Slurm while nothing is known of it."""
+"""Seconds that the page waits for Slurm while nothing is known about the cluster."""
 PATIENCE = 0.5
-"""The same where something is, with its age."""
+"""Seconds that it waits where older data is there to be shown, with its age."""
 
 
-async def render_form(spawner: GPUProfilesSpawner) -> str:
-    """The form's HTML for this user, every text in it escaped."""
-    await spawner.look_at_profiles()
-    offered = _offered(spawner)
-    cluster, defaults, owner = _site(spawner, offered)
+async def render_form(source: OfferSource) -> str:
+    """The HTML of this user's form; every text in it is escaped."""
+    await source.look_at_profiles()
+    offered = _offered(source)
+    cluster, defaults, owner = _site(source, offered)
     snapshot = None
     if cluster is not None:
         snapshot = await cluster.recent(patience=PATIENCE if cluster.latest is not None else FIRST_PATIENCE)
     visit = VISIT.get() or Visit()
-    visit.filled_in = _filled_in(spawner, visit)
+    visit.filled_in = _filled_in(source, visit)
     now = datetime.now().astimezone()
     found = offers(
         outlooks(
             offered,
-            username=spawner.user.name,
-            groups=spawner.groups_of_user(),
+            username=source.user.name,
+            groups=source.groups_of_user(),
             snapshot=snapshot,
             now=now,
             defaults=defaults,
@@ -57,33 +57,36 @@ async def render_form(spawner: GPUProfilesSpawner) -> str:
             unix_groups=await allowed_groups(snapshot, owner),
         ),
         visit.filled_in,
-        base_url=_base_url(spawner),
+        base_url=_base_url(source),
         snapshot=snapshot,
     )
     visit.fault_at = fault_at(found, visit.filled_in)
-    return form_html(found, now=now.timestamp(), notice=_notice(cluster, snapshot), faults=_faults(spawner))
+    return form_html(found, now=now.timestamp(), notice=_notice(cluster, snapshot), faults=_faults(source))
 
 
 def form_html(found: Sequence[Offer], *, now: float = 0.0, notice: str = "", faults: Sequence[str] = ()) -> str:
-    """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` for administrators alone."""
+    """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` only for administrators."""
     template = _environment().get_template("options_form.html")
     html = template.render(offers=found, now=now, notice=notice, faults=faults)
-    return re.sub(r"\s*\n\s*", "\n", html)  # a third of it is the template's indentation
+    return re.sub(r"\s*\n\s*", "\n", html)  # the template's indentation is a third of it
 
 
-async def render_question(spawner: GPUProfilesSpawner) -> str:
-    """What stands in place of a form where an admin wants none: what one click starts."""
+async def render_question(source: OfferSource | None) -> str:
+    """The HTML in place of a form where the admin wants none: what one click starts.
+
+    ``source`` is None in a hub without profiles.
+    """
     visit = VISIT.get() or Visit()
     choice: Mapping[str, object] = {}
-    if visit.linked and hasattr(spawner, "resolve"):
-        await spawner.look_at_profiles()
-        visit.filled_in = _filled_in(spawner, visit)
+    if visit.linked and source is not None:
+        await source.look_at_profiles()
+        visit.filled_in = _filled_in(source, visit)
         choice = {"profile": visit.filled_in.profile, **visit.filled_in.values}
     return _environment().get_template("question.html").render(choice=choice)
 
 
 def fault_at(found: Sequence[Offer], filled_in: FilledIn) -> str:
-    """The id of the field at which the fault is told; empty where it belongs to none."""
+    """The id of the field at which the error is shown; empty where it belongs to no field."""
     checked = next((offer for offer in found if offer.checked), None)
     if not filled_in.fault or checked is None:
         return ""
@@ -99,46 +102,45 @@ def _environment() -> Environment:
     return environment
 
 
-def _offered(spawner: GPUProfilesSpawner) -> tuple[Profile, ...]:
+def _offered(source: OfferSource) -> tuple[Profile, ...]:
     try:
-        return spawner.offered()
+        return source.offered()
     except ConfigError as error:
-        spawner.log.error("No profiles can be offered: %s", error)  # noqa: TRY400 - its sentence is enough
+        source.log.error("No profiles can be offered: %s", error)  # noqa: TRY400 - the message is enough
         return ()
 
 
-def _site(spawner: GPUProfilesSpawner, offered: Sequence[Profile]) -> tuple[ClusterView | None, Resources | None, str]:
-    """The view of the cluster, the site's defaults, and the jobs' owner; nothing where no profile needs Slurm."""
+def _site(source: OfferSource, offered: Sequence[Profile]) -> tuple[ClusterView | None, Resources | None, str]:
+    """The view of the cluster, the site's defaults and the jobs' owner; all empty where no profile uses Slurm."""
     if not any(profile.kind == "slurm" for profile in offered):
         return None, None, ""
     try:
-        site = spawner.slurm_site()
-        return site.connection().cluster, site_defaults(site), job_owner(site.exec_prefix, spawner.user.name)
+        site = source.slurm_site()
+        return site.connection().cluster, site_defaults(site), job_owner(site.exec_prefix, source.user.name)
     except ConfigError as error:
-        spawner.log.error("What is free cannot be shown: %s", error)  # noqa: TRY400
+        source.log.error("Availability cannot be shown: %s", error)  # noqa: TRY400
         return None, None, ""
 
 
-def _filled_in(spawner: GPUProfilesSpawner, visit: Visit) -> FilledIn:
+def _filled_in(source: OfferSource, visit: Visit) -> FilledIn:
     try:
         if visit.posted is not None:
             return of_a_form(visit.posted, visit.refusal)
         if visit.linked:
-            return of_a_link(visit.linked, spawner.resolve)
-        return of_the_last_time(spawner.user_options, spawner.resolve)
-    except ConfigError:  # is told where the profiles are read
+            return of_a_link(visit.linked, source.resolve)
+        return of_the_last_time(source.user_options, source.resolve)
+    except ConfigError:  # logged where the profiles are read
         return FilledIn()
 
 
-def _base_url(spawner: GPUProfilesSpawner) -> str:
-    return str(spawner.hub.base_url) if spawner.hub is not None else "/hub/"
+def _base_url(source: OfferSource) -> str:
+    return str(source.hub.base_url) if source.hub is not None else "/hub/"
 
 
-def _faults(spawner: GPUProfilesSpawner) -> tuple[str, ...]:
-    """What is wrong with files of profiles, where the one who looks may mend it; paths and fields are nobody else's."""
-    handler = spawner.handler
-    looks = getattr(handler, "current_user", None)
-    return tuple(str(error) for error in spawner.profile_errors()) if getattr(looks, "admin", False) else ()
+def _faults(source: OfferSource) -> tuple[str, ...]:
+    """Faults in files of profiles, for administrators: paths and fields are nobody else's business."""
+    reader = source.handler.current_user if source.handler is not None else None
+    return tuple(str(error) for error in source.profile_errors()) if reader is not None and reader.admin else ()
 
 
 def _notice(cluster: ClusterView | None, snapshot: ClusterSnapshot | None) -> str:

@@ -1,4 +1,4 @@
-"""A profile as the page offers it: what one gets, what can be changed, and whether it can be had."""
+"""A profile as the page offers it: its resources, its options, and whether it is available."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OptionField:
-    """One option of a profile as a field of the form; its name is KubeSpawner's."""
+    """One option of a profile as a field of the form, with KubeSpawner's field name."""
 
     name: str
     label: str
@@ -36,12 +36,12 @@ class OptionField:
 
     @property
     def unlisted(self) -> bool:
-        """The value is a text of the user's own."""
+        """The value is free text, not one of the choices."""
         return self.value is not None and bool(self.option.choices) and str(self.value) not in self.option.choices
 
     @property
     def described_by(self) -> str:
-        """Ids of what a screen reader says of it."""
+        """Ids of the elements that describe the field to screen readers."""
         parts = (("bounds", self.option.range), ("help", self.option.description), ("fault", self.fault))
         return " ".join(f"{self.name}-{part}" for part, is_there in parts if is_there)
 
@@ -59,23 +59,23 @@ class Offer:
     gets: tuple[str, ...]
     fields: tuple[OptionField, ...]
     outlook: Availability | None = None
-    """None for what needs no Slurm."""
+    """None for a profile that does not use Slurm."""
     closed: str = ""
-    """Why it cannot be chosen; empty where it can."""
+    """Why it cannot be chosen; empty if it can."""
     checked: bool = False
     link: str = ""
-    """Leads to the form with this choice, as it stands now."""
+    """The address of the form with the current choice."""
 
     @property
     def id(self) -> str:
-        """Of its radio button."""
+        """The id of its radio button."""
         return f"profile-{self.profile.slug}"
 
 
 def option_fields(
     profile: Profile, values: Mapping[str, object], *, fault: str = "", at: str = ""
 ) -> tuple[OptionField, ...]:
-    """The options with ``values``, else as the profile has them; ``fault`` stands at the option ``at``."""
+    """The options with ``values``, else with the profile's defaults; ``fault`` is shown at the option ``at``."""
     said = profile.as_override()
     return tuple(
         OptionField(
@@ -90,7 +90,7 @@ def option_fields(
 
 
 def option_for(profile: Profile, field: str) -> str | None:
-    """The option by which a user can change ``field``, an option's name or such as ``slurm.gpus``; None: none can."""
+    """The option that changes ``field``, which is an option's name or such as ``slurm.gpus``; None if there is none."""
     if field in profile.profile_options:
         return field
     return next((key for key, option in profile.profile_options.items() if field in fields_set(option)), None)
@@ -105,9 +105,9 @@ def fields_set(option: ProfileOption) -> frozenset[str]:
 
 
 def closed_by(outlook: Outlook) -> str:
-    """Why a profile cannot be chosen, in a sentence; empty where it can.
+    """Why a profile cannot be chosen, in a sentence; empty if it can.
 
-    It begins later, or it can never run and no option of it could change that.
+    It begins later, or its job can never run and no option could change that.
     """
     if outlook.refusal is not None:
         return choose.not_yet(outlook.refusal.text)
@@ -118,10 +118,10 @@ def closed_by(outlook: Outlook) -> str:
 
 
 def is_shown(outlook: Outlook) -> bool:
-    """Whether the profile stands on this user's page.
+    """Whether the profile is listed on this user's page.
 
-    Those of other people and those that have ended are left out: nobody could do anything about them, and their names
-    may be nobody's business; a link to one says whose it is. One that begins later tells when to come back.
+    Profiles of other users and those that have ended are left out: the user can do nothing about them, and their names
+    may be confidential. A profile that begins later is listed with its first day.
     """
     return outlook.refusal is None or outlook.refusal.kind is RefusalKind.NOT_YET
 
@@ -129,7 +129,7 @@ def is_shown(outlook: Outlook) -> bool:
 def offers(
     outlooks: Sequence[Outlook], filled_in: FilledIn, *, base_url: str, snapshot: ClusterSnapshot | None = None
 ) -> list[Offer]:
-    """What the page offers, one of them chosen where one can be."""
+    """The page's offers; one of them is selected where any can be chosen."""
     found = [
         Offer(
             outlook.profile,
@@ -147,7 +147,7 @@ def offers(
 
 
 def chosen(found: Sequence[Offer], filled_in: FilledIn) -> Offer | None:
-    """The one whose radio button is on: as filled in, else the first default one, else the first that can be chosen."""
+    """The selected offer: as filled in, else the first default profile, else the first that can be chosen."""
     open_ones = [offer for offer in found if not offer.closed]
     wanted = [offer for offer in open_ones if offer.profile.slug == filled_in.profile]
     usual = [offer for offer in open_ones if offer.profile.default]
@@ -168,13 +168,13 @@ def _with_choice(offer: Offer, filled_in: FilledIn, base_url: str) -> Offer:
 
 
 def link_to(base_url: str, profile: str, values: Mapping[str, object]) -> str:
-    """The form's address with this choice in it; the same for every user."""
+    """The form's address with this choice; the same for every user."""
     query = {"opt-profile": profile, **{f"opt-{name}": str(value) for name, value in values.items()}}
     return f"{base_url}spawn?{urlencode(query)}"
 
 
 def _only_type(resources: ResolvedResources | None, snapshot: ClusterSnapshot | None) -> str:
-    """The type of GPU that the partition has, for a job that asks for any; empty where there are several."""
+    """The partition's type of GPU, for a job that requests any GPU; empty where there are several types."""
     if snapshot is None or resources is None or not resources.gpus or resources.gpu_type:
         return ""
     default = next((partition.name for partition in snapshot.partitions if partition.default), "")

@@ -1,4 +1,4 @@
-"""The page on which a server is chosen: a link fills the form in, and only a person's click starts anything."""
+"""The page on which a server is chosen: a link only fills in the form; nothing starts without a click."""
 
 from __future__ import annotations
 
@@ -7,39 +7,41 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub.handlers.pages import SpawnHandler
 from jupyterhub.scopes import needs_scope
+from jupyterhub.spawner import Spawner
 from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_question
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
+from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
 OF_THE_HUB = ("next", "display_name")
-"""Parameters of the address that are no options of a profile, whichever version of JupyterHub it is."""
+"""Query parameters that are not options of a profile, in any supported version of JupyterHub."""
 
 
 class ChoosePage(SpawnHandler):
-    """JupyterHub's page; but a GET starts nothing, an error comes back at its field, and a second click is no error.
+    """JupyterHub's page, except that a GET starts nothing, an error is shown at its field, and a second click is fine.
 
-    JupyterHub starts a server on a GET with ``opt-`` options, and on any GET where there is no form: a link in a mail
-    could spend a person's GPU hours.
+    JupyterHub starts a server on a GET with ``opt-`` options, and on any GET where there is no form: a link in an
+    e-mail could use up a person's GPU hours.
     """
 
     visit: Visit
 
     def get(self, user_name: str | None = None, server_name: str = "") -> Awaitable[None] | None:
-        """The form, filled in by the address; a question where there is no form."""
+        """The form, filled in from the query; a button alone where there is no form."""
         query = {name: _texts(values) for name, values in self.request.query_arguments.items()}
         self._begin(Visit(linked=_linked(query)))
-        # JupyterHub would start a server with all others
+        # JupyterHub would start a server with any other parameter
         self.request.query_arguments = _raw({name: query[name] for name in SPAWN_PAGE_PARAMETERS if name in query})
         answer: Awaitable[None] | None = super().get(user_name, server_name)
         return answer
 
     def post(self, user_name: str | None = None, server_name: str = "") -> Awaitable[None] | None:
-        """Start a server; or the form again, with the reason and with what was sent."""
+        """Start a server, or show the form again with the reason and the values that were sent."""
         sent = {name: _texts(values) for name, values in self.request.body_arguments.items()}
         self.request.body_arguments = _raw(sent)
         self._begin(Visit(posted=sent))
@@ -48,9 +50,9 @@ class ChoosePage(SpawnHandler):
 
     @needs_scope("servers")
     async def _post(self, user_name: str, server_name: str, **named: str) -> None:
-        """A second click, of an impatient hand or in another tab, leads where the first one did.
+        """Start the server; a second click, also from another tab, leads to where the first one did.
 
-        JupyterHub 6 calls it with a ``display_name``, too.
+        JupyterHub 6 passes a ``display_name``, too.
         """
         user = self.find_user(user_name)
         spawner = user.spawners[server_name] if user is not None and server_name in user.orm_spawners else None
@@ -66,15 +68,15 @@ class ChoosePage(SpawnHandler):
         VISIT.set(visit)
 
     async def _render_form(self, *arguments: Any, **options: Any) -> Any:
-        """JupyterHub's. A form that comes back was refused: JupyterHub says so of errors of HTTP alone."""
+        """JupyterHub's form page, with status 400 after every refused POST; JupyterHub sends 200 for some."""
         if self.request.method == "POST" and self.get_status() == HTTPStatus.OK:
             self.set_status(HTTPStatus.BAD_REQUEST)
         return await super()._render_form(*arguments, **options)
 
     async def _wrap_spawn_single_user(self, user: Any, *rest: Any, **options: Any) -> None:
         if self.request.method != "POST":
-            spawner = next(each for each in rest if hasattr(each, "options_form"))
-            form = await spawner.get_options_form() or await render_question(spawner)
+            spawner = next(each for each in rest if isinstance(each, Spawner))
+            form = await spawner.get_options_form() or await render_question(with_profiles(spawner))
             self.finish(await self._render_form(for_user=user, spawner_options_form=form))
             return
         try:
@@ -84,7 +86,7 @@ class ChoosePage(SpawnHandler):
             raise
 
     def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:  # noqa: FBT001, FBT002 - its signature
-        """JupyterHub's, with what our ``spawn.html`` says above the form."""
+        """JupyterHub's, with what our ``spawn.html`` shows above the form."""
         if name == "spawn.html":
             namespace.update(visit=self.visit, server_name=self._server_name(), url=self._own_address())
         return super().render_template(name, sync=sync, **namespace)
@@ -93,7 +95,7 @@ class ChoosePage(SpawnHandler):
         return self.path_args[1] if len(self.path_args) > 1 and self.path_args[1] else ""
 
     def _own_address(self) -> str:
-        """Where the form is sent: this page, without the choice that a link has put into the form by now."""
+        """The address to which the form is sent: this page without a link's choice, which is in the form by now."""
         kept = [(name, value) for name in SPAWN_PAGE_PARAMETERS for value in self.get_query_arguments(name)]
         return str(url_concat(self.request.path, [*kept, ("_xsrf", self.xsrf_token.decode("ascii"))]))
 
@@ -108,5 +110,5 @@ def _texts(values: Sequence[bytes]) -> list[str]:
 
 
 def _raw(fields: Mapping[str, Sequence[str]]) -> dict[str, list[bytes]]:
-    """As tornado has it, but surely UTF-8: JupyterHub answers 500 to anything else."""
+    """In tornado's format, as valid UTF-8: JupyterHub responds to anything else with 500."""
     return {name: [value.encode() for value in values] for name, values in fields.items()}

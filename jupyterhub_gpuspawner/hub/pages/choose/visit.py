@@ -1,4 +1,4 @@
-"""One look at the page on which a server is chosen: what came with it, for the form, and what the form made of it."""
+"""One request of the page on which a server is chosen: what page and form tell each other."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class Visit:
-    """The page's handler fills it in, the form reads it and leaves what the page says above the form."""
+    """Set by the page's handler, read by the form; the form adds what the page shows above it."""
 
     linked: Mapping[str, list[str]] = field(default_factory=dict)
     """The ``opt-`` options of the address, without the prefix."""
     posted: Mapping[str, list[str]] | None = None
-    """What was sent with a click on *Start*; None where nobody has clicked."""
+    """The fields that were sent with *Start*; None for a GET."""
     refusal: BaseException | None = None
-    """Why that did not start a server."""
+    """Why that request did not start a server."""
     filled_in: FilledIn | None = None
-    """What the form holds; None for a form that is not ours."""
+    """The form's values; None for a form that is not ours."""
     fault_at: str = ""
-    """The id of the field at which the fault is told."""
+    """The id of the field at which the error is shown."""
 
 
 VISIT: ContextVar[Visit | None] = ContextVar("gpuspawner_visit", default=None)
-"""The visit of this request; JupyterHub hands a form no request after a failed start."""
+"""The visit of this request; after a failed start JupyterHub passes no request to the form."""

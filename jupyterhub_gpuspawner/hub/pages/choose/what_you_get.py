@@ -1,23 +1,22 @@
-"""What a profile gives, in a few words each: GPUs, cores, memory, time; bounds where the user may choose."""
+"""A profile's resources in a few words each: GPUs, cores, memory, time; as ranges where the user may choose."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
+from jupyterhub_gpuspawner.words import duration, memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 
 def what_you_get(profile: Profile, asked: ResolvedResources | None = None, *, gpu_type: str = "") -> tuple[str, ...]:
-    """Such as ``("1 to 4 x K80 (12 GB)", "4 cores", "8 GiB memory", "1 hour")``; nothing for what nobody says.
+    """Such as ``("1 to 4 x K80 (12 GB)", "4 cores", "8 GiB memory", "1 h")``; what is not requested is left out.
 
-    ``asked`` is what a job of it asks for as it is picked: that tells where the site says what the profile does not.
-    ``gpu_type`` is what the partition has, for a job that asks for any GPU.
+    ``asked`` is what a job of the profile requests when no option is changed: it holds the site's defaults, too.
+    ``gpu_type`` is the partition's type of GPU, for a job that requests any GPU.
     """
 
     def values(name: str) -> list[Any]:
@@ -39,7 +38,7 @@ def what_you_get(profile: Profile, asked: ResolvedResources | None = None, *, gp
 
 
 def _values(profile: Profile, name: str) -> list[Any]:
-    """Every value that a job of this profile may have in a field of ``slurm``: the least and the most of a range."""
+    """Every value that a job of this profile may have in a field of ``slurm``; of a range its two ends."""
     found: list[Any] = [getattr(profile.slurm, name)]
     for option in profile.profile_options.values():
         if option.range is not None and option.range.sets == f"slurm.{name}":
@@ -64,7 +63,7 @@ def _counted(number: str, what: str) -> str:
 def _memory(values: list[Any]) -> str:
     if 0 in values:
         return "all of a node's memory"
-    return f"{_between([f'{mib / 1024:g}' for mib in sorted(values)])} GiB memory" if values else ""
+    return f"{_between([memory(mib) for mib in sorted(values)])} memory" if values else ""
 
 
 def _time(values: list[Any]) -> str:
@@ -74,21 +73,12 @@ def _time(values: list[Any]) -> str:
 
 
 def _between(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{words[0]} to {words[-1]}" if words else ""
-
-
-def duration(seconds: int) -> str:
-    """``1 hour``, ``90 minutes``, ``2 days 12 hours``: the shortest exact words, to the minute."""
-    return " ".join(_words(seconds))
-
-
-def _words(seconds: int) -> Iterator[str]:
-    minutes = max(1, round(seconds / 60))
-    if minutes < 120 and minutes % 60:
-        yield _counted(str(minutes), "minute")
-        return
-    days, rest = divmod(minutes, 24 * 60)
-    hours, left = divmod(rest, 60)
-    yield from (
-        _counted(str(count), unit) for count, unit in ((days, "day"), (hours, "hour"), (left, "minute")) if count
-    )
+    """``8 GiB``, ``16 to 64 GiB``, ``512 MiB to 2 GiB``: a unit that both ends share is said once."""
+    if not words:
+        return ""
+    low, high = words[0], words[-1]
+    if low == high:
+        return low
+    number, _, unit = low.rpartition(" ")
+    same_unit = number.replace(".", "").isdigit() and high.count(" ") == 1 and high.endswith(f" {unit}")
+    return f"{number if same_unit else low} to {high}"

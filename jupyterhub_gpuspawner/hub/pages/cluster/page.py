@@ -1,4 +1,4 @@
-"""The admin's map of the cluster: ``/hub/gpuspawner/cluster``, and the same as JSON."""
+"""The administrators' map of the cluster: ``/hub/gpuspawner/cluster``, and the same as JSON."""
 
 from __future__ import annotations
 
@@ -18,39 +18,42 @@ from tornado import web
 from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob
 from jupyterhub_gpuspawner.cluster.survey import survey
 from jupyterhub_gpuspawner.hub.pages.cluster.rows import sections, summary
+from jupyterhub_gpuspawner.hub.spawners.server import servers_of, starts_slurm_jobs
+from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from jupyterhub_gpuspawner.hub.site.connection import Connection
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 SCOPES = ("admin-ui", "list:users", "read:servers")
-"""What a person must have of all users to see the map: it names everybody's jobs and servers."""
+"""Scopes needed for all users to see the map: it names everybody's jobs and servers."""
 AGE = 15.0
-"""Seconds for which answers of Slurm are shared by all who look."""
+"""Seconds for which one answer of Slurm is used for all readers."""
 WORDS_AT_MOST = 200
-"""Characters of each part of a filter."""
+"""Characters at most of each part of a filter."""
 
 
 def may_see_cluster(parsed_scopes: Mapping[str, object]) -> bool:
-    """Whether these scopes let one see who uses what: :data:`SCOPES`, none of them for some users only."""
+    """Whether these scopes include all of :data:`SCOPES`, each without a filter."""
     return all(parsed_scopes.get(scope) is Scope.ALL for scope in SCOPES)
 
 
 @dataclass(frozen=True)
 class Look:
-    """What is known of the cluster at one look."""
+    """What is known about the cluster for one request."""
 
     found: ClusterMap | None
-    """None where Slurm has told nothing yet."""
+    """None where Slurm has not responded yet."""
     silent: bool = False
     holders_known: bool = True
     partitions: tuple[str, ...] = ()
-    """Names of all, whatever the filter."""
+    """The names of all partitions, whatever the filter."""
 
 
 class ClusterSight:
-    """What both handlers do: who may look, and what there is to see."""
+    """A mixin for the handlers of page and API: checks the scopes and looks up the map."""
 
     if TYPE_CHECKING:  # what a handler has
         parsed_scopes: Mapping[str, object]
@@ -59,24 +62,24 @@ class ClusterSight:
         def get_argument(self, name: str, default: str) -> str: ...  # noqa: D102
 
     def check_scopes(self) -> None:
-        """403 unless all of :data:`SCOPES` are there, unfiltered."""
+        """Raise 403 unless the reader has all of :data:`SCOPES`, unfiltered."""
         if not may_see_cluster(self.parsed_scopes):
-            raise web.HTTPError(403, f"The cluster's map needs the scopes {', '.join(SCOPES)}, of all users.")
+            raise web.HTTPError(403, f"The map of the cluster needs the scopes {', '.join(SCOPES)} for all users.")
 
     def asked(self) -> dict[str, str]:
-        """The filter of the address."""
+        """The filter from the query."""
         return {name: self.get_argument(name, "")[:WORDS_AT_MOST] for name in ("text", "partition", "use")}
 
     async def look(self) -> Look:
-        """The map as it is now, or as it was last known, filtered; 404 in a hub that starts no Slurm jobs."""
+        """The current or last known map, filtered; raises 404 in a hub that starts no Slurm jobs."""
         connection = self._connection()
         snapshot = await connection.cluster.recent(AGE)
         if snapshot is None:
             return Look(None, silent=connection.cluster.silent)
-        # not older than the jobs of the snapshot
+        # not older than the snapshot
         allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
-        asked, servers = self.asked(), list(served_jobs(self.settings["users"].values()))
-        # a thousand nodes take some hundredths of a second: not in the hub's loop
+        asked, servers = self.asked(), list(served_jobs(servers_of(self.settings["users"].values())))
+        # takes some hundredths of a second for a thousand nodes: not in the event loop
         found = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, servers).only(**asked))
         return Look(
             found,
@@ -87,28 +90,24 @@ class ClusterSight:
 
     def _connection(self) -> Connection:
         spawner_class = self.settings["spawner_class"]
-        if not hasattr(spawner_class, "slurm_site"):
-            raise web.HTTPError(404, "This hub starts no Slurm jobs.")
+        if not starts_slurm_jobs(spawner_class):
+            raise web.HTTPError(404, "This hub does not start Slurm jobs.")
         site = spawner_class(config=self.settings["config"], hub=self.settings["hub"]).slurm_site()
         connection: Connection = site.connection()
         return connection
 
 
-def served_jobs(users: Any) -> Iterator[ServedJob]:
-    """The Slurm jobs of a hub's servers, from what the hub has in memory."""
-    for user in users:
-        for name, spawner in list(user.spawners.items()):
-            child = getattr(spawner, "child_spawner", None) or spawner
-            job_id = getattr(child, "job_id", "")
-            if not job_id:
-                continue
-            placement = getattr(child, "placement", None)
-            gpus = tuple(gpu.index for gpu in placement.gpus) if placement is not None else ()
-            yield ServedJob(job_id, user.name, name, placement.node if placement is not None else "", gpus)
+def served_jobs(servers: Iterable[Server]) -> Iterator[ServedJob]:
+    """The Slurm jobs of these servers, with the node and GPUs that each has got."""
+    for server in servers:
+        if server.job_id:
+            placement = server.placement or PlacementDocument()
+            gpus = tuple(gpu.index for gpu in placement.gpus)
+            yield ServedJob(server.job_id, server.user, server.name, placement.node, gpus)
 
 
 class ClusterPage(ClusterSight, BaseHandler):
-    """The map as a page."""
+    """The map as an HTML page."""
 
     @web.authenticated
     @needs_scope("admin-ui")
@@ -127,20 +126,20 @@ class ClusterPage(ClusterSight, BaseHandler):
     def _rows(self, found: ClusterMap, asked: Mapping[str, str], namespace: Mapping[str, Any]) -> Markup:
         template = self.get_template("cluster_rows.html", sync=True)
         parts = sections(found, filtered=any(asked.values()))
-        return Markup(template.render(sections=parts, asked=asked, **namespace))  # noqa: S704 - it has escaped all
+        return Markup(template.render(sections=parts, asked=asked, **namespace))  # noqa: S704 - the template has escaped its texts
 
 
 class ClusterHandler(ClusterSight, APIHandler):
-    """The cluster's partitions and nodes, each GPU free, used and by whom, or out and why, for admins."""
+    """Partitions and nodes of the cluster: each GPU free, in use and by whom, or out of service and why; for admins."""
 
     @needs_scope("admin-ui")
     async def get(self) -> None:
-        """The map, version 1, filtered by `text`, `partition` and `use` if given; 503 while nothing is known."""
+        """The map, version 1, filtered by `text`, `partition` and `use` if given; 503 before Slurm has responded."""
         self.check_scopes()
         look = await self.look()
         found = look.found
         if found is None:
-            raise web.HTTPError(503, "Slurm has not answered this hub yet.")
+            raise web.HTTPError(503, "Slurm has not responded to this hub yet.")
         document = {
             "age_s": round(max(0.0, time.time() - found.taken_at), 1),
             "silent": look.silent,

@@ -1,4 +1,4 @@
-"""The admin's map as the page shows it: a line for each node, neighbouring GPUs of the same use in one piece. Pure."""
+"""The rows of the map's page: one for each node, with neighbouring GPUs in the same use as one piece. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.cluster_map import GpuUse, totals
-from jupyterhub_gpuspawner.hub.pages.text import live
+from jupyterhub_gpuspawner.hub.pages.text import cluster
 from jupyterhub_gpuspawner.units import format_cpulist
-from jupyterhub_gpuspawner.words import memory
+from jupyterhub_gpuspawner.words import counted, memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, Holder, MapGpu, MapNode, MapPartition, Totals
 
 ROWS_AT_MOST = 2000
-"""Lines of nodes on one page; partitions that would exceed them are led to by a link."""
+"""Rows of nodes on one page at most; partitions beyond that are shown as a link."""
 OPEN_AT_MOST = 100
-"""Lines of nodes on a page that shows them at once; on a longer one partitions are folded."""
+"""Rows of nodes on a page whose partitions are unfolded; on a longer page they are folded."""
 TIB = 1024**2
-"""MiB."""
+"""MiB in a TiB."""
 JOBS_AT_MOST = 6
-"""Jobs beside a node that are named, those with GPUs left out."""
+"""Jobs without GPUs that are named beside a node, at most."""
 
 
 @dataclass(frozen=True)
 class GpuRun:
-    """Neighbouring GPUs of a node that are alike."""
+    """Neighbouring GPUs of a node with the same type, use and holders."""
 
     kind: str
     """``free``, ``own`` (a server of this hub), ``other`` (any other job) or ``out``."""
@@ -41,7 +41,7 @@ class GpuRun:
 
 @dataclass(frozen=True)
 class Bar:
-    """How much is in use."""
+    """How much of something is in use."""
 
     words: str
     percent: int
@@ -58,7 +58,7 @@ class Row:
     has: str
     gpus: tuple[GpuRun, ...]
     jobs: str
-    """Jobs that have none of its GPUs."""
+    """Jobs that have none of the node's GPUs."""
     cpus: Bar
     memory: Bar
 
@@ -72,17 +72,17 @@ class Section:
     """Empty for one that is up."""
     words: str
     bar: tuple[int, int, int]
-    """Per cent of its GPUs that are used, free, out; of its CPUs where it has no GPU."""
+    """Percentages of its GPUs that are in use, free and out; of its CPUs where it has no GPU."""
     cpus: Bar
     memory: Bar
     rows: tuple[Row, ...]
     folded: int
-    """Nodes that are not on this page."""
+    """The number of its nodes that are not on this page."""
     open: bool
 
 
 def sections(found: ClusterMap, *, filtered: bool = False) -> tuple[Section, ...]:
-    """The map's partitions in Slurm's order, with their nodes as far as a page may hold."""
+    """The partitions in Slurm's order, with as many of their nodes as the page may hold."""
     wanted = sum(len(partition.nodes) for partition in found.partitions)
     unfold = wanted <= OPEN_AT_MOST or (filtered and wanted <= ROWS_AT_MOST)
     made: dict[str, Row] = {}
@@ -101,22 +101,22 @@ def sections(found: ClusterMap, *, filtered: bool = False) -> tuple[Section, ...
 
 
 def summary(found: ClusterMap) -> str:
-    """The whole in one line."""
+    """The whole cluster in one line."""
     together = totals(found.nodes)
-    return "; ".join((live.nodes(together.nodes), _gpus_in_words(together)))
+    return "; ".join((counted(together.nodes, "node"), _gpus_in_words(together)))
 
 
 def _section(partition: MapPartition, rows: tuple[Row, ...], *, unfold: bool) -> Section:
     has = partition.totals
-    words = [live.nodes(has.nodes), _gpus_in_words(has)]
+    words = [counted(has.nodes, "node"), _gpus_in_words(has)]
     if partition.waiting:
-        words.append(live.waiting(partition.waiting))
+        words.append(cluster.waiting(partition.waiting))
     used, whole = (has.gpus_used, has.gpus) if has.gpus else (has.cpus_used, has.cpus)
     out = has.gpus_out if has.gpus else 0
     bar = (_percent(used, whole), _percent(whole - used - out, whole), _percent(out, whole))
     return Section(
         name=partition.name,
-        state="" if partition.state == "UP" else live.partition_state(partition.state),
+        state="" if partition.state == "UP" else cluster.partition_state(partition.state),
         words="; ".join(words),
         bar=bar,
         cpus=_bar(f"{has.cpus_used:,}", f"{has.cpus:,}", has.cpus_used, has.cpus),
@@ -128,7 +128,7 @@ def _section(partition: MapPartition, rows: tuple[Row, ...], *, unfold: bool) ->
 
 
 def _gpus_in_words(has: Totals) -> str:
-    return live.gpus(has.gpus, has.gpus_free, has.gpus_used, has.gpus_out)
+    return cluster.gpus(has.gpus, has.gpus_free, has.gpus_used, has.gpus_out)
 
 
 def _row(node: MapNode) -> Row:
@@ -138,12 +138,12 @@ def _row(node: MapNode) -> Row:
     counts = [(kind, sum(gpu.type == kind for gpu in node.gpus)) for kind in types]
     state = node.state
     if node.reservation:
-        state = f"{state}, {live.in_reservation(node.reservation)}"
+        state = f"{state}, {cluster.in_reservation(node.reservation)}"
     return Row(
         name=node.name,
         use=node.use.value,
         state=state,
-        reason=live.reason(node.reason, node.reason_by, _day(node.reason_at)) if node.reason else "",
+        reason=cluster.reason(node.reason, node.reason_by, _day(node.reason_at)) if node.reason else "",
         has=", ".join(f"{count} \N{MULTIPLICATION SIGN} {kind or 'GPU'}" for kind, count in counts),
         gpus=runs,
         jobs=_jobs([holder for holder in node.jobs if holder not in with_gpus]),
@@ -177,26 +177,26 @@ def _kind(use: GpuUse, holders: tuple[Holder, ...]) -> str:
 
 def _words(use: GpuUse, holders: tuple[Holder, ...]) -> str:
     if use is GpuUse.FREE:
-        return live.FREE
+        return cluster.FREE
     if use is GpuUse.OUT:
-        return live.OUT
-    return _jobs(list(holders)) or live.IN_USE
+        return cluster.OUT
+    return _jobs(list(holders)) or cluster.IN_USE
 
 
 def _jobs(holders: list[Holder]) -> str:
-    named = [live.holder(each.user, each.job_id, each.server) for each in holders[:JOBS_AT_MOST]]
+    named = [cluster.holder(each.user, each.job_id, each.server) for each in holders[:JOBS_AT_MOST]]
     if len(holders) > JOBS_AT_MOST:
-        named.append(live.more_jobs(len(holders) - JOBS_AT_MOST))
+        named.append(cluster.more_jobs(len(holders) - JOBS_AT_MOST))
     return "; ".join(named)
 
 
 def _day(at: float | None) -> str:
-    """``2026-11-21 10:04``, by the hub's clock and zone."""
+    """``2026-11-21 10:04``, in the hub's time zone."""
     return "" if at is None else f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}"
 
 
 def _bar(used: str, total: str, part: int, whole: int) -> Bar:
-    return Bar(live.of_total(used, total), _percent(part, whole))
+    return Bar(cluster.of_total(used, total), _percent(part, whole))
 
 
 def _memory_bar(used: int, total: int) -> Bar:

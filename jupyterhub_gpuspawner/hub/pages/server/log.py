@@ -1,19 +1,23 @@
-"""``/hub/gpuspawner/log/...``: the last lines of a server's log, for whoever may access the server."""
+"""``/hub/gpuspawner/log/...``: the last lines of a server's log, for everyone with access to the server."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name
-from jupyterhub_gpuspawner.hub.pages.text import live
+from jupyterhub_gpuspawner.hub.pages.text import home
+from jupyterhub_gpuspawner.hub.spawners.server import running_log, server_of
+
+if TYPE_CHECKING:
+    from jupyterhub.spawner import Spawner
 
 
 class LogPage(BaseHandler):
-    """A server's log: where it is, and its end, read with the rights of whoever owns it."""
+    """The path and the last lines of a server's log, read with the rights of its owner."""
 
     @web.authenticated
     @needs_scope("access:servers")
@@ -23,10 +27,10 @@ class LogPage(BaseHandler):
         if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
         spawner = user.spawners[server_name]
-        path, lines = await job_log(spawner)
+        path, lines = await server_log(spawner)
         html = await self.render_template(
             "log.html",
-            title=live.title(server_name, display_name(spawner)),
+            title=home.title(server_name, display_name(spawner)),
             owner=user.name if user is not self.current_user else "",
             path=path,
             lines=lines,
@@ -35,13 +39,11 @@ class LogPage(BaseHandler):
         self.finish(html)
 
 
-async def job_log(spawner: Any) -> tuple[str, str]:
-    """Path and last lines of the log of a server that runs, or of the one that ended; 404 for one without."""
-    own = getattr(spawner, "child_spawner", None) or spawner
-    if getattr(own, "job_id", "") and hasattr(own, "job_log"):
-        path, lines = await own.job_log()
-        return str(path), str(lines)
-    ending = getattr(spawner, "ending", None)
-    if ending is not None and ending.log:
-        return ending.log, ending.lines
-    raise web.HTTPError(404, "That server has no log here.")
+async def server_log(spawner: Spawner) -> tuple[str, str]:
+    """Path and last lines of the log of the server that runs, or of the one that ended; 404 where there is none."""
+    server = server_of(spawner, with_start=False)
+    if server.can_show_log:
+        return await running_log(spawner)
+    if server.ending is not None and server.ending.log:
+        return server.ending.log, server.ending.lines
+    raise web.HTTPError(404, "This server has no log.")

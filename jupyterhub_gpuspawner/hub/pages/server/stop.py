@@ -1,6 +1,7 @@
-"""``POST /hub/gpuspawner/stop/...``: the home page's *Stop*, for any server of a user, without JavaScript too.
+"""``POST /hub/gpuspawner/stop/...``: *Stop* on the home page, for any server of a user, also without JavaScript.
 
-JupyterHub stops servers over REST alone, which a form cannot ask. The form carries JupyterHub's ``_xsrf``.
+JupyterHub stops servers only over REST, with a method that HTML forms do not have. The form carries JupyterHub's
+``_xsrf``.
 """
 
 from __future__ import annotations
@@ -12,28 +13,30 @@ from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
 
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start
+
 if TYPE_CHECKING:
     from jupyterhub.spawner import Spawner
 
 CANCELLED = 10.0
-"""Seconds at most for a start to take note of its cancellation; as long as a Slurm command may take."""
+"""Seconds after which a cancelled start is no longer waited for; as long as a Slurm command may take."""
 _LOOK = 0.05
 
 
 class StopPage(BaseHandler):
-    """Stops a server that runs or starts, and goes back to the home page."""
+    """Stops a server that is running or starting, then redirects to the home page."""
 
     @web.authenticated
     @needs_scope("delete:servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
-        """303 to the home page; twice is as good as once."""
+        """303 to the home page; stopping twice has the same effect as stopping once."""
         user: Any = self.find_user(user_name)
         if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
         spawner = user.spawners[server_name]
         if spawner.pending == "spawn":
             await _cancel_start(spawner)
-        # as JupyterHub's own handler does: a server that died is noticed, not stopped
+        # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
         if spawner.ready and await spawner.poll_and_notify() is not None:
             pass
         elif spawner.active and not spawner.pending:
@@ -42,7 +45,7 @@ class StopPage(BaseHandler):
 
 
 async def _cancel_start(spawner: Spawner) -> None:
-    start = spawner._spawn_future  # noqa: SLF001 - JupyterHub's own handler takes it from here, too
+    start = last_start(spawner)  # JupyterHub's own handler cancels it, too
     if start is not None:
         start.cancel()
     for _ in range(round(CANCELLED / _LOOK)):

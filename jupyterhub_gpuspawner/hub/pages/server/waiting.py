@@ -1,4 +1,4 @@
-"""JupyterHub's pages of a server that starts, stops or does not run, with what we know of it put into them."""
+"""JupyterHub's pages of a server that is starting, stopping or not running, with what we know about it."""
 
 from __future__ import annotations
 
@@ -14,56 +14,45 @@ from tornado.httputil import url_concat
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.pages.text import wait
+from jupyterhub_gpuspawner.hub.spawners.server import server_of, updated_server
 from jupyterhub_gpuspawner.hub.start.progress import document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jupyterhub_gpuspawner.hub.start.progress import StartFacts
-
 
 _PATIENCE = 0.5
-"""Seconds that a page waits for a look at the line; it comes without where Slurm takes longer."""
-
-
-async def start_facts(spawner: Any) -> StartFacts | None:
-    """What is known of a server's start; None for a spawner that is not ours, or knows no stages."""
-    child = getattr(spawner, "child_spawner", None) or spawner
-    if not hasattr(child, "start_facts"):
-        return None
-    await child.see_the_line(_PATIENCE)
-    facts: StartFacts = child.start_facts()
-    return facts
+"""Seconds that a page waits for an update of the queue; it comes without one where Slurm takes longer."""
 
 
 def same_choice(spawn_url: str, options: Mapping[str, object]) -> str:
-    """The address of the form filled in with the user options of last time; empty where there were none."""
+    """The address of the form with the last user options filled in; empty where there were none."""
     texts = {f"opt-{name}": str(value) for name, value in options.items() if isinstance(value, (str, int, float))}
     return url_concat(spawn_url, texts) if texts else ""
 
 
 def clock(when: float | str) -> str:
-    """A time of day in the hub's zone, with the date where it is not today; the browser puts its own zone's there."""
+    """A time of day in the hub's time zone, with the date where it is not today; a script shows it in the browser's."""
     at = datetime.fromisoformat(when) if isinstance(when, str) else datetime.fromtimestamp(when).astimezone()
     at, now = at.astimezone(), datetime.now().astimezone()
     return f"{at:%H:%M %Z}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M %Z}"
 
 
 def iso(when: float | str) -> str:
-    """The same for ``<time datetime>``."""
+    """The same time for ``<time datetime>``, in ISO 8601."""
     return when if isinstance(when, str) else datetime.fromtimestamp(round(when)).astimezone().isoformat()
 
 
 async def _pending(spaces: Mapping[str, Any]) -> dict[str, Any]:
-    facts = await start_facts(spaces["spawner"])
-    return {"told": document(facts, now=time.time()) if facts is not None else None}
+    start = (await updated_server(spaces["spawner"], patience=_PATIENCE)).start
+    return {"told": document(start, now=time.time()) if start is not None else None}
 
 
 async def _not_running(spaces: Mapping[str, Any]) -> dict[str, Any]:
     spawner = spaces["user"].spawners[spaces["server_name"]]
     failure = spaces.get("exception")
-    ending = ending_of(failure) or getattr(spawner, "ending", None)
-    if ending is None and isinstance(failure, AnyTimeoutError):  # of the hub's own patience, which has no words
+    ending = ending_of(failure) or server_of(spawner, with_start=False).ending
+    if ending is None and isinstance(failure, AnyTimeoutError):  # the hub's own time-out has no message
         ending = Ending(wait.NO_ANSWER, advice=wait.NO_ANSWER_ADVICE)
     return {"ending": ending, "again_url": same_choice(spaces["spawn_url"], spawner.user_options)}
 
@@ -72,10 +61,10 @@ _TOLD = {"spawn_pending.html": _pending, "not_running.html": _not_running}
 
 
 class _Told:
-    """A mixin for JupyterHub's handlers: these pages get what they show."""
+    """A mixin for JupyterHub's handlers: adds what our templates of these pages show."""
 
     def render_template(self, name: str, sync: bool = False, **spaces: Any) -> Any:  # noqa: FBT001, FBT002 - the hub's
-        if name in _TOLD:  # which the hub never renders synchronously
+        if name in _TOLD:  # JupyterHub never renders these synchronously
             return self._told(name, spaces)
         return super().render_template(name, sync, **spaces)  # type: ignore[misc]
 
@@ -85,8 +74,8 @@ class _Told:
 
 
 class WaitingPage(_Told, SpawnPendingHandler):
-    """``/hub/spawn-pending/...``: a start, a stop, and how a start failed."""
+    """``/hub/spawn-pending/...``: a server that is starting or stopping, or whose start failed."""
 
 
 class NotRunningPage(_Told, UserUrlHandler):
-    """``/hub/user/...``: where a person lands whose server is gone."""
+    """``/hub/user/...``: the page of a server that is not running."""

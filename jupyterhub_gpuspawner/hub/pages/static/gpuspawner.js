@@ -1,8 +1,21 @@
-// What the pages do beyond what they are without a script. One section for each page; each does nothing elsewhere.
+// What the pages do beyond plain HTML, which works without a script. One section for each page; each does nothing elsewhere.
 
 const base = window.jhdata?.base_url ?? "/hub/";
 
-// --- choose: when the chosen profile would start, a link to it, the age of what is said ---
+/** "45 s", "12 min", "1 h 30 min", "2 days 12 h": as the hub says durations (words.py). */
+function duration(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  const minutes = Math.round(whole / 60);
+  const hours = Math.round(whole / 3600);
+  const parts =
+    minutes < 48 * 60
+      ? [[Math.floor(minutes / 60), "h"], [minutes % 60, "min"]]
+      : [[Math.floor(hours / 24), "days"], [hours % 24, "h"]];
+  return parts.filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(" ");
+}
+
+// --- choose: when the chosen profile would start, a link to the choice, the age of what is shown ---
 
 /** The name of the option that a field is for: "gpus" of "profile-option-k80--gpus". */
 function optionOf(field) {
@@ -24,16 +37,12 @@ function currentChoice(form) {
   return { profile, slug: radio.value, options };
 }
 
+/** How long ago Slurm was asked; nothing where that is a moment ago. */
 function ageInWords(seconds, words) {
-  const [unit, count] =
-    seconds < 5 ? ["now", 0]
-    : seconds < 90 ? ["s", seconds]
-    : seconds < 90 * 60 ? ["min", seconds / 60]
-    : ["h", seconds / 3600];
-  return words[unit].replace("{count}", Math.round(count));
+  return seconds < words.recent ? "" : words.checked.replace("{age}", duration(seconds));
 }
 
-/** A clause with capital and full stop. */
+/** A clause with a capital letter and a full stop. */
 function sentence(clause) {
   return clause && clause[0].toUpperCase() + clause.slice(1).replace(/[^.]$/, "$&.");
 }
@@ -43,9 +52,9 @@ function choose(form) {
   const words = JSON.parse(document.getElementById("gpuspawner-words").textContent);
   const ofUser = encodeURIComponent(form.dataset.user);
   const headers = { "Content-Type": "application/json", "X-XSRFToken": window.jhdata?.xsrf_token };
-  let told = performance.now(); // when the ages in the page were right
+  let told = performance.now(); // when the ages in the page were correct
 
-  /** Switch off the fields that cannot be seen: what is wrong in them must not stop anybody. */
+  /** Disable the fields that cannot be seen: an invalid value in one of them must not block the form. */
   function settle() {
     if (!CSS.supports("selector(:has(*))")) return;
     for (const options of form.querySelectorAll(".gpuspawner-options")) {
@@ -60,7 +69,7 @@ function choose(form) {
     const query = new URLSearchParams({ "opt-profile": choice.slug });
     for (const [name, value] of Object.entries(choice.options)) query.set(`opt-${name}`, value);
     anchor.search = query;
-    if (navigator.clipboard) anchor.after(copy); // there where the hub is reached by https, or on this machine
+    if (navigator.clipboard) anchor.after(copy); // only exists over https, or on this machine
   }
 
   const copy = document.createElement("button");
@@ -73,7 +82,7 @@ function choose(form) {
     setTimeout(() => (copy.textContent = words.copy), 3000);
   });
 
-  /** Tell a fault at the field that can mend it; false where there is none such. */
+  /** Show an error at the field that can correct it; false where there is no such field. */
   function blame(profile, cause, sentence) {
     const fields = [...profile.querySelectorAll(".gpuspawner-field")];
     const field = fields.find((each) => optionOf(each) === cause || each.dataset.sets?.split(" ").includes(cause));
@@ -96,7 +105,7 @@ function choose(form) {
     return true;
   }
 
-  /** Take back what was said of an earlier choice. */
+  /** Clear what was shown for an earlier choice. */
   function forget(profile) {
     for (const fault of profile.querySelectorAll(".gpuspawner-fault")) fault.textContent = "";
     for (const input of profile.querySelectorAll("[aria-invalid]")) {
@@ -127,7 +136,7 @@ function choose(form) {
     const blamed = chance === "never" && blame(profile, said.field, text);
     status.textContent = blamed ? "" : text;
     if (chance && !blamed) status.classList.add("gpuspawner-outlook", `gpuspawner-${chance}`);
-    // what is said of the profile in general would only be beside the point
+    // the availability of the profile with its defaults no longer applies
     const general = profile.querySelector(".gpuspawner-about .gpuspawner-outlook");
     if (general) general.hidden = ["now", "later", "never"].includes(chance);
   }
@@ -154,11 +163,11 @@ function choose(form) {
   function grow() {
     for (const age of form.querySelectorAll("[data-age]")) {
       const seconds = Number(age.dataset.age) + (performance.now() - told) / 1000;
-      age.textContent = ageInWords(seconds, words.age);
+      age.textContent = ageInWords(seconds, words);
     }
   }
 
-  /** What is free now, for whoever comes back to the page; one question to Slurm answers all who look. */
+  /** Update the availability when the reader comes back to the page; all readers share one query of Slurm. */
   async function renew() {
     if (document.visibilityState !== "visible" || performance.now() - told < 30000) return;
     const asked = performance.now();
@@ -183,7 +192,7 @@ function choose(form) {
     link();
   }
 
-  form.noValidate = false; // of the fields that can be seen
+  form.noValidate = false; // only fields that can be seen are enabled
   form.addEventListener("input", () => {
     changed();
     tryOut();
@@ -198,11 +207,11 @@ function choose(form) {
     changed();
   });
   setInterval(grow, 10000);
-  setInterval(() => renew().catch(() => {}), 60000); // without an answer the ages grow, and say so
+  setInterval(() => renew().catch(() => {}), 60000); // without an answer the ages keep growing
   document.addEventListener("visibilitychange", () => renew().catch(() => {}));
   const fault = document.getElementById("gpuspawner-fault");
   const chosen = form.querySelector(":checked[name=profile]")?.closest(".gpuspawner-profile");
-  // what a link or the last time has chosen may stand far below the button that starts it
+  // the profile that a link or the last start has chosen may be far down the page
   if (fault) fault.focus();
   else chosen?.scrollIntoView({ block: "nearest" });
 }
@@ -210,9 +219,9 @@ function choose(form) {
 const form = document.querySelector(".gpuspawner-choose #spawn_form");
 if (form?.querySelector(".gpuspawner-profiles")) choose(form);
 
-// --- wait: a server that starts, stops, or does not run ---
+// --- wait: a server that is starting, stopping, or not running ---
 
-/** The time of day where the reader is, with the date where it is not today. */
+/** The time of day in the reader's zone, with the date where it is not today. */
 function localTime(iso) {
   const at = new Date(iso);
   const time = { hour: "2-digit", minute: "2-digit" };
@@ -227,7 +236,7 @@ function timeElement(iso) {
   return element;
 }
 
-/** Put `text` into `element`, and the time at the place of "{time}" in it; what has not changed is not touched. */
+/** Put `text` into `element`, with the time in the place of "{time}"; an element that has not changed is not touched. */
 function say(element, text, iso) {
   const key = `${text}|${iso || ""}`;
   if (element.dataset.said === key) return;
@@ -288,7 +297,7 @@ function waitForServer(page) {
     sessionStorage.removeItem(wanted);
   }
 
-  /** Look again at the page itself, once the hub answers. */
+  /** Reload the page as soon as the hub responds. */
   async function lookAgain() {
     const alive = await fetch(page.dataset.aliveUrl).then((answer) => answer.ok, () => false);
     if (alive) window.location.reload();
@@ -298,7 +307,7 @@ function waitForServer(page) {
     }
   }
 
-  /** A proxy may hold a stream open whose hub is gone; ours tells something every ten seconds. */
+  /** A proxy may hold a stream open after the hub has gone; our stream sends an event at least every ten seconds. */
   function expectNews() {
     clearTimeout(patience);
     patience = setTimeout(() => {
@@ -307,11 +316,11 @@ function waitForServer(page) {
     }, 25000);
   }
 
-  /** Whether there is more than the hub's word: a start that was stopped elsewhere is "ready" for a second, too. */
+  /** Whether the server itself responds: a start that was stopped elsewhere is reported as "ready" for a second, too. */
   async function answers(url) {
     const asked = fetch(`${url}api`, { signal: AbortSignal.timeout(5000) });
-    const answer = await asked.catch(() => ({ status: 0 })); // slow, or of another origin
-    return answer.status < 500 && answer.status !== 424; // the hub's own, for a server that is not there
+    const answer = await asked.catch(() => ({ status: 0 })); // slow, or on another origin
+    return answer.status < 500 && answer.status !== 424; // what the hub responds for a server that is not running
   }
 
   const events = new EventSource(page.dataset.progressUrl);
@@ -336,7 +345,7 @@ function waitForServer(page) {
       setTimeout(lookAgain, document.visibilityState === "visible" ? 20_000 : 60_000);
     }
   };
-  // the hub was restarted, or has just decided: the page itself knows what is right now
+  // the hub was restarted, or the start is over: the page as it is now says which
   events.onerror = () => {
     events.close();
     clearTimeout(patience);
@@ -346,7 +355,7 @@ function waitForServer(page) {
   stop.addEventListener("click", async () => {
     stop.disabled = true;
     clearTimeout(patience);
-    events.close(); // a start that is cancelled looks ready for a second: jupyterhub's progress says so
+    events.close(); // JupyterHub's progress reports a cancelled start as ready for a second
     tell(words.stopping);
     const answer = await fetch(page.dataset.serverUrl, {
       method: "DELETE",
@@ -387,7 +396,7 @@ if (document.getElementById("gpuspawner-stopping")) setTimeout(() => window.loca
 
 const LIVE_INTERVAL = 30_000;
 
-// this page as the hub would give it now; null where the hub is away or has sent us elsewhere
+// the page at this address as the hub sends it now; null where the hub is away or redirects
 async function now(address = location.href) {
   try {
     const answer = await fetch(address);
@@ -403,7 +412,7 @@ function every(milliseconds, look) {
   document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && look());
 }
 
-// the time that is left, said anew; news are spoken once, when they come
+// keeps the time left up to date; a change is announced once, when it happens
 function servers(place) {
   const cards = document.getElementById("gpuspawner-cards");
   const news = document.getElementById("gpuspawner-news");
@@ -414,9 +423,7 @@ function servers(place) {
   function span(left) {
     if (left <= 0) return say.over;
     if (left < minute) return say.less;
-    const minutes = Math.floor(left / minute);
-    const pattern = minutes < 60 ? say.minutes : say.hours;
-    return pattern.replace("{hours}", Math.floor(minutes / 60)).replace("{minutes}", minutes % 60);
+    return duration(Math.floor(left / minute) * 60);
   }
 
   function tick(spoken) {
@@ -439,7 +446,7 @@ function servers(place) {
     }
   }
 
-  // in the reader's own zone; the hub's stands there without a script
+  // times in the reader's zone; without a script they are in the hub's
   function zone() {
     for (const time of cards.querySelectorAll("time[data-ends]")) {
       const style = { dateStyle: "medium", timeStyle: "short" };
@@ -486,7 +493,7 @@ function servers(place) {
 const serversPlace = document.getElementById("gpuspawner-servers");
 if (serversPlace) servers(serversPlace);
 
-// the map follows the filter while it is typed, and the cluster every half minute
+// updates the map while the filter is typed, and every half minute
 function cluster(page) {
   const filter = page.querySelector("form");
   const map = document.getElementById("gpuspawner-map");

@@ -1,0 +1,171 @@
+"""What the hub knows of one server, as values: read by the pages, the API and the work in the background.
+
+:func:`server_of` takes any spawner of a hub: ours, another package's, or a row of JupyterHub's database, which is all
+that is left of a named server that was stopped. No other module asks a spawner whether it has an attribute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.hub.ending.failure import ending_of
+from jupyterhub_gpuspawner.hub.ending.record import parse_ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start
+from jupyterhub_gpuspawner.jobs.status import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from jupyterhub_gpuspawner.hub.ending.record import Ending
+    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+    from jupyterhub_gpuspawner.hub.start.progress import StartFacts
+    from jupyterhub_gpuspawner.jobs.status import JobStatus
+    from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
+
+
+@dataclass(frozen=True)
+class Server:
+    """What is known of one server of one user at this moment."""
+
+    user: str = ""
+    """The user's name."""
+    name: str = ""
+    """Empty for the default server."""
+    display_name: str = ""
+    """The name to show; empty for the default server."""
+    pending: str | None = None
+    """``spawn``, ``stop`` or ``check``, as JupyterHub says it; None where nothing is under way."""
+    ready: bool = False
+    """It runs, and has answered the hub."""
+    profile: str = ""
+    """The slug of the profile that was chosen; empty where there is none."""
+    job_id: str = ""
+    """Empty for a server that is no Slurm job, or has not been submitted."""
+    job: JobStatus | None = None
+    """The job as Slurm last reported it; None until it has."""
+    placement: PlacementDocument | None = None
+    """Where it runs and what it got; its end is the one that Slurm reports now. None until that is known."""
+    topology: Mapping[str, Any] | None = None
+    """The node's topology document, as the launcher reported it."""
+    start: StartFacts | None = None
+    """How far its start is; None for a spawner without stages, and where :func:`server_of` was not asked for it."""
+    reported_port: int = 0
+    """The port that the node reported; 0 until then."""
+    routed_port: int = 0
+    """The port to which the hub's proxy leads; 0 where the hub knows no address."""
+    ending: Ending | None = None
+    """How the last server ended, or why the last start failed, where that was one of ours."""
+    failure: BaseException | None = None
+    """The exception of the last start, whoever raised it; None where it succeeded or is under way."""
+    keeps_ending: bool = False
+    """Its spawner remembers how a server ended, as ours do."""
+    can_show_log: bool = False
+    """The log of the job that runs now can be asked for (:func:`running_log`)."""
+
+    @property
+    def active(self) -> bool:
+        """It runs, starts or stops."""
+        return bool(self.pending) or self.ready
+
+    @property
+    def silent(self) -> bool:
+        """Slurm does not answer: what is known of the job may be out of date."""
+        return self.start is not None and self.start.silent
+
+    @property
+    def reachable(self) -> bool:
+        """The hub leads to the port that the node reported."""
+        return bool(self.reported_port) and self.reported_port == self.routed_port
+
+
+def server_of(spawner: Any, *, with_start: bool = True) -> Server:
+    """What is known of this spawner's server; asks neither Slurm nor the database.
+
+    ``with_start=False`` leaves out :attr:`Server.start`: a queued job's position is looked up among all waiting jobs,
+    which is too much work where the servers of a whole hub are read.
+    """
+    inner = _inner(spawner)
+    failure = _failure(spawner)
+    job: JobStatus | None = getattr(inner, "job", None)
+    placement: PlacementDocument | None = getattr(inner, "placement", None)
+    address = getattr(spawner, "server", None)
+    return Server(
+        user=getattr(getattr(spawner, "user", None), "name", ""),
+        name=spawner.name,
+        display_name=display_name(spawner),
+        pending=spawner.pending,
+        ready=spawner.ready,
+        profile=getattr(spawner, "child_profile", ""),
+        job_id=str(getattr(inner, "job_id", "")),
+        job=job,
+        placement=with_current_end(placement, job) if placement is not None else None,
+        topology=getattr(inner, "topology", None),
+        start=inner.start_facts() if with_start and hasattr(inner, "start_facts") else None,
+        reported_port=getattr(inner, "reported_port", 0),
+        routed_port=address.port if address is not None else 0,
+        ending=ending_of(failure) or _kept_ending(spawner),
+        failure=failure,
+        keeps_ending=hasattr(spawner, "ending"),
+        can_show_log=bool(getattr(inner, "job_id", "")) and hasattr(inner, "job_log"),
+    )
+
+
+def servers_of(users: Iterable[Any]) -> Iterator[Server]:
+    """The servers that the hub has in memory, without :attr:`Server.start`."""
+    for user in users:
+        for spawner in list(user.spawners.values()):
+            yield server_of(spawner, with_start=False)
+
+
+async def updated_server(spawner: Any, *, patience: float) -> Server:
+    """As :func:`server_of`, after an update of the queue where the job waits in it: ``patience`` seconds at most."""
+    inner = _inner(spawner)
+    if hasattr(inner, "see_the_line"):
+        await inner.see_the_line(patience)
+    return server_of(spawner)
+
+
+async def running_log(spawner: Any) -> tuple[str, str]:
+    """Path and last lines of the log of the job that runs now (:attr:`Server.can_show_log`); either may be empty."""
+    path, lines = await _inner(spawner).job_log()
+    return str(path), str(lines)
+
+
+def report_taker(spawner: Any) -> Callable[[NodeReport], None] | None:
+    """What takes a launcher's report for this server; None for a spawner that takes none."""
+    return getattr(spawner, "accept_report", None)
+
+
+def with_profiles(spawner: Any) -> GPUProfilesSpawner | None:
+    """This spawner where it offers profiles; None for any other, and for none."""
+    return spawner if hasattr(spawner, "rehearsal") else None
+
+
+def starts_slurm_jobs(spawner_class: type) -> bool:
+    """Whether a hub with this spawner class starts its servers, or some of them, as Slurm jobs of ours."""
+    return hasattr(spawner_class, "slurm_site")
+
+
+def with_current_end(placement: PlacementDocument, job: JobStatus | None) -> PlacementDocument:
+    """The placement with the end that Slurm reports now: an admin may have changed the job's time limit."""
+    if job is None or job.phase is not Phase.RUNNING or job.ends_at is None:
+        return placement
+    return replace(placement, ends_at=datetime.fromtimestamp(job.ends_at, timezone.utc).isoformat())
+
+
+def _inner(spawner: Any) -> Any:
+    """The spawner that starts the server: the child of a profile, or this one."""
+    return getattr(spawner, "child_spawner", None) or spawner
+
+
+def _failure(spawner: Any) -> BaseException | None:
+    start = last_start(spawner)
+    return start.exception() if start is not None and start.done() and not start.cancelled() else None
+
+
+def _kept_ending(spawner: Any) -> Ending | None:
+    """The ending that the spawner remembers, or that its row in the database holds."""
+    ending: Ending | None = getattr(spawner, "ending", None)
+    return ending or parse_ending((getattr(spawner, "state", None) or {}).get("ending"))
