@@ -134,7 +134,7 @@ def test_a_cpulist_is_that_of_cpuset_7(text: str, cpus: tuple[int, ...]) -> None
 @pytest.mark.parametrize("text", ["0-1-2", "3-1", "0-", "-1", "a", "0,,1", "0-31:2", "0 1", "٣"])
 def test_what_is_no_cpulist_is_refused(text: str) -> None:
     """Reversed and double ranges, and the strides that cpuset(7) does not know."""
-    with pytest.raises(ValueError, match=r"is not a CPU or a range of CPUs: use a list such as 0-3,8"):
+    with pytest.raises(ValueError, match=r"is not a CPU or a range of CPUs: write a list such as 0-3,8"):
         parse_cpulist(text)
 
 
