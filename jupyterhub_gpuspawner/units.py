@@ -104,7 +104,7 @@ def parse_cpulist(text: str) -> tuple[int, ...]:
         low = int(match["low"]) if match else 0
         high = int(match["high"] or low) if match else -1
         if high < low:
-            raise ValueError(f"{item!r} in {_short(text)} is not a CPU or a range of CPUs: use a list such as 0-3,8")
+            raise ValueError(f"{item!r} in {_short(text)} is not a CPU or a range of CPUs: write a list such as 0-3,8")
         if len(found) + high - low >= LIMIT:
             raise ValueError(f"{_short(text)} names more than {LIMIT} CPUs")
         found.extend(range(low, high + 1))

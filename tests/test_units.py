@@ -1,4 +1,4 @@
-"""The small grammars, against the tables of the man pages and lines that real clusters printed."""
+"""Parsers and formatters, tested with the tables of the man pages and output of real clusters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ small = st.integers(0, 4095)
     ],
 )
 def test_each_form_of_sbatch_1_has_its_seconds(text: str | int, seconds: int | None) -> None:
-    """30:00 is thirty minutes, never thirty hours."""
+    """30:00 is thirty minutes, not thirty hours."""
     assert parse_walltime(text) == seconds
 
 
@@ -50,7 +50,7 @@ def test_each_form_of_sbatch_1_has_its_seconds(text: str | int, seconds: int | N
     "text", ["", "8h", "1:2:3:4", "1-", "-5", "1-2-3", "1:", ":1", "8:00:00\n#SBATCH --x", "٣", True, -1, "N/A"]
 )
 def test_what_is_no_time_is_refused_with_the_forms(text: str | int) -> None:
-    """The error says how a time is written."""
+    """The error says what is expected."""
     with pytest.raises(ValueError, match="is not a valid time: use minutes, minutes:seconds, hours:minutes:seconds"):
         parse_walltime(text)
 
@@ -62,7 +62,7 @@ def test_a_time_is_read_as_it_was_written(seconds: int | None) -> None:
 
 
 def test_a_time_is_written_as_squeue_prints_it() -> None:
-    """Hours stand without a leading zero, days before a dash."""
+    """Hours without a leading zero, days before a dash."""
     assert [format_walltime(s) for s in (0, 30 * MINUTE, 8 * HOUR, DAY + 2 * HOUR, None)] == [
         "0:00:00",
         "0:30:00",
@@ -91,13 +91,13 @@ def test_a_time_is_written_as_squeue_prints_it() -> None:
     ],
 )
 def test_memory_counts_mib_in_powers_of_1024(text: str | int, mib: int) -> None:
-    """sbatch's letters, with what people write after them."""
+    """sbatch's letters, with common endings."""
     assert parse_memory(text) == mib
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1", "32B", "32X", "32 G B", "1e3", "3,2G", True])
 def test_what_is_no_memory_is_refused(text: str | int) -> None:
-    """The error says how a size is written."""
+    """The error says what is expected."""
     with pytest.raises(
         ValueError, match="is not a valid amount of memory: use a number of MiB, or a number with K, M, G or T"
     ):
@@ -134,12 +134,12 @@ def test_a_cpulist_is_that_of_cpuset_7(text: str, cpus: tuple[int, ...]) -> None
 @pytest.mark.parametrize("text", ["0-1-2", "3-1", "0-", "-1", "a", "0,,1", "0-31:2", "0 1", "٣"])
 def test_what_is_no_cpulist_is_refused(text: str) -> None:
     """Reversed and double ranges, and the strides that cpuset(7) does not know."""
-    with pytest.raises(ValueError, match=r"is not a CPU or a range of CPUs: use a list such as 0-3,8"):
+    with pytest.raises(ValueError, match=r"is not a CPU or a range of CPUs: write a list such as 0-3,8"):
         parse_cpulist(text)
 
 
 def test_a_list_beyond_any_machine_is_refused_at_once() -> None:
-    """Neither a range nor a host list may fill the memory of who reads it."""
+    """Neither a range nor a host list can fill the memory."""
     with pytest.raises(ValueError, match="more than 65536 CPUs"):
         parse_cpulist("0-999999999")
     with pytest.raises(ValueError, match="more than 65536 nodes"):
@@ -194,7 +194,7 @@ def test_every_form_of_a_generic_resource_is_read(text: str, gres: tuple[Gres, .
     "text", ["gpu:", ":4", "gpu:a:b:4", "gpu a100", "gpu:4(IDX:0", "gpu:t4:0(IDX:N/A),sht4)", "gpu:4\n--x", ","]
 )
 def test_what_is_no_generic_resource_is_refused(text: str) -> None:
-    """A field that Slurm cut short is not taken for a shorter truth."""
+    """A field that Slurm cut short is an error."""
     with pytest.raises(ValueError, match=r"is not a generic resource: use name\[:type\]\[:count\], such as gpu:a100:2"):
         parse_gres(text)
 
@@ -229,12 +229,12 @@ def test_a_gres_is_read_as_it_was_written(gres: list[Gres]) -> None:
     ],
 )
 def test_a_host_list_is_expanded_as_scontrol_does(text: str, names: tuple[str, ...]) -> None:
-    """Order and leading zeros stay."""
+    """Order and leading zeros are kept."""
     assert expand_nodelist(text) == names
 
 
 @pytest.mark.parametrize("text", ["g[1-2", "g[]", "g[a]", "g[3-1]", "g1,,g2", "g 1", "g1;rm"])
 def test_what_is_no_host_list_is_refused(text: str) -> None:
-    """The error says how one is written."""
+    """The error says what is expected."""
     with pytest.raises(ValueError, match=r"use (names such as g1|\[1-4,07-12\])"):
         expand_nodelist(text)

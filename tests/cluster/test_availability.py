@@ -1,4 +1,4 @@
-"""What a page says of a job that is not submitted yet: now, later or never, and why."""
+"""When a job could start, before it is submitted: now, later or never, and why."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def told(found: ClusterSnapshot, *, user: str = "", now: float | None = None, **
 
 
 def opens_in(found: ClusterSnapshot, **asked: Any) -> float | None:
-    """Seconds until the start that is told."""
+    """Seconds until the predicted start."""
     got = availability(ResolvedResources(**asked), found, now=NOW)
     return None if got.starts_at is None else got.starts_at - NOW
 
@@ -158,13 +158,13 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("asked", "answer"), RECORDED, ids=[str(asked) for asked, _ in RECORDED])
 def test_jobs_on_a_real_cluster(version: str, asked: dict[str, Any], answer: tuple[str, str, str]) -> None:
-    """Free and full, every kind of GPU, and all that can never be: the same from three versions of Slurm."""
+    """Free and full, every kind of GPU, and impossible requests: the same for three versions of Slurm."""
     assert told(recorded_snapshot(version), **asked) == answer
 
 
 @pytest.mark.parametrize(("version", "share"), [("22.05", "7 of 8"), ("24.11", "5 of 8"), ("26.05", "5 of 8")])
 def test_shares_of_gpus_on_a_real_cluster(version: str, share: str) -> None:
-    """Three of eight are in use; 22.05 counts them as one (its GresUsed is known to be wrong)."""
+    """Three of eight are in use; 22.05 reports one (a known error in its GresUsed)."""
     assert told(recorded_snapshot(version), partition="gpu", shards=1) == (
         "now",
         f"starts now, {share} GPU shards free",
@@ -174,7 +174,7 @@ def test_shares_of_gpus_on_a_real_cluster(version: str, share: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_reservation_of_a_later_hour_on_a_real_cluster(version: str) -> None:
-    """It says when it begins, by the hub's clock, and that is the start told."""
+    """The sentence names its start by the hub's clock, which is also the predicted start."""
     found = recorded_snapshot(version)
     start = found.reservation_by_name["ml-hpc-1"].start or 0
     got = availability(ResolvedResources("gpu", gpus=1, reservation="ml-hpc-1"), found, now=found.taken_at)
@@ -191,13 +191,13 @@ def test_reservation_of_a_later_hour_on_a_real_cluster(version: str) -> None:
     ],
 )
 def test_cloud_nodes_that_are_switched_off(version: str, answer: tuple[str, str, str]) -> None:
-    """22.05 hides them, so nothing is known; later versions show what they have."""
+    """22.05 hides them, so availability is unknown; later versions show their hardware."""
     assert told(recorded_snapshot(version), partition="cloud") == answer
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_full_type_with_jobs_in_line_says_who_is_before(version: str) -> None:
-    """All K80 outside the reservation are in use and two jobs wait for them; a GPU of any type is free all the same."""
+    """All unreserved K80 are in use and two jobs are pending for them; GPUs of other types are free."""
     found = recorded_snapshot(version)
     chance, sentence, _ = told(found, partition="gpu", gpus=1, gpu_type="k80")
     assert (chance, sentence.partition(".")[0]) == ("later", "full, 2 jobs ahead of you")
@@ -210,7 +210,7 @@ G4 = "gpu:k80:4(S:0-1)"
 
 
 def test_gpus_count_for_each_node() -> None:
-    """Three and three free ones are six, and no four on one node."""
+    """Three free on each of two nodes are six GPUs, but no node has four."""
     found = cluster(
         node("g1", G4, "gpu:k80:1(IDX:0)"),
         node("g2", G4, "gpu:k80:1(IDX:0)"),
@@ -235,7 +235,7 @@ def test_gpus_count_for_each_node() -> None:
     ],
 )
 def test_what_jobs_give_back_opens_the_node(asked: dict[str, Any], opens: float | None) -> None:
-    """Jobs end after 5 and 15 minutes and never: GPUs, cores and memory come back with each."""
+    """Jobs end after 5 minutes, after 15 minutes, and never; each releases GPUs, cores and memory."""
     found = cluster(
         node("g1", G4, "gpu:k80:4(IDX:0-3)"),
         jobs=(
@@ -249,7 +249,7 @@ def test_what_jobs_give_back_opens_the_node(asked: dict[str, Any], opens: float 
 
 
 def test_untyped_jobs_give_back_what_their_node_has() -> None:
-    """On a node of one type that type; on a node of several some GPU, and every one when the last job has ended."""
+    """On a node with one type, that type; on a node with several, some GPU, and all of them after the last job."""
     one = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(running("1", "g1", "gpu:4", ends_in=60),))
     assert opens_in(one, gpus=4, gpu_type="k80") == 60
     two = cluster(
@@ -280,12 +280,12 @@ def test_untyped_jobs_give_back_what_their_node_has() -> None:
     ],
 )
 def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer: str) -> None:
-    """Untyped, typed, MIG, shards and MPS, as Slurm writes them: a shared GPU is no free one."""
+    """Untyped, typed, MIG, shards and MPS, as Slurm prints them: a shared GPU is not free."""
     assert told(cluster(node("g1", gres, used)), **asked) == ("now", f"starts now, {answer}", "")
 
 
 @pytest.mark.parametrize(
-    ("line", "asked", "chance", "sentence"),
+    ("pending", "asked", "chance", "sentence"),
     [
         ([waiting("9", "gpu:k80:4")], {"gpus": 1}, "later", "2 of 4 K80 free, but 1 job is ahead of you"),
         ([waiting("9", "gpu:k80:4", starts_in=7200)], {"gpus": 1, "time": HOUR}, "now", "starts now, 2 of 4 K80 free"),
@@ -314,10 +314,10 @@ def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer:
         ([waiting("9")], {}, "later", "12 of 16 cores free, but 1 job is ahead of you"),
     ],
 )
-def test_those_who_wait_come_first(line: list[ClusterJob], asked: dict[str, Any], chance: str, sentence: str) -> None:
-    """Free GPUs are not promised while somebody waits for such, unless the job ends before that one starts."""
+def test_pending_jobs_come_first(pending: list[ClusterJob], asked: dict[str, Any], chance: str, sentence: str) -> None:
+    """Free GPUs are not promised while a job is pending for them, unless the new job ends before that one starts."""
     held = running("1", "g1", "gpu:k80:2")
-    found = cluster(node("g1", G4, "gpu:k80:2(IDX:0-1)"), jobs=(held, *line))
+    found = cluster(node("g1", G4, "gpu:k80:2(IDX:0-1)"), jobs=(held, *pending))
     assert told(found, **asked) == (chance, sentence, "")
 
 
@@ -341,13 +341,13 @@ def reserved(name: str, starts_in: float, ends_in: float, *nodes: str, **more: A
 def test_reservations_keep_others_out_and_their_own_in(
     kept: Reservation, asked: dict[str, Any], chance: str, opens: float | None
 ) -> None:
-    """A job that would run into somebody else's reservation waits for its end, even where all is free now."""
+    """A job that would overlap a reservation for others waits until it ends, even if everything is free now."""
     found = cluster(node("g1", G4), reservations=(kept,))
     assert (told(found, gpus=1, **asked)[0], opens_in(found, gpus=1, **asked)) == (chance, opens)
 
 
 def test_reservation_of_another_day_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Today it names the hour, tomorrow says so, later names the day."""
+    """Today it names the time, then tomorrow, then the date."""
     moments = [datetime.fromtimestamp(NOW).astimezone().replace(hour=9, minute=0)]
     moments += [moments[0].replace(day=moments[0].day + days) for days in (1, 3)]
     now = moments[0].replace(hour=8).timestamp()
@@ -378,7 +378,7 @@ def test_reservation_of_another_day_says_which(monkeypatch: pytest.MonkeyPatch) 
 def test_reservation_of_others_is_told_where_it_can_be_known(
     kept: dict[str, Any], user: str, clause: str | None
 ) -> None:
-    """By user names; of accounts and Unix groups only Slurm knows who is in them."""
+    """Checked by user name; only Slurm knows the members of accounts and Unix groups."""
     found = cluster(node("g1", G4), reservations=(reserved("r", -60, 7200, "g1", **kept),))
     got = told(found, user=user, gpus=1, reservation="r")
     if clause is None:
@@ -407,13 +407,13 @@ def test_reservation_of_others_is_told_where_it_can_be_known(
     ],
 )
 def test_bounds_of_a_partition(partition: dict[str, Any], asked: dict[str, Any], clause: str, field: str) -> None:
-    """What slurm.conf does not allow is never, with the field that asks for it."""
+    """What slurm.conf does not allow is never possible; the result names the field."""
     found = cluster(node("g1", G4), node("g2", G4), **partition)
     assert told(found, **asked) == ("never", f"cannot run: {clause}", f"slurm.{field}")
 
 
 def test_qos_may_lift_a_partitions_bounds() -> None:
-    """Only Slurm knows what a QOS allows, so nothing is forbidden here that it might."""
+    """Only Slurm knows what a QOS allows, so its limits are not anticipated."""
     assert told(cluster(node("g1", G4), max_time=600), gpus=1, time=HOUR, qos="long")[0] == "now"
 
 
@@ -434,7 +434,7 @@ IS_FOR = "partition gpu is for members of course or staff, and only Slurm knows 
     ],
 )
 def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str, str, str]) -> None:
-    """Who is in one of them may; who is in none may not; where the hub's machine does not know, Slurm does."""
+    """Members of one group may, others may not; without the groups on the hub's machine only Slurm knows."""
     found = cluster(node("g1", G4), allow_groups=("course", "staff"))
     got = availability(ResolvedResources(gpus=1), found, now=NOW, groups=groups)
     assert (got.chance.value, got.sentence, got.field) == answer
@@ -473,7 +473,7 @@ def test_memory_of_a_job_that_asks_for_none(
 
 
 def test_nodes_out_of_service_are_named_with_their_reason() -> None:
-    """It can run again when they are back, so it is not never."""
+    """The job can run once they are back, so the chance is not never."""
     out = node("g1", G4, states=frozenset({"IDLE", "DRAIN"}), reason="disk 3 fails")
     assert told(cluster(out, node("c1")), gpus=1) == (
         "later",
@@ -513,7 +513,7 @@ UNREAD_RESERVATION = Unread("reservation", "day", "Nodes")
 def test_what_was_not_understood_is_not_called_free(
     unread: Unread, asked: dict[str, Any], answer: tuple[str, str]
 ) -> None:
-    """A job or reservation that could not be read may hold the nodes: then nothing starts now for certain."""
+    """A job or reservation that was not understood may hold the nodes, so no start is certain."""
     found = replace(cluster(node("g1", "gpu:k80:4")), unread=(unread,))
     chance, sentence, _ = told(found, **asked)
     assert (chance, sentence[: len(answer[1])]) == answer
@@ -523,14 +523,14 @@ def test_what_was_not_understood_is_not_called_free(
     ("asked", "chance"), [({"gpus": 1}, "later"), ({"shards": 1}, "later"), ({"cpus": 1}, "later")]
 )
 def test_a_job_in_line_whose_gpus_are_unknown_comes_before_everybody(asked: dict[str, Any], chance: str) -> None:
-    """It may want what is asked for, whatever that is."""
+    """It may compete for any request."""
     unknown = waiting("7", gpus_unknown=True)
     found = cluster(node("g1", "gpu:k80:4,shard:16"), jobs=(unknown,))
     assert told(found, **asked)[0] == chance
 
 
 def test_a_running_job_whose_gpus_are_unknown_holds_what_its_node_says() -> None:
-    """The node's own count of what is in use goes before; what the job gives back is known only when all have ended."""
+    """The node's count of GPUs in use decides; what the job releases is known only after all jobs have ended."""
     unknown = replace(running("7", "g1", ends_in=600), gpus_unknown=True)
     other = running("8", "g1", "gpu:k80:2", ends_in=1200)
     found = cluster(node("g1", "gpu:k80:4", "gpu:k80:4"), jobs=(unknown, other))
@@ -540,7 +540,7 @@ def test_a_running_job_whose_gpus_are_unknown_holds_what_its_node_says() -> None
 
 
 def test_a_node_that_was_not_understood_refuses_nothing() -> None:
-    """Its partition has more nodes than are known: nobody can say that a request never fits."""
+    """Its partition has more nodes than are known, so no request is impossible for certain."""
     found = cluster(node("g1", "gpu:k80:4"), nodes=("g1", "g2"))
     assert told(found, gpus=8) == (
         "unknown",
@@ -558,7 +558,7 @@ def test_a_partition_that_was_not_understood_is_in_doubt() -> None:
 
 
 def test_silence_of_slurm_is_told() -> None:
-    """No snapshot: nothing is known. An old one: no promise is drawn from it, but what can never be stays so."""
+    """Without a snapshot, or with an old one, availability is unknown; impossible requests stay impossible."""
     assert availability(ResolvedResources(), None, now=NOW) == Availability(
         Chance.UNKNOWN, "availability unknown: Slurm has not answered yet"
     )
@@ -573,7 +573,7 @@ def test_silence_of_slurm_is_told() -> None:
 
 
 def test_ten_thousand_ends_of_jobs_are_not_all_looked_at() -> None:
-    """An answer costs a bounded time; past the bound nothing is told."""
+    """Time is bounded; beyond the bound there is no prediction."""
     jobs = tuple(running(str(n), "g1", ends_in=n, cpus=0) for n in range(5000))
     found = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(*jobs, running("5001", "g1", "gpu:4", ends_in=6000)))
     assert told(found, gpus=1) == ("later", "full. Expected wait: unknown", "")
@@ -662,7 +662,7 @@ requests = st.builds(
 @settings(deadline=None, max_examples=300)
 @given(requests, snapshots, st.floats(NOW - 10**6, NOW + 10**6))
 def test_any_job_on_any_cluster_gets_a_sentence(asked: ResolvedResources, found: ClusterSnapshot, now: float) -> None:
-    """However odd the cluster: no exception, one sentence, and a start that is not in the past."""
+    """For any cluster: no exception, a sentence, and no start in the past."""
     got = availability(asked, found, now=now, user="alice")
     assert got.sentence
     assert not got.sentence.endswith(".")

@@ -1,4 +1,4 @@
-"""Which nodes a job's ``--constraint`` lets it have."""
+"""Which nodes satisfy a job's ``--constraint``."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ HAS = frozenset({"k80", "ib", "gpu:big"})
     ],
 )
 def test_constraint_reads_from_left_to_right_as_sbatch_does(constraint: str, good: bool | None) -> None:
-    """``&`` and ``|`` bind alike, parentheses group; counts and matching sets are for Slurm alone."""
+    """``&`` and ``|`` have equal precedence, parentheses group; counts and matching sets are left to Slurm."""
     assert satisfies(constraint, HAS) is good
 
 
 @settings(deadline=None)
 @given(st.text(alphabet="ab&|(),[]*!", max_size=30))
 def test_any_text_gets_an_answer(constraint: str) -> None:
-    """True, False or not known; never an exception."""
+    """True, False or None; never an exception."""
     assert satisfies(constraint, frozenset("a")) in (True, False, None)

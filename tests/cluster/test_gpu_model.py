@@ -1,4 +1,4 @@
-"""What people read for Slurm's type of a GPU."""
+"""The model shown for Slurm's GPU type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TYPES = {
 
 
 def test_a_type_in_words() -> None:
-    """The model without its vendor and its plug; memory where the type or the model leaves no doubt."""
+    """The model without vendor and form factor; memory where type or model determine it."""
     assert {gres_type: str(gpu_model(gres_type)) for gres_type in TYPES} == TYPES
 
 

@@ -1,4 +1,4 @@
-"""A waiting job's place in line."""
+"""A pending job's position in the queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.snapshots import NOW, cluster, node, recorded_snapshot, running, wait
 
 
 def test_order_is_by_priority_and_then_by_age() -> None:
-    """Higher priority first, then the lower id; a job that runs or is held stands in no line."""
+    """Higher priority first, then the lower id; running and held jobs are in no queue."""
     found = cluster(
         node("g1"),
         jobs=(
@@ -38,8 +38,8 @@ def test_order_is_by_priority_and_then_by_age() -> None:
     }
 
 
-def test_job_in_several_partitions_has_its_best_place() -> None:
-    """It starts where its turn comes first."""
+def test_job_in_several_partitions_has_its_best_position() -> None:
+    """The best position counts."""
     found = cluster(
         node("g1"),
         jobs=(waiting("1"), waiting("2", partitions=("gpu", "batch")), waiting("3", partitions=("batch",))),
@@ -47,14 +47,14 @@ def test_job_in_several_partitions_has_its_best_place() -> None:
     assert queue_position(found, "2") == QueuePosition(1, 2, "batch")
 
 
-def test_job_that_slurm_does_not_list_has_no_place() -> None:
+def test_job_that_slurm_does_not_list_has_no_position() -> None:
     """It has ended, or is too new for the snapshot."""
     assert queue_position(cluster(node("g1")), "7") is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_places_of_a_real_line(version: str) -> None:
-    """Two jobs wait for K80s; one cannot run anywhere, one waits for tomorrow, one is held."""
+def test_positions_in_a_real_queue(version: str) -> None:
+    """Two jobs are pending for K80s; the others can never run, wait for tomorrow, or are held."""
     found = recorded_snapshot(version)
     places = {job.job_id: queue_position(found, job.job_id) for job in found.jobs if job.reason}
     estimates = {job.job_id: job.starts_at for job in found.jobs}

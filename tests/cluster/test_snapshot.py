@@ -1,4 +1,4 @@
-"""What a snapshot of the cluster tells about GPUs."""
+"""GPUs in a snapshot of the cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def snapshot(version: str) -> ClusterSnapshot:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_gpus_of_the_recorded_cluster_by_type(version: str) -> None:
-    """Typed GPUs, MIG devices, untyped ones; a partition without any; a partition that is not there."""
+    """Typed and untyped GPUs, MIG devices, a partition without GPUs, an unknown partition."""
     found = snapshot(version)
     gpus = {
         partition: sum((node.gpus() for node in found.nodes_of(partition)), Counter[str]())
@@ -48,12 +48,12 @@ def test_gpus_of_the_recorded_cluster_by_type(version: str) -> None:
     ],
 )
 def test_free_gpus_of_the_recorded_cluster(version: str, free: dict[str, int]) -> None:
-    """What jobs hold is not free; a GPU with shards in use is not free as a whole."""
+    """GPUs held by jobs are not free; neither are GPUs with shards in use."""
     assert free_gpus(snapshot(version), "gpu") == free
 
 
 def node(gres: str, used: str, *states: str) -> NodeState:
-    """A node with that much, in those states."""
+    """A node with these gres and states."""
     return NodeState("n1", states=frozenset(states or ("MIXED",)), gres=parse_gres(gres), gres_used=parse_gres(used))
 
 
@@ -71,7 +71,7 @@ def node(gres: str, used: str, *states: str) -> NodeState:
     ],
 )
 def test_free_gpus_of_one_node(gres: str, used: str, free: dict[str, int]) -> None:
-    """Whole GPUs by type, less those held whole and those held by shards."""
+    """Whole GPUs by type, without those held as a whole or by shards."""
     assert dict(node(gres, used).gpus_free()) == free
 
 
@@ -102,6 +102,6 @@ def test_usable_nodes(states: set[str], usable: bool) -> None:
 
 
 def test_what_is_left_on_a_node_is_never_negative() -> None:
-    """Slurm may count more as allocated than it counts as there (config_overrides)."""
+    """Slurm may report more allocated than there is (config_overrides)."""
     full = NodeState("n1", cpus=4, cpus_allocated=6, memory_mib=1000, memory_allocated_mib=1200)
     assert (full.cpus_free, full.memory_free_mib) == (0, 0)

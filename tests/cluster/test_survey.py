@@ -1,4 +1,4 @@
-"""The admin's map: every GPU free, used and by whom, or out and why."""
+"""The admin's map: the state of every GPU, and who uses it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def has(where: str, gres: str) -> NodeAllocation:
 
 
 def test_a_node_with_a_server_and_another_job() -> None:
-    """A server of this hub has its user's and its own name, another job its owner's; the rest is free."""
+    """A server of this hub has its user and name, another job its owner; other GPUs are free."""
     state = node(used="gpu:k80:3(IDX:0-1,3)", memory_allocated_mib=8000)
     jobs = (job("7", "hub", "g1"), job("8", "bob", "g1"), job("9", "eve"))
     allocations = {"7": (has("g1", "gpu:k80:2(IDX:0-1)"),), "8": (has("g1", "gpu:k80:1(IDX:3)"),)}
@@ -126,7 +126,7 @@ GPU_CASES = {
 
 @pytest.mark.parametrize(("told", "has_gres", "expected"), GPU_CASES.values(), ids=GPU_CASES.keys())
 def test_gpus_of_a_node(told, has_gres, expected) -> None:
-    """Each device once, under Slurm's index and type, with who holds it."""
+    """Each device once, with Slurm's index and type and its holders."""
     gres, used = told
     allocations = {"7": (has("g1", has_gres),)}
     assert gpus(node(gres=gres, used=used), jobs=(job("7", "bob", "g1"),), allocations=allocations) == expected
@@ -150,7 +150,7 @@ def test_gpus_that_slurm_does_not_hand_out_are_known_by_the_servers_word() -> No
 
 
 def test_an_allocation_of_a_job_that_is_not_there_holds_nothing() -> None:
-    """Who ended since, or was forged by somebody's job name, is not on the map."""
+    """Jobs that have ended since, or were forged by a job name, are not on the map."""
     allocations = {"7": (has("g1", "gpu:k80:4(IDX:0-3)"),)}
     assert [gpu[2] for gpu in gpus(node(), allocations=allocations)] == ["free"] * 4
 
@@ -175,7 +175,7 @@ STATES = {
 
 @pytest.mark.parametrize(("states", "expected"), STATES.items(), ids=STATES)
 def test_states_in_words(states: str, expected: tuple[NodeUse, str, bool]) -> None:
-    """What Slurm's words mean; GPUs of a node that is out are out, unless a job still has them."""
+    """States in words; GPUs of a node out of service are out, unless a job still holds them."""
     use, words, busy = expected
     state = node(states=states, used="gpu:k80:1(IDX:0)" if busy else "", reason="fan")
     (drawn,) = survey(snapshot(state), {}).nodes
@@ -194,7 +194,7 @@ REASONS = {
 
 @pytest.mark.parametrize(("told", "expected"), REASONS.items(), ids=REASONS)
 def test_a_reason_its_author_and_its_time(told: str, expected: tuple[str, str, float | None]) -> None:
-    """scontrol writes them in one; what is written otherwise is left as it is."""
+    """scontrol prints them together; other reasons are unchanged."""
     (drawn,) = survey(snapshot(node(reason=told)), {}).nodes
     assert (drawn.reason, drawn.reason_by, drawn.reason_at) == expected
 
@@ -209,7 +209,7 @@ def test_a_node_is_full_without_a_free_gpu_or_without_a_free_cpu() -> None:
 
 
 def test_a_reservation_that_has_begun_is_named() -> None:
-    """One of tomorrow is not."""
+    """A reservation for tomorrow is not."""
     today = Reservation("course", start=50.0, end=200.0, nodes=("g1",))
     tomorrow = Reservation("later", start=150.0, nodes=("g2",))
     drawn = survey(snapshot(node("g1"), node("g2"), reservations=(today, tomorrow)), {})
@@ -252,14 +252,14 @@ FILTERS = {
 
 @pytest.mark.parametrize(("asked", "partitions", "nodes"), FILTERS.values(), ids=FILTERS.keys())
 def test_filters(small: ClusterMap, asked: dict[str, str], partitions: list[str], nodes: list[str]) -> None:
-    """By words, partition and use; totals are those of what is left."""
+    """By words, partition and use; totals cover the remaining nodes."""
     left = small.only(**asked)
     assert ([each.name for each in left.partitions], [each.name for each in left.nodes]) == (partitions, nodes)
     assert left.totals.nodes == len(nodes)
 
 
 def test_the_document_is_json_and_holds_each_node_once(small: ClusterMap) -> None:
-    """What REST gives: nodes once, partitions by their nodes' names."""
+    """The REST document: each node once, partitions with their nodes' names."""
     document = json.loads(json.dumps(small.to_json()))
     assert document["version"] == 1
     assert [each["nodes"] for each in document["partitions"]] == [["g1", "g2", "g3"], ["c1"]]
@@ -273,6 +273,6 @@ def test_the_document_is_json_and_holds_each_node_once(small: ClusterMap) -> Non
 
 
 def test_a_count_no_machine_has_is_cut() -> None:
-    """A slip in gres.conf does not fill the hub's memory."""
+    """A mistake in gres.conf does not fill the hub's memory."""
     state = replace(node(), gres=(Gres("gpu", "k80", 10**9),))
     assert len(survey(snapshot(state), {}).nodes[0].gpus) == 1024

@@ -19,7 +19,7 @@ DEMO = HERE.parent / "jupyterhub_gpuspawner" / "demo" / "machines"
 
 
 def machines() -> dict[str, NodeTopology]:
-    """Every machine there is: the demo's, the named ones, the recorded ones."""
+    """All machines: the demo's, the named ones, the recorded ones."""
     found = {
         path.stem: load(str(path)) for folder in (DEMO, HERE / "data" / "machines") for path in folder.glob("*.json")
     }
@@ -36,7 +36,7 @@ K80 = MACHINES["k80-2socket"]
 
 
 class Seen:
-    """An SVG as a reader's program takes it: elements by class, and all text."""
+    """A parsed SVG: elements by class, and all text."""
 
     def __init__(self, text: str) -> None:
         self.root = ET.fromstring(text)  # noqa: S314 - our own, and that it can be read is what is tested
@@ -62,7 +62,7 @@ def seen(machine: NodeTopology, own_gpus: tuple[int, ...] = (), own_cpus: tuple[
 
 @pytest.mark.parametrize("name", sorted(MACHINES))
 def test_every_device_is_drawn_once(name: str) -> None:
-    """Each GPU is one box, each NIC near to some GPU one pill, each core one square; own ones stand out."""
+    """Each GPU is one box, each NIC near a GPU one pill, each core one square; own ones are highlighted."""
     machine = MACHINES[name]
     own = tuple(range(0, len(machine.gpus), 2))
     cpus = machine.gpus[0].cpus[:3] if machine.gpus else machine.numa_nodes[0].cpus[:3]
@@ -100,7 +100,7 @@ def test_nothing_overlaps_or_leaves_the_picture(name: str) -> None:
      ("a100-mig", 1, 0), ("cube-mesh-16", 40, 0)],
 )  # fmt: skip
 def test_nvlinks(name: str, curves: int, bars: int) -> None:
-    """Each pair's NVLink is a curve; where all pairs are alike one bar with a line from each GPU says it."""
+    """Each pair's NVLink is a curve, or one bar with a line from each GPU if all pairs have the same link."""
     shapes = [each.attrib["d"] for each in seen(MACHINES[name]).of("nv")]
     legend = len({word for row in MACHINES[name].links for word in row if word.startswith("NV")})
     assert (len([d for d in shapes if "C" in d]), len([d for d in shapes if "L" in d]) - legend) == (curves, bars)
@@ -150,7 +150,7 @@ def test_words_from_a_node_are_only_words() -> None:
 
 
 def test_positions_that_are_not_there_are_no_ones() -> None:
-    """A report that names GPUs the topology does not have marks nothing."""
+    """GPUs that the topology does not have are not marked."""
     assert seen(K80, (7,)).of("gpu", "own") == []
 
 
@@ -203,7 +203,7 @@ def test_contrast(theme: str, one: str, other: str, least: float) -> None:
     ],
 )  # fmt: skip
 def test_table(name: str, own_gpus: tuple[int, ...], own_cpus: tuple[int, ...], rows: list[tuple[str, str]]) -> None:
-    """The table says what the picture shows: places, GPUs and NICs with their links, and what is one's own."""
+    """The table matches the picture: NUMA nodes, GPUs and NICs with links, and the job's own part."""
     assert node_svg.table(MACHINES[name], own_gpus=own_gpus, own_cpus=own_cpus) == rows
 
 
@@ -221,7 +221,7 @@ def test_mig_devices_are_told_apart() -> None:
 
 
 def test_a_node_of_which_nothing_is_known_can_be_drawn() -> None:
-    """No GPU, no CPU, no NUMA node: still a picture that says so."""
+    """Without GPU, CPU or NUMA node there is still a picture."""
     drawn = seen(NodeTopology())
     assert drawn.words()[:2] == ["Node g1", "No GPU"]
 
@@ -230,12 +230,12 @@ def test_a_node_of_which_nothing_is_known_can_be_drawn() -> None:
     ("name", "words"), [("cpu", ["distance 21"]), ("dgx2", ["distance 21"]), ("037_dgx_a100_nps4_mlx5x12", [])]
 )
 def test_distance_is_told_where_it_is_known(name: str, words: list[str]) -> None:
-    """Between NUMA nodes without a PCIe word stands their distance, but none that nobody measured."""
+    """NUMA nodes without a PCIe link word show their distance, if it is known."""
     assert [word for word in seen(MACHINES[name]).words() if word.startswith("distance")] == words
 
 
 def test_gpus_without_a_known_place_stand_apart() -> None:
-    """A GPU of unknown node is drawn, but not at a NUMA node that may be wrong."""
+    """A GPU of an unknown node is drawn, but not at any NUMA node."""
     nodes = (NumaNode(0, (0, 1), 1, (10, 21)), NumaNode(1, (2, 3), 1, (21, 10)))
     drawn = seen(NodeTopology(gpus=(Gpu(0, numa_node=1), Gpu(1)), numa_nodes=nodes))
     assert [word for word in drawn.words() if word.startswith("NUMA")] == [

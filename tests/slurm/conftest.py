@@ -1,4 +1,4 @@
-"""What the tests of the Slurm room share."""
+"""Shared fixtures for the tests of Slurm's commands."""
 
 from __future__ import annotations
 

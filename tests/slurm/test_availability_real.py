@@ -1,4 +1,4 @@
-"""What pages say of a job before it is submitted, held against what a real Slurm says and does."""
+"""Predicted availability compared with what a real Slurm says and does."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def busy(slurm_cluster: PrivateSlurm) -> AsyncIterator[SlurmClient]:
 
 
 async def emptied(slurm: PrivateSlurm) -> None:
-    """Have no job on the cluster, another test's neither."""
+    """Make sure that no job is on the cluster."""
     if jobs := slurm.run("squeue", "-h", "-o", "%A").split():
         slurm.run("scancel", *jobs)
     while slurm.run("squeue", "-h"):  # noqa: ASYNC110
@@ -79,7 +79,7 @@ async def emptied(slurm: PrivateSlurm) -> None:
 
 
 async def test_page_and_slurm_tell_the_same(busy: SlurmClient) -> None:
-    """Now, when, or never: for every kind of request what the snapshot tells is what sbatch --test-only says."""
+    """For every kind of request the snapshot and sbatch --test-only agree."""
     snapshot = await busy.snapshot()
     now = time.time()
     told: dict[str, float | None] = {}
@@ -101,7 +101,7 @@ async def test_page_and_slurm_tell_the_same(busy: SlurmClient) -> None:
 
 
 async def test_several_partitions_count_as_their_best_one(busy: SlurmClient, slurm_cluster: PrivateSlurm) -> None:
-    """The page says now and the job does start; --test-only of 22.05 looks at the first partition alone."""
+    """If the page says now, the job starts; 22.05's --test-only considers the first partition only."""
     resources = ResolvedResources("gpu,batch", cpus=36, memory=100, time=600)
     found = availability(resources, await busy.snapshot(), now=time.time())
     lines = [f"#SBATCH {each}" for each in (*options(resources, "best-effort"), "--output=/dev/null")]
@@ -163,7 +163,7 @@ class WithMemory(PrivateSlurm):
 
 @pytest.mark.parametrize("default", DEFAULTS)
 async def test_memory_of_jobs_that_ask_for_none(needs_slurm: None, public_folder: Path, default: str) -> None:
-    """By the partition's default, the cluster's, or all of the node's: what is free now is what Slurm calls so."""
+    """With the partition's default, the cluster's, or all of the node's: what is free agrees with Slurm."""
     folder = public_folder / f"memory{DEFAULTS.index(default)}"
     with WithMemory(folder, default) as slurm:
         client = SlurmClient(Installation(bin_dir=slurm.bin_dir, environment=slurm.environment))

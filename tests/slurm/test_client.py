@@ -80,7 +80,7 @@ async def test_job_id_of_every_accepted_form(slurm: StandIns, version: str, name
 
 
 async def test_script_goes_to_stdin_and_environment_to_the_command(slurm: StandIns, tmp_path: Path) -> None:
-    """The script arrives whole; the environment is the client's and what the job gets, nothing of the hub's."""
+    """The script arrives unchanged; the environment is the client's and the job's, with nothing of the hub's."""
     slurm.add("sbatch", f"cat > {tmp_path}/script; env > {tmp_path}/env; echo 5")
     client = slurm.client(environment={"SLURM_CONF": "/etc/other.conf"})
     assert await client.submit(SCRIPT, environment={"JUPYTERHUB_API_TOKEN": "t"}) == "5"
@@ -100,7 +100,7 @@ async def test_script_goes_to_stdin_and_environment_to_the_command(slurm: StandI
 
 
 async def test_prefix_stands_before_the_command(slurm: StandIns) -> None:
-    """The prefix gets the full path of sbatch and its one argument: what a sudoers file without wildcards allows."""
+    """The prefix gets sbatch's full path and its one argument, as a sudoers file without wildcards requires."""
     slurm.add("sbatch", "echo 5")
     slurm.add("as", f'[ "$*" = "-u alice {slurm.folder}/sbatch --parsable" ] || exit 97; shift 2; exec "$@"')
     prefix = (f"{slurm.folder}/as", "-u", "alice")
@@ -109,7 +109,7 @@ async def test_prefix_stands_before_the_command(slurm: StandIns) -> None:
 
 @pytest.mark.parametrize("answer", [a for a in all_recorded("sbatch") if a.code], ids=lambda a: f"{a.version}-{a.name}")
 async def test_every_recorded_refusal_is_a_rejection(slurm: StandIns, answer: Recorded) -> None:
-    """Whatever Slurm refused in three versions reaches the caller as SubmitRejected, with its words and exit code."""
+    """Every rejection recorded from three versions becomes SubmitRejected with message and exit code."""
     slurm.answering("sbatch", "--parsable", answer)
     with pytest.raises(SubmitRejected) as caught:
         await slurm.client().submit(SCRIPT)
@@ -119,7 +119,7 @@ async def test_every_recorded_refusal_is_a_rejection(slurm: StandIns, answer: Re
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("area", ["ctld_down", "ctld_stopped", "munge_down", "conf_missing"])
 async def test_silent_slurm_is_unavailable(slurm: StandIns, version: str, area: str) -> None:
-    """Down, stopped, without munge or configuration: reading, submitting and cancelling all say so."""
+    """Down, stopped, without munge or configuration: reading, submitting and cancelling raise the same error."""
     for command in ("sbatch", "scancel", "squeue", "scontrol", "sinfo"):
         name = "squeue" if area == "conf_missing" and command != "sbatch" else "sbatch"
         slurm.answering(command, "*", recorded(version, area, name))
@@ -131,7 +131,7 @@ async def test_silent_slurm_is_unavailable(slurm: StandIns, version: str, area: 
 
 @pytest.mark.parametrize("said", ["", "Submitted", "12a", "٣"])
 async def test_accepted_without_an_id_is_an_odd_answer(slurm: StandIns, said: str) -> None:
-    """Exit code 0 and no job id: not taken for a refusal."""
+    """Exit code 0 without a job id is not a rejection."""
     slurm.add("sbatch", f"echo '{said}'")
     with pytest.raises(SlurmOutputError, match="accepted the job but printed no job id"):
         await slurm.client().submit(SCRIPT)
@@ -152,7 +152,7 @@ async def test_sudo_that_asks_for_a_password_is_the_admins_error(slurm: StandIns
 async def test_trial_has_one_argument_and_takes_the_script_from_stdin(
     slurm: StandIns, tmp_path: Path, version: str
 ) -> None:
-    """Times come as seconds; what the hub's account sets is there too."""
+    """Times are printed as seconds; the environment of the hub's account is passed on."""
     stem = FOLDER / version / "cluster" / "test_later"
     slurm.add(
         "sbatch",
@@ -168,7 +168,7 @@ async def test_trial_has_one_argument_and_takes_the_script_from_stdin(
     "answer", [a for a in all_recorded("test_only") if a.code], ids=lambda a: f"{a.version}-{a.name}"
 )
 async def test_every_recorded_refusal_of_a_trial_is_a_rejection(slurm: StandIns, answer: Recorded) -> None:
-    """In Slurm's words."""
+    """With Slurm's message."""
     slurm.answering("sbatch", "--test-only", answer)
     with pytest.raises(SubmitRejected) as caught:
         await slurm.client().test_only(SCRIPT)
@@ -176,7 +176,7 @@ async def test_every_recorded_refusal_of_a_trial_is_a_rejection(slurm: StandIns,
 
 
 async def test_trial_of_a_site_with_wrappers(slurm: StandIns) -> None:
-    """The script ``trial`` stands for sbatch; nothing but the batch script goes in."""
+    """The script ``trial`` replaces sbatch; its input is the batch script alone."""
     stem = FOLDER / "26.05" / "cluster" / "test_now"
     slurm.add("trial", f'[ "$#" = 0 ] && [ "$(cat)" = "$(printf "#!/bin/sh\\ntrue")" ] || exit 97; cat {stem}.err >&2')
     slurm.add("as", 'shift 2; exec "$@"')
@@ -198,7 +198,7 @@ async def test_cancelling_what_is_gone_is_a_success(slurm: StandIns, version: st
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_somebody_elses_job_is_an_error(slurm: StandIns, version: str) -> None:
-    """Exit code 210: the prefix makes the wrong user of us."""
+    """Exit code 210: the prefix switches to the wrong user."""
     slurm.answering("scancel", "118", recorded(version, "scancel", "other_user"))
     with pytest.raises(ConfigError, match=r"exec_prefix: scancel may not cancel job 118: .*Access/permission denied"):
         await slurm.client().cancel("118")
@@ -227,7 +227,7 @@ sed "s/|0123456789abcdef$/|$mark|1000|a job|$mark/" %s
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_one_squeue_for_all_jobs(slurm: StandIns, version: str) -> None:
-    """Known ids come back, the unknown one is absent; ids are asked for in order, each once."""
+    """Known ids are returned, unknown ones are absent; each id is queried once, in order."""
     slurm.add(
         "squeue", MARKED % ("--local -h -a -t all -j 1,2,999999 -O JobID:|,", FOLDER / version / "hub" / "squeue_j.out")
     )
@@ -236,7 +236,7 @@ async def test_one_squeue_for_all_jobs(slurm: StandIns, version: str) -> None:
 
 
 async def test_every_question_draws_its_own_mark(slurm: StandIns, tmp_path: Path) -> None:
-    """No mark can be foreseen: two questions carry two."""
+    """Marks cannot be foreseen: each query has its own."""
     slurm.add("squeue", f'for last; do :; done; echo "${{last##*|}}" >> {tmp_path}/marks')
     client = slurm.client()
     assert [await client.jobs(["1"]), await client.tagged("x")] == [{}, {}]
@@ -247,7 +247,7 @@ async def test_every_question_draws_its_own_mark(slurm: StandIns, tmp_path: Path
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_single_unknown_job_is_a_good_empty_answer(slurm: StandIns, version: str) -> None:
-    """'Invalid job id specified', exit code 1, is no silence."""
+    """'Invalid job id specified' with exit code 1 is an answer."""
     slurm.answering("squeue", "'--local -h -a -t all -j 999999 '*", recorded(version, "hub", "squeue_j_unknown"))
     slurm.answering("scontrol", "'--local show job -o 999999'", recorded(version, "hub", "job_unknown"))
     assert await slurm.client().jobs(["999999"]) == {}
@@ -255,13 +255,13 @@ async def test_single_unknown_job_is_a_good_empty_answer(slurm: StandIns, versio
 
 
 async def test_no_ids_ask_nothing(slurm: StandIns) -> None:
-    """No command is run for nothing."""
+    """Nothing is run for an empty set of ids."""
     assert await slurm.client().jobs([]) == {}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_jobs_of_a_tag(slurm: StandIns, version: str) -> None:
-    """Those whose comment begins with it, ended ones too."""
+    """Jobs whose comment begins with the tag, including ended ones."""
     slurm.add("squeue", MARKED % ("--local -h -a -t all -O JobID:|,", FOLDER / version / "hub" / "squeue_all.out"))
     assert list(await slurm.client().tagged("gpuspawner:hub:alice:")) == ["2", "1"]
     assert list(await slurm.client().tagged("gpuspawner:hub:alice:lab")) == ["2"]
@@ -282,14 +282,14 @@ async def test_job_in_full(slurm: StandIns, version: str) -> None:
 
 
 async def test_failure_with_unknown_words_is_no_answer_and_quotes_them(slurm: StandIns) -> None:
-    """An exit code that no table knows: kept apart from 'the job is gone'."""
+    """An unknown exit code is not taken for 'the job is gone'."""
     slurm.add("squeue", "echo 'squeue: error: sunspots' >&2; exit 9")
     with pytest.raises(SlurmUnavailable, match="squeue failed with exit code 9: squeue: error: sunspots"):
         await slurm.client().jobs(["7"])
 
 
 async def test_answer_to_another_question_is_odd(slurm: StandIns) -> None:
-    """A wrapper that ignores our columns is found out."""
+    """A wrapper that ignores the requested columns is detected."""
     slurm.add("squeue", "echo '  JOBID PARTITION NAME'")
     with pytest.raises(SlurmOutputError) as caught:
         await slurm.client().jobs(["7"])
@@ -297,7 +297,7 @@ async def test_answer_to_another_question_is_odd(slurm: StandIns) -> None:
 
 
 async def test_observer_is_told_of_each_command(slurm: StandIns) -> None:
-    """Its name and exit status, None where it gave no answer; a command that is not there was none."""
+    """Its name and exit status, None without an answer; a missing command is not counted."""
     told: list[tuple[str, int | None]] = []
     slurm.add("squeue", "exit 0")
     slurm.add("scancel", "exit 9")
@@ -319,7 +319,7 @@ async def test_observer_is_told_of_each_command(slurm: StandIns) -> None:
 
 
 async def test_address_is_slurms_and_is_kept(slurm: StandIns, tmp_path: Path) -> None:
-    """NodeAddr, whatever DNS says; the second question asks nothing."""
+    """NodeAddr, independent of DNS; the second call runs no command."""
     slurm.add(
         "scontrol",
         f'[ "$*" = "show node -o g1" ] || exit 97; echo x >> {tmp_path}/asked\n'
@@ -331,7 +331,7 @@ async def test_address_is_slurms_and_is_kept(slurm: StandIns, tmp_path: Path) ->
 
 
 async def test_address_is_asked_for_once_by_a_whole_class(slurm: StandIns, tmp_path: Path) -> None:
-    """Thirty servers that start on two nodes ask Slurm twice; a question that failed spoils no later one."""
+    """Thirty servers that start on two nodes cause two queries; a failed query does not affect later ones."""
     slurm.add(
         "scontrol",
         f"echo $4 >> {tmp_path}/asked; [ $4 = g3 ] && [ ! -e {tmp_path}/up ] && exit 1\n"
@@ -456,27 +456,27 @@ async def test_missing_prefix_is_the_admins_error(slurm: StandIns) -> None:
 
 
 async def test_command_is_found_by_the_hubs_path_not_the_jobs(slurm: StandIns, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without bin_dir: the job's PATH may be another, and lacks Slurm."""
+    """Without bin_dir; the job's PATH may differ and lack Slurm."""
     slurm.add("sbatch", "echo 5")
     monkeypatch.setenv("PATH", f"{slurm.folder}:/usr/bin:/bin")
     assert await SlurmClient(Installation()).submit(SCRIPT, environment={"PATH": "/usr/bin:/bin"}) == "5"
 
 
 async def test_stand_in_squeue_that_hangs_is_given_up(slurm: StandIns) -> None:
-    """A missing slurm.conf blocks a command for a minute: the client does not wait so long."""
+    """A missing slurm.conf blocks a command for a minute; the client gives up sooner."""
     slurm.add("squeue", "sleep 100")
     with pytest.raises(SlurmUnavailable, match=r"squeue gave no answer within 0\.2 s"):
         await slurm.client(timeout=0.2).jobs(["7"])
 
 
 async def test_stand_in_scontrol_that_hangs_is_no_ping(slurm: StandIns) -> None:
-    """No answer to a ping is its answer."""
+    """No answer to a ping means False."""
     slurm.add("scontrol", "sleep 100")
     assert await slurm.client(timeout=0.2).ping() is False
 
 
 async def test_cancelled_question_is_cancelled(slurm: StandIns) -> None:
-    """CancelledError goes through the client; a turn that was taken is given back."""
+    """CancelledError passes through the client, and its turn is released."""
     slurm.add("squeue", "sleep 100")
     slurm.add("scancel", "true")
     client = slurm.client(limit=1)
@@ -489,7 +489,7 @@ async def test_cancelled_question_is_cancelled(slurm: StandIns) -> None:
 
 
 async def test_no_more_commands_at_once_than_the_limit(slurm: StandIns, tmp_path: Path) -> None:
-    """Twelve submissions, three at once: each counts how many run beside it."""
+    """Twelve submissions, three at once; each counts how many run with it."""
     running = tmp_path / "running"
     running.mkdir()
     slurm.add("sbatch", f"cat >/dev/null; touch {running}/$$; ls {running} | wc -l; sleep 0.05; rm {running}/$$")

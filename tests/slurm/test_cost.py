@@ -1,4 +1,4 @@
-"""What watching costs slurmctld, by its own count (sdiag(1)): it does not grow with those who wait."""
+"""RPCs caused by watching, as counted by slurmctld (sdiag(1)): independent of the number of jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, JobWatcher
 pytestmark = pytest.mark.slurm
 
 OF_DAEMONS = ("REQUEST_STATS_INFO", "MESSAGE_", "REQUEST_COMPLETE", "REQUEST_STEP")
-"""What sdiag itself asks, and what Slurm's nodes tell."""
+"""RPCs of sdiag itself and of Slurm's nodes."""
 
 
 def rpcs(slurm: PrivateSlurm) -> Counter[str]:
@@ -46,7 +46,7 @@ def waiting(slurm_cluster: PrivateSlurm) -> Iterator[list[str]]:
 
 
 class Questions:
-    """Stands between watcher and client, and lets the watcher ask so often and no more."""
+    """Wraps the client and limits the number of the watcher's queries."""
 
     def __init__(self, client: SlurmClient) -> None:
         self._client = client

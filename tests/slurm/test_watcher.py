@@ -1,4 +1,4 @@
-"""One question for all jobs; a job ends by Slurm's word alone; silence changes nothing."""
+"""One query for all jobs; only an answer of Slurm ends a job; no answer changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def job(job_id: str, state: str) -> JobStatus:
 
 
 class Cluster:
-    """A Slurm that holds what the test puts in, and remembers what it was asked."""
+    """A stand-in for Slurm with the test's jobs, which records its queries."""
 
     def __init__(self) -> None:
         self.held: dict[str, JobStatus] = {}
@@ -64,7 +64,7 @@ class Cluster:
 
 
 class Clock:
-    """Time that passes only when the test says so; ``pauses`` are what the watcher slept."""
+    """Time that passes only when the test advances it; ``pauses`` lists what the watcher slept."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -94,7 +94,7 @@ class Clock:
 
 
 async def settle() -> None:
-    """Let every task run until it waits for time."""
+    """Let every task run until it waits for the clock."""
     for _ in range(30):
         await asyncio.sleep(0)
 
@@ -121,7 +121,7 @@ async def watcher(cluster: Cluster, clock: Clock) -> AsyncIterator[JobWatcher]:
 
 
 async def test_status_is_known_after_the_first_answer_and_costs_nothing(watcher: JobWatcher, cluster: Cluster) -> None:
-    """Before it None; reading it afterwards asks nothing."""
+    """None before the first answer; reading it later runs no query."""
     cluster.held["7"] = job("7", "PENDING")
     watch = watcher.watch("7")
     assert (watch.status, watcher.status("7")) == (None, None)
@@ -131,7 +131,7 @@ async def test_status_is_known_after_the_first_answer_and_costs_nothing(watcher:
 
 
 async def test_one_question_for_fifty_jobs(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """Fifty waiting people cost what one costs: one squeue in 1.5 s."""
+    """Fifty waiting people cost as much as one: one squeue per 1.5 s."""
     cluster.held = {str(n): job(str(n), "PENDING") for n in range(50)}
     watches = [watcher.watch(str(n)) for n in range(50)]
     await clock.pass_(15.0)
@@ -141,7 +141,7 @@ async def test_one_question_for_fifty_jobs(watcher: JobWatcher, cluster: Cluster
 
 
 async def test_many_who_watch_one_job_share_it(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """The page, the spawner and the poll watch one job: it is asked for once, and goes on while one watches."""
+    """Page, spawner and poll watch one job: it is queried once, and for as long as one of them watches."""
     cluster.held["7"] = job("7", "PENDING")
     first, second = watcher.watch("7"), watcher.watch("7")
     await clock.pass_(1.5)
@@ -177,7 +177,7 @@ async def test_interval_is_short_only_while_someone_waits(
 
 
 async def test_one_who_waits_makes_it_short_for_all(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """A new job ends the rest at once; when it runs, rest is back."""
+    """A new job starts the short interval at once; when it runs, the long one returns."""
     cluster.held = {"1": job("1", "RUNNING"), "2": job("2", "PENDING")}
     watcher.watch("1")
     await clock.pass_(10.0)
@@ -194,7 +194,7 @@ async def test_one_who_waits_makes_it_short_for_all(watcher: JobWatcher, cluster
 async def test_crowd_of_new_jobs_is_not_a_crowd_of_questions(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
-    """Thirty starts within a second: at once for the first, then one question for the rest."""
+    """Thirty starts within a second: a query at once for the first, then one for the others."""
     for n in range(30):
         cluster.held[str(n)] = job(str(n), "PENDING")
         watcher.watch(str(n))
@@ -226,7 +226,7 @@ async def test_changed_tells_each_change_once(watcher: JobWatcher, cluster: Clus
 
 
 async def test_change_between_two_calls_is_not_lost(watcher: JobWatcher, cluster: Cluster) -> None:
-    """What changed while nobody listened is told at the next call, at once."""
+    """A change that nobody waited for is returned by the next call at once."""
     cluster.held["7"] = job("7", "RUNNING")
     watch = watcher.watch("7")
     await settle()
@@ -236,7 +236,7 @@ async def test_change_between_two_calls_is_not_lost(watcher: JobWatcher, cluster
 async def test_cancelled_listener_does_not_disturb_the_others(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
-    """One who gives up ends neither the poll nor the waiting of another."""
+    """Cancelling one waiter ends neither the poll nor another waiter."""
     cluster.held["7"] = job("7", "PENDING")
     impatient, patient = watcher.watch("7"), watcher.watch("7")
     await settle()
@@ -274,7 +274,7 @@ async def test_job_that_left_squeue_is_looked_up_once_for_its_end(
 async def test_job_that_nobody_knows_is_gone_only_when_two_answers_say_so(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
-    """The first is not believed; the second, 1.5 s later, is. What was known of the job stays."""
+    """The first absence does not count; the second, 1.5 s later, does. What was known of the job is kept."""
     running = JobStatus("7", Phase.RUNNING, state="RUNNING", batch_host="g1", nodes="g1", user="alice", tag="t")
     cluster.held["7"] = running
     watch = watcher.watch("7")
@@ -290,7 +290,7 @@ async def test_job_that_nobody_knows_is_gone_only_when_two_answers_say_so(
 
 
 async def test_job_that_comes_back_was_never_gone(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """Absent, present, absent again: each absence is counted anew."""
+    """Absent, present, absent again: counting starts over."""
     cluster.held["7"] = job("7", "PENDING")
     watch = watcher.watch("7")
     await settle()
@@ -308,7 +308,7 @@ async def test_job_that_comes_back_was_never_gone(watcher: JobWatcher, cluster: 
 async def test_job_that_cannot_be_looked_up_is_kept(
     watcher: JobWatcher, cluster: Cluster, clock: Clock, fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever the look-up fails with, the job goes on, and at most one line is said."""
+    """Whatever error the look-up raises, the job is kept, and at most one line is logged."""
     cluster.held["7"] = job("7", "RUNNING")
     watch = watcher.watch("7")
     await clock.pass_(1.0)
@@ -323,7 +323,7 @@ async def test_job_that_cannot_be_looked_up_is_kept(
 async def test_unknown_state_keeps_the_job_and_is_said_once(
     watcher: JobWatcher, cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A new word of a new Slurm ends nothing."""
+    """An unknown state of a newer Slurm ends nothing."""
     cluster.held["7"] = job("7", "HIBERNATING")
     watch = watcher.watch("7")
     await clock.pass_(300.0)
@@ -337,7 +337,7 @@ async def test_unknown_state_keeps_the_job_and_is_said_once(
 async def test_a_job_that_slurm_never_showed_is_unknown_and_not_gone(
     watcher: JobWatcher, cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """PrivateData: the watch says so, one line does, and it is asked for at rest without any look-up."""
+    """PrivateData: the watch is hidden, one line is logged, and it is queried at the long interval without look-ups."""
     cluster.hides = {""}
     watches = [watcher.watch("7"), watcher.watch("8")]
     await clock.pass_(10.0)
@@ -352,7 +352,7 @@ async def test_a_job_that_slurm_never_showed_is_unknown_and_not_gone(
 async def test_a_running_job_that_slurm_shows_no_more_is_kept(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
-    """PrivateData is set while servers run: each stays as it was last told."""
+    """PrivateData is set while servers run: each keeps its last status."""
     running = JobStatus("7", Phase.RUNNING, state="RUNNING", user="alice")
     cluster.held["7"] = running
     watch = watcher.watch("7")
@@ -364,7 +364,7 @@ async def test_a_running_job_that_slurm_shows_no_more_is_kept(
 
 
 async def test_a_job_of_ones_own_is_gone_all_the_same(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """Slurm shows everybody their own."""
+    """Slurm shows users their own jobs."""
     cluster.held["7"] = JobStatus("7", Phase.RUNNING, state="RUNNING", user="hub")
     watch = watcher.watch("7")
     await clock.pass_(1.0)
@@ -377,7 +377,7 @@ async def test_a_job_of_ones_own_is_gone_all_the_same(watcher: JobWatcher, clust
 async def test_a_hidden_job_that_is_shown_again_is_as_slurm_tells_it(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
-    """The admin makes the hub's account an operator: what is there is there, what is not is gone by two answers."""
+    """The hub's account becomes an operator: existing jobs are seen, missing ones are gone after two answers."""
     cluster.hides = {""}
     there, gone = watcher.watch("7"), watcher.watch("8")
     await clock.pass_(60.0)
@@ -415,7 +415,7 @@ async def test_while_the_rights_are_not_known_nothing_is_gone(
 async def test_silence_keeps_every_status_and_is_told_once(
     watcher: JobWatcher, cluster: Cluster, clock: Clock, fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No answer, an odd answer, even a fault of ours: statuses stay, stale since then; two lines in all."""
+    """No answer, a malformed answer, even an internal error: statuses are kept and stale; two lines are logged."""
     cluster.held = {"1": job("1", "RUNNING"), "2": job("2", "PENDING")}
     watches = [watcher.watch("1"), watcher.watch("2")]
     await clock.pass_(1.0)
@@ -434,7 +434,7 @@ async def test_silence_keeps_every_status_and_is_told_once(
 
 
 async def test_silent_slurm_is_asked_less_and_less(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """3, 6, 12, 24, then every 30 seconds; a new job does not hurry it; after an answer 1.5 s again."""
+    """3, 6, 12, 24, then every 30 seconds, even with a new job; after an answer 1.5 s again."""
     cluster.held["7"] = job("7", "PENDING")
     cluster.fault = SlurmUnavailable("down")
     watcher.watch("7")
@@ -475,7 +475,7 @@ async def test_listener_hears_that_slurm_fell_silent_and_that_it_is_back(
 
 @pytest.mark.parametrize("job_id", ["", "abc", "7;rec", "7,8", "٣"])
 async def test_id_that_is_none_does_not_spoil_the_question(watcher: JobWatcher, cluster: Cluster, job_id: str) -> None:
-    """It is refused where it comes in; the other jobs are asked about as before."""
+    """It is refused at once; the other jobs are queried as before."""
     cluster.held["7"] = job("7", "RUNNING")
     watch = watcher.watch("7")
     with pytest.raises(ValueError, match="is not a valid job id"):
@@ -488,7 +488,7 @@ async def test_id_that_is_none_does_not_spoil_the_question(watcher: JobWatcher, 
 
 
 def tasks() -> set[asyncio.Task[object]]:
-    """Tasks beside the test's own."""
+    """Tasks other than the test's own."""
     return asyncio.all_tasks() - {asyncio.current_task()}
 
 
@@ -509,7 +509,7 @@ async def test_task_runs_only_while_there_is_something_to_ask(
 
 
 async def test_task_ends_when_all_jobs_have_ended(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """A job that has ended is not asked about again, though someone still reads its status."""
+    """An ended job is not queried again, even while its status is read."""
     cluster.held["7"] = job("7", "COMPLETED")
     watch = watcher.watch("7")
     await clock.pass_(100.0)
@@ -521,7 +521,7 @@ async def test_task_ends_when_all_jobs_have_ended(watcher: JobWatcher, cluster: 
 
 
 async def test_hurry_asks_soon_and_for_a_while(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """After a scancel a running job is asked about every 1.5 s, but not for ever."""
+    """After scancel a running job is queried every 1.5 s, but not for ever."""
     cluster.held["7"] = job("7", "RUNNING")
     watch = watcher.watch("7")
     await clock.pass_(10.0)
@@ -535,7 +535,7 @@ async def test_hurry_asks_soon_and_for_a_while(watcher: JobWatcher, cluster: Clu
 
 
 async def test_hurry_may_be_short(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """Three questions, then rest; a shorter hurry does not end a longer one."""
+    """Three queries, then the long interval; a shorter hurry does not end a longer one."""
     cluster.held["7"] = job("7", "RUNNING")
     watch = watcher.watch("7")
     await clock.pass_(10.0)
@@ -546,7 +546,7 @@ async def test_hurry_may_be_short(watcher: JobWatcher, cluster: Cluster, clock: 
 
 
 async def test_closing_wakes_who_still_listens(watcher: JobWatcher) -> None:
-    """A closed watch tells nothing more: RuntimeError, not a wait without end."""
+    """A closed watch raises RuntimeError instead of waiting for ever."""
     with closing(watcher.watch("7")) as watch:
         listener = asyncio.create_task(watch.changed())
         await settle()
@@ -557,7 +557,7 @@ async def test_closing_wakes_who_still_listens(watcher: JobWatcher) -> None:
 
 
 async def test_aclose_leaves_nothing(clock: Clock) -> None:
-    """Even in the middle of a question that hangs."""
+    """Even during a query that hangs."""
     hangs = asyncio.Event()
 
     class Hanging(Cluster):
@@ -584,7 +584,7 @@ BOBS_JOB = JobStatus("7", Phase.RUNNING, state="RUNNING", user="bob", uid=1002)
 async def test_another_job_under_the_number_ends_it_only_when_two_answers_say_so(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
-    """What is said of the other job is never told of this one; one odd answer in between begins anew."""
+    """Nothing about the other job is reported for this one; one other answer restarts the count."""
     cluster.held["7"] = ANNS_JOB
     watch = watcher.watch("7", ANNS)
     await settle()
@@ -599,7 +599,7 @@ async def test_another_job_under_the_number_ends_it_only_when_two_answers_say_so
 
 
 async def test_two_servers_with_one_number_are_told_apart(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """Numbers have started over: the older server has ended, the newer one's job is its own."""
+    """Job ids started over: the older server has ended, the newer one's job is its own."""
     bobs = JobIdentity(owner="bob", uid=1002, tag="jupyterhub-gpuspawner/demo/bob/#0a-2")
     cluster.held["7"] = job = replace(BOBS_JOB, tag=bobs.tag)
     with closing(watcher.watch("7", ANNS)) as older, closing(watcher.watch("7", bobs)) as newer:
@@ -612,7 +612,7 @@ async def test_two_servers_with_one_number_are_told_apart(watcher: JobWatcher, c
 async def test_what_a_plugin_makes_of_a_new_job_is_learnt_from_the_first_answer(
     watcher: JobWatcher, cluster: Cluster
 ) -> None:
-    """sbatch has given the number just now; comment and name that Slurm shows are the job's from then on."""
+    """sbatch has just returned the id; comment and name that Slurm shows identify the job from then on."""
     cluster.held["7"] = job = replace(ANNS_JOB, tag="project 7", name="batch")
     watch = watcher.watch("7", ANNS, new=True)
     await settle()
