@@ -135,7 +135,7 @@ def test_where_a_plugin_replaces_comments_jobs_are_found_by_their_names(
         hub.end("second")
 
         assert slurm.run("squeue", "-h", "-j", job, "-o", "%k") == "project 7"
-        assert hub.log.read_text().count("something here replaces comments") == 1
+        assert hub.log.read_text().count("something replaces comments") == 1
 
         config = hub.config.read_text()
         hub.config.write_text(f"{config}c.GPUSlurmSpawner.slurm_bin_dir = {str(odd)!r}\n")

@@ -1,8 +1,7 @@
 """The spawner of servers that are Slurm jobs.
 
-From batchspawner it inherits the name, the ``req_*`` settings, ``exec_prefix`` and an admin's own ``batch_script``.
-Submission, polling, cancelling, waiting and state are its own: it answers JupyterHub, and leaves the work to the parts
-that it owns (:mod:`..start`, :mod:`..report`, :mod:`..ending`).
+From batchspawner it inherits the name, the ``req_*`` settings, ``exec_prefix`` and an admin's own ``batch_script``. The
+rest is done by the objects that it owns (:mod:`..start`, :mod:`..report`, :mod:`..ending`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One reader's event streams: the oldest ends where there are too many, and all pages go on."""
+"""The limit on one reader's event streams: the oldest ends, and its page goes on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABS = 30
 
 
 def test_beyond_the_cap_the_oldest_ends_and_only_the_readers_own() -> None:
-    """One that has ended by itself counts no more."""
+    """A stream that has ended no longer counts."""
     streams = OpenStreams(2)
     with ExitStack() as stack:
         others = stack.enter_context(streams.one("ben"))
@@ -42,7 +42,7 @@ def test_beyond_the_cap_the_oldest_ends_and_only_the_readers_own() -> None:
 @pytest.mark.slurm
 @pytest.mark.hub
 def test_a_start_that_is_open_in_thirty_tabs(start_light_hub: StartHub) -> None:
-    """Ten streams end with a word; the newest twenty, and another person's, go on; the page can be read by all."""
+    """Ten streams end with a message; the newest twenty and another user's go on; every tab can show the page."""
     hub = start_light_hub(profiles=WAITS)
     for user in ("ann", "ben"):
         hub.api("POST", f"/users/{user}")

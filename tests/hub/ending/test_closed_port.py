@@ -13,7 +13,7 @@ async def listening(port: int = 0) -> asyncio.Server:
 
 
 async def test_only_a_port_that_stays_closed_is_an_end() -> None:
-    """One that is open is none, nor one that was closed once; each opening begins the counting anew."""
+    """An open port is none, nor one that was closed once; each successful connection resets the count."""
     server = await listening()
     port = server.sockets[0].getsockname()[1]
     looks = ClosedPort()
@@ -29,6 +29,6 @@ async def test_only_a_port_that_stays_closed_is_an_end() -> None:
 
 
 async def test_a_host_that_cannot_be_found_ends_nothing() -> None:
-    """It says nothing of the server."""
+    """That says nothing about the server."""
     looks = ClosedPort()
     assert [await looks.look("no-such-host.invalid", 80) for _ in range(REFUSALS + 2)] == [False] * (REFUSALS + 2)

@@ -21,7 +21,7 @@ async def test_the_last_lines_are_shown(tmp_path: Path) -> None:
 
 
 async def test_control_characters_do_not_reach_the_page(tmp_path: Path) -> None:
-    """An escape sequence in a log becomes a visible stand-in."""
+    """An escape sequence in a log is replaced by a visible character."""
     log = tmp_path / "job.log"
     log.write_bytes(b"\x1b[31mred\xff\n")
 
@@ -38,7 +38,7 @@ async def test_what_is_no_plain_file_is_not_read(tmp_path: Path) -> None:
 
 
 async def test_the_log_of_somebody_else_is_read_as_its_owner(tmp_path: Path) -> None:
-    """By a command that has that person's rights; what it cannot read has no lines."""
+    """By a command with the owner's rights; a log that it cannot read has no lines."""
     log = tmp_path / "-n 1.log"
     log.write_text("".join(f"line {n}\n" for n in range(1000)))
     as_owner = ("env", "-C", "/")
@@ -48,7 +48,7 @@ async def test_the_log_of_somebody_else_is_read_as_its_owner(tmp_path: Path) -> 
 
 
 def test_a_secret_is_not_shown() -> None:
-    """The value of a variable, or of an address's parameter, that is called one; the rest of the line is."""
+    """The value of a variable or URL parameter with the name of a secret is hidden; the rest of the line is shown."""
     log = [
         "JUPYTERHUB_API_TOKEN=0123 HOME=/home/ada",
         "http://g1:8888/lab?token=abc&x=1",

@@ -39,7 +39,7 @@ def test_what_is_stored_is_what_is_read(ending: Ending) -> None:
 
 
 def test_what_is_stored_has_bounds() -> None:
-    """Of a text its beginning is kept, of a log its end."""
+    """The beginning of a text is kept, and the end of a log."""
     stored = Ending("w" * 9999, lines="x" * 9999 + "last").to_json()
 
     assert stored == {"what": "w" * TEXT_LIMIT, "lines": "x" * (TEXT_LIMIT - 4) + "last"}
@@ -73,7 +73,7 @@ def test_what_does_not_fit_is_dropped(document: Any) -> None:
     ],
 )
 def test_each_of_our_errors_says_who_can_do_what(error: GPUSpawnerError, ending: Ending) -> None:
-    """The user what the user can mend, the administrator the rest."""
+    """Advice for what the user can do, a hint for the administrator about the rest."""
     assert ending_of(spawn_failure(error)) == ending
 
 

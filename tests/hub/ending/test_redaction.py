@@ -1,4 +1,4 @@
-"""What of a log's lines is a secret, and what is not."""
+"""Which parts of a log's lines are hidden as secrets."""
 
 from __future__ import annotations
 
@@ -117,5 +117,5 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_no_text_takes_long(text: str) -> None:
-    """A time that grew with the square of the length would be hours here, and end with the test's limit."""
+    """Quadratic time would be hours here, and exceed the test's time limit."""
     assert redacted(text).count("\n") == 0

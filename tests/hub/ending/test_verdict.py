@@ -1,4 +1,4 @@
-"""A job that can never start is given up by two answers of Slurm's, never by one and a silence."""
+"""A job that can never start is given up after two answers of Slurm, never after one answer and silence."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_two_answers_end_the_waiting(watch: Watch, clock: Clock) -> None:
 
 @pytest.mark.parametrize("fault", [SlurmUnavailable("down"), SlurmOutputError("odd"), ValueError("a fault of ours")])
 async def test_one_answer_and_a_silence_do_not(watch: Watch, cluster: Cluster, clock: Clock, fault: Exception) -> None:
-    """However long it is silent; the next answer decides, and may be another one."""
+    """However long Slurm does not answer; the next answer decides, and may be a different one."""
     waiting = asyncio.create_task(verdict(watch, sleep=clock.sleep))
     await settle()
     cluster.fault = fault
@@ -78,7 +78,7 @@ async def test_the_second_answer_may_come_after_the_silence(watch: Watch, cluste
 
 
 async def test_answers_that_alternate_do_not_add_up(watch: Watch, cluster: Cluster, clock: Clock) -> None:
-    """A node that registers and is lost again: each time the counting begins anew."""
+    """A node that registers and is lost again: each time the count starts over."""
     waiting = asyncio.create_task(verdict(watch, sleep=clock.sleep))
     for _ in range(10):
         await clock.pass_(1.0)

@@ -1,4 +1,4 @@
-"""What a node reports, held against Slurm's answer."""
+"""A node's report compared with Slurm's answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DETAIL = JobDetail(job_id="17", phase=Phase.RUNNING, nodes="g[1-2]", batch_host=
 
 
 def test_what_slurm_says_goes_over_the_nodes_word() -> None:
-    """Job, node, partition and end are Slurm's; where it names none, the node's stay."""
+    """Job, node, partition and end are Slurm's; what Slurm does not report stays the node's."""
     told = replace(DETAIL, partition="gpu", ends_at=0.0)
 
     assert confirmed(CLAIMED, told) == replace(
@@ -28,7 +28,7 @@ def test_what_slurm_says_goes_over_the_nodes_word() -> None:
 
 @pytest.mark.parametrize("name", ["", "g1", "g2", "g2.example.org"])
 def test_a_node_of_the_jobs_may_have_its_full_name(name: str) -> None:
-    """And none at all: the server is on the first."""
+    """Or none at all: the server is on the first node."""
     assert confirmed(replace(CLAIMED, node=name), DETAIL) == replace(CLAIMED, job_id="17")
 
 
@@ -41,7 +41,7 @@ def test_of_a_report_from_elsewhere_nothing_is_kept() -> None:
 
 
 def test_a_nodes_own_word_on_other_nodes_does_not_count() -> None:
-    """Whatever a report says of other nodes, Slurm's answer stands in its place, also where that is none."""
+    """Slurm's answer replaces it, even if Slurm reports no other nodes."""
     told = PlacementDocument(node="g1", other_nodes=(NodeGrant("elsewhere", (7,)),))
     detail = JobDetail(job_id="1", phase=Phase.RUNNING, nodes="g1", batch_host="g1")
     assert confirmed(told, detail).other_nodes == ()

@@ -28,7 +28,7 @@ TWO_NODES = f"""
 
 
 def test_nodes_beside_the_servers() -> None:
-    """Every node but the batch host, with Slurm's GPUs and counts; kinds that differ have no name together."""
+    """Every node except the batch host, with Slurm's GPUs and counts; GPUs of different types have no common name."""
     detail = JobDetail(
         job_id="1",
         phase=Phase.RUNNING,
@@ -71,7 +71,7 @@ def test_a_document_with_odd_nodes_is_refused(grant: dict[str, object], fault: s
 @pytest.mark.slurm
 @pytest.mark.hub
 def test_a_profile_of_two_nodes(start_light_hub: StartHub) -> None:
-    """The notebook runs on the job's first node; the placement tells both."""
+    """The notebook runs on the job's first node; the placement names both nodes."""
     hub = start_light_hub(profiles=TWO_NODES)
     placement = hub.spawn("ada", {"profile": "two"})
     [other] = placement["other_nodes"]

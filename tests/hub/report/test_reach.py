@@ -1,4 +1,4 @@
-"""By which of a node's addresses the hub goes to a server."""
+"""Which of a node's addresses the hub uses to reach a server."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ WAYS = {
 def test_the_hub_goes_by_an_address_on_which_the_server_listens(
     addresses: tuple[str, ...], listens: tuple[str, ...], expected: str | None
 ) -> None:
-    """By the node's name where every address of it will do: at the others a neighbour may listen at the same port."""
+    """The node's name if the server listens on all of its addresses: on the others another user may have the port."""
     assert way("g1", addresses, listens) == expected
 
 
 async def test_an_address_is_its_own_and_an_unknown_name_has_none() -> None:
-    """The resolver is not asked for what is no name."""
+    """The resolver is not asked for an address."""
     assert await resolved("10.0.0.7") == ("10.0.0.7",)
     assert await resolved("2001:DB8::7") == ("2001:db8::7",)
     assert await resolved("no-such-host.invalid") == ()

@@ -1,4 +1,4 @@
-"""What a node reports: what is taken, and what is refused, naming the field."""
+"""Reading a node's report: what is accepted, and what is refused with the name of the field."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ def test_a_report_comes_back_as_it_was_sent() -> None:
 
 
 def test_a_placement_comes_back_from_the_state_it_was_stored_in() -> None:
-    """Through its JSON, too."""
+    """Through its JSON."""
     assert parse_placement(json.loads(json.dumps(PLACEMENT.to_json()))) == PLACEMENT
 
 
 def test_the_least_report_is_a_version() -> None:
-    """All else may be unknown."""
+    """All other fields are optional."""
     assert parse_report(b'{"version": 2}') == parse_report(b'{"version": 2, "port": null}') == NodeReport(0)
 
 
 def test_a_launcher_that_was_submitted_by_an_older_hub_is_understood() -> None:
-    """Version 1 always names the port, and knows nothing of who listens there."""
+    """Version 1 always names the port, and has no ``door``."""
     old = {"version": 1, "port": 41234, "placement": PLACEMENT.to_json()}
 
     assert parse_report(json.dumps(old).encode()) == NodeReport(41234, PLACEMENT)
@@ -82,7 +82,7 @@ def test_a_launcher_that_was_submitted_by_an_older_hub_is_understood() -> None:
 
 
 def test_a_port_that_another_process_has_is_not_the_servers() -> None:
-    """So it is not named."""
+    """So the report must not name it."""
     with pytest.raises(ReportError, match="port: must be null"):
         parse_report(NodeReport(41234, door=Door("taken")).dumps().encode())
 
@@ -208,7 +208,7 @@ PATHS = st.sampled_from(
 
 @given(PATHS, JSON)
 def test_a_report_is_taken_or_refused_and_nothing_else(path: str, value: object) -> None:
-    """Whatever stands wherever: no other exception, and what is taken can be stored and read back."""
+    """For any value in any field: no other exception, and an accepted report can be stored and read back."""
     try:
         report = parse_report(json.dumps(document(**{path: value})).encode())
     except ReportError:

@@ -1,4 +1,4 @@
-"""Waiting that loses neither a cancellation nor a task."""
+"""The asyncio functions lose neither a cancellation nor a task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of
 
 
 async def test_the_first_wait_ends_it_and_the_others_are_cancelled() -> None:
-    """Nothing waits on behind the back of whoever asked."""
+    """No task is left running."""
     ended: list[str] = []
 
     async def wait(name: str, seconds: float) -> None:
@@ -29,7 +29,7 @@ async def test_the_first_wait_ends_it_and_the_others_are_cancelled() -> None:
 
 
 async def test_a_cancelled_waiter_is_cancelled_and_its_waits_too() -> None:
-    """CancelledError goes through."""
+    """CancelledError is raised."""
     started = asyncio.Event()
     ended: list[str] = []
 

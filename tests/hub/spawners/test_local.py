@@ -1,4 +1,4 @@
-"""Servers on the hub's own machine: the launcher's file, and what the launcher is told."""
+"""Servers on the hub's own machine: the launcher's file and its plan."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ TAKEN: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("take", TAKEN.values(), ids=TAKEN.keys())
 @pytest.mark.usefixtures("temporary")
 def test_a_cleaner_takes_the_launcher(take: Callable[[Path], None]) -> None:
-    """The next start makes another one, and runs nothing that somebody else may have put in its place."""
+    """The next start creates another one, and does not run a file that another user has put in its place."""
     launcher = LauncherFile()
     path = launcher.path()
     take(path)

@@ -1,4 +1,4 @@
-"""A scancel meets the start's own job, and no other one under its number."""
+"""``scancel`` is run for the start's own job only, never for another job with the same id."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def cancellation(slurm: Slurm, trusted_until: float | None = 0.0) -> Cancellatio
     ids=["the start's own", "none that squeue shows", "the person's own batch job", "a stranger's"],
 )
 async def test_whose_job_is_cancelled(job: JobStatus | None, cancelled: list[str]) -> None:
-    """One that is hidden from the hub's account is left to scancel, which runs as its owner."""
+    """A job that is hidden from the hub's account is cancelled: scancel runs as its owner, and knows more."""
     slurm = Slurm(job)
     await cancellation(slurm)("7")
 
@@ -74,7 +74,7 @@ async def test_where_slurm_does_not_say_whose_the_number_is_nothing_is_cancelled
 
 @pytest.mark.parametrize("silent", [True, False])
 async def test_a_number_that_sbatch_gave_just_now_is_the_starts_own(silent: bool) -> None:
-    """Though squeue is silent, or a plugin has replaced comment and name; a stranger's other job it never is."""
+    """Even if squeue does not answer, or a plugin has replaced comment and name; but never another user's job."""
     slurm, strangers = Slurm(ANOTHER, silent=silent), Slurm(replace(STRANGERS, tag="train", name="train.sh"))
     await cancellation(slurm, trusted_until=None)("7")
     await cancellation(strangers, trusted_until=None)("7")

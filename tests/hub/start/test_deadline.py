@@ -26,7 +26,7 @@ LEFT: dict[str, tuple[Clocks, float]] = {
 
 @pytest.mark.parametrize(("then", "left"), LEFT.values(), ids=LEFT.keys())
 def test_what_is_left_of_a_starts_time(then: Clocks, left: float) -> None:
-    """By the machine's own clock in the same boot, else by the wall clock, and never more than all of it."""
+    """By the time since boot in the same boot, else by the wall clock, and never more than the whole time."""
     stored = json.loads(json.dumps(Deadline.after(900.0, NOW).to_state()))
     deadline = parse_deadline(stored)
 
@@ -46,12 +46,12 @@ STORED: dict[str, tuple[dict[str, Any], Deadline | None]] = {
 
 @pytest.mark.parametrize(("state", "deadline"), STORED.values(), ids=STORED.keys())
 def test_what_was_stored_is_read(state: dict[str, Any], deadline: Deadline | None) -> None:
-    """What does not parse is dropped."""
+    """What cannot be read is dropped."""
     assert parse_deadline(state) == deadline
 
 
 def test_the_machines_own_clock_goes_on() -> None:
-    """In one boot, which the kernel names."""
+    """The kernel has an id for each boot."""
     first, second = clocks(), clocks()
 
     assert first.boot == second.boot != ""

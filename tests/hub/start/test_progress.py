@@ -1,4 +1,4 @@
-"""What a person reads while a server starts: each stage with its time, why it waits, and what to do."""
+"""What a user reads while a server starts: each stage with its time, why the job is pending, and what to do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TOLD: dict[str, tuple[StartFacts, int, str]] = {
 
 @pytest.mark.parametrize(("known", "percent", "sentence"), TOLD.values(), ids=TOLD.keys())
 def test_what_is_known_becomes_one_sentence(known: StartFacts, percent: int, sentence: str) -> None:
-    """And a percentage that only grows, and the facts beside it."""
+    """With a percentage that only grows, and the facts for the page."""
     assert event(known, now=NOON) == {
         "progress": percent,
         "message": sentence,
@@ -78,7 +78,7 @@ STAGES: dict[str, tuple[StartFacts, str, list[float | None]]] = {
 
 @pytest.mark.parametrize(("known", "current", "times"), STAGES.values(), ids=STAGES.keys())
 def test_each_stage_has_its_time(known: StartFacts, current: str, times: list[float | None]) -> None:
-    """What lies behind is done, one is current, and none to come has a time."""
+    """Earlier stages are done, one is current, and later ones have no time."""
     names = list(wait.STAGES)
     now = names.index(current)
 
@@ -89,7 +89,7 @@ def test_each_stage_has_its_time(known: StartFacts, current: str, times: list[fl
 
 
 def waiting(reason: str, starts_at: float | None = None, **more: Any) -> dict[str, Any]:
-    """The document of a job that waits, less its stages."""
+    """The document of a pending job, without its stages."""
     job = JobStatus("7", Phase.QUEUED, "PENDING", reason, partition="gpu", starts_at=starts_at)
     told = document(StartFacts("7", REACHED, job, **more), now=NOON)
     assert [stage["name"] for stage in told.pop("stages")] == list(wait.STAGES)
@@ -130,14 +130,14 @@ def test_a_page_is_told_why_and_what_to_do() -> None:
     ],
 )
 def test_how_sure_an_expected_start_is(reason: str, starts_at: float | None, estimate: str, sure: str) -> None:
-    """Slurm's estimate is a latest time, a reservation's begin an earliest one, and a time that has passed is told."""
+    """Slurm's estimate is a latest time, the begin of a reservation an earliest one; a time in the past is overdue."""
     told = waiting(reason, starts_at)
 
     assert (told["estimate"], told["sure"], told["starts_at"] is None) == (estimate, sure, starts_at is None)
 
 
 def test_a_silent_slurm_is_told_with_the_age_of_what_is_known() -> None:
-    """All that was known stays, and the time of the last answer comes to it."""
+    """What was known stays, with the time of the last answer."""
     assert waiting("Priority", silent=True, answered_at=NOON) == {
         **PLAIN,
         "silent": True,
@@ -151,7 +151,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known() -> None:
     ("number", "text"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (13, "13th"), (22, "22nd")]
 )
 def test_ordinals(number: int, text: str) -> None:
-    """As they are spoken."""
+    """In English."""
     assert wait.ordinal(number) == text
 
 

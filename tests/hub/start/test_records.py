@@ -1,4 +1,4 @@
-"""What the hub's database knows of the starts that it has made."""
+"""The records of starts in the hub's database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def session(tmp_path: Path) -> Session:
 
 
 def test_a_start_is_found_by_its_id_and_no_other_is(session: Session) -> None:
-    """In a hub's own database, and by the next hub process."""
+    """By the next hub process, too."""
     StartRecords(session).add("0a-1", RecordedStart("ann", "lab"))
     again = Session(create_engine(session.get_bind().engine.url))
 
@@ -29,7 +29,7 @@ def test_a_start_is_found_by_its_id_and_no_other_is(session: Session) -> None:
 
 
 def test_hundreds_are_found(session: Session) -> None:
-    """More than a database takes in one question."""
+    """More than fit into one query."""
     records = StartRecords(session)
     for number in range(450):
         records.add(f"0a-{number}", RecordedStart("ann", ""))
@@ -38,7 +38,7 @@ def test_hundreds_are_found(session: Session) -> None:
 
 
 def test_a_record_outlives_its_user_and_goes_with_time(session: Session) -> None:
-    """A job of a user who was deleted meanwhile is this hub's still."""
+    """A job of a deleted user is still known as this hub's."""
     records = StartRecords(session)
     for start in ("0a-1", "0a-2"):
         records.add(start, RecordedStart("ann", ""))
@@ -61,7 +61,7 @@ def test_a_database_that_takes_no_record_is_told_before_anything_is_submitted(se
 
 
 def test_jupyterhub_starts_over_a_database_that_has_the_table(session: Session) -> None:
-    """Its own check of the schema looks at its own tables."""
+    """JupyterHub checks the schema of its own tables only."""
     StartRecords(session).add("0a-1", RecordedStart("ann", ""))
 
     orm.check_db_revision(session.get_bind())

@@ -1,4 +1,4 @@
-"""A start that a killed hub left behind, as the next hub's handlers see it."""
+"""A start that was interrupted by a restart of the hub, as JupyterHub's handlers see it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_a_start_that_fails_is_told_and_the_hub_stops_it() -> None:
 
 
 async def test_a_person_may_stop_it() -> None:
-    """The hub cancels the start's future: the check no longer stands in the way, and waits until the server is gone."""
+    """The hub cancels the start's future: the check ends once the server is gone."""
     known = Known()
     answer = asyncio.create_task(take_up(known, asyncio.Event().wait()))  # type: ignore[arg-type]
     await settle()
@@ -121,7 +121,7 @@ async def test_a_person_may_stop_it() -> None:
 
 
 async def test_a_server_that_does_not_answer_the_hub_is_told() -> None:
-    """It listened, but the hub's own check gave it up."""
+    """It listened, but did not answer the hub's own check."""
     known = Known()
 
     async def arrive() -> None:

@@ -1,4 +1,4 @@
-"""A job that sbatch has made, and its start: neither loses the other."""
+"""Submission: no job is lost, and no start uses a job that is not its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOB = BatchJob("#!/bin/bash\n", (), TAG, IDENTITY)
 
 
 class Slurm:
-    """A stand-in for the client: sbatch answers when told to; what it was asked is kept."""
+    """A stand-in for the client: sbatch answers when the test says so; calls are recorded."""
 
     def __init__(self, answer: str | Exception, *, tagged: str = "", silent: int = 0, uid: int | None = 1001) -> None:
         self.answer = answer
@@ -33,7 +33,7 @@ class Slurm:
         self.found = {tagged: job} if tagged else {}
         self.looks = 0
         self.silent = silent
-        """Looks that get no answer."""
+        """Number of squeue calls without an answer."""
         self.may_answer = asyncio.Event()
         self.cancelled: list[str] = []
 
@@ -60,14 +60,14 @@ def asked(slurm: Slurm) -> asyncio.Task[str]:
 
 
 async def settle() -> None:
-    """Let everything happen that needs no time."""
+    """Run all tasks until they wait for time."""
     for _ in range(50):
         await asyncio.sleep(0)
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tries follow each other at once."""
+    """No pause between tries."""
     monkeypatch.setattr(submission, "PAUSES", (0.0,))
 
 
@@ -113,7 +113,7 @@ async def test_a_job_that_cannot_be_seen_at_once_is_looked_for_however_sbatch_fa
 
 
 async def test_a_job_whose_owner_is_not_certain_is_not_taken_up() -> None:
-    """A comment is anybody's to write: the start fails, and what carries its tag is cancelled, as far as Slurm lets."""
+    """Any user can write this comment: the start fails, and jobs with its comment are cancelled if Slurm permits it."""
     slurm = Slurm(SlurmUnavailable("sbatch got no answer."), tagged="13", uid=None)
     slurm.may_answer.set()
     with pytest.raises(SlurmUnavailable):
@@ -161,7 +161,7 @@ class Stepping(Slurm):
 @pytest.mark.parametrize("answer", ["18", SlurmUnavailable("Socket timed out.")], ids=["answers", "times out"])
 @pytest.mark.parametrize("steps", range(1, 20))
 async def test_a_start_that_is_given_up_at_any_step_has_its_job_or_none(steps: int, answer: str | Exception) -> None:
-    """Wherever the cancellation strikes: the id has come back, or the job is cancelled."""
+    """Whenever it is cancelled, either the id was returned, or the job is cancelled."""
     slurm = Stepping(answer, tagged="18")
     start = asked(slurm)
     for _ in range(steps):
@@ -182,7 +182,7 @@ GIVEN_UP = {
 
 @pytest.mark.parametrize("cancelled", GIVEN_UP.values(), ids=GIVEN_UP.keys())
 async def test_a_job_that_shows_up_later_is_cancelled(cancelled: bool) -> None:
-    """Slurm is silent for a while; the tag finds the job all the same."""
+    """Slurm does not answer for a while; then the job is found by its comment."""
     slurm = Slurm(SlurmUnavailable("sbatch got no answer."), tagged="15", silent=3)
     start = asked(slurm)
     await settle()
@@ -197,7 +197,7 @@ async def test_a_job_that_shows_up_later_is_cancelled(cancelled: bool) -> None:
 
 
 async def test_a_refusal_that_made_no_job_costs_one_look() -> None:
-    """Slurm's no, and no job of this start: that is the end of it."""
+    """Slurm refused, and shows no job of this start: there is no further look."""
     slurm = Slurm(SubmitRejected("Slurm refused the job."))
     slurm.may_answer.set()
     with pytest.raises(SubmitRejected):
@@ -209,7 +209,7 @@ async def test_a_refusal_that_made_no_job_costs_one_look() -> None:
 
 
 async def test_a_job_is_cancelled_again_until_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    """Slurm silent, then sudo in the way: both are waited out, and the log is told once each of trouble and success."""
+    """First Slurm does not answer, then sudo refuses; the log has one line for the trouble and one for the success."""
     troubles: list[Exception] = [SlurmUnavailable("No answer."), ConfigError("sudo asks for a password.")]
 
     async def cancel(_job_id: str) -> None:
@@ -226,7 +226,7 @@ async def test_a_job_is_cancelled_again_until_it_is(caplog: pytest.LogCaptureFix
 
 
 async def test_a_job_that_slurm_does_not_let_the_account_cancel_is_not_tried_again() -> None:
-    """It is somebody else's, or will be refused each time."""
+    """It would be refused each time."""
     tries = []
 
     async def cancel(job_id: str) -> None:
