@@ -76,7 +76,7 @@ class GPUProfilesSpawner(LogName, RemembersEnding, ProfilesSpawner):
         GPULocalSpawner, GPULocalSpawner, config=True, help="Child for profiles on the hub's own machine."
     )
 
-    user_options = UserOptions()
+    user_options: Any = UserOptions()
     options_form = Union([Unicode(), Callable()], config=True, help="The form; a text or a callable, as in Spawner.")
     options_from_form = Union([Callable(), Unicode()], config=True, help="From form data to user options.")
 
