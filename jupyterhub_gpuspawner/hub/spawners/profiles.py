@@ -79,7 +79,7 @@ class GPUProfilesSpawner(LogName, ProfilesSpawner):
     ending: Ending | None = None
     """How the last server ended, or why the last start failed; kept until the next start."""
 
-    user_options = UserOptions()
+    user_options: Any = UserOptions()
     options_form = Union([Unicode(), Callable()], config=True, help="The form; a text or a callable, as in Spawner.")
     options_from_form = Union([Callable(), Unicode()], config=True, help="From form data to user options.")
 
