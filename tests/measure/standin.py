@@ -50,10 +50,10 @@ class StandInMachine:
         return self._gpus
 
     @contextmanager
-    def open(self, place: int, size: int) -> Iterator[StandInGpu]:
-        self._do(f"gpu {place} {size}")
-        yield StandInGpu(self, self._gpus[place])
-        self.done.append(f"gpu {place} closed")
+    def open(self, ordinal: int, size: int) -> Iterator[StandInGpu]:
+        self._do(f"gpu {ordinal} {size}")
+        yield StandInGpu(self, self._gpus[ordinal])
+        self.done.append(f"gpu {ordinal} closed")
 
     def seconds(self, gpu: MeasuredGpu, buffer: Buffer) -> float:
         """That a copy takes."""

@@ -114,7 +114,7 @@ class World:
         with suppress(*UNHEARD):
             self.count["state lost: jobs of servers lost with it"] += len(self.jobs())
         self.slurm.stop_controller()
-        removed(self.slurm.place.folder / "state")
+        removed(self.slurm.layout.folder / "state")
         self._strangers.clear()
 
     def _begin_anew(self) -> None:
