@@ -1,4 +1,4 @@
-"""Generates ``docs/reference`` from the code: settings, profile fields, commands, documents, errors, states, metrics."""
+"""Generates ``docs/reference`` from the code: settings, profile fields, commands, documents, errors and so on."""
 
 from __future__ import annotations
 

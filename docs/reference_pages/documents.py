@@ -61,8 +61,8 @@ def page() -> str:
         f"## Trial document, version {profiles_document.VERSION}\n",
         _record(profiles_document.TrialDocument),
         f"## Cluster map, version {cluster_map.VERSION}\n",
-        "In addition to the fields below it has `totals` of all nodes; `age_s`, its age in seconds; `silent`, true while "
-        "Slurm does not answer; and `holders_known`, false if Slurm did not say which job has which GPU.\n",
+        "In addition to the fields below it has `totals` of all nodes; `age_s`, its age in seconds; `silent`, true "
+        "while Slurm does not answer; and `holders_known`, false if Slurm did not say which job has which GPU.\n",
         *_records(cluster_map.ClusterMap),
         "One of a node's `gpus`:\n",
         _record(cluster_map.MapGpu),

@@ -42,8 +42,8 @@ def page() -> str:
         "A profile is a dict in `c.GPUProfilesSpawner.profiles`, or a mapping in a YAML file in "
         "`c.GPUProfilesSpawner.profiles_dir`. A file contains one profile, a list of profiles, or `profiles:` with a "
         "list. YAML is read as version 1.2: `8:00:00`, `no` and `on` are text.\n",
-        "A field that is not in these tables is refused, and the error names its path. Names are those of KubeSpawner's "
-        "`profile_list` where the meaning is the same.\n",
+        "A field that is not in these tables is refused, and the error names its path. Names are those of "
+        "KubeSpawner's `profile_list` where the meaning is the same.\n",
         f"*Text* is {TEXT}. Instead of a list of texts, a single text is accepted.\n",
         f"*Memory*: {_first_line(units.parse_memory)}\n",
         f"*Time*: {_first_line(units.parse_walltime)}\n",

@@ -27,8 +27,8 @@ def page() -> str:
         "The settings that each spawner adds to its base class or overrides. In `jupyterhub_config.py` they are set as "
         "`c.CLASS.NAME = VALUE`. In `c.JupyterHub.spawner_class`, `gpu-profiles` stands for `GPUProfilesSpawner`, and "
         "`gpu-slurm` for `GPUSlurmSpawner`, which starts servers without profiles.\n",
-        "Settings of JupyterHub's `Spawner` (`start_timeout`, `cmd`, `default_url`, ...) keep their meaning. For those of "
-        "batchspawner see [Move from batchspawner](../howto/migrate-from-batchspawner.md).\n",
+        "Settings of JupyterHub's `Spawner` (`start_timeout`, `cmd`, `default_url`, ...) keep their meaning. For "
+        "those of batchspawner see [Move from batchspawner](../howto/migrate-from-batchspawner.md).\n",
     ]
     for cls in SPAWNERS:
         base = next(each for each in cls.__mro__ if not each.__module__.startswith("jupyterhub_gpuspawner"))
@@ -52,9 +52,9 @@ def page() -> str:
     typed.append((code("req_gres"), "[`gpus`, `gpu_type` or `shards`](profile.md#resources)"))
     parts += [
         "## The site's defaults\n",
-        "batchspawner's settings (`c.GPUSlurmSpawner.req_...`) apply to Slurm profiles that leave the field out, and to "
-        "hubs without profiles. `null` in a profile removes a default. `gpus`, `gpu_type` and `shards` belong together: "
-        "a profile that sets one of them replaces all of the site's defaults for GPUs.\n",
+        "batchspawner's settings (`c.GPUSlurmSpawner.req_...`) apply to Slurm profiles that leave the field out, and "
+        "to hubs without profiles. `null` in a profile removes a default. `gpus`, `gpu_type` and `shards` belong "
+        "together: a profile that sets one of them replaces all of the site's defaults for GPUs.\n",
         table(("Setting", "Profile field"), typed),
     ]
     return "\n".join(parts)

@@ -24,24 +24,25 @@ class SlurmSettings(SlurmSpawner):
     batch_script = Unicode(
         "",
         config=True,
-        help="""Your own template, as for batchspawner, with the `req_*` values by name and `{cmd}`. Empty (the default):
-        the script is built from typed values; `gpuspawner show` prints it.""",
+        help="""Your own template, as for batchspawner, with the `req_*` values by name and `{cmd}`. Empty (the
+        default): the script is built from typed values; `gpuspawner show` prints it.""",
     )
     exec_prefix = Unicode(
         "sudo -n -E -u {username}",
         config=True,
-        help="""Prefix that runs a command as the server's user. It is split into words and never passed to a shell. Empty
-        if jobs belong to the hub's own account. It is used for `sbatch --parsable`, `sbatch --test-only` and `scancel`,
-        and, if the hub runs as root, for `tail` of a log. With `wrapper_dir`, set it to `sudo -n -u {username}` and copy
-        config/sudoers. Without `wrapper_dir` it must preserve the environment, which contains the job's token: sudo
-        needs `-E`, and SETENV in the sudoers file. A hub that runs as root may use `runuser -u {username} --`.""",
+        help="""Prefix that runs a command as the server's user. It is split into words and never passed to a shell.
+        Empty if jobs belong to the hub's own account. It is used for `sbatch --parsable`, `sbatch --test-only` and
+        `scancel`, and, if the hub runs as root, for `tail` of a log. With `wrapper_dir`, set it to `sudo -n -u
+        {username}` and copy config/sudoers. Without `wrapper_dir` it must preserve the environment, which contains the
+        job's token: sudo needs `-E`, and SETENV in the sudoers file. A hub that runs as root may use `runuser -u
+        {username} --`.""",
     )
     wrapper_dir = Unicode(
         "",
         config=True,
-        help="""Folder of the scripts from config/wrappers: `submit`, `trial`, `cancel` and `log`. They run as the server's
-        user in place of sbatch and scancel, and read the end of a log. They take only standard input, so that sudo can
-        allow exactly these scripts, without `-E`. Empty: run sbatch and scancel directly.""",
+        help="""Folder of the scripts from config/wrappers: `submit`, `trial`, `cancel` and `log`. They run as the
+        server's user in place of sbatch and scancel, and read the end of a log. They take only standard input, so that
+        sudo can allow exactly these scripts, without `-E`. Empty: run sbatch and scancel directly.""",
     )
     req_homedir = Unicode(
         "",
@@ -54,12 +55,16 @@ class SlurmSettings(SlurmSpawner):
     req_constraint = Unicode(
         "", config=True, help="Slurm's `--constraint` if the profile sets none, such as `a100&nvlink`."
     )
-    hub_name = Unicode(config=True, help="Name of this hub in the comments of its jobs. It must stay the same over restarts, and differ between hubs.")
+    hub_name = Unicode(
+        config=True,
+        help="""Name of this hub in the comments of its jobs. It must stay the same over restarts, and differ between
+        the hubs of a cluster.""",
+    )
     job_name = Unicode(
         "jupyterhub-{start}",
         config=True,
-        help="""Slurm's job name. `{start}` is replaced by a unique id, by which the hub finds a job again if a plugin of
-        the site replaces comments; without it, jobs cannot be found there. Your own `batch_script` sets the name
+        help="""Slurm's job name. `{start}` is replaced by a unique id, by which the hub finds a job again if a plugin
+        of the site replaces comments; without it, jobs cannot be found there. Your own `batch_script` sets the name
         itself.""",
     )
     log_dir = Unicode(
@@ -69,9 +74,15 @@ class SlurmSettings(SlurmSpawner):
     )
     slurm_bin_dir = Unicode("", config=True, help="Folder of Slurm's commands. Empty: they are found through PATH.")
     slurm_timeout = Seconds(10.0, low=0.5, high=600, config=True, help="Time-out of a Slurm command, in seconds.")
-    slurm_limit = Count(8, low=1, high=256, config=True, help="Maximum number of Slurm commands that run at the same time.")
+    slurm_limit = Count(
+        8, low=1, high=256, config=True, help="Maximum number of Slurm commands that run at the same time."
+    )
     waiting_interval = Seconds(
-        ACTIVE_INTERVAL, low=0.2, high=60, config=True, help="Seconds between calls of squeue while a server is starting."
+        ACTIVE_INTERVAL,
+        low=0.2,
+        high=60,
+        config=True,
+        help="Seconds between calls of squeue while a server is starting.",
     )
     resting_interval = Seconds(
         REST_INTERVAL, low=1, high=600, config=True, help="Seconds between calls of squeue while no server is starting."
@@ -85,14 +96,18 @@ class SlurmSettings(SlurmSpawner):
         help="""Seconds between searches for jobs of this hub that belong to no server, which are cancelled; 0: only
         when the hub starts.""",
     )
-    stop_wait = Seconds(10.0, low=0, high=600, config=True, help="Seconds to wait for the job to end when a server is stopped.")
+    stop_wait = Seconds(
+        10.0, low=0, high=600, config=True, help="Seconds to wait for the job to end when a server is stopped."
+    )
     placement_policy = Enum(POLICIES, "best-effort", config=True, help="Placement policy if the profile sets none.")
     memory_policy = Enum(MEMORY_POLICIES, "preferred", config=True, help="Memory policy if the profile sets none.")
-    port_range = PortRange("", config=True, help="Range of ports for servers on the nodes, such as `20000-20999`. Empty: any port.")
+    port_range = PortRange(
+        "", config=True, help="Range of ports for servers on the nodes, such as `20000-20999`. Empty: any port."
+    )
     topology_file = Unicode(
         "",
         config=True,
-        help="Path of a topology file to use instead of discovery on the nodes; `{node}` is replaced by the node's name.",
+        help="Topology file to use instead of discovery on the nodes; `{node}` is replaced by the node's name.",
     )
     claim_folder = Folder("/var/tmp", config=True, help=CLAIM_FOLDER)  # noqa: S108 - what is in it is guarded
     observe_timeout = Seconds(
