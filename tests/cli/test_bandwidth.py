@@ -59,7 +59,7 @@ def test_a_recording_that_is_none(gpuspawner: Call, tmp_path: Path, text: str, f
     path = tmp_path / "measured.json"
     path.write_text(text)
     result = gpuspawner("bandwidth", "--read", path)
-    assert (result.exit_code, result.stderr) == (2, f"gpuspawner: {path} is no measurement: {fault}\n")
+    assert (result.exit_code, result.stderr) == (2, f"gpuspawner: {path} is not a measurement: {fault}\n")
 
 
 @pytest.fixture

@@ -91,8 +91,8 @@ def test_words(gpuspawner: Call) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--gpus", 9], "--gpus: 9 are more than the 8 that the node has"),
-        (["--gpus", 3, "--free", "0,1"], "--gpus: 3 are more than the 2 that are free"),
+        (["--gpus", 9], "--gpus: 9 is more than the 8 that the node has"),
+        (["--gpus", 3, "--free", "0,1"], "--gpus: 3 is more than the 2 that are free"),
         (["--gpus", 1, "--free", "0,9"], "--free: there is no GPU 9; the node has 0-7"),
         (["--gpus", 1, "--free", "all"], "--free: 'all' in 'all' is no number or range: write a list such as 0-3,8"),
         (["--gpus", 1, "--cpus", "3-1"], "--cpus: '3-1' in '3-1' is no number or range: write a list such as 0-3,8"),

@@ -91,7 +91,7 @@ NOT_SHOWN: dict[str, tuple[tuple[str, ...], int, str]] = {
     "a profile that is no job": (
         ("test", "--user", "ada"),
         1,
-        "gpuspawner: Profile 'test' is no Slurm job: it has no batch script.",
+        "gpuspawner: Profile 'test' is not a Slurm job and has no batch script.",
     ),
     "no user": (("open",), 2, "Missing option '--user'"),
 }
@@ -121,7 +121,7 @@ BROKEN = {
     ),
     "another spawner": (
         "c.JupyterHub.spawner_class = 'jupyterhub.spawner.LocalProcessSpawner'",
-        "c.JupyterHub.spawner_class: 'jupyterhub.spawner.LocalProcessSpawner' is none of ours. Set it",
+        "c.JupyterHub.spawner_class: 'jupyterhub.spawner.LocalProcessSpawner' is not a spawner of this package. Set it",
     ),
     "a spawner that is not there": (
         "c.JupyterHub.spawner_class = 'no.such.Spawner'",
@@ -145,5 +145,5 @@ def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
 
     assert shown.exit_code == 1
     assert shown.stderr == (
-        f"gpuspawner: there is no file {tmp_path}/none.py. Name the hub's configuration with --config.\n"
+        f"gpuspawner: there is no file {tmp_path}/none.py. Name the hub's configuration file with --config.\n"
     )

@@ -75,7 +75,10 @@ FAULTS = {
         ("show", "gpu", "--user", "ada", "-o", "gpus=9"),
         "gpus: '9' is not allowed: it must be a number from 1 to 4.",
     ),
-    "a profile that is no job": (("show", "test", "--user", "ada"), "'test' is no Slurm job: it has no batch script."),
+    "not a Slurm job": (
+        ("show", "test", "--user", "ada"),
+        "'test' is not a Slurm job and has no batch script.",
+    ),
 }
 
 
@@ -149,7 +152,7 @@ def test_check_asks_slurm_for_the_partitions(tmp_path: Path, slurm_cluster: Priv
     assert good.exit_code == 0
     assert re.search(r"ok    Slurm: .*5 nodes, partitions batch, gpu", good.stdout)
     assert bad.exit_code == 1
-    assert "WRONG profile gpu: there is no partition 'gup'; there are batch, gpu" in bad.stdout
+    assert "WRONG profile gpu: there is no partition 'gup'; the partitions are batch, gpu" in bad.stdout
 
 
 ALONE = "c.JupyterHub.spawner_class = 'gpu-slurm'"
@@ -173,5 +176,5 @@ def test_the_sites_partition_is_looked_for_where_a_job_would_go_there(
 
     assert (checked.exit_code, wrong) == (
         code,
-        [f"WRONG {subject}: there is no partition 'gup'; there are batch, gpu"] if code else [],
+        [f"WRONG {subject}: there is no partition 'gup'; the partitions are batch, gpu"] if code else [],
     )

@@ -70,9 +70,9 @@ def test_what_cannot_be_read_is_refused(gpuspawner: Call, tmp_path: Path) -> Non
         (2, f"gpuspawner: {tmp_path}/none cannot be read: No such file or directory\n"),
         (
             2,
-            f"gpuspawner: {wrong} is no topology file: gpus[0].index: must be a whole number from 0 to 1023\n",
+            f"gpuspawner: {wrong} is not a topology file: gpus[0].index: must be a whole number from 0 to 1023\n",
         ),
-        (2, "gpuspawner: --text and --file exclude each other: both name the node\n"),
+        (2, "gpuspawner: --text and --file cannot be used together\n"),
     ]
 
 
@@ -108,7 +108,7 @@ def test_the_table_of_a_two_socket_node() -> None:
         "0          0-1   32000 MiB  10 21\n"
         "1          2-3   ?          21 10\n"
         "\n"
-        "Not known, or in doubt:\n"
+        "Unknown or uncertain:\n"
         "  nvmlDeviceGetCpuAffinity failed on GPU 1: Not Supported.\n"
     )
 
@@ -142,7 +142,7 @@ def test_a_picture_does_not_go_with_recording(gpuspawner: Call) -> None:
     """Options that a subcommand would silently leave out are refused."""
     result = gpuspawner("topology", "--json", "record", "-")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--json and --svg do not go with record." in result.stderr
+    assert "--json and --svg cannot be used with record." in result.stderr
 
 
 def test_a_recorded_text_is_a_stand_in(gpuspawner: Call, tmp_path: Path) -> None:
