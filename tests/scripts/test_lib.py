@@ -30,10 +30,13 @@ def test_only_what_is_absent_is_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("without", "said"),
     [
-        ("have() { [ $1 != apt-get ]; }", "not installed here: other (Debian's names). Going on without."),
+        (
+            "have() { [ $1 != apt-get ]; }",
+            "not installed here: other (names of Debian packages). Continuing without them.",
+        ),
         (
             "have() { [ $1 != other-command ]; }; can_be_root() { false; }",
-            "not installed here: other. Going on without. To have them: sudo apt-get install other",
+            "not installed here: other. Continuing without them. To install them: sudo apt-get install other",
         ),
     ],
     ids=["no-apt", "no-root"],
