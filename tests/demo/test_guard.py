@@ -78,5 +78,5 @@ def test_whoever_detaches_and_ignores_sigterm_ends_too(guard: Guard, tmp_path: P
 def test_a_lost_guard_is_told(guard: Guard, tmp_path: Path) -> None:
     """After its end nothing can be started."""
     guard.stop()
-    with pytest.raises(GuardLost, match="is gone"):
+    with pytest.raises(GuardLost, match="has ended"):
         run(guard, tmp_path, "late", "exit 0")
