@@ -1,4 +1,4 @@
-"""gpuspawner place: the choice of the launcher, asked for by hand."""
+"""gpuspawner place: the launcher's choice, on the command line."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_json(gpuspawner: Call, arguments: list[object], told: dict[str, object]
 
 
 def test_words(gpuspawner: Call) -> None:
-    """The same for people."""
+    """The same as text."""
     result = gpuspawner("place", "--file", MACHINES / "k80-2socket.json", "-k", 2, "--cpus", "12-23")
     assert result.stdout == (
         "GPUs:          2,3  (in the order of their ring)\n"

@@ -34,7 +34,7 @@ LAYOUT = Layout(Path("/p"), hostname="head", user="root", controller_port=6817, 
 
 
 def test_a_line_of_gres_conf_for_each_gpu() -> None:
-    """Whole GPUs name one device file, MIG devices three; cores only where they are told."""
+    """Whole GPUs have one device file, MIG devices three; cores appear only if they are given."""
     assert gres_conf(CLUSTER, LAYOUT).splitlines() == [
         "AutoDetect=off",
         "NodeName=m1 Name=gpu Type=a100 File=/p/dev/m1/nvidia0 Cores=0-15",
@@ -46,7 +46,7 @@ def test_a_line_of_gres_conf_for_each_gpu() -> None:
 
 
 def test_nodes_and_partitions_stand_in_slurm_conf() -> None:
-    """Each node has its own port on this host and its shape; GPUs are counted by type."""
+    """Each node has its own port on this host and its hardware; GPUs are counted by type."""
     lines = slurm_conf(CLUSTER, LAYOUT).splitlines()
     assert [line for line in lines if line.startswith(("NodeName", "PartitionName"))] == [
         "NodeName=m1 NodeAddr=127.0.0.1 NodeHostname=head Port=7001 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 "
@@ -63,5 +63,5 @@ def test_nodes_and_partitions_stand_in_slurm_conf() -> None:
     [((22, 5), ""), ((23, 2), "CgroupPlugin=disabled\n"), ((24, 11), "CgroupPlugin=disabled\n")],
 )
 def test_cgroups_are_off_in_every_version(version: tuple[int, int], text: str) -> None:
-    """The value that turns them off came with Slurm 23.02; before, no file does it."""
+    """The value that disables them was added in Slurm 23.02; before that, no file is needed."""
     assert cgroup_conf(version) == text

@@ -11,7 +11,7 @@ PAGE = (ROOT / "docs" / "explanation" / "security.md").read_text("utf-8")
 
 
 def test_every_test_that_the_page_names_is_there() -> None:
-    """By file and function; and every boundary has one."""
+    """Every named test exists, and every boundary names one."""
     named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", PAGE)
     there = {
         (path.name, node.name)

@@ -1,4 +1,4 @@
-"""Copies through NVIDIA's own bindings, over a stand-in for the driver's library."""
+"""Copies through NVIDIA's bindings, with a stand-in for the driver's library."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ except (CopyError, CudaUnavailable) as error:
 
 
 class Measure(Protocol):
-    """Measure on a machine that the text describes to the stand-in."""
+    """Measure on the machine that the text describes."""
 
     def __call__(
         self, text: str, *, node: NodeTopology = UNKNOWN, environ: Mapping[str, str] | None = None
@@ -52,7 +52,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def measure(library: Path, tmp_path: Path) -> Measure:
-    """A process of its own, in which the real bindings load the stand-in."""
+    """A separate process in which the real bindings load the stand-in."""
 
     def run(text: str, *, node: NodeTopology = UNKNOWN, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
         machine = tmp_path / "machine.txt"
@@ -73,7 +73,7 @@ def measure(library: Path, tmp_path: Path) -> Measure:
 
 
 def test_gpus_are_known_by_their_bus_ids(measure: Measure) -> None:
-    """A GPU has NVML's index and its NUMA node, whichever place CUDA gives it; one that NVML has not keeps CUDA's."""
+    """A GPU has NVML's index and NUMA node, whatever its ordinal in CUDA; one unknown to NVML keeps its ordinal."""
     node = NodeTopology(gpus=(Gpu(5, pci="0000:82:00.0", numa_node=1),))
     told = measure(TWO_GPUS, node=node)
     assert told["gpus"] == [
@@ -98,7 +98,7 @@ def test_gpus_are_known_by_their_bus_ids(measure: Measure) -> None:
     ],
 )
 def test_no_gpu(measure: Measure, text: str, environ: dict[str, str], answer: str) -> None:
-    """What CUDA answers is told, with the variable that may hide the GPUs."""
+    """The message contains CUDA's answer, and the variable that may hide the GPUs."""
     assert measure(text, environ=environ) == {"CudaUnavailable": answer}
 
 
@@ -112,7 +112,7 @@ def test_no_driver(measure: Measure, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("function", ["cuMemAlloc", "cuMemHostRegister", "cuMemcpyDtoHAsync", "cuEventCreate"])
 def test_a_failing_call_is_a_problem(measure: Measure, function: str) -> None:
-    """A call that fails costs that GPU's figures, and says which call and why."""
+    """If a call fails, only that GPU's figures are missing, and the problem names the call and the reason."""
     told = measure(f"{TWO_GPUS}fail {function} 2\n")
     assert (told["copies"], told["problems"]) == (
         [],

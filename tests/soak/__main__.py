@@ -63,11 +63,11 @@ PROFILES = f"""
   command: [bash, -c, "sleep 0.5; exit 3"]
 """
 SETTLED_WITHIN = 300.0
-"""Seconds from the last fault until all must be well."""
+"""Seconds from the last fault until everything must be consistent."""
 
 
 class Soak:
-    """People, faults, and what was counted."""
+    """Users, faults and counters."""
 
     def __init__(self, hub: HubProcess, world: World, users: int, dice: random.Random) -> None:
         self.hub = hub
@@ -77,11 +77,11 @@ class Soak:
         self.count = world.count
         self.faults = world.faults(hub)
         self.first = dice.sample(self.faults, len(self.faults))
-        """Each kind once before chance decides, so that a soak of some minutes has them all."""
+        """Each kind of fault once, then at random, so that a short soak contains all of them."""
         self.running: tuple[Fault, float] | None = None
 
     def run(self, seconds: float) -> None:
-        """Let people and faults loose."""
+        """Run users and faults."""
         for user in self.users:
             self._ask("POST", f"/users/{user}")
         ends_at = time.monotonic() + seconds
@@ -132,7 +132,7 @@ class Soak:
     # --- the account -----------------------------------------------------------------------------
 
     def account(self) -> list[str]:
-        """What does not fit, in sentences; asked again until nothing is left or the time is over."""
+        """Inconsistencies as sentences; checked again until there are none or the time is over."""
         ends_at = time.monotonic() + SETTLED_WITHIN
         while True:
             try:
@@ -183,7 +183,7 @@ class Soak:
             return False
 
     def table(self) -> str:
-        """What was done, and what the log says of it."""
+        """What was done, and what the log contains."""
         log = self.hub.log.read_text(errors="replace")
         for name, words in {
             "log: jobs submitted": r"Submitted \S+ as job",
@@ -209,7 +209,7 @@ class Soak:
 
 
 def _rows(count: Counter[str]) -> Iterator[str]:
-    """A table with a part for each kind of thing that was counted."""
+    """The counters as a table."""
     parts: dict[str, list[tuple[str, int]]] = {}
     for name, number in sorted(count.items()):
         part, colon, what = name.partition(": ")
@@ -232,7 +232,7 @@ def _job_of(answer: requests.Response) -> str:
 
 
 def main() -> int:
-    """Exit status 1 where a job is not accounted for, or something happened that must never."""
+    """Exit status 1 if a job is not accounted for, or something happened that must never happen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--users", type=int, default=50)
