@@ -19,12 +19,12 @@ _NO_DEVICE = 100
 """CUDA_ERROR_NO_DEVICE."""
 
 
-class CudaUnavailable(Exception):
+class CudaUnavailableError(Exception):
     """CUDA cannot be used here; the text says why and what to do."""
 
 
 class CudaDriver:
-    """The GPUs that CUDA shows to this process, in the order of their PCI bus ids; raises CudaUnavailable.
+    """The GPUs that CUDA shows to this process, in the order of their PCI bus ids; raises CudaUnavailableError.
 
     Their NVML indices and NUMA nodes come from ``topology``.
     """
@@ -35,7 +35,7 @@ class CudaDriver:
         self._known = {gpu.pci: gpu for gpu in topology.gpus if gpu.pci}
         self._devices = [self._call("cuDeviceGet", ordinal) for ordinal in range(self._call("cuDeviceGetCount"))]
         if not self._devices:
-            raise CudaUnavailable(_no_gpu())
+            raise CudaUnavailableError(_no_gpu())
 
     def gpus(self) -> Sequence[MeasuredGpu]:
         """The GPUs in the order of their PCI bus ids."""
@@ -113,17 +113,19 @@ def _load() -> Any:
     try:
         driver: Any = import_module("cuda.bindings.driver")
     except ImportError as error:
-        raise CudaUnavailable(
+        raise CudaUnavailableError(
             f"NVIDIA's cuda-bindings cannot be imported ({error}); pip install 'jupyterhub-gpuspawner[gpu]'"
         ) from error
     try:
         [status] = driver.cuInit(0)
     except Exception as error:
-        raise CudaUnavailable("there is no NVIDIA driver here (libcuda.so.1 cannot be loaded), so no GPU") from error
+        raise CudaUnavailableError(
+            "there is no NVIDIA driver here (libcuda.so.1 cannot be loaded), so no GPU"
+        ) from error
     if int(status) == _NO_DEVICE:
-        raise CudaUnavailable(_no_gpu())
+        raise CudaUnavailableError(_no_gpu())
     if int(status):
-        raise CudaUnavailable(f"CUDA cannot be used: {status.name}")
+        raise CudaUnavailableError(f"CUDA cannot be used: {status.name}")
     return driver
 
 
