@@ -128,7 +128,7 @@ class Hub:
         return {route.split("/")[2] for route in routes if route.startswith("/user/")}
 
     async def until_ready(self, names: set[str], began: float, *, timeout: float) -> dict[str, float]:
-        """For each user, seconds from ``began`` (time.monotonic()) until the server was ready; missing if not in time."""
+        """For each user, seconds from ``began`` (time.monotonic()) until the server was ready, if in time."""
         found: dict[str, float] = {}
         while len(found) < len(names) and time.monotonic() - began < timeout:
             for name in await self.ready() - found.keys():
