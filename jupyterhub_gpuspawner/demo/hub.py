@@ -110,8 +110,8 @@ class HubProcess:
                     probe.bind(("127.0.0.1", port))
                 except OSError as error:
                     raise ConfigError(
-                        f"Port {port} of 127.0.0.1 cannot be had: {error.strerror}.",
-                        hint="Choose another one with --port, or 0 for any that is free.",
+                        f"Port {port} of 127.0.0.1 is not available: {error.strerror}.",
+                        hint="Choose another one with --port, or 0 for a free one.",
                     ) from error
 
     def _proxy(self) -> int | None:
