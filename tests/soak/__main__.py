@@ -1,12 +1,12 @@
-"""``python -m tests.soak``: fifty people and one fault after the other; at the end every job is accounted for.
+"""``python -m tests.soak``: fifty users and one fault after the other; at the end every job is accounted for.
 
     scripts/soak [--minutes 60] [--users 50] [--seed N]
 
-A real hub and a real Slurm, stand-in servers. People start and stop servers all the time; faults come and go, one at a
-time: in hub, Slurm, nodes and database, and people who mean harm. When the time is over all is well again, and within
-some minutes each job that Slurm has must be a server's that the hub shows, each server must have its job and answer
-through the proxy, and no server's process may be left. At no time may a stranger's job be cancelled, a cookie reach a
-neighbour, a secret be told, or a profile file stop the hub.
+It uses a real hub and a real Slurm with stand-in servers. Users start and stop servers all the time; faults come and
+go, one at a time: in the hub, Slurm, the nodes and the database, and by malicious users. Within some minutes after the
+last fault, each job in Slurm must belong to a server that the hub shows, each server must have its job and answer
+through the proxy, and no process of another server may be left. At no time may another user's job be cancelled, a
+cookie reach a neighbour, a secret be revealed, or a profile file stop the hub.
 """
 
 from __future__ import annotations

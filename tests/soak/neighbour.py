@@ -1,8 +1,8 @@
-"""Another user of the node: holds the ports of a range but a few, and takes these, too, as others are let go.
+"""Another user of the node: holds all but a few ports of a range, and takes these, too, while releasing others.
 
-``python3 neighbour.py FIRST LAST SPARE MARK``, standard library only; until SIGTERM. Whoever connects is answered
-as by a server that is up. At the end a line of JSON tells how many ports were held at first, how many were taken later,
-how many requests came, and how many of them carried MARK, which stands for a person's cookie.
+``python3 neighbour.py FIRST LAST SPARE MARK``, standard library only; runs until SIGTERM. It answers every
+connection like a running server. At the end it prints a line of JSON: how many ports were held at first, how many were
+taken later, how many requests came, and how many of them contained MARK, which stands for a user's cookie.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A stand-in for ``jupyterhub-singleuser``: what the hub sees of a server, and its environment for tests to read.
+"""A stand-in for ``jupyterhub-singleuser``: what the hub sees of a server, and its environment for tests.
 
-Standard library only, any Python 3. It serves at ``JUPYTERHUB_SERVICE_URL`` and knows three paths below it: ``api``,
-which the hub asks to see whether the server is up, ``environ`` and ``process``, for tests, as JSON.
+Standard library only, any Python 3. It serves ``JUPYTERHUB_SERVICE_URL`` with three paths below it: ``api``, which the
+hub requests to check whether the server is up, and ``environ`` and ``process`` for tests, as JSON.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A virtual machine with a real two-socket Linux kernel: the node of a workshop of 2017, under software emulation.
+"""A virtual machine with a real two-socket Linux kernel: the node of a workshop in 2017, under software emulation.
 
 Two sockets of 12 cores, NUMA distances 10 and 21, CPUs 0-11 and 12-23; two GPU boards of two GPUs each behind a PCIe
 switch, one board on each socket; a network adapter on the second. No root, no KVM; about 5 s to boot.
@@ -57,7 +57,7 @@ def boot(
 ) -> Callable[..., list[dict[str, Any]]]:
     """``boot(jobs, files)`` boots the machine, runs the jobs and returns what the guest said.
 
-    What is in the folder ``files`` lies in the machine's ``/guest``.
+    The contents of the folder ``files`` are in the machine's ``/guest``.
     """
     if platform.machine() != "x86_64":
         pytest.skip(f"the virtual machine is x86_64; this machine is {platform.machine()}")

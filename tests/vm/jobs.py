@@ -1,4 +1,4 @@
-"""The workshop's node as a topology, and the jobs that run on it: what Slurm grants, and where the server must be."""
+"""The workshop's node as a topology, and the jobs that run on it: what Slurm grants, and the expected binding."""
 
 from __future__ import annotations
 

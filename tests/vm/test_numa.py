@@ -1,8 +1,8 @@
-"""What the launcher reports, against what a real two-socket kernel says, for jobs on the right and the wrong socket.
+"""The launcher's report compared with a real two-socket kernel, for jobs on the right and the wrong socket.
 
-The node is that of a workshop of 2017 (:mod:`conftest` builds it). Each job is a cgroup with a cpuset, an environment
-as Slurm sets it, and the packed launcher as first process; what the launcher becomes then touches 20 MiB and reads
-``/proc``. The report goes through the hub's own parser and is held against that.
+The node is that of a workshop in 2017 (built by :mod:`conftest`). Each job is a cgroup with a cpuset, an environment
+like Slurm's, and the packed launcher as first process; the command that it executes touches 20 MiB and reads
+``/proc``. The report is read by the hub's own parser and compared with that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A stand-in for NVML: a real ``libnvidia-ml.so.1``, built from ``nvml.c``, that the real pynvml loads.
 
-:func:`describe` writes what it is to serve. Several lines that make it fail may follow (``fail FUNCTION CODE GPU``).
+:func:`describe` writes the machine's description. Lines that make calls fail may follow (``fail FUNCTION CODE GPU``).
 """
 
 from __future__ import annotations

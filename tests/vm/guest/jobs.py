@@ -1,7 +1,7 @@
-"""Runs in the virtual machine as root: stands for slurmd and for the hub, and says what came of each job.
+"""Runs in the virtual machine as root, in place of slurmd and the hub, and reports the result of each job.
 
-Each job of ``/guest/jobs.json`` gets a cgroup with its cpuset and an environment as slurmstepd makes them; its first
-process is the launcher. One JSON object a line goes to standard output: the node first, then each job, then the end.
+Each job of ``/guest/jobs.json`` gets a cgroup with its cpuset and an environment like those of slurmstepd; its first
+process is the launcher. One JSON object per line is printed: first the node, then each job, then the end.
 """
 
 from __future__ import annotations
