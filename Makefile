@@ -1,4 +1,4 @@
-# A thin front: each target is a script that works without make.
+# Each target runs a script of the same name, which also works without make.
 .PHONY: demo test lint bench soak
 demo test lint bench soak:
 	@scripts/$@ $(ARGS)

@@ -1,4 +1,4 @@
-"""How long the outlooks of 30 profiles take on 10,000 nodes with 20,000 jobs: at most 20 ms once it is indexed.
+"""Time to compute the availability of 30 profiles on 10,000 nodes with 20,000 jobs: at most 20 ms once indexed.
 
     python -m pytest benchmarks/bench_choose.py
 
@@ -27,14 +27,14 @@ from jupyterhub_gpuspawner.slurm.parse.jobs import OWN_WORDS, PLAIN, parse_jobs
 
 NODES, RUNNING, WAITING, PROFILES = 10_000, 15_000, 5_000, 30
 OUTLOOKS, FIRST = 0.020, 0.050
-"""Seconds: on an indexed snapshot, and the very first time for constraints and reservations of these profiles."""
+"""Limits in seconds: on an indexed snapshot, and for the first request with these constraints and reservations."""
 NOW = 1_800_000_000
 TYPES = ("a100", "h100", "k80", "1g.10gb")
 MARK = "0123456789abcdef"
 
 
 def _cluster() -> tuple[str, str, str, str]:
-    """What Slurm would print of nodes, partitions, reservations and jobs; nine of ten nodes are full."""
+    """Slurm's output for nodes, partitions, reservations and jobs; nine of ten nodes are full."""
     chance = random.Random(1)
     jobs, nodes, left = [], [], RUNNING
     for number in range(NODES):
@@ -91,12 +91,12 @@ def _job(job_id: str, partition: str, node: str, gres: str, cpus: int, moment: i
 
 @lru_cache
 def text() -> tuple[str, str, str, str]:
-    """The cluster as Slurm prints it."""
+    """The cluster in Slurm's output format."""
     return _cluster()
 
 
 def read() -> ClusterSnapshot:
-    """What the thread does: read and index."""
+    """The work of the thread: parse and index."""
     nodes, partitions, reservations, jobs = text()
     found = ClusterSnapshot(
         parse_nodes(nodes),
@@ -111,7 +111,7 @@ def read() -> ClusterSnapshot:
 
 @lru_cache
 def profiles() -> tuple[Profile, ...]:
-    """Thirty of them."""
+    """Thirty profiles."""
     asked: list[dict[str, Any]] = [
         {"partition": f"part{kind}", "gpus": gpus, "cpus": cpus, "memory": "64G"}
         for kind, gpus, cpus in product(range(4), (1, 4), (8, 48))
@@ -128,14 +128,14 @@ def profiles() -> tuple[Profile, ...]:
 
 
 def look(snapshot: ClusterSnapshot) -> tuple[Outlook, ...]:
-    """What one visitor of the page costs."""
+    """The work for one visitor of the page."""
     now = datetime.fromtimestamp(NOW + 10).astimezone()
     return outlooks(profiles(), username="alice", groups=("ml",), snapshot=snapshot, now=now)
 
 
 @pytest.mark.benchmark(timer=time.process_time)
 def test_outlooks_of_an_indexed_snapshot(benchmark: Any) -> None:
-    """Every visitor but the first after a new snapshot."""
+    """Every visitor but the first one after a new snapshot."""
     snapshot = read()
     found = look(snapshot)
     assert {each.availability.chance.value for each in found if each.availability} == {"now", "later", "never"}
@@ -146,12 +146,12 @@ def test_outlooks_of_an_indexed_snapshot(benchmark: Any) -> None:
 
 @pytest.mark.benchmark(timer=time.process_time)
 def test_first_outlooks_of_a_snapshot(benchmark: Any) -> None:
-    """The first visitor, who is the first to ask for these constraints and reservations."""
+    """The first visitor after a new snapshot, for whom constraints and reservations must be evaluated."""
     benchmark.pedantic(look, setup=lambda: ((read(),), {}), rounds=3)
     assert benchmark.stats.stats.min <= FIRST
 
 
 @pytest.mark.benchmark(timer=time.process_time)
 def test_reading_a_snapshot(benchmark: Any) -> None:
-    """In a thread, beside the hub's loop; no bar, for it keeps nobody waiting."""
+    """In a thread outside of the hub's event loop; no limit, since nothing waits for it."""
     benchmark.pedantic(read, rounds=2)

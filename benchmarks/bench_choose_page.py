@@ -1,4 +1,4 @@
-"""How long the hub works at the page on which a server is chosen, and what it sends: p95 at most 50 ms, 100 kB.
+"""Time and size of the page with the form of profiles: p95 at most 50 ms, 100 kB.
 
     python benchmarks/bench_choose_page.py [--nodes 10000] [--profiles 30] [--requests 200] [--check]
 
@@ -48,7 +48,7 @@ c.GPUProfilesSpawner.slurm_spawner_class = Bench
 
 
 def made_snapshot(nodes: int, now: float):
-    """A cluster of ``nodes`` nodes in four partitions; nine of ten are held by a job, and 1,000 jobs wait."""
+    """A cluster of ``nodes`` nodes in four partitions; nine of ten are allocated, and 1,000 jobs are pending."""
     from jupyterhub_gpuspawner.cluster.node_state import NodeState
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Partition
     from jupyterhub_gpuspawner.jobs.status import Phase
@@ -134,7 +134,7 @@ def signed_in(hub: HubProcess) -> requests.Session:
 
 
 def measure(nodes: int, count: int, requested: int) -> tuple[list[float], int, int]:
-    """Milliseconds of each request, bytes to the browser, and profiles on the page."""
+    """Milliseconds of each request, bytes sent to the browser, and number of profiles on the page."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "profiles").mkdir()
@@ -156,7 +156,7 @@ def measure(nodes: int, count: int, requested: int) -> tuple[list[float], int, i
 
 
 def main() -> int:
-    """Print the figures; 1 where ``--check`` is given and one is over its bar."""
+    """Print the figures; return 1 if ``--check`` is given and a limit is exceeded."""
     parser = argparse.ArgumentParser(description="Server time and size of the page on which a server is chosen.")
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--profiles", type=int, default=30)

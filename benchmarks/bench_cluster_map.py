@@ -1,4 +1,4 @@
-"""The admin's map of a thousand nodes with eight GPUs each: made, rendered, and how long its page is.
+"""The admins' map of a thousand nodes with eight GPUs each: time to compute and render it, and size of the page.
 
     python -m pytest benchmarks/bench_cluster_map.py
 
@@ -27,12 +27,12 @@ from jupyterhub_gpuspawner.units import Gres
 
 NODES = 1000
 MAP_BAR, PAGE_BAR, JSON_BAR = 0.1, 0.15, 0.1
-"""Seconds of processor time: the map of a snapshot; its lines and their HTML; its document."""
+"""Limits in seconds of processor time: the map of a snapshot; its rows as HTML; its document."""
 PAGE_BYTES, JSON_BYTES = 600_000, 1_100_000
 
 
 def cluster() -> tuple[ClusterSnapshot, dict[str, list[NodeAllocation]], list[ServedJob]]:
-    """On every node a server with two GPUs and a job with three; each twentieth node is down."""
+    """Every node has a server with two GPUs and a job with three; every twentieth node is down."""
     nodes, jobs, allocations, servers = [], [], dict[str, list[NodeAllocation]](), []
     for n in range(NODES):
         name, down = f"node{n:04}", n % 20 == 0
@@ -79,7 +79,7 @@ def test_map(benchmark: Any, made: Any) -> None:
 
 @pytest.mark.benchmark(timer=time.process_time)
 def test_page(benchmark: Any, made: Any) -> None:
-    """The map's lines as HTML."""
+    """The rows of the map as HTML."""
     found = survey(*made)
     template = Environment(autoescape=True, loader=FileSystemLoader(TEMPLATES)).get_template("cluster_rows.html")
     asked = {"text": "", "partition": "", "use": ""}
@@ -95,7 +95,7 @@ def test_page(benchmark: Any, made: Any) -> None:
 
 @pytest.mark.benchmark(timer=time.process_time)
 def test_document(benchmark: Any, made: Any) -> None:
-    """The same as JSON."""
+    """The map as JSON."""
     found = survey(*made)
     text = benchmark.pedantic(lambda: json.dumps(found.to_json(), separators=(",", ":")), rounds=10, warmup_rounds=1)
     print(f"\n{NODES} nodes: {len(text):,} bytes of JSON")

@@ -1,4 +1,4 @@
-"""How much longer than bare ``python3 -c pass`` it takes from interpreter start to exec with a report delivered.
+"""Time of the launcher from start to exec, with the report delivered, beyond a bare ``python3 -c pass``.
 
 Run pairs of both, one after the other, so that a busy machine troubles both alike, and print the medians.
 
@@ -29,20 +29,20 @@ GPUS, CPUS = 8, 128
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Takes a report and answers at once."""
+    """Receives a report and answers at once."""
 
     def do_POST(self) -> None:
-        """204."""
+        """Answer 204."""
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(204)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Silent."""
+        """Log nothing."""
 
 
 def driver(folder: Path, topology: NodeTopology) -> dict[str, str] | None:
-    """The environment of a stand-in NVML with these GPUs; None where it cannot be built or pynvml is missing."""
+    """The environment of a stand-in NVML with these GPUs; None if it cannot be built or pynvml is missing."""
     sys.path.insert(0, str(ROOT))
     from tests.standins import nvml
 
@@ -73,7 +73,7 @@ def timed(command: list[str], environ: dict[str, str]) -> float:
 
 
 def main() -> int:
-    """Print a table; exit 1 where ``--check`` is exceeded."""
+    """Print a table; exit with status 1 if ``--check`` is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--python", action="append")

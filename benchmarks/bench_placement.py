@@ -1,4 +1,4 @@
-"""How long a choice takes: at most 1 ms for 8 GPUs, 10 ms for 16, on an ordinary core.
+"""Time of a choice of GPUs: at most 1 ms for 8 GPUs, 10 ms for 16, on an ordinary core.
 
     python -m pytest benchmarks/bench_placement.py
 
@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.placement.topology import load
 
 MACHINES = Path(__file__).parent.parent / "tests" / "data" / "machines"
 BAR = {8: 0.001, 16: 0.010}
-"""Seconds, by the number of GPUs."""
+"""Limits in seconds, by number of GPUs."""
 CASES = [
     (name, count)
     for name, size in [
@@ -41,7 +41,7 @@ CASES = [
 @pytest.mark.benchmark(timer=time.process_time)
 @pytest.mark.parametrize(("name", "count"), CASES)
 def test_choice(benchmark: Any, name: str, count: int) -> None:
-    """The choice of ``count`` GPUs of a whole machine stays under its bar."""
+    """The choice of ``count`` GPUs of a whole machine stays within its limit."""
     machine = load(str(MACHINES / f"{name}.json"))
     size = len(machine.gpus)
     benchmark.pedantic(

@@ -1,14 +1,14 @@
-"""What a choice is worth: this package's against index order, a random one, and pair scores over partitions.
+"""Compare this package's choice of GPUs with index order, a random choice, and pair scores over partitions.
 
     python benchmarks/placement_table.py > table.md
 
-For each machine and count, every set of free GPUs larger than the count is equally likely. A loss is in per cent of
-what the exact choice has: the slowest link of the best ring, and the mean bandwidth of all pairs. *Random* is the mean
-of all sets. *Pair scores* is the best-effort policy of NVIDIA's go-gpuallocator (commit 876e7b7), which the kubelet's
-device plugin uses, written anew: it splits all free GPUs into sets of the asked size so that the sum of their scores
-is greatest, then takes the best set of that partition; a pair scores 10 to 60 for its PCIe path and 100 for each
-NVLink. Where the numbers don't divide, one set of the partition is padded; if that one scores best it is returned, too
-small: the last column counts such states, and the losses leave them out.
+For each machine and number of GPUs, every larger set of free GPUs is equally likely. Losses are in per cent of the
+exact choice: of the slowest link of the best ring, and of the mean bandwidth of all pairs. *Random* is the mean of all
+sets. *Pair scores* is a reimplementation of the best-effort policy of NVIDIA's go-gpuallocator (commit 876e7b7), which
+the kubelet's device plugin uses: it partitions all free GPUs into sets of the requested size so that the sum of their
+scores is greatest, then takes the best set of that partition; a pair scores 10 to 60 for its PCIe path and 100 for each
+NVLink. If the number of free GPUs is not divisible, one set of the partition is padded; if that one scores best, the
+result is too small. The last column counts such states, which are not included in the losses.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Padded = tuple[int | None, ...]
 
 
 def index_order(machine: NodeTopology, free: Free, count: int) -> Iterator[Free]:
-    """The lowest free ones."""
+    """The lowest free indices."""
     yield free[:count]
 
 
@@ -58,7 +58,7 @@ def pair_scores(machine: NodeTopology, free: Free, count: int) -> Iterator[Free]
 
     def pair(a: int, b: int) -> int:
         word = machine.link(a, b)
-        # An NVLink pair has its PCIe path as well; the matrix does not tell it, so the farthest that fits is taken.
+        # An NVLink pair also has a PCIe path, which is not in the matrix; the longest possible one is assumed.
         near = machine.gpus[a].numa_node == machine.gpus[b].numa_node
         return 100 * int(word[2:]) + (20 if near else 10) if word.startswith("NV") else SCORES[word]
 

@@ -9,17 +9,17 @@ root = Path(__file__).resolve().parents[1]
 load_subconfig(str(root / "config" / "jupyterhub_config.py"))  # noqa: F821 - JupyterHub provides it
 c = get_config()  # noqa: F821 - as above
 
-c.JupyterHub.bind_url = "http://0.0.0.0:8000"  # compose.yaml lets in this machine alone
+c.JupyterHub.bind_url = "http://0.0.0.0:8000"  # compose.yaml allows connections only from this machine
 c.JupyterHub.hub_ip = "127.0.0.1"
 c.JupyterHub.load_groups = {}
 c.GPUProfilesSpawner.profiles_dir = str(root / "jupyterhub_gpuspawner" / "demo" / "profiles")
 c.GPUSlurmSpawner.topology_file = os.environ["HUB_TOPOLOGY"]
 c.GPUSlurmSpawner.hub_name = "compose"
-c.GPUSlurmSpawner.exec_prefix = "runuser -u {username} --"  # in the container the hub is root
+c.GPUSlurmSpawner.exec_prefix = "runuser -u {username} --"  # in the container the hub runs as root
 c.GPUSlurmSpawner.wrapper_dir = ""
 c.Spawner.cmd = [str(Path(sys.prefix) / "bin" / "jupyterhub-singleuser")]
 
-# Accounts of the image, with one password for all: for trying it out, on one machine.
+# Accounts of the image, with one shared password, for trying it out on one machine.
 c.JupyterHub.authenticator_class = "dummy"
 c.DummyAuthenticator.password = os.environ["HUB_PASSWORD"]
 c.Authenticator.allowed_users = set(os.environ["HUB_USERS"].split())

@@ -1,4 +1,4 @@
-"""Sphinx's configuration: the same Markdown that is read in the repository, strict (``sphinx-build -W``)."""
+"""Sphinx configuration: builds the Markdown pages as they are in the repository (``sphinx-build -W``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ nitpicky = True
 
 
 def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
-    """Make a hidden table of contents from the links of each overview page, in their order."""
+    """Add a hidden table of contents to each overview page, from its links."""
     if PurePosixPath(name).name not in ("index", "README"):
         return
     links = dict.fromkeys(re.findall(r"\]\(([\w/-]+)\.md\)", source[0]))
@@ -30,5 +30,5 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Register what is ours."""
+    """Register the extension."""
     app.connect("source-read", add_contents)

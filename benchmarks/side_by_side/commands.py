@@ -1,4 +1,4 @@
-"""Slurm's commands, each behind a line of shell that writes down that it ran."""
+"""Slurm's commands, each wrapped in a shell script that records its call."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ COMMANDS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue", "sacctmgr", "sac
 
 
 class CommandLog:
-    """A folder for the PATH, and what ran through it."""
+    """A folder for the PATH, and the calls of its commands."""
 
     def __init__(self, folder: Path, *, bin_dir: str, old: bool) -> None:
-        """``bin_dir`` holds the real commands; ``old``: this Slurm's scontrol knows no ``--json``."""
+        """``bin_dir`` contains the real commands; ``old``: this Slurm's scontrol has no ``--json``."""
         self.folder = folder
         self.file = folder / "commands.log"
         folder.mkdir(parents=True)
@@ -28,11 +28,11 @@ class CommandLog:
             path.chmod(0o755)
 
     def counts(self) -> Counter[str]:
-        """How often each command ran."""
+        """The number of calls of each command."""
         return Counter(line.split(" ", 1)[0] for line in self.file.read_text().splitlines())
 
     async def next(self, command: str, *, timeout: float) -> bool:
-        """Wait until that command runs again; False after so many seconds."""
+        """Wait until that command runs again; False after ``seconds``."""
         before = self.counts()[command]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout

@@ -1,4 +1,4 @@
-"""The floor: ``sbatch`` of the very scripts that our hub submitted, without a hub, until their servers answer."""
+"""The lower bound: ``sbatch`` of the scripts that our hub submitted, without a hub, until their servers answer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from .hubs import Place
 
 AT_ONCE = 8
-"""As many sbatch at once as the hub runs."""
+"""Number of sbatch commands that run at once, as in the hub."""
 
 
 class _Reports(ThreadingHTTPServer):
-    """Takes the launchers' reports, and keeps the ports that they name."""
+    """Receives the launchers' reports, and stores their ports."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Door)
@@ -36,7 +36,7 @@ class _Door(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Silent."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def _reports() -> Iterator[_Reports]:
 
 
 async def plain_sbatch(place: Place, scripts: list[str], *, path: str, timeout: float) -> list[float]:
-    """Seconds from the first sbatch until each server answered, in order."""
+    """Seconds from the first sbatch until each server answered, sorted."""
     slurm = place.slurm
     with _reports() as reports:
         environment = {
@@ -93,7 +93,7 @@ async def plain_sbatch(place: Place, scripts: list[str], *, path: str, timeout: 
 
 
 async def _answers(port: int) -> bool:
-    """Whether the server does what the hub waits for: it answers below its address."""
+    """Whether the server answers at its address, which is what the hub waits for."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /user/floor/api HTTP/1.0\r\n\r\n")
@@ -105,5 +105,5 @@ async def _answers(port: int) -> bool:
 
 
 def script_of(slurm: PrivateSlurm, job_id: str) -> str:
-    """A job's batch script, as Slurm keeps it."""
+    """A job's batch script, as stored by Slurm."""
     return slurm.run("scontrol", "write", "batch_script", job_id, "-") + "\n"

@@ -1,4 +1,4 @@
-"""Many servers at rest: a hub that finds them in its database, jobs that Slurm says are running, one that answers.
+"""Many idle servers: a hub that finds them in its database, running jobs, and one process that answers.
 
 Each server is a row in the hub's database, with the state that the same system wrote for a real server, and a running
 job of its own. The jobs are allocations without a process (``salloc --no-shell``), so that 1,000 of them need a node
@@ -25,7 +25,7 @@ _ANSWER = (
 
 
 def write_database(path: Path, states: list[dict[str, Any]], *, port: int) -> None:
-    """A hub's database with one user and one running server for each state."""
+    """Create a hub's database with one user and one running server for each state."""
     session = orm.new_session_factory(f"sqlite:///{path}")()
     now = datetime.now(timezone.utc).replace(tzinfo=None)
     for number, state in enumerate(states):
@@ -38,7 +38,7 @@ def write_database(path: Path, states: list[dict[str, Any]], *, port: int) -> No
 
 
 def as_held(state: Any, job_id: str, port: int) -> Any:
-    """The state of a real server, with another job's id, and the port where one stands for all."""
+    """The state of a real server, with another job id and the port of the process that answers for all."""
     if isinstance(state, dict):
         other = {"job_id": job_id, "port": port}
         return {key: other[key] if key in other else as_held(value, job_id, port) for key, value in state.items()}
@@ -47,7 +47,7 @@ def as_held(state: Any, job_id: str, port: int) -> Any:
 
 @asynccontextmanager
 async def one_for_all() -> AsyncIterator[int]:
-    """Something that answers every request as a server would; its port."""
+    """Start a process that answers every request like a server, and return its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -66,6 +66,6 @@ async def one_for_all() -> AsyncIterator[int]:
 
 
 def copy_of(state: dict[str, Any]) -> dict[str, Any]:
-    """One that shares nothing."""
+    """A deep copy."""
     copied: dict[str, Any] = json.loads(json.dumps(state))
     return copied

@@ -1,4 +1,4 @@
-"""One hub of one system in a folder of its own: its process, its cost, and people who click."""
+"""One hub of one system in its own folder: its process, its cost, and its users."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from .systems import System
 
 CONFIGS = Path(__file__).parent / "configs"
 LOOK = 0.1
-"""Seconds between two looks at who is ready."""
+"""Seconds between two checks of which servers are ready."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """What all hubs of a run share."""
+    """Values shared by all hubs of a run."""
 
     slurm: PrivateSlurm
     folder: Path
-    """In memory, if possible."""
+    """A folder, in memory if possible."""
     databases: Path
-    """For those of the hubs."""
+    """The folder of the hubs' databases."""
     environment: Path
-    """A folder with the stand-in for jupyterhub-singleuser, and batchspawner's wrapper beside it."""
+    """A folder with the stand-in for jupyterhub-singleuser, and batchspawner's wrapper."""
     old: bool
-    """This Slurm's scontrol knows no ``--json``."""
+    """Whether this Slurm's scontrol has no ``--json``."""
     users: int
-    """For whom there are GPUs."""
+    """Number of users for whom there are GPUs."""
 
     @property
     def scratch(self) -> Path:
-        """The nodes' folder for temporary files."""
+        """The folder for temporary files on the nodes."""
         return self.environment
 
 
@@ -97,22 +97,22 @@ class Hub:
     # --- what it costs ---------------------------------------------------------------------------
 
     def cpu(self) -> tuple[float, float]:
-        """Seconds of the hub's process, and of the commands that it ran."""
+        """Processor seconds of the hub's process, and of the commands that it ran."""
         times = psutil.Process(self.pid).cpu_times()
         return times.user + times.system, times.children_user + times.children_system
 
     def memory(self) -> float:
-        """MiB that are resident."""
+        """Resident memory in MiB."""
         return float(psutil.Process(self.pid).memory_info().rss) / 2**20
 
     def blocks(self, since: int = 0) -> list[dict[str, Any]]:
-        """Callbacks that held the event loop for more than 20 ms, from the ``since``-th on."""
+        """Callbacks that blocked the event loop for more than 20 ms, from index ``since`` on."""
         file = self.folder / "blocks.jsonl"
         lines = file.read_text().splitlines() if file.exists() else []
         return [json.loads(line) for line in lines[since:]]
 
     def states(self) -> dict[str, Any]:
-        """By user: the state that the hub keeps for a server."""
+        """The stored state of each user's server."""
         with sqlite3.connect(f"file:{self.database}?mode=ro", uri=True) as database:
             rows = database.execute(
                 "select users.name, spawners.state from spawners join users on users.id = user_id"
@@ -122,13 +122,13 @@ class Hub:
     # --- people ----------------------------------------------------------------------------------
 
     async def ready(self) -> set[str]:
-        """Names of the users whom the proxy leads to their server; it is asked, so that the question costs no hub."""
+        """Names of the users whose server has a route; the proxy is queried, so that this puts no load on the hub."""
         answer = await self.proxy.get("/api/routes")
         routes = answer.raise_for_status().json()
         return {route.split("/")[2] for route in routes if route.startswith("/user/")}
 
     async def until_ready(self, names: set[str], began: float, *, timeout: float) -> dict[str, float]:
-        """By user: seconds from ``began`` (time.monotonic()) until the server was ready; absent: not in time."""
+        """For each user, seconds from ``began`` (time.monotonic()) until the server was ready, if in time."""
         found: dict[str, float] = {}
         while len(found) < len(names) and time.monotonic() - began < timeout:
             for name in await self.ready() - found.keys():
@@ -138,7 +138,7 @@ class Hub:
 
 
 class Person:
-    """One who has signed in and sees the form."""
+    """A user who has signed in and sees the form."""
 
     def __init__(self, hub: Hub, name: str) -> None:
         self.hub = hub
@@ -146,7 +146,7 @@ class Person:
         self.browser = httpx.AsyncClient(base_url=hub.process.url, follow_redirects=True, timeout=700)
 
     async def sign_in(self) -> None:
-        """Sign in and stay on the page that comes after it."""
+        """Sign in and follow to the next page."""
         await self.browser.get("/hub/login")
         await self._post("/hub/login", {"username": self.name, "password": "any"}, follow=False)
 
@@ -155,7 +155,7 @@ class Person:
         (await self.browser.get(f"/hub/spawn/{self.name}")).raise_for_status()
 
     async def click(self) -> str:
-        """Start the server; empty, or what went wrong."""
+        """Start the server; returns an empty text, or the error."""
         answer = await self._post(f"/hub/spawn/{self.name}", dict(self.hub.system.form), follow=False)
         return "" if answer.status_code < 400 else f"{answer.status_code}: {answer.text[-300:]}"
 
@@ -165,7 +165,7 @@ class Person:
 
 
 async def people(hub: Hub, names: list[str], *, at_once: int = 4) -> list[Person]:
-    """All of them, signed in and before the form."""
+    """All users, signed in, with the form open."""
     turns = asyncio.Semaphore(at_once)
 
     async def one(name: str) -> Person:

@@ -1,4 +1,4 @@
-"""What is measured of one system: a class that starts, people who wait, servers at rest."""
+"""The measurements of one system: many starts at once, waiting users, idle servers."""
 
 from __future__ import annotations
 
@@ -17,83 +17,83 @@ from .hubs import Hub, Place, people
 from .systems import OURS, System
 
 DAEMONS = ("REQUEST_STEP", "REQUEST_COMPLETE", "MESSAGE_", "REQUEST_PING", "REQUEST_JOB_ALLOCATION", "REQUEST_KILL")
-"""Messages of Slurm's own daemons, and of the benchmark."""
+"""RPCs of Slurm's own daemons, and of the benchmark."""
 
 
 def from_outside(counts: Counter[str]) -> dict[str, int]:
-    """What the hub's and the jobs' commands asked."""
+    """RPCs caused by commands of the hub and the jobs."""
     return {kind: count for kind, count in sorted(counts.items()) if count and not kind.startswith(DAEMONS)}
 
 
 @dataclass
 class Started:
-    """Some users clicked at once."""
+    """Results of a phase in which users click at once."""
 
     users: int
     ready: list[float]
-    """Seconds from the click, in order."""
+    """Seconds from the click, sorted."""
     commands: dict[str, int]
     rpcs: dict[str, int]
     hub_cpu: float
     commands_cpu: float
     memory: float
-    """MiB of the hub afterwards."""
+    """Memory of the hub afterwards, in MiB."""
     blocked: float
-    """The longest that the spawner's code held the event loop, ms."""
+    """Longest time in ms for which the spawner's code blocked the event loop."""
     blocked_where: str
     blocked_by_all: float
-    """The same of the whole hub."""
+    """The same for the whole hub."""
     failures: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Rate:
-    """A stretch of time in which nobody did anything."""
+    """Results of a phase in which nobody does anything."""
 
     users: int
     seconds: float
     rpcs: dict[str, int]
     commands: dict[str, int]
     hub_cpu: float
-    """Seconds."""
+    """Processor time in seconds."""
     memory: float
     blocked: float = 0.0
     blocked_where: str = ""
 
     @property
     def per_second(self) -> float:
-        """RPCs."""
+        """RPCs per second."""
         return sum(self.rpcs.values()) / self.seconds
 
 
 @dataclass
 class Measured:
-    """All of one system."""
+    """All results of one system."""
 
     system: str
     started: Started | None = None
     waiting: list[Rate] = field(default_factory=list)
     rest: list[Rate] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
-    """Of our jobs, for the floor."""
+    """The scripts of our jobs, to submit them with plain sbatch."""
     state: dict[str, Any] | None = None
-    """Of one server, as the hub stored it."""
+    """The state of one server, as stored by the hub."""
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """The results as a dict for ``--json``."""
         found = asdict(self)
         del found["scripts"], found["state"]
         return found
 
 
 def longest(blocks: list[dict[str, Any]]) -> tuple[float, str]:
-    """The longest that the spawner held the loop, in ms, and where."""
+    """Longest time in ms for which the spawner blocked the loop, and where."""
     worst = max(blocks, key=lambda block: float(block["spawner"]), default=None)
     return (float(worst["spawner"]), str(worst["where"])) if worst and worst["spawner"] else (0.0, "")
 
 
 async def start(place: Place, system: System, measured: Measured, *, users: int, rest: float, timeout: float) -> None:
-    """All click at once; then, with their servers running, nobody does anything."""
+    """All users click at once; then, with their servers running, nobody does anything."""
     names = [f"user{number:03d}" for number in range(users)]
     async with fresh(place, system, "start") as hub:
         before = rpcs(place.slurm)
@@ -131,7 +131,7 @@ async def start(place: Place, system: System, measured: Measured, *, users: int,
 
 
 async def waiting(place: Place, system: System, measured: Measured, *, steps: list[int], seconds: float) -> None:
-    """The cluster is full: RPCs while so many, and then so many, users wait."""
+    """The cluster is full: RPCs while different numbers of users wait."""
     fill(place.slurm, place.users)
     async with fresh(place, system, "waiting") as hub:
         waits: list[asyncio.Task[str]] = []
@@ -151,7 +151,7 @@ async def waiting(place: Place, system: System, measured: Measured, *, steps: li
 
 
 async def held(place: Place, system: System, measured: Measured, *, servers: int, seconds: float) -> None:
-    """Many servers at rest, found in the database by a hub that was just started."""
+    """Many idle servers, found in the database by a hub that has just started."""
     state = measured.state
     if state is None:
         return
@@ -170,7 +170,7 @@ async def at_rest(place: Place, hub: Hub, *, users: int, seconds: float) -> Rate
 
 
 async def rate(place: Place, hub: Hub, *, users: int, seconds: float) -> Rate:
-    """RPCs in a stretch of about ``seconds``; ours, which asks in turns, from one squeue to a later one."""
+    """RPCs within about ``seconds``; for ours, which queries periodically, from one squeue to a later one."""
     turns = hub.system is OURS
     if turns:
         await hub.commands.next("squeue", timeout=60.0)
@@ -197,14 +197,14 @@ async def rate(place: Place, hub: Hub, *, users: int, seconds: float) -> Rate:
 
 @asynccontextmanager
 async def fresh(place: Place, system: System, name: str) -> AsyncIterator[Hub]:
-    """A hub with an empty database; its jobs end with it."""
+    """A hub with an empty database; its jobs are cancelled at the end."""
     async with running(place, Hub(place, system, name)) as hub:
         yield hub
 
 
 @asynccontextmanager
 async def running(place: Place, hub: Hub) -> AsyncIterator[Hub]:
-    """A started hub; its jobs end with it."""
+    """A started hub; its jobs are cancelled at the end."""
     try:
         async with hub:
             yield hub

@@ -23,13 +23,13 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Results:
-    """Of one run."""
+    """The results of one run."""
 
     measured: tuple[Measured, ...]
     floor: tuple[float, ...]
-    """Seconds of plain sbatch, in order; empty where it did not run."""
+    """Seconds of plain sbatch, sorted; empty if it did not run."""
     about: str
-    """The machine and the versions, one line."""
+    """The machine and the versions, in one line."""
 
 
 def _of(results: Results, key: str) -> Measured | None:
@@ -40,7 +40,7 @@ def _of(results: Results, key: str) -> Measured | None:
 
 
 def table(results: Results) -> str:
-    """One row a system."""
+    """The tables: one row for each system."""
     heads = [
         "",
         "ready: p50 / p95 / last, s",
@@ -49,7 +49,7 @@ def table(results: Results) -> str:
         "hub: CPU s",
         "commands: CPU s",
         "hub: MiB",
-        "loop held by the spawner, ms",
+        "event loop blocked by the spawner, ms",
     ]
     users = next((each.started.users for each in results.measured if each.started), 0)
     lines = [f"**{users} users click at once**", "", _row(heads), _row(["---"] + ["---:"] * (len(heads) - 1))]
@@ -78,7 +78,7 @@ def table(results: Results) -> str:
 
 
 def _ready(seconds: Sequence[float]) -> str:
-    """p50, p95 and last of them, which are in order."""
+    """p50, p95 and maximum of sorted values."""
     if not seconds:
         return "-"
     return " / ".join(f"{seconds[round(part * (len(seconds) - 1))]:.1f}" for part in (0.5, 0.95, 1.0))
@@ -90,9 +90,9 @@ def _rates(results: Results, what: str) -> Iterator[str]:
     if not columns:
         return
     if what == "waiting":
-        yield "**RPCs in a second while the cluster is full and so many users wait**"
+        yield "**RPCs per second while the cluster is full, by number of waiting users**"
     else:
-        yield "**RPCs in an hour while so many servers run and nobody does anything**"
+        yield "**RPCs per hour, by number of idle servers**"
     yield ""
     yield _row(["", *map(str, columns)])
     yield _row(["---", *["---:"] * len(columns)])
@@ -119,34 +119,34 @@ def _counts(commands: dict[str, int]) -> str:
 
 
 def bars(results: Results) -> Iterator[tuple[str, float, float]]:
-    """Each aim of the project: what, the most it may be, and what it was."""
+    """Each limit of the project: what is limited, the limit, and the measured value."""
     ours, theirs = _of(results, OURS.key), _of(results, "batchspawner")
     if ours is None:
         return
     for rate in ours.waiting:
-        yield f"RPC/s while {rate.users} wait", 1.0, rate.per_second
+        yield f"RPC/s, {rate.users} waiting users", 1.0, rate.per_second
     for rate in ours.rest:
-        yield f"RPC/h at rest, {rate.users} servers", 400.0, rate.per_second * 3600
+        yield f"RPC/h, {rate.users} idle servers", 400.0, rate.per_second * 3600
     mine = ours.started
     if mine is not None and mine.ready:
         if theirs is not None and theirs.started is not None and theirs.started.ready:
-            yield "last ready, in parts of batchspawner's", 0.2, mine.ready[-1] / theirs.started.ready[-1]
+            yield "last server ready, relative to batchspawner", 0.2, mine.ready[-1] / theirs.started.ready[-1]
         if results.floor:
-            yield "last ready, in parts of plain sbatch's", 1.5, mine.ready[-1] / results.floor[-1]
+            yield "last server ready, relative to plain sbatch", 1.5, mine.ready[-1] / results.floor[-1]
     held = [mine.blocked] if mine is not None else []
     held += [rate.blocked for rate in (*ours.waiting, *ours.rest)]
     if held:
-        yield "event loop held by us at once, ms", 50.0, max(held)
+        yield "longest block of the event loop, ms", 50.0, max(held)
     small, large = (min, max) if ours.rest else (None, None)
     if small is not None and large is not None and mine is not None and len(ours.rest) > 1:
         most = large(ours.rest, key=lambda rate: rate.users)
         least = small(ours.rest, key=lambda rate: rate.users)
-        yield "memory for each server, MiB", 1.0, (most.memory - least.memory) / (most.users - least.users)
+        yield "memory per server, MiB", 1.0, (most.memory - least.memory) / (most.users - least.users)
 
 
 def aims(results: Results) -> str:
-    """Each aim with what was reached, as a table."""
-    lines = ["**What the project asks of itself**", "", _row(["", "at most", "was"]), _row(["---", "---:", "---:"])]
+    """The limits and the measured values as a table."""
+    lines = ["**The project's own limits**", "", _row(["", "limit", "measured"]), _row(["---", "---:", "---:"])]
     for what, most, was in bars(results):
         lines.append(_row([what, f"{most:g}", f"{was:.2f}" if was <= most else f"{was:.2f}, MISSED"]))
     return "\n".join(lines) + "\n"
@@ -159,14 +159,14 @@ LEFT, MIDDLE, RIGHT_FROM, RIGHT_TO = 52, 470, 650, 830
 
 
 def plot(results: Results) -> str:
-    """Left: how many are ready after so many seconds. Right: RPCs in a second while users wait."""
+    """Left: servers ready over time. Right: RPCs per second while users wait."""
     curves = {each.system: each.started.ready for each in results.measured if each.started and each.started.ready}
     if results.floor:
         curves["floor"] = list(results.floor)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         'font-family="sans-serif" font-size="12">',
-        "<title>Users ready over time, and what waiting costs slurmctld</title>",
+        "<title>Users ready over time, and load on slurmctld while users wait</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         *_curves(curves),
         *_columns(results),
@@ -228,7 +228,7 @@ def _columns(results: Results) -> Iterator[str]:
         share = math.log10(max(value, lowest) / lowest) / math.log10(top / lowest)
         return RIGHT_FROM + (RIGHT_TO - RIGHT_FROM) * share
 
-    yield _text(RIGHT_FROM - 150, 24, "RPCs in a second while users wait (log)", bold=True)
+    yield _text(RIGHT_FROM - 150, 24, "RPCs per second while users wait (log)", bold=True)
     mark = lowest
     while mark <= top * 1.01:
         yield _line(x(mark), TOP, x(mark), BOTTOM)

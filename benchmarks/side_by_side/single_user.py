@@ -1,4 +1,4 @@
-"""A stand-in for jupyterhub-singleuser that costs as little as a process can: it answers every request with 200."""
+"""A stand-in for jupyterhub-singleuser with minimal cost: it answers every request with 200."""
 
 import os
 import socket

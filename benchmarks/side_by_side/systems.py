@@ -1,4 +1,4 @@
-"""The four systems, each by its own public configuration (``configs/``) and its own form."""
+"""The four systems, each with its documented configuration (``configs/``) and its own form."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class System:
-    """One spawner."""
+    """A spawner to measure."""
 
     key: str
     title: str
     packages: tuple[str, ...]
-    """Its own, and those it is made from: whose code counts as the spawner's."""
+    """Packages whose code counts as the spawner's: its own, and those of its base classes."""
     form: Mapping[str, str]
-    """What a person chooses: one GPU, one core."""
+    """The form data of a user: one GPU, one core."""
 
     @property
     def config(self) -> str:
-        """File in ``configs/``."""
+        """Name of the file in ``configs/``."""
         return f"config_{self.key}.py"
 
 

@@ -1,4 +1,4 @@
-"""``docs/reference`` from the code: settings, profile fields, commands, documents, errors, states, metrics."""
+"""Generates ``docs/reference`` from the code: settings, profile fields, commands, documents, errors and so on."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def rendered() -> dict[str, str]:
-    """The text of each page, by file name; the guide of migration, too, whose tables are made here."""
+    """The text of each page, by file name, and of the migration guide, whose tables are generated."""
     return {**{name: NOTE + page() for name, page in PAGES.items()}, migration.NAME: migration.page()}

@@ -1,4 +1,4 @@
-"""Write the pages; with ``--check`` only name those that are not current. ``scripts/reference`` runs this."""
+"""Write the pages; with ``--check``, only list those that are out of date. ``scripts/reference`` runs this."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import FOLDER, rendered
 
 
 def main(*, check: bool) -> int:
-    """1 where a page was checked and is not current."""
+    """The exit status: 1 if a checked page is out of date."""
     changed = []
     for name, text in rendered().items():
         path = FOLDER / name
@@ -17,7 +17,7 @@ def main(*, check: bool) -> int:
             if not check:
                 path.write_text(text, "utf-8")
     for name in changed:
-        print(f"docs/reference/{name} is {'not current' if check else 'written'}.")
+        print(f"docs/reference/{name} is {'out of date' if check else 'written'}.")
     return 1 if check and changed else 0
 
 

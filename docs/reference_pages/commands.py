@@ -27,7 +27,7 @@ def page() -> str:
 
 
 def walk(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something, a group that does so without a command of its own before the group's."""
+    """Every command that can be run; a group that can itself be run comes before its commands."""
     if not isinstance(command, click.Group) or command.invoke_without_command:
         yield words, command
     if isinstance(command, click.Group):

@@ -1,4 +1,4 @@
-"""The documents that hub and node exchange, and the addresses they go to."""
+"""The JSON documents of hub and node, and the REST addresses."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ EXAMPLE = documents.PlacementDocument(
 
 
 def page() -> str:
-    """The documents that hub and node exchange, and the addresses they go to."""
+    """The page of documents and REST addresses."""
     parts = [
         "# Documents\n",
-        "What hub, launcher and others exchange: JSON, each with a `version`.\n",
+        "The JSON documents that the hub, the launcher and REST clients exchange. Each has a `version`.\n",
         "## Addresses\n",
-        table(("Address, below `/hub`", "What it does"), list(_addresses())),
-        f"A report is at most {documents.REPORT_LIMIT} bytes, a text in it at most {documents.TEXT_LIMIT} printable "
-        f"characters, a list in its placement at most {documents.LIST_LIMIT} long. "
-        "What breaks a bound is refused by name.\n",
+        table(("Address, below `/hub`", "Meaning"), list(_addresses())),
+        f"A report has at most {documents.REPORT_LIMIT} bytes, a string in it at most {documents.TEXT_LIMIT} printable "
+        f"characters, and a list in its placement at most {documents.LIST_LIMIT} items. "
+        "A report that exceeds a limit is refused with the name of the field.\n",
         f"## Placement document, version {documents.PLACEMENT_VERSION}\n",
         *_records(documents.PlacementDocument),
         f"```json\n{json.dumps(EXAMPLE.to_json(), indent=2)}\n```\n",
@@ -61,8 +61,8 @@ def page() -> str:
         f"## Trial document, version {profiles_document.VERSION}\n",
         _record(profiles_document.TrialDocument),
         f"## Cluster map, version {cluster_map.VERSION}\n",
-        "Beside the fields below it has `totals` of all nodes; `age_s`, its age in seconds; `silent`, true while Slurm "
-        "does not answer; and `holders_known`, false where Slurm did not tell which job has which GPU.\n",
+        "In addition to the fields below it has `totals` of all nodes; `age_s`, its age in seconds; `silent`, true "
+        "while Slurm does not answer; and `holders_known`, false if Slurm did not say which job has which GPU.\n",
         *_records(cluster_map.ClusterMap),
         "One of a node's `gpus`:\n",
         _record(cluster_map.MapGpu),
@@ -73,10 +73,10 @@ def page() -> str:
         f"## Node report, version {documents.REPORT_VERSION}\n",
         *_records(documents.NodeReport),
         f"## Launch plan, version {documents.PLAN_VERSION}\n",
-        "It stands in the batch script, so nothing in it is secret.\n",
+        "It is part of the batch script, so it contains no secrets.\n",
         _record(documents.LaunchPlan),
         f"## Topology document, version {topology.VERSION}\n",
-        "Part of a report, and the form of a topology file.\n",
+        "Part of a report, and the format of a topology file.\n",
         f"{markdown(topology.__doc__).split(chr(10) * 2)[-1]}\n",
         *_records(topology.NodeTopology),
     ]
@@ -95,13 +95,13 @@ def _addresses() -> Iterator[tuple[str, str]]:
 
 
 def _named(pattern: str, method: Callable[..., object]) -> str:
-    """The pattern of an address with the method's parameters in place of its groups."""
+    """The pattern of an address with its groups replaced by the names of the method's parameters."""
     names = iter(list(inspect.signature(method).parameters)[1:])
     return re.sub(_GROUP, lambda _: f"{{{next(names)}}}", pattern)
 
 
 def _records(cls: type) -> Iterator[str]:
-    """The fields of a document, then those of each kind of item that its lists hold."""
+    """The fields of a document, then those of each type of item in its lists."""
     yield _record(cls)
     for name, hint in _hints(cls).items():
         items = [each for each in get_args(hint) if isinstance(each, type) and dataclasses.is_dataclass(each)]
@@ -132,5 +132,5 @@ def _hint(hint: Any) -> str:
 
 
 def _json(docstring: str | None) -> str:
-    """A docstring in JSON's words."""
+    """A docstring with JSON's null, true and false."""
     return re.sub(r"\bNone\b", "null", re.sub(r"\bTrue\b", "true", re.sub(r"\bFalse\b", "false", markdown(docstring))))

@@ -1,4 +1,4 @@
-"""The error tree, and the sentences for what Slurm and sudo say."""
+"""The error classes, and the messages for what Slurm and sudo report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def error_classes() -> list[type[errors.GPUSpawnerError]]:
 
 
 def page() -> str:
-    """The error tree, and the sentences for what Slurm and sudo say."""
+    """The page of errors and messages."""
     tree = inspect.cleandoc(errors.__doc__ or "").split("::\n\n")[1].split("\n\n")[0]
     rows = [
         (code(cls.__name__), code(cls.reason), str(cls.status_code), markdown(cls.__doc__)) for cls in error_classes()
@@ -33,14 +33,14 @@ def page() -> str:
             "# Errors\n",
             f"```text\n{inspect.cleandoc(tree)}\n```\n",
             table(("Class", "Reason", "HTTP status", "Meaning"), rows),
-            "Problems on a compute node are no errors: they are lines of the placement document; the server starts.\n",
+            "Problems on a compute node are not errors: the server starts, and the placement document lists them.\n",
             "## What sbatch refuses\n",
-            "*Slurm refused the job: ...* is followed by our sentence; the field is the one of the profile to look at. "
-            "A text that is not in the table is passed on as it is.\n",
-            table(("sbatch says (regular expression)", "Field", "We say"), rejections),
+            "*Slurm refused the job: ...* is followed by the message below; the field is the one of the profile to "
+            "check. A text that is not in this table is shown unchanged.\n",
+            table(("sbatch says (regular expression)", "Field", "Message"), rejections),
             "## When Slurm gives no answer\n",
-            table(("The command says (regular expression)", "We say", "What to do"), silent),
-            "## When sudo stands in the way\n",
-            table(("sudo says (regular expression)", "We say", "What to do"), sudo),
+            table(("The command says (regular expression)", "Message", "What to do"), silent),
+            "## When sudo refuses\n",
+            table(("sudo says (regular expression)", "Message", "What to do"), sudo),
         ]
     )

@@ -1,4 +1,4 @@
-"""What Prometheus finds on the hub's page."""
+"""The Prometheus metrics of the hub."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jupyterhub_gpuspawner.hub.site import metrics
 from .wording import code, markdown, table
 
 SUFFIX = {"counter": "_total"}
-"""What Prometheus's text form puts behind a name (its kinds' conventions)."""
+"""Suffix of a name in Prometheus's text format, by kind of metric."""
 
 
 def families() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
-    """Name, kind, labels and meaning of each of our metrics, in the module's order."""
+    """Name, kind, labels and meaning of each metric, in the order of the module."""
     for value in vars(metrics).values():
         if isinstance(value, MetricWrapperBase):
             (family,) = value.describe()
@@ -25,7 +25,7 @@ def families() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
 
 
 def page() -> str:
-    """What Prometheus finds on the hub's page."""
+    """The page of Prometheus metrics."""
     rows = [
         (code(name), kind, ", ".join(code(label) for label in labels), meaning)
         for name, kind, labels, meaning in families()
@@ -34,7 +34,7 @@ def page() -> str:
         [
             "# Metrics\n",
             f"{markdown(metrics.__doc__)}\n",
-            "[How to watch a hub](../howto/watch-the-hub.md) has a scrape configuration and alerts.\n",
+            "[Monitor the hub](../howto/watch-the-hub.md) has a scrape configuration and alerts.\n",
             table(("Name", "Kind", "Labels", "Meaning"), rows),
         ]
     )

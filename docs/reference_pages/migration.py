@@ -1,4 +1,4 @@
-"""The tables of settings in the guide that leads from batchspawner and wrapspawner to here."""
+"""The tables of settings in the guide for moving from batchspawner and wrapspawner."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.spawners.inherited_settings import InheritedSetting
 
 NAME = "../howto/migrate-from-batchspawner.md"
-"""From the folder of the reference."""
+"""The guide, relative to the folder of the reference."""
 SOURCE = "jupyterhub_gpuspawner/hub/spawners/inherited_settings.py"
 BEGIN = f"<!-- These tables are written by scripts/reference from {SOURCE}. -->\n"
 END = "<!-- The end of what scripts/reference writes. -->\n"
 
 
 def page() -> str:
-    """The guide as it is, with the tables of today."""
+    """The guide with its tables brought up to date."""
     text = (Path(__file__).parent.parent / "reference" / NAME).read_text("utf-8")
     return re.sub(
         f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: f"{BEGIN}\n{tables()}\n{END}", text, flags=re.DOTALL
@@ -38,7 +38,7 @@ def tables() -> str:
 
 
 def _table(package: str, settings: Iterable[InheritedSetting]) -> str:
-    """Neighbours of which the same is said share a row."""
+    """One table; adjacent settings with the same remark share a row."""
     rows: dict[tuple[str, str], list[str]] = {}
     for each in settings:
         rows.setdefault((each.now, each.remark or each.name), []).append(code(each.name))

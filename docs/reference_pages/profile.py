@@ -1,4 +1,4 @@
-"""Every field of a profile."""
+"""The fields of a profile."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ MODELS = (
 
 
 def page() -> str:
-    """Every field of a profile."""
+    """The page of profile fields."""
     parts = [
         "# Profile fields\n",
-        "A profile is a dict in `c.GPUProfilesSpawner.profiles`, or a table in a YAML file of "
-        "`c.GPUProfilesSpawner.profiles_dir`. A file holds one profile, a list of them, or `profiles:` with a list. "
-        "YAML is read as version 1.2: `8:00:00`, `no` and `on` are text.\n",
-        "A field that is not in these tables is refused with its path. The names are those of KubeSpawner's "
-        "`profile_list` where the meaning is the same.\n",
-        f"*Text* is {TEXT}. A list of texts may be one text alone.\n",
+        "A profile is a dict in `c.GPUProfilesSpawner.profiles`, or a mapping in a YAML file in "
+        "`c.GPUProfilesSpawner.profiles_dir`. A file contains one profile, a list of profiles, or `profiles:` with a "
+        "list. YAML is read as version 1.2: `8:00:00`, `no` and `on` are text.\n",
+        "A field that is not in these tables is refused, and the error names its path. Names are those of "
+        "KubeSpawner's `profile_list` where the meaning is the same.\n",
+        f"*Text* is {TEXT}. Instead of a list of texts, a single text is accepted.\n",
         f"*Memory*: {_first_line(units.parse_memory)}\n",
         f"*Time*: {_first_line(units.parse_walltime)}\n",
     ]
@@ -56,13 +56,13 @@ def page() -> str:
         parts += [
             f"## {model.__name__}\n",
             f"{markdown(model.__doc__)}\n",
-            table(("Field", "What may stand there", "Default", "Meaning"), rows),
+            table(("Field", "Type", "Default", "Meaning"), rows),
         ]
     parts += [
         "## What a user's choice may set\n",
-        f"A text (`unlisted_choice`, `sets`): {_listed(option.SETTABLE)}. Each text must keep the rule of its field.\n",
+        f"A text (`unlisted_choice`, `sets`): {_listed(option.SETTABLE)}. The text must be valid for the field.\n",
         f"A number (`range`, `sets`): {_listed(option.NUMBERS)}.\n",
-        f"One value of a user has at most {option.VALUE_LIMIT} characters.\n",
+        f"A value from a user has at most {option.VALUE_LIMIT} characters.\n",
     ]
     return "\n".join(parts)
 
@@ -83,7 +83,7 @@ def _field_type(field: FieldInfo) -> str:
 
 
 def _meaning(field: FieldInfo) -> str:
-    """The field's own words, or those of the model that it holds."""
+    """The field's description, or the first line of its model's docstring."""
     if field.description is None and isinstance(field.annotation, type) and issubclass(field.annotation, MODELS):
         return markdown(field.annotation.__doc__).splitlines()[0]
     return markdown(field.description)

@@ -1,4 +1,4 @@
-"""Every setting that a spawner of ours adds or declares anew."""
+"""The settings that each spawner adds or overrides."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SPAWNERS = (GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner)
 
 
 def page() -> str:
-    """One table for each spawner, and the site's defaults."""
+    """The page of settings: a table for each spawner, and the site's defaults."""
     parts = [
         "# Settings\n",
-        "What each spawner adds to those it is made from, or declares anew. In `jupyterhub_config.py` they are set as "
-        "`c.CLASS.NAME = VALUE`. `gpu-profiles` is the name of `GPUProfilesSpawner` for `c.JupyterHub.spawner_class`, "
-        "`gpu-slurm` that of `GPUSlurmSpawner`, which starts servers without profiles.\n",
-        "Settings of JupyterHub's `Spawner` (`start_timeout`, `cmd`, `default_url`, ...) stay what they are. For "
-        "batchspawner's see [Move from batchspawner](../howto/migrate-from-batchspawner.md).\n",
+        "The settings that each spawner adds to its base class or overrides. In `jupyterhub_config.py` they are set as "
+        "`c.CLASS.NAME = VALUE`. In `c.JupyterHub.spawner_class`, `gpu-profiles` stands for `GPUProfilesSpawner`, and "
+        "`gpu-slurm` for `GPUSlurmSpawner`, which starts servers without profiles.\n",
+        "Settings of JupyterHub's `Spawner` (`start_timeout`, `cmd`, `default_url`, ...) keep their meaning. For "
+        "those of batchspawner see [Move from batchspawner](../howto/migrate-from-batchspawner.md).\n",
     ]
     for cls in SPAWNERS:
         base = next(each for each in cls.__mro__ if not each.__module__.startswith("jupyterhub_gpuspawner"))
@@ -45,16 +45,16 @@ def page() -> str:
         parts += [
             f"## {cls.__name__}\n",
             f"{markdown(cls.__doc__)}\n",
-            f"Made from `{base.__module__.partition('.')[0]}.{base.__name__}`.\n",
+            f"Base class: `{base.__module__.partition('.')[0]}.{base.__name__}`.\n",
             table(("Setting", "Type", "Default", "Meaning"), rows),
         ]
     typed = [(code(f"req_{old}"), f"[`{new}`](profile.md#resources)") for old, new in TYPED.items()]
     typed.append((code("req_gres"), "[`gpus`, `gpu_type` or `shards`](profile.md#resources)"))
     parts += [
         "## The site's defaults\n",
-        "batchspawner's settings (`c.GPUSlurmSpawner.req_...`) hold for a Slurm profile that leaves the field out, "
-        "and for a hub without profiles. `null` in a profile takes a default away. `gpus`, `gpu_type` and `shards` are "
-        "one request: a profile that sets one of them replaces all that the site says of GPUs.\n",
+        "batchspawner's settings (`c.GPUSlurmSpawner.req_...`) apply to Slurm profiles that leave the field out, and "
+        "to hubs without profiles. `null` in a profile removes a default. `gpus`, `gpu_type` and `shards` belong "
+        "together: a profile that sets one of them replaces all of the site's defaults for GPUs.\n",
         table(("Setting", "Profile field"), typed),
     ]
     return "\n".join(parts)
@@ -70,7 +70,7 @@ def _trait_type(trait: TraitType[Any, Any]) -> str:
 
 
 def _trait_default(cls: type, name: str, trait: TraitType[Any, Any]) -> str:
-    """The default, the same on every machine: one that is worked out is not shown as its value here."""
+    """The default; a computed one is described, so that the page is the same on every machine."""
     made = [
         value
         for base in cls.__mro__
@@ -78,7 +78,7 @@ def _trait_default(cls: type, name: str, trait: TraitType[Any, Any]) -> str:
         if isinstance(value, DefaultHandler) and value.trait_name == name
     ]
     if made:
-        return cell(markdown(inspect.getdoc(made[0].func)) or "worked out at the start")
+        return cell(markdown(inspect.getdoc(made[0].func)) or "computed at startup")
     value = trait.default()
     if isinstance(value, type):
         return code(value.__name__)

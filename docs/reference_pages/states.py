@@ -1,4 +1,4 @@
-"""Slurm's states and reasons, and what each means."""
+"""Slurm's job states and reasons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .wording import code, table
 
 
 def page() -> str:
-    """Slurm's states and reasons, and what each means."""
+    """The page of job states and reasons."""
     rows = []
     for state, phase in status.PHASES.items():
         job = status.JobStatus("1", phase, state=state, end=status.end_of(state))
@@ -22,16 +22,16 @@ def page() -> str:
         [
             "# States and reasons\n",
             "## Job states\n",
-            "A state that is not in this table is *unknown*, and a server in it is kept.\n",
+            "A state that is not in this table is *unknown*, and a server with such a job is kept.\n",
             table(("Slurm's state", "Phase", "End", "What a participant reads"), rows),
             "## Reasons\n",
-            "While a job is queued the sentence is that of its reason. An unknown reason is quoted as it is.\n",
+            "For a queued job, the sentence is that of its reason. An unknown reason is shown unchanged.\n",
             table(head, reasons),
-            "## Reasons that hold names or numbers\n",
+            "## Reasons that contain names or numbers\n",
             "As regular expressions.\n",
             table(head, phrases),
             "## Limits\n",
-            "Names of limits follow one grammar: scope, kind, measure, per whom. Some of them:\n",
+            "Names of limits consist of scope, kind, resource and entity. Some of them:\n",
             table(head, limits),
         ]
     )
@@ -48,7 +48,7 @@ LIMITS = (
     "AssocMaxJobsLimit",
     "MaxCpuPerAccount",
 )
-"""One of each shape."""
+"""An example of each form."""
 
 
 def _reason(name: str, told: reason.Meaning) -> tuple[str, str, str, str]:

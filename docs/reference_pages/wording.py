@@ -1,4 +1,4 @@
-"""Python's types, defaults and docstrings in the words of the reference, as Markdown."""
+"""Python types, defaults and docstrings as Markdown for the reference."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pydantic import BaseModel
 from jupyterhub_gpuspawner.profiles.schema import TEXT_LIMIT, Checked
 
 TEXT = f"one line of printable text, at most {TEXT_LIMIT} characters"
-"""The rule of every text that has no other."""
+"""The rule for texts without a rule of their own."""
 _NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number", date: "date", Any: "anything"}
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; a cell may hold any text of one paragraph."""
+    """A Markdown table; a cell may contain any text of one paragraph."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cell(text) for text in line)} |" for line in lines) + "\n"
 
@@ -32,7 +32,7 @@ def cell(text: str) -> str:
 
 
 def markdown(docstring: str | None) -> str:
-    """A docstring's reStructuredText as Markdown: literals and the names of roles."""
+    """A docstring's reStructuredText as Markdown: converts literals and roles."""
     text = inspect.cleandoc(docstring or "")
     text = re.sub(r":\w+:`[~.]*(?:[\w.]+\.)?(\w+)`", r"`\1`", text)
     return text.replace("``", "`")
@@ -44,12 +44,12 @@ def code(value: object) -> str:
 
 
 def anchor(name: str) -> str:
-    """The fragment of a heading, as repository browsers and MyST make it."""
+    """The fragment of a heading, as repository browsers and MyST generate it."""
     return re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-")
 
 
 def type_in_words(annotation: Any) -> str:
-    """What may stand in a field: its kind, and the rule that its text must keep."""
+    """The type of a field, with the rule for its text."""
     if annotation in _NAMES:
         return _NAMES[annotation]
     arguments = get_args(annotation)
@@ -88,7 +88,7 @@ def _annotated(arguments: Sequence[Any]) -> str:
 
 
 def _rule(checked: Checked) -> str:
-    """The rule in the words in which it is told to whom breaks it."""
+    """The rule, taken from the error message for an invalid value."""
     try:
         checked.read("\0")
     except ValueError as error:

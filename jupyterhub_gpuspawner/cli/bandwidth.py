@@ -1,4 +1,4 @@
-"""``gpuspawner bandwidth``: what a wrong NUMA node costs on this machine."""
+"""``gpuspawner bandwidth``: copy rates between host memory and GPUs, from each NUMA node."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--gpu", "gpus", type=click.IntRange(min=0), multiple=True, help="NVML index of a GPU; repeat for more.")
-@click.option("--size", default=256, show_default=True, type=click.IntRange(1, 16384), help="MiB of one copy.")
-@click.option("--repeat", default=10, show_default=True, type=click.IntRange(1, 1000), help="Copies of each kind.")
-@click.option("--read", "recorded", metavar="FILE", help="Show what --json printed earlier; measure nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every single copy.")
-@click.option("--plot", metavar="FILE", help="Draw a chart into an SVG file; - writes to standard output.")
+@click.option(
+    "--gpu", "gpus", type=click.IntRange(min=0), multiple=True, help="NVML index of a GPU to measure; may be repeated."
+)
+@click.option("--size", default=256, show_default=True, type=click.IntRange(1, 16384), help="Size of one copy, in MiB.")
+@click.option(
+    "--repeat", default=10, show_default=True, type=click.IntRange(1, 1000), help="Number of copies of each kind."
+)
+@click.option("--read", "recorded", metavar="FILE", help="Show the output of an earlier --json instead of measuring.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with each individual copy.")
+@click.option("--plot", metavar="FILE", help="Draw a chart as an SVG file; - writes to standard output.")
 def bandwidth(
     *, gpus: tuple[int, ...], size: int, repeat: int, recorded: str | None, as_json: bool, plot: str | None
 ) -> None:
-    """Measure copies of pinned memory to and from each GPU, from each NUMA node, bound and not bound.
+    """Measure copies of pinned memory to and from each GPU, bound to each NUMA node and unbound.
 
-    CPU and memory are bound together, as by numactl -N and -m; where the memory really was is asked of the kernel. Of
-    the GPUs and NUMA nodes, those that this process may use are measured: in a job, those of the job. It takes about
-    a second for each GPU and NUMA node. Nothing else should run on the node meanwhile.
+    CPU and memory are bound together, as with numactl -N and -m, and the kernel is asked where the memory really is.
+    Only GPUs and NUMA nodes that this process may use are measured; in a job, those of the job. This takes about one
+    second for each GPU and NUMA node. Nothing else should run on the node at the same time.
 
-    Needs the extra "gpu" (pip install 'jupyterhub-gpuspawner[gpu]').
+    Requires the extra "gpu" (pip install 'jupyterhub-gpuspawner[gpu]').
 
-    Exit code 2: there is no GPU, or no library to reach it.
+    Exit code 2: there is no GPU, or no library to access it.
     """
     measured = _measure(gpus, size, repeat) if recorded is None else _read(recorded)
     if plot is not None:
@@ -48,7 +52,7 @@ def bandwidth(
 
 def _measure(gpus: tuple[int, ...], size: int, repeat: int) -> Bandwidth:
     from jupyterhub_gpuspawner.measure.copies import CopyError, measure
-    from jupyterhub_gpuspawner.measure.cuda import CudaDriver, UnavailableError
+    from jupyterhub_gpuspawner.measure.cuda import CudaDriver, CudaUnavailableError
     from jupyterhub_gpuspawner.measure.host import ThisHost
 
     node = this_node(10.0)
@@ -68,7 +72,7 @@ def _measure(gpus: tuple[int, ...], size: int, repeat: int) -> Bandwidth:
             only=gpus or None,
             tell=lambda doing: click.echo(doing, err=True),
         )
-    except (UnavailableError, CopyError) as error:
+    except (CudaUnavailableError, CopyError) as error:
         give_up(str(error))
     if not measured.copies:
         give_up(" ".join(measured.problems) or "nothing was measured")
@@ -86,4 +90,4 @@ def _read(name: str) -> Bandwidth:
         give_up(f"{name} cannot be read: {error.strerror}")
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        give_up(f"{name} is no measurement: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}")
+        give_up(f"{name} is not a measurement: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}")

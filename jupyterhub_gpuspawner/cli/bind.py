@@ -1,4 +1,4 @@
-"""``gpuspawner bind``: a command on the right GPUs, cores and memory, outside of a notebook too."""
+"""``gpuspawner bind``: run any command bound to GPUs, cores and memory, as the launcher runs a server."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jupyterhub_gpuspawner.wire.documents import MEMORY_POLICIES, POLICIES, Laun
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--gpus", type=click.IntRange(min=0), help="How many GPUs to use, of those granted.  [default: all]")
-@click.option("--cpus", type=click.IntRange(min=1), help="How many CPUs to use, of those granted.  [default: all]")
+@click.option("--gpus", type=click.IntRange(min=0), help="Number of granted GPUs to use.  [default: all]")
+@click.option("--cpus", type=click.IntRange(min=1), help="Number of granted CPUs to use.  [default: all]")
 @click.option("--policy", default="best-effort", show_default=True, type=click.Choice(POLICIES), help="As in profiles.")
 @click.option(
     "--memory-policy",
@@ -20,9 +20,17 @@ from jupyterhub_gpuspawner.wire.documents import MEMORY_POLICIES, POLICIES, Laun
     type=click.Choice(MEMORY_POLICIES),
     help="As in profiles.",
 )
-@click.option("--topology-file", metavar="FILE", help="A topology file in place of this node; {node} is its name.")
-@click.option("--threads/--no-threads", default=True, help="Set OMP_NUM_THREADS and its kin, unless they are set.")
-@click.option("--verbose", "-v", is_flag=True, help="Say on standard error what was bound to what.")
+@click.option(
+    "--topology-file",
+    metavar="FILE",
+    help="Topology file to use instead of this node's hardware; {node} is replaced by its name.",
+)
+@click.option(
+    "--threads/--no-threads",
+    default=True,
+    help="Set OMP_NUM_THREADS and similar variables, unless they are already set.",
+)
+@click.option("--verbose", "-v", is_flag=True, help="Print the binding on standard error.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def bind(
     *,
@@ -35,19 +43,20 @@ def bind(
     verbose: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run COMMAND on this job's GPUs in their best order, on the cores and memory beside them.
+    """Run COMMAND on this job's GPUs in their best order, bound to the cores and memory closest to them.
 
-    For one: srun --ntasks-per-node=4 gpuspawner bind -v -- python train.py
+    Example: srun --ntasks-per-node=4 gpuspawner bind -v -- python train.py
 
-    Where srun starts several tasks on a node, each gets its own part of the step's GPUs there: neighbours in the best
-    ring, in the order of the tasks, with the cores next to them. More tasks than GPUs share them in turn. What Slurm
-    has given to each task already (--gpus-per-task, --gpu-bind, --cpu-bind) is kept. Numbers count for each task.
+    If srun starts several tasks on a node, each gets its own part of the step's GPUs on that node: neighbours in the
+    best ring, in the order of the tasks, with the cores closest to them. If there are more tasks than GPUs, the tasks
+    share them round-robin. What Slurm has already assigned to each task (--gpus-per-task, --gpu-bind, --cpu-bind) is
+    kept. Options count per task.
 
-    Nothing is widened: only what this process has is used. What cannot be done is said on standard error, and the
-    command runs all the same.
+    Only resources that this process already has are used. What cannot be done is reported on standard error, and the
+    command runs anyway.
 
-    A server of the hub carries its own copy of this: $GPUSPAWNER_PYTHON $GPUSPAWNER_LAUNCHER --bind -- COMMAND (to
-    other nodes of its job it goes with sbcast).
+    A server of the hub carries its own copy of this command: $GPUSPAWNER_PYTHON $GPUSPAWNER_LAUNCHER --bind -- COMMAND
+    (sbcast copies it to the other nodes of its job).
     """
     from jupyterhub_gpuspawner.node.launch import VERBOSE, launch
 

@@ -1,4 +1,4 @@
-"""A node as JSON for other tools, and as tables for people. Pure."""
+"""A node's topology as JSON and as tables. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MEANINGS = {
     "PHB": "a PCIe host bridge (the CPU)",
     "NODE": "the PCIe host bridges of one NUMA node",
     "SYS": "the link between NUMA nodes or sockets",
-    "SOC": "the link between sockets (older drivers' word for SYS)",
-    "?": "not known",
+    "SOC": "the link between sockets (SYS in newer drivers)",
+    "?": "unknown",
 }
 
 
@@ -39,9 +39,9 @@ def gpu_names(topology: NodeTopology) -> tuple[str, ...]:
 def document(topology: NodeTopology) -> dict[str, Any]:
     """The JSON of ``gpuspawner topology --json``.
 
-    ``links`` is square in the order of ``gpus``; ``nic_links[n][g]`` is the link between ``nics[n]`` and ``gpus[g]``,
-    and empty where none is known. Affinities have one entry for each GPU, null where unknown: CPU and NUMA lists are
-    texts such as ``0-11,24-35``, the GPU's own NUMA node is a number.
+    ``links`` is a square matrix in the order of ``gpus``; ``nic_links[n][g]`` is the link between ``nics[n]`` and
+    ``gpus[g]``; it is empty if none is known. Affinities have one entry for each GPU, null if unknown: CPU and NUMA
+    lists are strings such as ``0-11,24-35``, the GPU's own NUMA node is a number.
     """
     return {
         "gpus": list(gpu_names(topology)),
@@ -59,14 +59,14 @@ def document(topology: NodeTopology) -> dict[str, Any]:
 
 
 def listing(topology: NodeTopology) -> str:
-    """What a person wants to see of a node: GPUs, links, NUMA nodes, and what is not known."""
+    """The node as tables: GPUs, links, NUMA nodes, and what is unknown."""
     parts = [_headline(topology)]
     if topology.gpus:
         parts += [_gpus(topology), _links(topology)]
     if topology.numa_nodes:
         parts.append(_numa_nodes(topology))
     if topology.problems:
-        parts.append("\n".join(["Not known, or in doubt:", *(f"  {problem}" for problem in topology.problems)]))
+        parts.append("\n".join(["Unknown or uncertain:", *(f"  {problem}" for problem in topology.problems)]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -135,7 +135,7 @@ def _numa_nodes(topology: NodeTopology) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns side by side, two blanks between them, each as wide as its longest value."""
+    """Columns separated by two blanks, each as wide as its longest value."""
     lines = [tuple(header), *(tuple(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

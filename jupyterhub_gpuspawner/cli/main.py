@@ -1,4 +1,4 @@
-"""``gpuspawner``: try it, check it, look at what would be submitted."""
+"""The command line: ``gpuspawner`` with its commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXIT_CONFIG, EXIT_SLURM = 1, 3
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gpuspawner")
 def main() -> None:
-    """JupyterHub on the GPUs of a Slurm cluster."""
+    """Tools for JupyterHub on Slurm GPU clusters."""
 
 
 for command in (topology, place, bind, bandwidth):
@@ -37,11 +37,13 @@ for command in (topology, place, bind, bandwidth):
 
 
 @main.command()
-@click.option("--once", is_flag=True, help="Without a person: spawn each profile, print each placement as JSON, stop.")
-@click.option("--port", default=8000, show_default=True, help="Port of 127.0.0.1 to serve at; 0 takes a free one.")
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep the demo's files here.")
+@click.option("--once", is_flag=True, help="Start a server of each profile, print its placement as JSON, and exit.")
+@click.option("--port", default=8000, show_default=True, help="Port on 127.0.0.1; 0 picks a free one.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path, file_okay=False), help="Folder in which to keep the demo's files."
+)
 def demo(*, once: bool, port: int, folder: Path | None) -> None:
-    """Run a hub in front of a private Slurm of simulated GPU nodes, until Ctrl-C."""
+    """Run a hub with a private Slurm of simulated GPU nodes, until Ctrl-C."""
     from jupyterhub_gpuspawner.demo.run import run_demo
 
     try:
@@ -52,15 +54,15 @@ def demo(*, once: bool, port: int, folder: Path | None) -> None:
 
 @main.command()
 @click.argument("profile")
-@click.option("--user", required=True, help="For whom; the account must exist on this machine.")
-@click.option("--option", "-o", multiple=True, metavar="NAME=VALUE", help="A choice, as in the form.")
-@click.option("--group", multiple=True, help="A JupyterHub group of the user.")
-@click.option("--server", default="", help="Name of a named server.")
+@click.option("--user", required=True, help="User to show the script for; the account must exist on this machine.")
+@click.option("--option", "-o", multiple=True, metavar="NAME=VALUE", help="Value of a profile option; may be repeated.")
+@click.option("--group", multiple=True, help="JupyterHub group of the user; may be repeated.")
+@click.option("--server", default="", help="Name of the server, if it is a named server.")
 @CONFIG
 def show(
     *, profile: str, user: str, option: tuple[str, ...], group: tuple[str, ...], server: str, config: Path
 ) -> None:
-    """Print the batch script that PROFILE would submit, whole. Nothing is submitted."""
+    """Print the complete batch script for PROFILE, without submitting it."""
     from jupyterhub_gpuspawner.cli.site import load_site
 
     try:
@@ -81,10 +83,10 @@ def show(
 @main.command()
 @CONFIG
 def check(config: Path) -> None:
-    """Read the configuration and the profiles, and ask Slurm whether it is there.
+    """Check the configuration, the profiles, and whether Slurm answers.
 
-    A line that begins with warn names a setting that has no effect, and what to do instead. Exit code 0: all is well,
-    whatever is warned of; 1: configuration or a profile is wrong; 3: Slurm does not answer.
+    A line that begins with warn names a setting that has no effect, and what to use instead. Exit code 0: no errors,
+    possibly warnings; 1: the configuration or a profile is wrong; 3: Slurm does not answer.
     """
     from jupyterhub_gpuspawner.cli.site import SLURM, load_site
 

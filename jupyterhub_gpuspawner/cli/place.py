@@ -1,4 +1,4 @@
-"""``gpuspawner place``: which GPUs of a node a server would get."""
+"""``gpuspawner place``: which GPUs of a node the launcher would choose."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @source_options
-@click.option("--gpus", "-k", "count", required=True, type=click.IntRange(min=1), help="How many GPUs to choose.")
+@click.option("--gpus", "-k", "count", required=True, type=click.IntRange(min=1), help="Number of GPUs to choose.")
 @click.option("--free", metavar="LIST", help="Indices of the GPUs to choose from, such as 0,1,4-7.  [default: all]")
-@click.option("--cpus", metavar="LIST", help="CPUs that the job has, such as 0-3,8: GPUs near to them are better.")
+@click.option("--cpus", metavar="LIST", help="CPUs of the job, such as 0-3,8; GPUs close to them are preferred.")
 @click.option(
     "--policy",
     default="best-effort",
     show_default=True,
     type=click.Choice(POLICIES),
-    help="none takes the first ones; the last two put few NUMA nodes before bandwidth.",
+    help="none takes the first GPUs; the last two prefer few NUMA nodes over bandwidth.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def place(
     *,
     text: str | None,
@@ -40,28 +40,28 @@ def place(
     policy: str,
     as_json: bool,
 ) -> None:
-    """Choose GPUs of a node as the launcher does in a job, and say why.
+    """Choose GPUs of a node as the launcher does in a job, and explain the choice.
 
-    The best ring comes first (its slowest link), then the mean bandwidth of all pairs, the way from the CPUs, the
-    fewest NUMA nodes, and what is left for others.
+    Sets of GPUs are compared by the slowest link of the best ring, then by the mean bandwidth of all pairs, the
+    distance from the CPUs, the number of NUMA nodes, and what is left for other jobs.
 
     JSON: gpus (indices, in the order of their ring), weakest_link, ring_gbps, mean_gbps (GB/s one way), numa_nodes,
-    aligned (null where unknown), why. A node with MIG devices counts its devices, as Slurm does.
+    aligned (null if unknown), why. On a node with MIG devices the indices are those of the devices, as in Slurm.
 
-    Exit code 2: there are not so many free GPUs, or no such GPU, or no usable matrix.
+    Exit code 2: there are fewer free GPUs, or no such GPU, or no usable matrix.
     """
     node = Source(text, file, timeout).read()
     numbers = gpu_numbers(node)
     granted = [n for n, _ in enumerate(numbers)] if free is None else _positions(free, numbers)
     if count > len(granted):
-        give_up(f"--gpus: {count} are more than the {len(granted)} that {'are free' if free else 'the node has'}")
+        give_up(f"--gpus: {count} is more than the {len(granted)} that {'are free' if free else 'the node has'}")
     choice = choose(node, granted=granted, count=count, cpus=_numbers("--cpus", cpus or ""), policy=policy)
     told = document(choice, numbers)
     click.echo(json.dumps(told, indent=2) if as_json else _words(told))
 
 
 def gpu_numbers(node: NodeTopology) -> tuple[int, ...]:
-    """The number of each GPU: its NVML index; on a node with MIG devices its place among all devices, as in Slurm."""
+    """Number of each GPU: its NVML index; on a node with MIG devices its position among all devices, as in Slurm."""
     if any(gpu.mig is not None for gpu in node.gpus):
         return tuple(range(len(node.gpus)))
     return tuple(gpu.index for gpu in node.gpus)
@@ -85,7 +85,7 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def document(choice: Choice, numbers: tuple[int, ...]) -> dict[str, Any]:
-    """The JSON of ``gpuspawner place --json``; ``numbers`` are those of the GPUs at each position."""
+    """The JSON of ``gpuspawner place --json``; ``numbers`` holds the number of the GPU at each position."""
     return {
         "gpus": [numbers[position] for position in choice.gpus],
         "weakest_link": choice.weakest_link,
@@ -99,13 +99,13 @@ def document(choice: Choice, numbers: tuple[int, ...]) -> dict[str, Any]:
 
 def _words(told: dict[str, Any]) -> str:
     def number(value: float | None) -> str:
-        return "not known" if value is None else f"about {value:g} GB/s one way"
+        return "unknown" if value is None else f"about {value:g} GB/s one way"
 
     lines = {"GPUs": ",".join(map(str, told["gpus"])) + "  (in the order of their ring)"}
     if len(told["gpus"]) > 1:
-        lines["slowest link"] = f"{told['weakest_link'] or 'not known'}, {number(told['ring_gbps'])}"
+        lines["slowest link"] = f"{told['weakest_link'] or 'unknown'}, {number(told['ring_gbps'])}"
         lines["mean of pairs"] = number(told["mean_gbps"])
-    lines["NUMA nodes"] = ",".join(map(str, told["numa_nodes"])) or "not known"
+    lines["NUMA nodes"] = ",".join(map(str, told["numa_nodes"])) or "unknown"
     if told["aligned"] is not None:
         lines["CPUs"] = "on the same NUMA nodes" if told["aligned"] else "not on the same NUMA nodes"
     return "\n".join([*(f"{name + ':':<15}{value}" for name, value in lines.items()), "", told["why"]])

@@ -1,4 +1,4 @@
-"""A site's configuration read without a hub: for ``show`` and ``check``."""
+"""A hub's configuration, read without a running hub, for ``show`` and ``check``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SLURM = "Slurm"
 SOMEBODY = Account("somebody", "/home/somebody")
-"""For whom scripts are tried: no real account is needed to see whether one can be written."""
+"""A stand-in account: whether a batch script can be written does not depend on a real one."""
 ENTRY_POINTS = {"gpu-profiles": GPUProfilesSpawner, "gpu-slurm": GPUSlurmSpawner}
 
 
@@ -45,7 +45,7 @@ class Finding:
     text: str
     ok: bool = True
     warning: bool = False
-    """It is as it should not be, and nothing fails by it."""
+    """Something is wrong, but nothing fails because of it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class NamedGroup:
 
 @dataclass
 class NamedUser:
-    """A JupyterHub user who is not signed in: a name and groups, all that a script depends on."""
+    """A JupyterHub user who is not signed in: the name and groups that a script depends on."""
 
     name: str
     groups: Sequence[NamedGroup] = ()
@@ -72,7 +72,7 @@ class NamedUser:
 
 @dataclass(frozen=True)
 class NamedHub:
-    """The hub that is not running: what a server's environment says of it, by JupyterHub's defaults."""
+    """Stand-in for the hub: the values of a server's environment, with JupyterHub's defaults."""
 
     public_host: str = ""
     api_url: str = "http://127.0.0.1:8081/hub/api"
@@ -82,7 +82,7 @@ class NamedHub:
 
 @dataclass(frozen=True)
 class NamedServer:
-    """The database's row of a server that is not there."""
+    """Stand-in for a server's row in the database."""
 
     name: str
     display_name: str = ""
@@ -97,7 +97,7 @@ class Site:
     spawner_class: type[GPUProfilesSpawner | GPUSlurmSpawner]
 
     def spawner(self, user: str, groups: Sequence[str] = (), server: str = "") -> Any:
-        """The hub's spawner for a user, as it would be built."""
+        """The spawner that the hub would create for a user."""
         spawner = self.spawner_class(
             config=self.config,
             hub=NamedHub(),
@@ -109,7 +109,7 @@ class Site:
     async def job(
         self, choice: Mapping[str, object], *, user: str, groups: Sequence[str] = (), server: str = ""
     ) -> BatchJob:
-        """The job that ``choice`` would submit; raises ConfigError or RequestError."""
+        """The job for a user's ``choice``, not submitted; raises ConfigError or RequestError."""
         spawner = self.spawner(user, groups, server)
         child = spawner
         if isinstance(spawner, GPUProfilesSpawner):
@@ -117,12 +117,12 @@ class Site:
             child = spawner.child_spawner
         if not isinstance(child, GPUSlurmSpawner):
             raise RequestError(
-                f"Profile {choice['profile']!r} is no Slurm job: it has no batch script.", field="profile"
+                f"Profile {choice['profile']!r} is not a Slurm job and has no batch script.", field="profile"
             )
         return child.batch_job(await child.account())
 
     async def findings(self) -> list[Finding]:
-        """What is right and what is wrong, one line each; raises ConfigError where the hub would not start."""
+        """The results of the check; raises ConfigError if the hub would not start."""
         spawner = self.spawner("nobody")
         try:
             spawner.check()
@@ -152,7 +152,7 @@ class Site:
         return found + await _of_slurm(client, asked, child.exec_prefix)
 
     def _finding(self, profile: Profile) -> Finding:
-        """Whether a job of the profile, as it is picked without any option, could be submitted today."""
+        """Whether the profile, with default options, results in a job that can be submitted today."""
         allow = profile.allow
         user = (*allow.users, SOMEBODY.name)[0]
         subject, told = f"profile {profile.slug}", f"{profile.display_name} ({profile.kind})"
@@ -170,7 +170,7 @@ class Site:
 
 
 async def _of_slurm(client: SlurmClient, asked: Mapping[str, str | None], exec_prefix: str) -> list[Finding]:
-    """What Slurm is, and which of the partitions that are ``asked`` for (by who asks) it does not have."""
+    """Slurm's version and nodes, and the partitions in ``asked`` (by subject) that do not exist."""
     try:
         version, snapshot = await client.version(), await client.snapshot()
     except SlurmUnavailable as error:
@@ -178,7 +178,7 @@ async def _of_slurm(client: SlurmClient, asked: Mapping[str, str | None], exec_p
     partitions = {partition.name for partition in snapshot.partitions}
     listed = ", ".join(sorted(partitions))
     missing = [
-        Finding(subject, f"there is no partition {names!r}; there are {listed}", ok=False)
+        Finding(subject, f"there is no partition {names!r}; the partitions are {listed}", ok=False)
         for subject, names in asked.items()
         if not set((names or "").split(",")) - {""} <= partitions
     ]
@@ -187,21 +187,21 @@ async def _of_slurm(client: SlurmClient, asked: Mapping[str, str | None], exec_p
 
 
 async def _of_rights(client: SlurmClient, exec_prefix: str) -> list[Finding]:
-    """Whether the account that runs this sees the jobs of others, where servers are jobs of others."""
+    """Whether this account sees other users' jobs, if servers are submitted as other users."""
     if not exec_prefix.strip():
         return []
     try:
         if await client.sees_jobs_of():
             return []
     except GPUSpawnerError as error:
-        return [Finding(SLURM, f"it is not known whether jobs are hidden (PrivateData): {error}", ok=False)]
+        return [Finding(SLURM, f"cannot tell whether jobs are hidden (PrivateData): {error}", ok=False)]
     name = own_account() or "this account"
     return [
         Finding(
             SLURM,
-            f"PrivateData hides the users' jobs from {name}: if the hub runs as {name}, it cannot tell whether they "
-            f"wait, run or have ended. Make it an operator (sacctmgr modify user {name} set adminlevel=operator), or "
-            "take jobs out of PrivateData.",
+            f"PrivateData hides the users' jobs from {name}: a hub that runs as {name} cannot tell whether they are "
+            f"pending, running or finished. Make it an operator (sacctmgr modify user {name} set adminlevel=operator), "
+            "or remove jobs from PrivateData.",
             ok=False,
         )
     ]
@@ -210,7 +210,7 @@ async def _of_rights(client: SlurmClient, exec_prefix: str) -> list[Finding]:
 def load_site(path: Path) -> Site:
     """Read a hub's configuration file; raises ConfigError."""
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}.", hint="Name the hub's configuration with --config.")
+        raise ConfigError(f"there is no file {path}.", hint="Name the hub's configuration file with --config.")
     try:
         config = PyFileConfigLoader(path.name, path=str(path.parent)).load_config()
     except Exception as error:
@@ -223,6 +223,8 @@ def load_site(path: Path) -> Site:
         raise ConfigError(str(error), where="c.JupyterHub.spawner_class") from error
     if not issubclass(spawner_class, (GPUProfilesSpawner, GPUSlurmSpawner)):
         raise ConfigError(
-            f"{named!r} is none of ours.", where="c.JupyterHub.spawner_class", hint="Set it to 'gpu-profiles'."
+            f"{named!r} is not a spawner of this package.",
+            where="c.JupyterHub.spawner_class",
+            hint="Set it to 'gpu-profiles'.",
         )
     return Site(config, spawner_class)

@@ -1,4 +1,4 @@
-"""Which node a command is about: this one, a text of ``nvidia-smi topo -m``, or a topology file."""
+"""The node that a command describes: this one, the output of ``nvidia-smi topo -m``, or a topology file."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 EXIT_NO_DATA = 2
-"""There is nothing to work on: no usable matrix, no such file, no GPU."""
+"""Exit code if there is no usable input: no matrix, no such file, no GPU."""
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a node is learned from; the text's and the file's name ``-`` is standard input."""
+    """Where the topology comes from; ``-`` as the name of ``text`` or ``file`` is standard input."""
 
     text: str | None = None
     file: str | None = None
     timeout: float = 10.0
-    """Seconds that looking at this node may take."""
+    """Time limit for reading this node's hardware, in seconds."""
 
     def read(self) -> NodeTopology:
-        """The node; ends the program with exit code 2 and one sentence where there is none."""
+        """The topology; ends the program with exit code 2 and a message if there is none."""
         if self.text is not None and self.file is not None:
-            give_up("--text and --file exclude each other: both name the node")
+            give_up("--text and --file cannot be used together")
         if self.text is not None:
             return _from_text(self.text)
         return this_node(self.timeout) if self.file is None else _from_file(self.file)
 
 
 def source_options(command: Command) -> Command:
-    """The options ``--text``, ``--file`` and ``--timeout``, which the command gets by these names."""
+    """Add the options ``--text``, ``--file`` and ``--timeout`` to a command."""
     for option in (
         click.option(
             "--timeout",
@@ -49,11 +49,15 @@ def source_options(command: Command) -> Command:
             show_default=True,
             type=click.FloatRange(min=0, min_open=True, max=600),
             metavar="SECONDS",
-            help="How long looking at this node may take.",
+            help="Time limit for reading this node's hardware.",
         ),
-        click.option("--file", metavar="FILE", help="A topology file in place of this node; - reads standard input."),
         click.option(
-            "--text", metavar="FILE", help="The output of nvidia-smi topo -m in place of this node; - as for --file."
+            "--file", metavar="FILE", help="Use a topology file instead of this node; - reads standard input."
+        ),
+        click.option(
+            "--text",
+            metavar="FILE",
+            help="Use the output of nvidia-smi topo -m instead of this node; - reads standard input.",
         ),
     ):
         command = option(command)
@@ -61,13 +65,13 @@ def source_options(command: Command) -> Command:
 
 
 def this_node(timeout: float) -> NodeTopology:
-    """The node that this program runs on, as far as it is known after ``timeout`` seconds."""
+    """The topology of this node, as far as it is known after ``timeout`` seconds."""
     from jupyterhub_gpuspawner.node.observation import observe
 
     try:
         return observe(node=os.uname().nodename, topology_file=None, deadline=timeout)
     except OSError as error:
-        give_up(f"this node cannot be looked at: {error.strerror}")
+        give_up(f"this node's hardware cannot be read: {error.strerror}")
 
 
 def _from_text(name: str) -> NodeTopology:
@@ -85,7 +89,7 @@ def _from_file(name: str) -> NodeTopology:
     try:
         return replace(from_document(json.loads(_content(name))), source="file")
     except (ValueError, RecursionError) as error:
-        give_up(f"{_words(name)} is no topology file: {error}")
+        give_up(f"{_words(name)} is not a topology file: {error}")
 
 
 def _content(name: str) -> str:
@@ -101,7 +105,7 @@ def _words(name: str) -> str:
 
 
 def write(name: str, text: str) -> None:
-    """Write to the file, or to standard output for ``-``; ends the program with exit code 2 where that fails."""
+    """Write to the file, or to standard output for ``-``; ends the program with exit code 2 on failure."""
     if name == "-":
         click.echo(text, nl=False)
         return
@@ -112,6 +116,6 @@ def write(name: str, text: str) -> None:
 
 
 def give_up(sentence: str) -> NoReturn:
-    """End the program with exit code 2 and one sentence on standard error."""
+    """End the program with exit code 2 and a message on standard error."""
     click.echo(f"gpuspawner: {' '.join(sentence.split())}", err=True)
     raise SystemExit(EXIT_NO_DATA)

@@ -1,4 +1,4 @@
-"""``gpuspawner topology``: what a node is made of, as a table, JSON or picture; and a file to keep it."""
+"""``gpuspawner topology``: a node's topology as tables, JSON, a picture or a topology file."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 @click.group(invoke_without_command=True)
 @source_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
-@click.option("--svg", metavar="FILE", help="Draw the node into an SVG file; - writes to standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--svg", metavar="FILE", help="Draw the node as an SVG file; - writes to standard output.")
 @click.pass_context
 def topology(
     context: click.Context, *, text: str | None, file: str | None, timeout: float, as_json: bool, svg: str | None
 ) -> None:
-    """Show a node's GPUs, the links between them, and the CPUs and memory beside them.
+    """Show a node's GPUs, the links between them, and the CPUs and memory closest to them.
 
-    The node is this one, or that of a text or file. What is not known is said, never guessed.
+    The node is this one, or the one described by --text or --file. Unknown information is reported as unknown.
 
-    JSON: gpus (names), links (square matrix of link words), cpu_affinity, numa_affinity, gpu_numa_id (one entry for
-    each GPU, null where unknown), nics, nic_links (a row for each NIC), warnings.
+    JSON: gpus (names), links (square matrix of link types), cpu_affinity, numa_affinity, gpu_numa_id (one entry for
+    each GPU, null if unknown), nics, nic_links (a row for each NIC), warnings.
 
-    Exit code 2: the text holds no usable matrix.
+    Exit code 2: the text contains no usable matrix.
     """
     source = Source(text, file, timeout)
     context.obj = source
     if context.invoked_subcommand is not None:
         if as_json or svg is not None:
-            raise click.UsageError(f"--json and --svg do not go with {context.invoked_subcommand}.")
+            raise click.UsageError(f"--json and --svg cannot be used with {context.invoked_subcommand}.")
         return
     node = source.read()
     if svg is not None:
@@ -54,15 +54,15 @@ def topology(
 
 @topology.command()
 @click.argument("destination", metavar="FILE")
-@click.option("--hostname", is_flag=True, help="Write this node's name into the file too.")
-@click.option("--simulated", is_flag=True, help="Mark it as the stand-in of a node that does not exist: pages say so.")
+@click.option("--hostname", is_flag=True, help="Include this node's name in the file.")
+@click.option("--simulated", is_flag=True, help="Mark the node as simulated, which pages then show.")
 @click.pass_obj
 def record(source: Source, destination: str, *, hostname: bool, simulated: bool) -> None:
-    """Write the node into a topology FILE (- writes to standard output).
+    """Write the topology to FILE (- writes to standard output).
 
-    It can stand in for discovery (topology_file in the hub's configuration), be given to --file of other commands, or
-    be sent to the authors with a report. It names GPUs, their UUIDs and PCI bus ids, links, NICs, NUMA nodes, CPUs and
-    the driver's version; no user, no process, and no host unless you say --hostname.
+    The file can replace discovery (topology_file in the hub's configuration), be passed to --file of other commands, or
+    be attached to a bug report. It contains GPUs, their UUIDs and PCI bus ids, links, NICs, NUMA nodes, CPUs and the
+    driver's version, but no user and no process, and the host name only with --hostname.
     """
     from jupyterhub_gpuspawner.placement.topology import to_document
 
@@ -73,7 +73,7 @@ def record(source: Source, destination: str, *, hostname: bool, simulated: bool)
 
 
 def _nameless(node: NodeTopology) -> NodeTopology:
-    """The node without its name, in what could not be learned too."""
+    """The topology without the node's name, which is also removed from its problems."""
     if not node.hostname:
         return node
     problems = tuple(problem.replace(node.hostname, "this node") for problem in node.problems)

@@ -1,1 +1,1 @@
-"""A private Slurm of simulated GPU nodes and a hub in front of it; the tests use the same parts."""
+"""A private Slurm of simulated GPU nodes with a hub, for the demo and the tests."""

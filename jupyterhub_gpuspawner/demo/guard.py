@@ -1,7 +1,7 @@
-"""A process that holds other processes, and ends every descendant of theirs when its parent ends or says so.
+"""A process that starts other processes, and ends all their descendants when its parent ends or asks it to.
 
-It is a child subreaper (prctl(2)): processes whose own parents are gone, such as the steps of Slurm's jobs, become its
-children instead of init's, so that it finds them all. Standard library only: it is run as a file, by its path.
+It is a child subreaper (prctl(2)): processes whose parents have ended, such as the steps of Slurm's jobs, become its
+children instead of init's, so that it finds all of them. Standard library only, since it is run as a file by its path.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 PR_SET_CHILD_SUBREAPER = 36
 GRACE, LIMIT = 1.5, 10.0
-"""Seconds from SIGTERM to SIGKILL, and for all of it."""
+"""Seconds from SIGTERM to SIGKILL, and until it gives up."""
 
 
 class GuardLost(RuntimeError):
-    """The guard has ended, or could not start a program; the message says which."""
+    """The guard has ended, or could not start a program; the message says which of the two."""
 
 
 class Guard:
-    """The parent's side: start programs, ask after them, end them all and remove ``folders``."""
+    """The parent's side: starts programs, asks for their state, ends them all and removes ``folders``."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._process = subprocess.Popen(
@@ -43,14 +43,14 @@ class Guard:
         )
 
     def start(self, name: str, argv: Sequence[str], *, environment: Mapping[str, str], output: Path) -> int:
-        """Start a program under this name; its process id. Standard output and error go to the end of ``output``."""
+        """Start a program under a name and return its process id. Its output and errors are appended to ``output``."""
         answer = self._ask(name=name, argv=list(argv), environment=dict(environment), output=str(output))
         if "error" in answer:
             raise GuardLost(f"{argv[0]} did not start: {answer['error']}")
         return int(answer["pid"])
 
     def ended(self) -> dict[str, int]:
-        """The programs that have ended, and how: an exit status, or a signal's number below zero."""
+        """The programs that have ended, by name, with their exit status, or a negative signal number."""
         return dict(self._ask())
 
     def stop(self) -> None:
@@ -70,12 +70,12 @@ class Guard:
             self._process.stdin.flush()
             answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         except (OSError, ValueError) as error:
-            raise GuardLost(f"The process that holds the daemons is gone ({error}).") from error
+            raise GuardLost(f"The process that guards the daemons has ended ({error}).") from error
         return answer
 
 
 class _Held:
-    """The guard's side: the programs by name, and the ends of those that ended."""
+    """The guard's side: the programs by name, and the exit codes of those that have ended."""
 
     def __init__(self) -> None:
         self.pids: dict[str, int] = {}
@@ -111,7 +111,7 @@ class _Held:
                 self.exits[pid] = os.waitstatus_to_exitcode(status)
 
     def end(self) -> None:
-        """SIGTERM to every descendant, then SIGKILL until none is left: a process may fork while we look."""
+        """Send SIGTERM to every descendant, then SIGKILL until none is left, since processes may fork meanwhile."""
         began = time.monotonic()
         number = signal.SIGTERM
         told: set[int] = set()
@@ -130,7 +130,7 @@ class _Held:
 
 
 def descendants(ancestor: int) -> set[int]:
-    """The living processes below ``ancestor``."""
+    """All living descendants of ``ancestor``."""
     parents = dict(_parents())
     found: set[int] = set()
     level = {ancestor}
@@ -150,7 +150,7 @@ def _parents() -> Iterator[tuple[int, int]]:
 
 
 def _questions(parent: int) -> Iterator[dict[str, Any]]:
-    """Lines of JSON from standard input, until it ends or the parent is gone."""
+    """Requests from standard input, one JSON object per line, until it ends or the parent is gone."""
     waiting = b""
     while os.getppid() == parent:
         if not select.select([0], [], [], 1.0)[0]:
@@ -164,7 +164,7 @@ def _questions(parent: int) -> Iterator[dict[str, Any]]:
 
 
 def main(parent: int, folders: Sequence[str]) -> None:
-    """Hold programs until told to stop, then end them and remove ``folders``."""
+    """Guard programs until asked to stop, then end them and remove ``folders``."""
     held = _Held()
 
     def stop(*_: object) -> None:

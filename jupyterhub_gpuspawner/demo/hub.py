@@ -1,4 +1,4 @@
-"""A JupyterHub process of our own: started, asked over REST, stopped. The demo and the tests use it."""
+"""A JupyterHub process that is started, used over REST and stopped, for the demo and the tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _end_with_parent() -> None:
-    """Have the kernel tell the hub to end when whoever started it is gone, however that ended (prctl(2), Linux)."""
+    """Have the kernel send the hub a SIGTERM when its parent ends, for whatever reason (prctl(2), Linux)."""
     if hasattr(_LIBC, "prctl"):
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
@@ -47,17 +47,17 @@ class HubFailed(GPUSpawnerError):
 
 @dataclass
 class HubProcess:
-    """One JupyterHub (and its proxy) in a folder of its own; ``with`` starts and stops it."""
+    """A JupyterHub and its proxy in their own folder; a context manager that starts and stops them."""
 
     folder: Path
     config: Path = CONFIG
     environment: Mapping[str, str] = field(default_factory=dict)
-    """More environment for the hub: SLURM_CONF, PATH, …"""
+    """Additional environment variables for the hub, such as SLURM_CONF."""
     port: int = 0
-    """The public port; 0 takes a free one."""
+    """The public port; 0 picks a free one."""
     arguments: Sequence[str] = ()
     prefix: Sequence[str] = ()
-    """Words before the hub's command: what runs it as somebody else. They must end in an exec."""
+    """Words before the hub's command that run it as another user. They must exec the command."""
     token: str = field(default_factory=lambda: secrets.token_hex(16))
     password: str = "demo"  # noqa: S105 - printed to whoever runs the demo
     process: subprocess.Popen[bytes] | None = None
@@ -71,12 +71,12 @@ class HubProcess:
         self.log = self.folder / "hub.log"
 
     def start(self, *, timeout: float = 60.0) -> None:
-        """Start the hub and wait until it answers; raises ConfigError, or HubFailed with the log's end."""
+        """Start the hub and wait until it answers; raises ConfigError, or HubFailed with the end of the log."""
         if shutil.which("configurable-http-proxy", path=self._environment()["PATH"]) is None:
             raise ConfigError(
                 "configurable-http-proxy is not on the PATH.", hint="Install it: npm install -g configurable-http-proxy"
             )
-        if self._proxy() is None:  # else the hub ends the one that a killed hub left
+        if self._proxy() is None:  # otherwise the hub itself ends the proxy that a killed hub left behind
             self._refuse_taken_ports()
         self.log.touch(mode=0o600)
         with self.log.open("ab") as log:
@@ -98,7 +98,7 @@ class HubProcess:
             time.sleep(0.2)
 
     def restart(self) -> None:
-        """Kill the hub without a chance to clean up, and start it anew over the same database."""
+        """Kill the hub with SIGKILL, and start it again with the same database."""
         self.kill()
         self.start()
 
@@ -110,12 +110,12 @@ class HubProcess:
                     probe.bind(("127.0.0.1", port))
                 except OSError as error:
                     raise ConfigError(
-                        f"Port {port} of 127.0.0.1 cannot be had: {error.strerror}.",
-                        hint="Choose another one with --port, or 0 for any that is free.",
+                        f"Port {port} of 127.0.0.1 is not available: {error.strerror}.",
+                        hint="Choose another one with --port, or 0 for a free one.",
                     ) from error
 
     def _proxy(self) -> int | None:
-        """The process id of this hub's proxy, if that lives."""
+        """The process id of this hub's proxy, if it is alive."""
         try:
             pid = int(self.proxy_pid_file.read_text())
             command = Path("/proc", str(pid), "cmdline").read_bytes()
@@ -129,7 +129,7 @@ class HubProcess:
         return {**kept, **self._told(), "HOME": str(self.folder), "PATH": path, **self.environment}
 
     def _told(self) -> dict[str, str]:
-        """What the demo's configuration reads."""
+        """The environment variables that the demo's configuration reads."""
         return {
             "GPUSPAWNER_DEMO_FOLDER": str(self.folder),
             "GPUSPAWNER_DEMO_PORTS": ",".join(map(str, self.ports)),
@@ -139,17 +139,17 @@ class HubProcess:
         }
 
     def write_configuration(self) -> Path:
-        """A file with which ``gpuspawner check`` and ``show`` read what this hub reads; no secret is in it."""
+        """Write a configuration file for ``gpuspawner check`` and ``show``, without secrets, and return its path."""
         told = {**self._told(), "GPUSPAWNER_DEMO_TOKEN": "", "GPUSPAWNER_DEMO_PASSWORD": "", **self.environment}
         path = self.folder / "jupyterhub_config.py"
         path.write_text(
-            "# For gpuspawner check and gpuspawner show: this demo's configuration, as its hub has it.\n"
+            "# The configuration of this demo's hub, for gpuspawner check and gpuspawner show.\n"
             f"import os\n\nos.environ.update({told!r})\nload_subconfig({str(self.config)!r})  # noqa: F821\n"
         )
         return path
 
     def answers(self) -> bool:
-        """Whether the hub is up, and then whether its proxy leads to it."""
+        """Whether the hub answers, both directly and through its proxy."""
         try:
             behind = requests.get(f"http://127.0.0.1:{self.ports[1]}/hub/health", timeout=2)
             return behind.ok and requests.get(f"{self.url}/hub/health", timeout=2).ok
@@ -162,7 +162,7 @@ class HubProcess:
         return "\n".join(text.splitlines()[-lines:])
 
     def stop(self, *, timeout: float = 60.0) -> None:
-        """Ask the hub to end (it stops its servers first), and see that hub and proxy are gone."""
+        """Ask the hub to end, which stops its servers first, and make sure that hub and proxy are gone."""
         if self.process is None:
             return
         self._signal(signal.SIGTERM, whole_group=False)
@@ -173,7 +173,7 @@ class HubProcess:
         self.process = None
 
     def kill(self) -> None:
-        """End the hub without a chance to clean up; its proxy and its servers live on."""
+        """Kill the hub with SIGKILL; its proxy and its servers keep running."""
         assert self.process is not None  # noqa: S101 - a caller's mistake
         self.process.kill()
         self.process.wait()
@@ -196,7 +196,7 @@ class HubProcess:
     # --- REST ------------------------------------------------------------------------------------
 
     def api(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> requests.Response:
-        """Call the hub's REST API; the answer as it came."""
+        """Call the hub's REST API and return the response."""
         return requests.request(
             method,
             f"{self.url}/hub/api{path}",
@@ -208,7 +208,7 @@ class HubProcess:
     def spawn(
         self, user: str, options: Mapping[str, Any], *, server: str = "", timeout: float = 120.0
     ) -> dict[str, Any]:
-        """Start a server and wait until it is ready; its placement document. Raises HubFailed."""
+        """Start a server, wait until it is ready, and return its placement document. Raises HubFailed."""
         self.api("POST", f"/users/{user}")
         answer = self.api("POST", server_path(user, server), dict(options))
         if answer.status_code >= 400:
@@ -218,13 +218,13 @@ class HubProcess:
         return placement
 
     def server(self, user: str, server: str = "") -> dict[str, Any] | None:
-        """The hub's model of a server; None where it is not active."""
+        """The hub's model of a server; None if it is not active."""
         model = self.api("GET", f"/users/{user}").json()
         found: dict[str, Any] | None = model.get("servers", {}).get(server)
         return found
 
     def wait(self, user: str, server: str = "", *, ready: bool, timeout: float = 120.0) -> None:
-        """Wait until a server is ready, or gone."""
+        """Wait until a server is ready or, with ``ready=False``, gone."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             model = self.server(user, server)

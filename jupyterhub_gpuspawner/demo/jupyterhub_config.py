@@ -1,4 +1,4 @@
-"""The demo's hub: our spawner in front of a private Slurm. Only for one person on one machine."""
+"""The demo's hub, with this package's spawner and a private Slurm. Only for one user on one machine."""
 
 import os
 from pathlib import Path
@@ -8,19 +8,19 @@ public_port, hub_port, proxy_port = os.environ["GPUSPAWNER_DEMO_PORTS"].split(",
 
 c = get_config()  # noqa: F821 - JupyterHub provides it
 
-# The one line that switches the plugin on, and the folder of profiles.
+# Enable the plugin, and set the folder of profiles.
 c.JupyterHub.spawner_class = "gpu-profiles"
 c.GPUProfilesSpawner.profiles_dir = str(folder / "profiles")
-c.GPUProfilesSpawner.profiles_dir_allows = ["local"]  # one of them is a server on this machine
+c.GPUProfilesSpawner.profiles_dir_allows = ["local"]  # one of the profiles is a server on this machine
 
-# Everything below is the demo's own: one machine, one account, no real sign-in.
+# Everything below is specific to the demo: one machine, one account, no real authentication.
 c.JupyterHub.bind_url = f"http://127.0.0.1:{public_port}"
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{hub_port}"
 c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{proxy_port}"
 c.ConfigurableHTTPProxy.pid_file = str(folder / "proxy.pid")
 database = folder / "hub.sqlite"
 database.touch(mode=0o600)
-database.chmod(0o600)  # sqlite gives what it makes beside it the same mode
+database.chmod(0o600)  # sqlite creates its other files with the same mode
 c.JupyterHub.db_url = f"sqlite:///{database}"
 c.JupyterHub.cookie_secret_file = str(folder / "cookie_secret")
 c.JupyterHub.authenticator_class = "dummy"
@@ -52,7 +52,7 @@ c.GPULocalSpawner.home_dir_template = str(homes / "{username}")
 
 
 def make_home(spawner):  # noqa: ANN001, ANN201 - an admin's file needs no types
-    """The demo's people have no accounts, so they have no homes until they start a server."""
+    """Create the user's home folder: users of the demo have no accounts."""
     (homes / spawner.user.name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 

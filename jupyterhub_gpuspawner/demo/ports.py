@@ -1,4 +1,4 @@
-"""Ports of this host for what a demo starts."""
+"""Free ports of this host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, below those that the kernel takes for outgoing connections."""
+    """Unused ports, below the range that the kernel uses for outgoing connections. Raises GPUSpawnerError."""
     with ExitStack() as stack:
         ports: list[int] = []
         for port in random.sample(range(20000, 32000), 2000):

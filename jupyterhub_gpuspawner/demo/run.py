@@ -1,4 +1,4 @@
-"""``gpuspawner demo``: a private Slurm, a hub in front of it, and nothing left behind."""
+"""``gpuspawner demo``: a private Slurm and a hub, without anything left behind."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ PROFILES = Path(__file__).parent / "profiles"
 
 
 def say(text: str) -> None:
-    """Tell the person in front of the screen; standard output stays free for JSON."""
+    """Print a message on standard error; standard output is used for JSON."""
     print(text, file=sys.stderr, flush=True)
 
 
 def run_demo(*, once: bool, port: int, folder: Path | None) -> None:
-    """Bring Slurm and hub up; serve until Ctrl-C, or spawn every profile once. Raises GPUSpawnerError."""
+    """Start Slurm and the hub, and serve until Ctrl-C or start each profile once. Raises GPUSpawnerError."""
     if not SINGLEUSER.exists():
         raise ConfigError(
-            f"{SINGLEUSER} is missing.", hint="Install JupyterLab beside JupyterHub: pip install jupyterlab"
+            f"{SINGLEUSER} is missing.", hint="Install JupyterLab in JupyterHub's environment: pip install jupyterlab"
         )
     with ExitStack() as stack:
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="gpuspawner-demo-"))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        folder = folder.resolve()  # the hub works in it
+        folder = folder.resolve()  # the hub changes its working folder
         hub = demo_hub(stack, folder, port=0 if once else port)
         say("Starting the hub ...")
         stack.enter_context(hub)
@@ -51,11 +51,11 @@ def run_demo(*, once: bool, port: int, folder: Path | None) -> None:
             return
         say(_how_to_use(hub))
         _until_told(hub)
-        say("\nTaking everything down ...")
+        say("\nShutting everything down ...")
 
 
 def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
-    """The hub of the demo, not started; with a private Slurm, which is started, where Slurm can be had."""
+    """The demo's hub, not yet started, with a running private Slurm if Slurm is installed."""
     folder.mkdir(parents=True, exist_ok=True)
     profiles = folder / "profiles"
     profiles.mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
     environment: dict[str, str] = {}
     if reason is None:
         shutil.copy(PROFILES / "cluster.yaml", profiles)
-        say("Starting a private Slurm of simulated nodes ...")
+        say("Starting a private Slurm with simulated nodes ...")
         slurm = stack.enter_context(PrivateSlurm(DEMO_CLUSTER, folder / "slurm"))
         environment = {
             **slurm.environment,
@@ -72,12 +72,12 @@ def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
             "GPUSPAWNER_DEMO_TOPOLOGY": slurm.topology_pattern,
         }
     else:
-        say(f"No Slurm here ({reason}); serving the profile on this machine alone.")
+        say(f"Slurm is not available ({reason}); offering only the profile that runs on this machine.")
     return HubProcess(folder, environment=environment, port=port)
 
 
 def spawn_each(hub: HubProcess, folder: ProfileFolder) -> Iterator[dict[str, object]]:
-    """Start, report and stop a server of each profile, one after the other."""
+    """Start and stop a server of each profile, one after the other, and yield its placement."""
     for profile in folder.profiles():
         say(f"Starting {profile.display_name} ...")
         placement = hub.spawn("demo", {"profile": profile.slug})
@@ -90,13 +90,13 @@ def _how_to_use(hub: HubProcess) -> str:
     config = shlex.quote(str(hub.write_configuration()))
     lines = [
         f"Open {hub.url}",
-        f"Sign in with any name and the password {hub.password}. The name admin is an administrator's.",
+        f"Sign in with any user name and the password {hub.password}. The user admin is an administrator.",
         "",
-        f"Profiles: {hub.folder / 'profiles'} (change one, or add a file: it is read anew)",
-        f"Check them: {command} check -f {config}",
+        f"Profiles: {hub.folder / 'profiles'} (files are read again when you change them)",
+        f"Check the profiles: {command} check -f {config}",
         f"The hub's log: {hub.log}",
         "",
-        "Ctrl-C takes everything down.",
+        "Ctrl-C shuts everything down.",
     ]
     return "\n" + "".join(f"  {line}".rstrip() + "\n" for line in lines)
 
@@ -108,4 +108,4 @@ def _until_told(hub: HubProcess) -> None:
         signal.signal(number, lambda *_: told.set())
     while not told.wait(1.0):
         if hub.process is not None and hub.process.poll() is not None:
-            raise ConfigError(f"The hub has ended by itself. The end of {hub.log}:\n{hub.log_end()}")
+            raise ConfigError(f"The hub has ended unexpectedly. The end of {hub.log}:\n{hub.log_end()}")

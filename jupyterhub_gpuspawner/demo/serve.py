@@ -1,4 +1,4 @@
-"""A private Slurm by itself, until told to stop: ``python -m jupyterhub_gpuspawner.demo.serve FOLDER``."""
+"""A private Slurm without a hub, until stopped: ``python -m jupyterhub_gpuspawner.demo.serve FOLDER``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def serve(folder: Path) -> None:
     signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     with PrivateSlurm(DEMO_CLUSTER, folder) as slurm:
-        print(f"Slurm runs: export SLURM_CONF={slurm.conf}", flush=True)
+        print(f"Slurm is running: export SLURM_CONF={slurm.conf}", flush=True)
         signal.sigwait(signals)
 
 

@@ -1,4 +1,4 @@
-"""What a simulated cluster looks like: nodes, their GPUs, partitions; and the demo's cluster."""
+"""The description of a simulated cluster: nodes, their GPUs and partitions; and the demo's cluster."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SimulatedGPUs:
-    """One kind of GPU on a node, beside the same cores: one or more lines of gres.conf(5)."""
+    """GPUs of one type on a node, with the same cores: one or more lines of gres.conf(5)."""
 
     type: str
     """As in ``--gres=gpu:TYPE:n``; a MIG profile's name for MIG devices."""
     devices: tuple[tuple[str, ...], ...]
-    """For each GPU the names of its device files under ``/dev``; a MIG device has three."""
+    """For each GPU, the names of its device files in ``/dev``; a MIG device has three."""
     cores: str = ""
-    """The cores beside them, in Slurm's numbers (``0-11``); empty: all alike."""
+    """The cores closest to them, in Slurm's numbering (``0-11``); empty: no affinity."""
 
 
 def whole_gpus(gpu_type: str, numbers: Iterable[int], cores: str = "") -> SimulatedGPUs:
-    """GPUs that are not divided; ``numbers`` are their minor device numbers."""
+    """GPUs that are not partitioned; ``numbers`` are their minor device numbers."""
     return SimulatedGPUs(gpu_type, tuple((f"nvidia{number}",) for number in numbers), cores)
 
 
@@ -34,11 +34,11 @@ def mig_devices(profile: str, number: int, capabilities: Iterable[int], cores: s
 
 @dataclass(frozen=True)
 class SimulatedNode:
-    """One node: its name in Slurm, and the shape that slurmd claims to have."""
+    """One node: its name in Slurm, and the hardware that slurmd reports."""
 
     name: str
     machine: str
-    """Its topology: the stem of a file in ``demo/machines/``."""
+    """The stem of its topology file in ``demo/machines/``."""
     sockets: int
     cores_per_socket: int
     memory_mib: int
@@ -49,7 +49,7 @@ class SimulatedNode:
 
 @dataclass(frozen=True)
 class SimulatedPartition:
-    """A partition; one of a cluster's should be the default."""
+    """A partition; one of the cluster's partitions should be the default."""
 
     name: str
     nodes: tuple[str, ...]
@@ -106,4 +106,4 @@ DEMO_CLUSTER = ClusterDescription(
         SimulatedPartition("batch", ("c1", "c2"), default=True),
     ),
 )
-"""A workshop's K80 node, a DGX-1, an A100 node with one GPU divided by MIG, and two nodes without GPUs."""
+"""A workshop's K80 node, a DGX-1, an A100 node with one GPU partitioned by MIG, and two nodes without GPUs."""

@@ -1,7 +1,7 @@
 """A private Slurm of simulated nodes on this host: real daemons, real jobs, device files for GPUs.
 
-One slurmctld, one slurmd for each node, and a munged of their own; no root needed. With root, jobs of any user run as
-that user. Nothing of a Slurm that is installed here is touched, and nothing is left behind.
+It runs one slurmctld, one slurmd for each node, and a munged of its own. Root is not needed; with root, each job runs
+as its user. A Slurm that is installed on this host is not touched, and nothing is left behind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.demo.guard import Guard
 from jupyterhub_gpuspawner.demo.ports import free_ports
 from jupyterhub_gpuspawner.demo.simulated import DEMO_CLUSTER, ClusterDescription
-from jupyterhub_gpuspawner.demo.slurm_files import Place, cgroup_conf, gres_conf, slurm_conf
+from jupyterhub_gpuspawner.demo.slurm_files import Layout, cgroup_conf, gres_conf, slurm_conf
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 
 if TYPE_CHECKING:
@@ -36,19 +36,19 @@ __all__ = ["DEMO_CLUSTER", "ClusterDescription", "PrivateSlurm", "SlurmFailed", 
 MACHINES = Path(__file__).parent / "machines"
 COMMANDS = ("sbatch", "scancel", "scontrol", "sinfo", "slurmctld", "slurmd", "squeue", "munged")
 SEARCH_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
-"""Ordinary users' PATH often lacks the daemons' folders."""
+"""PATH, and the folders of the daemons, which an ordinary user's PATH often lacks."""
 SOCKET_PATH_MAX = 107
-"""Bytes in the name of a Unix socket (unix(7)), less its end."""
+"""Bytes in the path of a Unix socket (unix(7)), without the terminating NUL."""
 BELOW_SPOOL = len("/spool/") + 2 * 16 + len("_4294967294.4294967294")
-"""Characters that slurmd adds to the folder for a step's socket, with node names of at most 16."""
+"""Characters that slurmd appends to the folder for the socket of a step, with node names of at most 16 characters."""
 
 
 class SlurmFailed(GPUSpawnerError):
-    """The private Slurm did not start, or a command to it failed; the message ends with what was said."""
+    """The private Slurm did not start, or one of its commands failed; the message ends with the output."""
 
 
 def missing() -> str | None:
-    """Why a private Slurm cannot be had on this host; None where it can."""
+    """Why a private Slurm cannot run on this host; None if it can."""
     if not sys.platform.startswith("linux"):
         return "it needs Linux"
     absent = [name for name in COMMANDS if shutil.which(name, path=SEARCH_PATH) is None]
@@ -60,8 +60,8 @@ def missing() -> str | None:
 class PrivateSlurm:
     """A running Slurm: ``with PrivateSlurm(DEMO_CLUSTER, folder) as slurm:``.
 
-    ``folder`` must not exist; it is removed at the end. Jobs of other users reach it only if they can enter its
-    parents. Raises SlurmFailed with the logs' last lines.
+    ``folder`` must not exist; it is removed at the end. Jobs of other users can use it only if they may enter its
+    parent folders. Raises SlurmFailed with the last lines of the logs.
     """
 
     def __init__(self, cluster: ClusterDescription, folder: Path) -> None:
@@ -72,13 +72,13 @@ class PrivateSlurm:
         self.folder = folder
         self.bin_dir = str(_program("sbatch").parent)
         self.topology_pattern = str(folder / "topology" / "{node}.json")
-        """Where the topology of a node is, for the launcher's ``topology_file``."""
+        """The topology files, with ``{node}`` for the node's name: a value for the launcher's ``topology_file``."""
         self.pids: dict[str, int] = {}
-        """Of ``munged``, ``slurmctld`` and ``slurmd-NODE``."""
+        """Process ids of ``munged``, ``slurmctld`` and ``slurmd-NODE``."""
         self._guard: Guard | None = None
 
     def start(self, *, timeout: float = 60.0) -> None:
-        """Start it, and wait until every node is idle."""
+        """Start the daemons, and wait until every node is idle. Raises SlurmFailed."""
         try:
             self.folder.mkdir(parents=True)
         except FileExistsError:
@@ -90,7 +90,7 @@ class PrivateSlurm:
             short.chmod(0o755)
         ports = free_ports(1 + len(self.cluster.nodes))
         names = [node.name for node in self.cluster.nodes]
-        self.place = Place(
+        self.layout = Layout(
             folder=short,
             hostname=socket.gethostname().partition(".")[0],
             user=_account(),
@@ -99,8 +99,8 @@ class PrivateSlurm:
         )
         self.conf = short / "slurm.conf"
         self.environment = {"SLURM_CONF": str(self.conf)}
-        """What commands and hubs need in their environment."""
-        self.logs = self.place.logs
+        """Variables that commands and hubs need in their environment."""
+        self.logs = self.layout.logs
         self._guard = Guard([short, self.folder])
         try:
             self._write_files()
@@ -110,7 +110,7 @@ class PrivateSlurm:
             raise
 
     def stop(self) -> None:
-        """End every daemon and every job's process, and remove the folder."""
+        """End every daemon and every process of a job, and remove the folder."""
         if self._guard is not None:
             self._guard.stop()
             self._guard = None
@@ -126,7 +126,7 @@ class PrivateSlurm:
         self.stop()
 
     def run(self, command: str, *arguments: str, timeout: float = 30.0) -> str:
-        """What a Slurm command prints, less the blanks around it. Raises SlurmFailed with what it said instead."""
+        """Run a Slurm command and return its output, stripped. Raises SlurmFailed with its standard error."""
         done = subprocess.run(
             [f"{self.bin_dir}/{command}", *arguments],
             env={**os.environ, **self.environment},
@@ -143,23 +143,23 @@ class PrivateSlurm:
     # --- faults -----------------------------------------------------------------------------------
 
     def stop_controller(self) -> None:
-        """End slurmctld; it keeps its jobs for the next one."""
+        """End slurmctld; its saved state keeps the jobs for the next one."""
         pid = self.pids.pop("slurmctld")
         for number in (signal.SIGCONT, signal.SIGTERM):
             os.kill(pid, number)
         self._wait(lambda: "slurmctld" in self._held.ended(), time.monotonic() + 30.0, "slurmctld did not end")
 
     def start_controller(self, *, timeout: float = 30.0) -> None:
-        """Start slurmctld with the state it saved, and wait until it answers."""
+        """Start slurmctld from its saved state, and wait until it answers."""
         self._start("slurmctld", [str(_program("slurmctld")), "-D", "-f", str(self.conf)])
         self._wait(self._controller_answers, time.monotonic() + timeout, "slurmctld did not answer")
 
     def restart_controller(self) -> None:
-        """End slurmctld and start it anew."""
+        """End slurmctld and start it again."""
         self.stop_controller()
         self.start_controller()
 
-    # --- how ----------------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------------
 
     @property
     def _held(self) -> Guard:
@@ -168,37 +168,37 @@ class PrivateSlurm:
         return self._guard
 
     def _write_files(self) -> None:
-        place = self.place
-        for folder in (place.logs, place.folder / "state", place.folder / "spool", self.folder / "topology"):
+        layout = self.layout
+        for folder in (layout.logs, layout.folder / "state", layout.folder / "spool", self.folder / "topology"):
             folder.mkdir()
-        self.conf.write_text(slurm_conf(self.cluster, place))
-        (place.folder / "gres.conf").write_text(gres_conf(self.cluster, place))
-        (place.folder / "cgroup.conf").write_text(cgroup_conf(_version()))
+        self.conf.write_text(slurm_conf(self.cluster, layout))
+        (layout.folder / "gres.conf").write_text(gres_conf(self.cluster, layout))
+        (layout.folder / "cgroup.conf").write_text(cgroup_conf(_version()))
         for node in self.cluster.nodes:
             machine = MACHINES / f"{node.machine}.json"
             if machine.exists():
                 shutil.copyfile(machine, self.folder / "topology" / f"{node.name}.json")
-            devices = place.devices / node.name
+            devices = layout.devices / node.name
             devices.mkdir(parents=True)
             for name in sorted({name for group in node.gpus for files in group.devices for name in files}):
-                # Slurm sets CUDA_VISIBLE_DEVICES only for character devices. This one is everywhere, without root.
+                # Slurm sets CUDA_VISIBLE_DEVICES only for character devices; this one exists everywhere, without root.
                 (devices / name).symlink_to(os.devnull)
-        for path in filter(lambda path: not path.is_symlink(), [*place.folder.rglob("*"), *self.folder.rglob("*")]):
+        for path in filter(lambda path: not path.is_symlink(), [*layout.folder.rglob("*"), *self.folder.rglob("*")]):
             path.chmod(0o755 if path.is_dir() else 0o644)  # whatever the umask is
-        # Whoever reads munged's key can act as anybody.
-        key = place.folder / "munge.key"
+        # Anyone who can read munged's key can act as any user.
+        key = layout.folder / "munge.key"
         key.touch(mode=0o600, exist_ok=False)
         key.write_bytes(os.urandom(1024))
 
     def _start_daemons(self, deadline: float) -> None:
-        place = self.place
+        layout = self.layout
         munged = [
-            *(str(_program("munged")), "--foreground", "--force", f"--key-file={place.folder}/munge.key"),
-            *(f"--socket={place.munge_socket}", f"--pid-file={place.folder}/munged.pid"),
-            *(f"--seed-file={place.folder}/munge.seed", f"--log-file={place.logs}/munged.log", "--num-threads=2"),
+            *(str(_program("munged")), "--foreground", "--force", f"--key-file={layout.folder}/munge.key"),
+            *(f"--socket={layout.munge_socket}", f"--pid-file={layout.folder}/munged.pid"),
+            *(f"--seed-file={layout.folder}/munge.seed", f"--log-file={layout.logs}/munged.log", "--num-threads=2"),
         ]
         self._start("munged", munged)
-        self._wait(place.munge_socket.exists, deadline, "munged made no socket")
+        self._wait(layout.munge_socket.exists, deadline, "munged made no socket")
         self.start_controller(timeout=deadline - time.monotonic())
         for node in self.cluster.nodes:
             argv = [str(_program("slurmd")), "-D", "-N", node.name, "-f", str(self.conf)]
@@ -211,8 +211,8 @@ class PrivateSlurm:
         self.pids[name] = self._held.start(name, argv, environment=environment, output=output)
 
     def _controller_answers(self) -> bool:
-        with socket.socket() as probe:  # a command would wait for it, and no one would look whether it has ended
-            if probe.connect_ex(("127.0.0.1", self.place.controller_port)) != 0:
+        with socket.socket() as probe:  # a command would block, and would not notice that the daemon has ended
+            if probe.connect_ex(("127.0.0.1", self.layout.controller_port)) != 0:
                 return False
         return self._said("scontrol", "ping") is not None
 
@@ -222,7 +222,7 @@ class PrivateSlurm:
         return set(states.values()) == {"idle"} and len(states) == len(self.cluster.nodes)
 
     def _said(self, command: str, *arguments: str) -> str | None:
-        """What a command prints; None where it fails, as it may while daemons start."""
+        """The output of a command; None if it fails, as it may while daemons start."""
         try:
             return self.run(command, *arguments)
         except (SlurmFailed, subprocess.TimeoutExpired):
@@ -237,7 +237,7 @@ class PrivateSlurm:
             time.sleep(0.05)
 
     def log_ends(self, names: list[str] | None = None, *, lines: int = 8) -> str:
-        """The last lines of the daemons' logs and outputs; of all of them where no names are given."""
+        """The last lines of the daemons' logs and output; of all daemons if no names are given."""
         text = []
         for name in names or list(self.pids):
             for file in (self.logs / f"{name}.log", self.logs / f"{name}.out"):

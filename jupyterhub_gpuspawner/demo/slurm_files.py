@@ -13,55 +13,55 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a private Slurm lives on this host."""
+class Layout:
+    """Folders, ports and account of a private Slurm on this host."""
 
     folder: Path
-    """Of the daemons; short, since slurmd makes Unix sockets in it."""
+    """The daemons' folder; its path must be short, since slurmd creates Unix sockets in it."""
     hostname: str
     user: str
-    """Whom the daemons run as."""
+    """The account that the daemons run as."""
     controller_port: int
     node_ports: Mapping[str, int]
 
     @property
     def munge_socket(self) -> Path:
-        """Of the private munged."""
+        """The socket of the private munged."""
         return self.folder / "munge.socket"
 
     @property
     def logs(self) -> Path:
-        """A folder."""
+        """The folder of the daemons' logs."""
         return self.folder / "log"
 
     @property
     def devices(self) -> Path:
-        """A folder with one folder of device files for each node."""
+        """The folder with one subfolder of device files for each node."""
         return self.folder / "dev"
 
 
-def slurm_conf(cluster: ClusterDescription, place: Place) -> str:
-    """slurm.conf: all nodes on this host, told apart by their ports.
+def slurm_conf(cluster: ClusterDescription, layout: Layout) -> str:
+    """slurm.conf: all nodes on this host, distinguished by their ports.
 
-    GPUs and cores are handed out as on a real site; what would touch the host (cgroups, accounting) is off. Waits are
-    short, but an ended job can be asked after for five minutes.
+    GPUs and cores are allocated as on a real site; what would affect the host (cgroups, accounting) is off.
+    Intervals are short, but a job can still be queried for five minutes after its end.
     """
-    folder = place.folder
+    folder = layout.folder
     lines = [
         f"ClusterName={cluster.name}",
-        f"SlurmctldHost={place.hostname}(127.0.0.1)",
-        f"SlurmctldPort={place.controller_port}",
+        f"SlurmctldHost={layout.hostname}(127.0.0.1)",
+        f"SlurmctldPort={layout.controller_port}",
         "AuthType=auth/munge",
-        f"AuthInfo=socket={place.munge_socket}",
+        f"AuthInfo=socket={layout.munge_socket}",
         "CredType=cred/munge",
-        f"SlurmUser={place.user}",
-        f"SlurmdUser={place.user}",
+        f"SlurmUser={layout.user}",
+        f"SlurmdUser={layout.user}",
         f"StateSaveLocation={folder}/state",
         f"SlurmdSpoolDir={folder}/spool/%n",
         f"SlurmctldPidFile={folder}/slurmctld.pid",
         f"SlurmdPidFile={folder}/slurmd-%n.pid",
-        f"SlurmctldLogFile={place.logs}/slurmctld.log",
-        f"SlurmdLogFile={place.logs}/slurmd-%n.log",
+        f"SlurmctldLogFile={layout.logs}/slurmctld.log",
+        f"SlurmdLogFile={layout.logs}/slurmd-%n.log",
         "SlurmdParameters=config_overrides",
         "ProctrackType=proctrack/linuxproc",
         "TaskPlugin=task/none",
@@ -78,7 +78,7 @@ def slurm_conf(cluster: ClusterDescription, place: Place) -> str:
         "KillWait=5",
         "MinJobAge=300",
     ]
-    lines += [_node(node, place) for node in cluster.nodes]
+    lines += [_node(node, layout) for node in cluster.nodes]
     lines += [
         f"PartitionName={each.name} Nodes={','.join(each.nodes)} Default={'YES' if each.default else 'NO'} "
         f"DefaultTime=01:00:00 MaxTime={each.max_time} State=UP"
@@ -87,10 +87,10 @@ def slurm_conf(cluster: ClusterDescription, place: Place) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _node(node: SimulatedNode, place: Place) -> str:
+def _node(node: SimulatedNode, layout: Layout) -> str:
     gres = ",".join(f"gpu:{kind}:{count}" for kind, count in _count_by_type(node).items())
     words = [
-        f"NodeName={node.name} NodeAddr=127.0.0.1 NodeHostname={place.hostname} Port={place.node_ports[node.name]}",
+        f"NodeName={node.name} NodeAddr=127.0.0.1 NodeHostname={layout.hostname} Port={layout.node_ports[node.name]}",
         f"Sockets={node.sockets} CoresPerSocket={node.cores_per_socket} ThreadsPerCore={node.threads}",
         f"RealMemory={node.memory_mib}",
         f"Gres={gres}" if gres else "",
@@ -107,12 +107,12 @@ def _count_by_type(node: SimulatedNode) -> dict[str, int]:
     return counts
 
 
-def gres_conf(cluster: ClusterDescription, place: Place) -> str:
+def gres_conf(cluster: ClusterDescription, layout: Layout) -> str:
     """gres.conf: a line for each GPU, in the order in which Slurm counts them."""
     lines = ["AutoDetect=off"]
     for node in cluster.nodes:
         for group in node.gpus:
-            lines += [f"NodeName={node.name} {line}" for line in _gres_lines(group, place.devices / node.name)]
+            lines += [f"NodeName={node.name} {line}" for line in _gres_lines(group, layout.devices / node.name)]
     return "\n".join(lines) + "\n"
 
 
@@ -124,5 +124,5 @@ def _gres_lines(group: SimulatedGPUs, devices: Path) -> Iterator[str]:
 
 
 def cgroup_conf(version: tuple[int, int]) -> str:
-    """cgroup.conf: no cgroups. Without the line a newer slurmd sets some up; 22.05 does not know the value."""
+    """cgroup.conf: no cgroups. Without this line a newer slurmd creates some; 22.05 does not know the value."""
     return "" if version < (23, 2) else "CgroupPlugin=disabled\n"

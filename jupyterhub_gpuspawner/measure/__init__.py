@@ -1,1 +1,1 @@
-"""Measurements on a compute node, made by hand: what a wrong socket costs there."""
+"""Bandwidth measurements on a compute node: what binding to the wrong socket costs there."""

@@ -1,4 +1,4 @@
-"""Measured bandwidths as a chart: an SVG with a bar for each GPU, place of the host's memory and direction. Pure."""
+"""Measured bandwidths as a chart: an SVG with a bar for each GPU, binding and direction. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.measure.copies import DIRECTIONS
-from jupyterhub_gpuspawner.measure.table import WORDS, change, place, rows, table
+from jupyterhub_gpuspawner.measure.table import WORDS, bound_label, change, rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ text { font: 12px system-ui, sans-serif; fill: #1b1f24 }
 
 
 def chart(measured: Bandwidth) -> str:
-    """Bars by GPU, place and direction as an SVG, in light and dark; the numbers stand beside the bars."""
+    """Bars by GPU, binding and direction as an SVG for light and dark themes, with the numbers beside the bars."""
     top = max((copies.median_gbps for copies in measured.copies), default=1.0) or 1.0
     body: list[str] = []
     y = 24
@@ -47,7 +47,7 @@ def chart(measured: Bandwidth) -> str:
         y += 8
         start = y
         for bound_to in rows(measured, gpu):
-            body.append(f'<text x="12" y="{y + _BAR + _GAP // 2 + 4}">{place(bound_to)}</text>')
+            body.append(f'<text x="12" y="{y + _BAR + _GAP // 2 + 4}">{bound_label(bound_to)}</text>')
             for bar in _bars(measured, gpu, bound_to, top):
                 body.append(bar.replace("@Y@", str(y)).replace("@MIDDLE@", str(y + _BAR - 3)))
                 y += _BAR + 1

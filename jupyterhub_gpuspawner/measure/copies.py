@@ -1,7 +1,7 @@
 """How fast pinned memory is copied to and from each GPU, from each NUMA node: what is measured, and in which order.
 
-The measurement of numactl around a copy test: ``numactl -m0 -N0`` against ``-m1 -N1``, and neither. CUDA and the kernel
-stand behind two protocols, so that the order of things can be tested without a GPU.
+The same measurement as a copy test under numactl: ``numactl -m0 -N0``, ``-m1 -N1``, and without numactl. CUDA and the
+kernel are behind two protocols, so that the order of operations can be tested without a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Direction = Literal["h2d", "d2h"]
 DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h")
 """Host to device, device to host."""
 WARM_UP = 2
-"""Copies before those that count."""
+"""Copies made before those that are measured."""
 MIB = 2**20
 
 
@@ -40,7 +40,7 @@ class MeasuredGpu(_Document):
 
 
 class Copies(_Document):
-    """Copies of one kind: one GPU, one place of the host's memory, one direction."""
+    """Copies of one kind: one GPU, one binding of the host's memory, one direction."""
 
     gpu: int
     """The GPU's index."""
@@ -50,16 +50,16 @@ class Copies(_Document):
     gbps: tuple[float, ...] = Field(min_length=1)
     """GB/s (10^9 bytes a second) of each copy."""
     memory_on: tuple[int, ...] = ()
-    """NUMA nodes that the host's memory really was on, as the kernel tells; empty where it does not."""
+    """NUMA nodes that held the host's memory, according to the kernel; empty where it does not say."""
 
     @property
     def median_gbps(self) -> float:
-        """GB/s, the middle of all copies."""
+        """Median of all copies, in GB/s."""
         return median(self.gbps)
 
 
 class Bandwidth(_Document):
-    """All that was measured on a node: version 1 of the document that ``--json`` prints and ``--read`` takes."""
+    """All measurements on a node: version 1 of the document that ``--json`` prints and ``--read`` reads."""
 
     version: Literal[1] = 1
     size_mib: int
@@ -69,7 +69,7 @@ class Bandwidth(_Document):
     problems: tuple[str, ...] = ()
 
     def find(self, gpu: int, bound_to: int | None, direction: Direction) -> Copies | None:
-        """The copies of one kind; None where they could not be made."""
+        """The copies of one kind; None if they could not be made."""
         return next(
             (c for c in self.copies if (c.gpu, c.bound_to, c.direction) == (gpu, bound_to, direction)),
             None,
@@ -77,12 +77,12 @@ class Bandwidth(_Document):
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """NUMA nodes that were bound to."""
+        """NUMA nodes that CPU and memory were bound to."""
         return tuple(sorted({copies.bound_to for copies in self.copies if copies.bound_to is not None}))
 
 
 class CopyError(Exception):
-    """A copy, or what it needs, could not be had; the text says why."""
+    """A copy, or something that it needs, failed; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -100,27 +100,27 @@ class Host(Protocol):
     """The node's CPUs and memory."""
 
     def on(self, node: int | None, work: Callable[[], None]) -> None:
-        """Do ``work`` bound to ``node``, or not bound at all; raises CopyError where the kernel refuses."""
+        """Run ``work`` bound to ``node``, or unbound for None; raises CopyError if the kernel refuses."""
 
     def buffer(self, size: int) -> AbstractContextManager[Buffer]:
-        """So many bytes, placed by the policy that holds now, every page in use."""
+        """``size`` bytes, allocated under the current memory policy, with every page touched."""
 
 
 class OpenGpu(Protocol):
     """A GPU with memory for a copy."""
 
     def pinned(self, buffer: Buffer) -> AbstractContextManager[Callable[[Direction], float]]:
-        """Pin the buffer; what is returned copies it once and tells the seconds that took. Raises CopyError."""
+        """Pin the buffer and return a function that copies it once and returns the seconds taken. Raises CopyError."""
 
 
 class Cuda(Protocol):
     """The GPUs of this process."""
 
     def gpus(self) -> Sequence[MeasuredGpu]:
-        """In CUDA's order."""
+        """The GPUs in CUDA's order."""
 
-    def open(self, place: int, size: int) -> AbstractContextManager[OpenGpu]:
-        """The GPU at this place of :meth:`gpus`, with so many bytes; raises CopyError."""
+    def open(self, ordinal: int, size: int) -> AbstractContextManager[OpenGpu]:
+        """The GPU at this position of :meth:`gpus`, with ``size`` bytes allocated on it; raises CopyError."""
 
 
 def measure(
@@ -133,20 +133,20 @@ def measure(
     only: Iterable[int] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Bandwidth:
-    """Copy to and from each GPU (of the indices in ``only``), not bound and then bound to each of ``nodes``.
+    """Copy to and from each GPU (if ``only`` is given, those with its indices), unbound and bound to each of ``nodes``.
 
-    What fails is a sentence in ``problems``, and the rest is measured all the same.
+    A copy that fails is recorded in ``problems``, and the rest is still measured.
     """
     wanted = None if only is None else set(only)
     found: list[Copies] = []
     problems: list[str] = []
-    chosen = [(place, gpu) for place, gpu in enumerate(cuda.gpus()) if wanted is None or gpu.index in wanted]
-    for place, gpu in chosen:
+    chosen = [(ordinal, gpu) for ordinal, gpu in enumerate(cuda.gpus()) if wanted is None or gpu.index in wanted]
+    for ordinal, gpu in chosen:
         for node in (None, *nodes):
             tell(f"GPU {gpu.index}, {'not bound' if node is None else f'bound to NUMA node {node}'}")
 
-            def work(place: int = place, gpu: MeasuredGpu = gpu, node: int | None = node) -> None:
-                found.extend(_copies(cuda, host, place, gpu.index, node, size_mib=size_mib, repeats=repeats))
+            def work(ordinal: int = ordinal, gpu: MeasuredGpu = gpu, node: int | None = node) -> None:
+                found.extend(_copies(cuda, host, ordinal, gpu.index, node, size_mib=size_mib, repeats=repeats))
 
             try:
                 host.on(node, work)
@@ -162,10 +162,10 @@ def measure(
 
 
 def _copies(
-    cuda: Cuda, host: Host, place: int, index: int, node: int | None, *, size_mib: int, repeats: int
+    cuda: Cuda, host: Host, ordinal: int, index: int, node: int | None, *, size_mib: int, repeats: int
 ) -> list[Copies]:
     size = size_mib * MIB
-    with cuda.open(place, size) as gpu, host.buffer(size) as buffer, gpu.pinned(buffer) as copy:
+    with cuda.open(ordinal, size) as gpu, host.buffer(size) as buffer, gpu.pinned(buffer) as copy:
         found = []
         for direction in DIRECTIONS:
             for _ in range(WARM_UP):

@@ -1,4 +1,4 @@
-"""Copies by CUDA's driver, through NVIDIA's own bindings (package cuda-bindings, our extra ``gpu``)."""
+"""Copies with the CUDA driver API, through NVIDIA's bindings (package cuda-bindings, extra ``gpu``)."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ _NO_DEVICE = 100
 """CUDA_ERROR_NO_DEVICE."""
 
 
-class UnavailableError(Exception):
-    """Nothing can be copied here; the text says why and what would be right."""
+class CudaUnavailableError(Exception):
+    """CUDA cannot be used here; the text says why and what to do."""
 
 
 class CudaDriver:
-    """The GPUs that CUDA shows to this process, in the order of their PCI bus ids; raises UnavailableError.
+    """The GPUs that CUDA shows to this process, in the order of their PCI bus ids; raises CudaUnavailableError.
 
-    ``topology`` tells their NVML indices and NUMA nodes.
+    Their NVML indices and NUMA nodes come from ``topology``.
     """
 
     def __init__(self, topology: NodeTopology) -> None:
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         self._driver: Any = _load()
         self._known = {gpu.pci: gpu for gpu in topology.gpus if gpu.pci}
-        self._devices = [self._call("cuDeviceGet", place) for place in range(self._call("cuDeviceGetCount"))]
+        self._devices = [self._call("cuDeviceGet", ordinal) for ordinal in range(self._call("cuDeviceGetCount"))]
         if not self._devices:
-            raise UnavailableError(_no_gpu())
+            raise CudaUnavailableError(_no_gpu())
 
     def gpus(self) -> Sequence[MeasuredGpu]:
-        """In the order of their PCI bus ids."""
-        return [self._gpu(place, device) for place, device in enumerate(self._devices)]
+        """The GPUs in the order of their PCI bus ids."""
+        return [self._gpu(ordinal, device) for ordinal, device in enumerate(self._devices)]
 
-    def _gpu(self, place: int, device: Any) -> MeasuredGpu:
+    def _gpu(self, ordinal: int, device: Any) -> MeasuredGpu:
         name = _text(self._call("cuDeviceGetName", 256, device))
         pci = _text(self._call("cuDeviceGetPCIBusId", 32, device)).lower()
         known = self._known.get(pci)
         if known is None:
-            return MeasuredGpu(index=place, name=name, pci=pci)
+            return MeasuredGpu(index=ordinal, name=name, pci=pci)
         return MeasuredGpu(index=known.index, name=name, pci=pci, numa_node=known.numa_node)
 
     @contextmanager
-    def open(self, place: int, size: int) -> Iterator[_OpenDevice]:
-        """Its primary context, current in this thread, and ``size`` bytes of its memory."""
-        device = self._devices[place]
+    def open(self, ordinal: int, size: int) -> Iterator[_OpenDevice]:
+        """Make the GPU's primary context current in this thread, and allocate ``size`` bytes on it."""
+        device = self._devices[ordinal]
         context = self._call("cuDevicePrimaryCtxRetain", device)
         try:
             self._call("cuCtxSetCurrent", context)
@@ -65,7 +65,7 @@ class CudaDriver:
             self._call("cuDevicePrimaryCtxRelease", device)
 
     def _call(self, function: str, *arguments: Any) -> Any:
-        """What the call returns beside its status; raises CopyError."""
+        """Call a driver function and return its value without the status; raises CopyError."""
         try:
             status, *values = getattr(self._driver, function)(*arguments)
         except Exception as error:
@@ -85,7 +85,7 @@ class _OpenDevice:
 
     @contextmanager
     def pinned(self, buffer: Buffer) -> Iterator[Callable[[Direction], float]]:
-        """Pin the buffer where it is; the copy is timed by the GPU's own events."""
+        """Pin the buffer in place; copies are timed with CUDA events."""
         self._call("cuMemHostRegister", buffer.address, buffer.size, 0)
         events: list[Any] = []
         try:
@@ -113,17 +113,19 @@ def _load() -> Any:
     try:
         driver: Any = import_module("cuda.bindings.driver")
     except ImportError as error:
-        raise UnavailableError(
+        raise CudaUnavailableError(
             f"NVIDIA's cuda-bindings cannot be imported ({error}); pip install 'jupyterhub-gpuspawner[gpu]'"
         ) from error
     try:
         [status] = driver.cuInit(0)
     except Exception as error:
-        raise UnavailableError("there is no NVIDIA driver here (libcuda.so.1 cannot be loaded), so no GPU") from error
+        raise CudaUnavailableError(
+            "there is no NVIDIA driver here (libcuda.so.1 cannot be loaded), so no GPU"
+        ) from error
     if int(status) == _NO_DEVICE:
-        raise UnavailableError(_no_gpu())
+        raise CudaUnavailableError(_no_gpu())
     if int(status):
-        raise UnavailableError(f"CUDA cannot be used: {status.name}")
+        raise CudaUnavailableError(f"CUDA cannot be used: {status.name}")
     return driver
 
 

@@ -1,4 +1,4 @@
-"""The node's CPUs and memory, for a measurement: threads bound to a NUMA node, and memory that says where it is."""
+"""The node's CPUs and memory, for a measurement: threads bound to a NUMA node, and memory whose NUMA node is known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAGE = mmap.PAGESIZE
 
 
 class ThisHost:
-    """The node that this process runs on; ``topology`` tells the CPUs of its NUMA nodes."""
+    """The node that this process runs on; the CPUs of its NUMA nodes come from ``topology``."""
 
     def __init__(self, topology: NodeTopology) -> None:
         self._cpus = {node.id: node.cpus for node in topology.numa_nodes}
@@ -34,7 +34,7 @@ class ThisHost:
         return tuple(sorted(node for node, cpus in self._cpus.items() if allowed.intersection(cpus)))
 
     def on(self, node: int | None, work: Callable[[], None]) -> None:
-        """Do ``work`` in a thread of its own, whose CPUs and memory policy end with it."""
+        """Run ``work`` in a new thread, so that its CPU affinity and memory policy end with the thread."""
         failures: list[BaseException] = []
 
         def bound() -> None:
@@ -42,7 +42,7 @@ class ThisHost:
                 if node is not None:
                     self._bind(node)
                 work()
-            except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+            except BaseException as error:  # noqa: BLE001 - raised again by the caller
                 failures.append(error)
 
         thread = threading.Thread(target=bound)
@@ -74,16 +74,16 @@ class ThisHost:
 
 
 def nodes_of(address: int, size: int) -> tuple[int, ...]:
-    """NUMA nodes of the pages there, of which some are asked for (move_pages(2)); empty where that is not told."""
+    """NUMA nodes of a sample of the pages (move_pages(2)); empty where the kernel does not say."""
     number = _MOVE_PAGES.get(os.uname().machine)
     if number is None:
         return ()
     first = address - address % _PAGE
     pages = range(first, address + size, _PAGE)
-    looked_at = pages[:: max(1, len(pages) // _SAMPLES)]
-    addresses = (ctypes.c_void_p * len(looked_at))(*looked_at)
-    status = (ctypes.c_int * len(looked_at))()
-    arguments = (ctypes.c_long(0), ctypes.c_ulong(len(looked_at)), addresses, None, status, ctypes.c_int(0))
+    sampled = pages[:: max(1, len(pages) // _SAMPLES)]
+    addresses = (ctypes.c_void_p * len(sampled))(*sampled)
+    status = (ctypes.c_int * len(sampled))()
+    arguments = (ctypes.c_long(0), ctypes.c_ulong(len(sampled)), addresses, None, status, ctypes.c_int(0))
     if ctypes.CDLL(None).syscall(ctypes.c_long(number), *arguments) != 0:
         return ()
     return tuple(sorted({node for node in status if node >= 0}))

@@ -14,14 +14,14 @@ WORDS: dict[Direction, str] = {"h2d": "host to device", "d2h": "device to host"}
 
 
 def rows(measured: Bandwidth, gpu: MeasuredGpu) -> tuple[int | None, ...]:
-    """What the host was bound to in turn: the GPU's own NUMA node first, then the others, then nothing."""
+    """The host's bindings that were measured: the GPU's own NUMA node first, then the others, then unbound."""
     found = {copies.bound_to for copies in measured.copies if copies.gpu == gpu.index}
     nodes = sorted((node for node in found if node is not None), key=lambda node: (node != gpu.numa_node, node))
     return (*nodes, None) if None in found else tuple(nodes)
 
 
 def change(measured: Bandwidth, gpu: MeasuredGpu, copies: Copies) -> str:
-    """``-84 %`` of what the GPU's own NUMA node gives; empty where that is not known or is this one."""
+    """Difference to the GPU's own NUMA node, such as ``-84 %``; empty if that node is unknown or is this one."""
     if gpu.numa_node is None or copies.bound_to == gpu.numa_node:
         return ""
     best = measured.find(gpu.index, gpu.numa_node, copies.direction)
@@ -29,7 +29,7 @@ def change(measured: Bandwidth, gpu: MeasuredGpu, copies: Copies) -> str:
 
 
 def table(measured: Bandwidth) -> str:
-    """A block for each GPU with a line for each place of the host's memory."""
+    """A block for each GPU with a line for each binding of the host."""
     runs = max((len(copies.gbps) for copies in measured.copies), default=0)
     blocks = [f"Pinned copies of {measured.size_mib} MiB, GB/s (10^9 bytes a second), the median of {runs}"]
     for gpu in measured.gpus:
@@ -45,7 +45,7 @@ def table(measured: Bandwidth) -> str:
 
 
 def _line(measured: Bandwidth, gpu: MeasuredGpu, bound_to: int | None) -> str:
-    line = f"{'  ' + place(bound_to):<28}"
+    line = f"{'  ' + bound_label(bound_to):<28}"
     memory: tuple[int, ...] = ()
     for direction in DIRECTIONS:
         copies = measured.find(gpu.index, bound_to, direction)
@@ -57,6 +57,6 @@ def _line(measured: Bandwidth, gpu: MeasuredGpu, bound_to: int | None) -> str:
     return line + (f"memory on {format_cpulist(memory)}" if memory and memory != (bound_to,) else "")
 
 
-def place(bound_to: int | None) -> str:
-    """Where the host's part was, in words."""
+def bound_label(bound_to: int | None) -> str:
+    """The host's binding in words."""
     return "not bound" if bound_to is None else f"bound to node {bound_to}"

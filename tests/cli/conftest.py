@@ -1,4 +1,4 @@
-"""The command line, called as a person does."""
+"""Fixtures for calling the command line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Call(Protocol):
 
 @pytest.fixture
 def gpuspawner() -> Call:
-    """The program, within this process."""
+    """The program, called within this process."""
 
     def call(*arguments: object, stdin: str = "") -> Result:
         return cli_runner().invoke(main, [str(each) for each in arguments], input=stdin)

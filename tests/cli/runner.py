@@ -1,4 +1,4 @@
-"""Click's test runner, with standard error apart from standard output in each version."""
+"""Click's test runner, with separate standard output and standard error in every version."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from click.testing import CliRunner
 
 
 def cli_runner() -> CliRunner:
-    """Click 8.1 mixes them unless it is told not to; 8.2 and newer do not, and take no such word."""
+    """Click 8.1 mixes them by default; 8.2 and newer do not, and have no such parameter."""
     apart: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
     return CliRunner(**apart)

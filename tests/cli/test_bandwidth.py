@@ -1,4 +1,4 @@
-"""gpuspawner bandwidth: what it says without a GPU, and what it makes of recorded figures."""
+"""gpuspawner bandwidth without a GPU, and with recorded figures."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_recording_that_is_none(gpuspawner: Call, tmp_path: Path, text: str, f
     path = tmp_path / "measured.json"
     path.write_text(text)
     result = gpuspawner("bandwidth", "--read", path)
-    assert (result.exit_code, result.stderr) == (2, f"gpuspawner: {path} is no measurement: {fault}\n")
+    assert (result.exit_code, result.stderr) == (2, f"gpuspawner: {path} is not a measurement: {fault}\n")
 
 
 @pytest.fixture
@@ -75,13 +75,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
 
 
 def test_a_gpu_that_is_not_there(gpuspawner: Call, machine: StandInMachine) -> None:
-    """Exit code 2; the indices that there are."""
+    """Exit code 2, and a message with the existing indices."""
     result = gpuspawner("bandwidth", "--gpu", 1)
     assert (result.exit_code, result.stderr) == (2, "gpuspawner: --gpu: there is no GPU 1 here; there is 0, 2\n")
 
 
 def test_nothing_that_could_be_measured(gpuspawner: Call, machine: StandInMachine) -> None:
-    """Where every copy fails there are no figures: exit code 2 and the reasons."""
+    """If every copy fails there are no figures: exit code 2 and the reasons."""
     machine.failures = {f"gpu {n} {2**20}": "cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY" for n in range(2)}
     result = gpuspawner("bandwidth", "--gpu", 2, "--size", 1, "--repeat", 1)
     assert (result.exit_code, result.stdout) == (2, "")

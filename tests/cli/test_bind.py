@@ -1,4 +1,4 @@
-"""gpuspawner bind: each task of srun on its own part of the node, on a real Slurm."""
+"""gpuspawner bind on a real Slurm: each task of srun uses its own part of the node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIMULATED = "This node is simulated; CPUs and memory of the real machine are not
 
 
 class Tasks:
-    """Job steps on the private Slurm; what each task's environment was."""
+    """Run job steps on the private Slurm and return each task's environment."""
 
     def __init__(self, slurm: PrivateSlurm, folder: Path) -> None:
         self.slurm = slurm
@@ -66,7 +66,7 @@ def tasks(slurm_cluster: PrivateSlurm, public_folder: Path) -> Tasks:
 
 @pytest.mark.slurm
 def test_each_task_has_its_own_gpu_and_the_cores_beside_it(tasks: Tasks) -> None:
-    """Four tasks on two sockets with two GPUs each; each says where it is."""
+    """Four tasks on two sockets with two GPUs each; each reports its binding."""
     found = tasks.run("-p gpu --gres=gpu:k80:4 --ntasks-per-node=4 --cpus-per-task=6", "--ntasks=4")
     assert found == {
         "g1.0": "0; 0-5; 6 threads",
@@ -79,7 +79,7 @@ def test_each_task_has_its_own_gpu_and_the_cores_beside_it(tasks: Tasks) -> None
 
 @pytest.mark.slurm
 def test_two_nodes_of_different_kinds(tasks: Tasks) -> None:
-    """On each node its own tasks divide its own GPUs; by the launcher that jobs carry, too."""
+    """The tasks on a node divide the GPUs of that node, also with the launcher that jobs carry."""
     archive = tasks.folder / "launch.pyz"
     archive.write_bytes(launcher_archive())
     plan = f'"{{\\"report\\": false, \\"topology_file\\": \\"{tasks.slurm.topology_pattern}\\"}}"'
@@ -94,7 +94,7 @@ def test_two_nodes_of_different_kinds(tasks: Tasks) -> None:
 
 @pytest.mark.slurm
 def test_more_tasks_than_gpus_share_them(tasks: Tasks) -> None:
-    """Tasks take GPUs in turn, the first of them says so, and each still has cores of its own."""
+    """Tasks share GPUs round-robin, the first one reports it, and each still has its own cores."""
     found = tasks.run("-p gpu --gres=gpu:k80:2 --ntasks-per-node=3 --cpus-per-task=2", "--ntasks=3")
     assert found == {"g1.0": "0; 0-1; 2 threads", "g1.1": "1; 2-3; 2 threads", "g1.2": "0; 4-5; 2 threads"}
     assert tasks.log.count("3 tasks share 2 GPUs on this node, in turn.") == 1
@@ -102,7 +102,7 @@ def test_more_tasks_than_gpus_share_them(tasks: Tasks) -> None:
 
 @pytest.mark.slurm
 def test_what_slurm_has_divided_is_kept(tasks: Tasks) -> None:
-    """With --gpus-per-task each task has the GPU that Slurm gave it, and cores beside it."""
+    """With --gpus-per-task each task has the GPU that Slurm assigned to it, and cores close to it."""
     found = tasks.run("-p gpu --gres=gpu:k80:4 --ntasks-per-node=4 --cpus-per-task=6", "--ntasks=4 --gpus-per-task=1")
     assert found == {
         "g1.0": "0; 0-5; 6 threads",
@@ -113,7 +113,7 @@ def test_what_slurm_has_divided_is_kept(tasks: Tasks) -> None:
 
 
 def test_outside_of_slurm(tmp_path: Path) -> None:
-    """On a workstation the best GPUs are chosen where a number is asked for; options of the command are its own."""
+    """Without Slurm, the best GPUs are chosen if a number is given; options of the command are passed through."""
     done = subprocess.run(
         [PROGRAM, "bind", "--gpus=2", "--topology-file", MACHINES / "k80-2socket.json", "printenv", "-0", *WANTED],
         capture_output=True,
@@ -131,7 +131,7 @@ def test_outside_of_slurm(tmp_path: Path) -> None:
 
 
 def test_a_server_has_what_it_needs_to_bind_more(tmp_path: Path) -> None:
-    """What the launcher starts finds the launcher again, and it binds without a plan and without a report."""
+    """A process started by the launcher can use it again to bind, without a plan and without a report."""
     archive = tmp_path / "launch.pyz"
     archive.write_bytes(launcher_archive())
     again = '"$GPUSPAWNER_PYTHON" "$GPUSPAWNER_LAUNCHER" --bind -- printenv GPUSPAWNER_CPUS'
@@ -149,5 +149,5 @@ def test_a_server_has_what_it_needs_to_bind_more(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["--gpu", "2", "--", "true"], ["--gpus", "2"], ["--policy", "best", "true"]])
 def test_arguments_that_make_no_sense(gpuspawner: Call, arguments: list[str]) -> None:
-    """Nothing is run where an option is not understood, or there is no command."""
+    """Nothing is run if an option is unknown or there is no command."""
     assert gpuspawner("bind", *arguments).exit_code == 2

@@ -1,4 +1,4 @@
-"""``gpuspawner check``: what would fail later is said now."""
+"""``gpuspawner check`` reports what would fail later."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_SLURM = "c.GPUSlurmSpawner.slurm_bin_dir = '/no/such/folder'\n"
 
 
 def check(folder: Path, lines: str, environment: dict[str, str] | None = None) -> Result:
-    """The command over a configuration file."""
+    """Run the command with a configuration file."""
     config = folder / "jupyterhub_config.py"
     config.write_text(lines)
     return cli_runner().invoke(main, ["check", "--config", str(config)], env=environment)
@@ -36,7 +36,7 @@ def check(folder: Path, lines: str, environment: dict[str, str] | None = None) -
 
 @pytest.mark.slurm
 def test_a_good_site(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
-    """One line for each profile, one for Slurm, and 0."""
+    """One line for each profile, one for Slurm, and exit code 0."""
     version = slurm_cluster.run("sinfo", "--version").removeprefix("slurm-wlm ").removeprefix("slurm ")
     checked = check(
         tmp_path, f"{GOOD}c.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\n", slurm_cluster.environment
@@ -53,7 +53,7 @@ def test_a_good_site(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
 
 @pytest.mark.slurm
 def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
-    """3, since the site is well; what to look at is said."""
+    """Exit code 3, since the configuration is correct; the message says what to check."""
     lines = f"{GOOD}c.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\n"
     slurm_cluster.stop_controller()
     try:
@@ -68,7 +68,7 @@ def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
 
 
 def test_there_is_no_slurm(tmp_path: Path) -> None:
-    """3, and the setting that names the folder of Slurm's commands."""
+    """Exit code 3, and the setting for the folder of Slurm's commands."""
     checked = check(tmp_path, GOOD + NO_SLURM)
 
     assert checked.exit_code == 3
@@ -89,7 +89,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("lines", "sentence"), WRONG.values(), ids=WRONG.keys())
 def test_a_profile_whose_job_cannot_be_written_today(tmp_path: Path, lines: str, sentence: str) -> None:
-    """1, and the others are told of all the same."""
+    """Exit code 1, and the other profiles are still reported."""
     checked = check(tmp_path, GOOD + NO_SLURM + lines)
 
     assert checked.exit_code == 1
@@ -120,7 +120,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("lines", "sentence"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_configuration_with_which_the_hub_would_not_start(tmp_path: Path, lines: str, sentence: str) -> None:
-    """The same sentence that the hub would end with; 1, and Slurm is not asked."""
+    """The message with which the hub would exit; exit code 1, and Slurm is not queried."""
     checked = check(tmp_path, f"{GOOD}{NO_SLURM}{lines}\n")
 
     assert (checked.exit_code, checked.stdout) == (1, "")
@@ -128,7 +128,7 @@ def test_a_configuration_with_which_the_hub_would_not_start(tmp_path: Path, line
 
 
 def test_a_hub_without_profiles(tmp_path: Path) -> None:
-    """`gpu-slurm` alone is checked, too."""
+    """`gpu-slurm` without profiles is checked, too."""
     lines = f"c.JupyterHub.spawner_class = 'gpu-slurm'\n{NO_SLURM}"
 
     assert check(tmp_path, lines).exit_code == 3

@@ -1,4 +1,4 @@
-"""Profiles whose servers claim their GPUs: what is submitted, and what comes of it on a Slurm without GPUs."""
+"""Profiles whose servers claim GPUs: what is submitted, and how they run on a Slurm without GPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITHOUT_GPUS = ClusterDescription(
     nodes=(SimulatedNode("k1", machine="k80-2socket", sockets=2, cores_per_socket=12, memory_mib=64000),),
     partitions=(SimulatedPartition("batch", ("k1",), default=True),),
 )
-"""A node with four GPUs of which Slurm knows nothing."""
+"""A node with four GPUs that Slurm does not manage."""
 
 
 def wait_until(true: Callable[[], object], what: str, seconds: float = 60.0) -> None:
@@ -36,7 +36,7 @@ def wait_until(true: Callable[[], object], what: str, seconds: float = 60.0) -> 
 
 
 def test_what_a_profile_with_a_claim_submits(gpuspawner: Call, tmp_path: Path) -> None:
-    """Slurm is asked for no GPU; the launcher is told how many to claim and where; a container gets the driver."""
+    """No GPU is requested from Slurm; the plan says how many to claim and where; a container gets the driver."""
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(
         "c.GPUSlurmSpawner.claim_folder = '/run/claims'\n"
@@ -54,14 +54,14 @@ def test_what_a_profile_with_a_claim_submits(gpuspawner: Call, tmp_path: Path) -
 
 @pytest.fixture
 def slurm(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
-    """One that hands out no GPUs."""
+    """A Slurm that does not manage GPUs."""
     with PrivateSlurm(WITHOUT_GPUS, public_folder / "without-gpus") as slurm:
         yield slurm
 
 
 @pytest.mark.slurm
 def test_jobs_on_one_node_get_different_gpus(slurm: PrivateSlurm, public_folder: Path) -> None:
-    """Three jobs claim one or two GPUs each; when one ends, the next has what it had."""
+    """Three jobs claim one or two GPUs each; when one ends, the next job can claim its GPUs."""
     folder = public_folder / "claimed"
     folder.mkdir()
     (folder / "claims").mkdir()

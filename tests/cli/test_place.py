@@ -1,4 +1,4 @@
-"""gpuspawner place: the choice of the launcher, asked for by hand."""
+"""gpuspawner place: the launcher's choice, on the command line."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_json(gpuspawner: Call, arguments: list[object], told: dict[str, object]
 
 
 def test_words(gpuspawner: Call) -> None:
-    """The same for people."""
+    """The same as text."""
     result = gpuspawner("place", "--file", MACHINES / "k80-2socket.json", "-k", 2, "--cpus", "12-23")
     assert result.stdout == (
         "GPUs:          2,3  (in the order of their ring)\n"
@@ -91,8 +91,8 @@ def test_words(gpuspawner: Call) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--gpus", 9], "--gpus: 9 are more than the 8 that the node has"),
-        (["--gpus", 3, "--free", "0,1"], "--gpus: 3 are more than the 2 that are free"),
+        (["--gpus", 9], "--gpus: 9 is more than the 8 that the node has"),
+        (["--gpus", 3, "--free", "0,1"], "--gpus: 3 is more than the 2 that are free"),
         (["--gpus", 1, "--free", "0,9"], "--free: there is no GPU 9; the node has 0-7"),
         (
             ["--gpus", 1, "--free", "all"],

@@ -1,4 +1,4 @@
-"""``gpuspawner show``: the whole script, as it would be submitted, and why there is none."""
+"""``gpuspawner show``: the complete script, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ c.GPUProfilesSpawner.profiles = [
 
 
 def show(folder: Path, *words: str, lines: str = SITE) -> Result:
-    """``gpuspawner show WORDS`` over a configuration file."""
+    """Run ``gpuspawner show WORDS`` with a configuration file."""
     config = folder / "jupyterhub_config.py"
     config.write_text(lines)
     return cli_runner().invoke(main, ["show", *words, "--config", str(config)])
@@ -67,7 +67,7 @@ def test_the_script_is_shown_whole(tmp_path: Path) -> None:
 
 
 def test_home_and_name_are_the_accounts_own(tmp_path: Path) -> None:
-    """Without req_homedir the account database says where home is."""
+    """Without req_homedir the home folder comes from the account database."""
     lines = SITE.replace("c.GPUSlurmSpawner.req_homedir", "# c.GPUSlurmSpawner.req_homedir")
     shown = show(tmp_path, "open", "--user", ME.pw_name, lines=lines)
 
@@ -91,7 +91,7 @@ NOT_SHOWN: dict[str, tuple[tuple[str, ...], int, str]] = {
     "a profile that is no job": (
         ("test", "--user", "ada"),
         1,
-        "gpuspawner: Profile 'test' is no Slurm job: it has no batch script.",
+        "gpuspawner: Profile 'test' is not a Slurm job and has no batch script.",
     ),
     "no user": (("open",), 2, "Missing option '--user'"),
 }
@@ -99,7 +99,7 @@ NOT_SHOWN: dict[str, tuple[tuple[str, ...], int, str]] = {
 
 @pytest.mark.parametrize(("words", "code", "sentence"), NOT_SHOWN.values(), ids=NOT_SHOWN.keys())
 def test_what_cannot_be_shown_is_said(tmp_path: Path, words: tuple[str, ...], code: int, sentence: str) -> None:
-    """2 where the command is called wrongly, 1 where the choice is at fault; standard output stays empty."""
+    """Exit code 2 for a wrong call, 1 for a wrong choice; standard output stays empty."""
     shown = show(tmp_path, *words)
 
     assert (shown.exit_code, shown.stdout) == (code, "")
@@ -121,7 +121,7 @@ BROKEN = {
     ),
     "another spawner": (
         "c.JupyterHub.spawner_class = 'jupyterhub.spawner.LocalProcessSpawner'",
-        "c.JupyterHub.spawner_class: 'jupyterhub.spawner.LocalProcessSpawner' is none of ours. Set it",
+        "c.JupyterHub.spawner_class: 'jupyterhub.spawner.LocalProcessSpawner' is not a spawner of this package. Set it",
     ),
     "a spawner that is not there": (
         "c.JupyterHub.spawner_class = 'no.such.Spawner'",
@@ -132,7 +132,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(("lines", "sentence"), BROKEN.values(), ids=BROKEN.keys())
 def test_a_site_whose_script_cannot_be_written_is_told_why(tmp_path: Path, lines: str, sentence: str) -> None:
-    """The setting or the field, and the fault."""
+    """The message names the setting or field, and the fault."""
     shown = show(tmp_path, "open", "--user", "no-such-account", lines=lines)
 
     assert (shown.exit_code, shown.stdout) == (1, "")
@@ -140,10 +140,10 @@ def test_a_site_whose_script_cannot_be_written_is_told_why(tmp_path: Path, lines
 
 
 def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
-    """Its name, and how to name another."""
+    """The message names the file and the option for another one."""
     shown = cli_runner().invoke(main, ["show", "open", "--user", "ada", "--config", str(tmp_path / "none.py")])
 
     assert shown.exit_code == 1
     assert shown.stderr == (
-        f"gpuspawner: there is no file {tmp_path}/none.py. Name the hub's configuration with --config.\n"
+        f"gpuspawner: there is no file {tmp_path}/none.py. Name the hub's configuration file with --config.\n"
     )

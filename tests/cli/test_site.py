@@ -1,4 +1,4 @@
-"""``gpuspawner show`` and ``gpuspawner check``: a site's configuration, read without a hub."""
+"""``gpuspawner show`` and ``gpuspawner check``: a hub's configuration, read without a hub."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ c.SlurmSpawner.batch_script = '''#!/bin/bash
 
 
 def run(folder: Path, lines: str, *words: str, environment: dict[str, str] | None = None) -> Result:
-    """The command over a configuration file."""
+    """Run the command with a configuration file."""
     config = folder / "jupyterhub_config.py"
     config.write_text(lines)
     return cli_runner().invoke(main, [*words, "--config", str(config)], env=environment)
@@ -60,7 +60,7 @@ def test_show_prints_what_would_be_submitted(tmp_path: Path) -> None:
 
 
 def test_show_prints_an_admins_own_template_filled_in(tmp_path: Path) -> None:
-    """The names of the server's variables are there, their values are not."""
+    """The script contains the names of the server's variables, but not their values."""
     shown = run(tmp_path, SITE + OLD, "show", "gpu", "--user", "ada")
 
     assert shown.exit_code == 0
@@ -75,7 +75,10 @@ FAULTS = {
         ("show", "gpu", "--user", "ada", "-o", "gpus=9"),
         "gpus: '9' is not allowed: it must be a number from 1 to 4.",
     ),
-    "a profile that is no job": (("show", "test", "--user", "ada"), "'test' is no Slurm job: it has no batch script."),
+    "not a Slurm job": (
+        ("show", "test", "--user", "ada"),
+        "'test' is not a Slurm job and has no batch script.",
+    ),
 }
 
 
@@ -89,7 +92,7 @@ def test_what_cannot_be_shown_is_said_in_one_sentence(tmp_path: Path, words: tup
 
 
 def test_a_configuration_that_does_not_load_is_told_with_its_fault(tmp_path: Path) -> None:
-    """The file and the exception's own words."""
+    """The message contains the file and the exception's text."""
     shown = run(tmp_path, "c.Spawner.cmd = undefined_name", "check")
 
     assert shown.exit_code == 1
@@ -97,7 +100,7 @@ def test_a_configuration_that_does_not_load_is_told_with_its_fault(tmp_path: Pat
 
 
 def test_check_tells_of_profiles_even_where_slurm_does_not_answer(tmp_path: Path) -> None:
-    """A wrong file of the folder is named with its line; the exit code is that of the configuration's fault."""
+    """A wrong profile file is reported with its line, with the exit code of a configuration error."""
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "x.yaml").write_text("display_name: X\nslurm: {memory: lots}\n")
     lines = f"{SITE}\nc.GPUProfilesSpawner.profiles_dir = {str(tmp_path / 'profiles')!r}"
@@ -110,7 +113,7 @@ def test_check_tells_of_profiles_even_where_slurm_does_not_answer(tmp_path: Path
 
 
 def test_check_tells_of_each_file_that_may_not_be_read_or_say_what_it_says(tmp_path: Path) -> None:
-    """By name, line and field, with the setting that would allow it; a link's target is not told."""
+    """The message has name, line and field, and the setting that would allow it; no link target is revealed."""
     folder = tmp_path / "profiles"
     folder.mkdir()
     (tmp_path / "secret").write_text("the-secret-of-the-hub\n")
@@ -131,7 +134,7 @@ def test_check_tells_of_each_file_that_may_not_be_read_or_say_what_it_says(tmp_p
 
 
 def test_a_silent_slurm_alone_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
-    """3: the configuration is well."""
+    """Exit code 3: the configuration is correct."""
     checked = run(tmp_path, f"{SITE}\nc.GPUSlurmSpawner.slurm_bin_dir = '/nowhere'", "check")
 
     assert checked.exit_code == 3
@@ -139,7 +142,7 @@ def test_a_silent_slurm_alone_has_an_exit_code_of_its_own(tmp_path: Path) -> Non
 
 @pytest.mark.slurm
 def test_check_asks_slurm_for_the_partitions(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
-    """What is there is listed; a profile's partition that is not there is named."""
+    """Existing partitions are listed, and a profile with a missing partition is reported."""
     lines = SITE.replace('"partition": "gpu"', '"partition": "gup"')
     bin_dir = f"\nc.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}"
     good = run(tmp_path, SITE + bin_dir, "check", environment=slurm_cluster.environment)
@@ -148,7 +151,7 @@ def test_check_asks_slurm_for_the_partitions(tmp_path: Path, slurm_cluster: Priv
     assert good.exit_code == 0
     assert re.search(r"ok    Slurm: .*5 nodes, partitions batch, gpu", good.stdout)
     assert bad.exit_code == 1
-    assert "WRONG profile gpu: there is no partition 'gup'; there are batch, gpu" in bad.stdout
+    assert "WRONG profile gpu: there is no partition 'gup'; the partitions are batch, gpu" in bad.stdout
 
 
 ALONE = "c.JupyterHub.spawner_class = 'gpu-slurm'"
@@ -165,12 +168,12 @@ PARTITIONS = {
 def test_the_sites_partition_is_looked_for_where_a_job_would_go_there(
     tmp_path: Path, slurm_cluster: PrivateSlurm, lines: str, code: int, subject: str
 ) -> None:
-    """The one that a job of the profile would have, whoever says it."""
+    """The partition that a job of the profile would get, wherever it is set."""
     bin_dir = f"\nc.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\nc.SlurmSpawner.req_partition = 'gup'\n"
     checked = run(tmp_path, lines + bin_dir, "check", environment=slurm_cluster.environment)
     wrong = [line for line in checked.stdout.splitlines() if line.startswith("WRONG")]
 
     assert (checked.exit_code, wrong) == (
         code,
-        [f"WRONG {subject}: there is no partition 'gup'; there are batch, gpu"] if code else [],
+        [f"WRONG {subject}: there is no partition 'gup'; the partitions are batch, gpu"] if code else [],
     )

@@ -1,4 +1,4 @@
-"""gpuspawner topology: the JSON contract, the table, the file."""
+"""gpuspawner topology: its JSON, table and file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS = ["gpus", "links", "cpu_affinity", "numa_affinity", "gpu_numa_id", "nics",
 
 @pytest.mark.parametrize("name", USABLE)
 def test_json_is_what_the_text_says(gpuspawner: Call, name: str) -> None:
-    """The JSON of every recorded text has the contract's keys, and what the text says; damage is a warning."""
+    """The JSON of every recorded text has the documented keys and the text's content; damage becomes a warning."""
     result = gpuspawner("topology", "--text", TEXTS / f"{name}.txt", "--json")
     told = json.loads(result.stdout)
     expected = json.loads((EXPECTED / f"{name}.json").read_text())
@@ -70,14 +70,14 @@ def test_what_cannot_be_read_is_refused(gpuspawner: Call, tmp_path: Path) -> Non
         (2, f"gpuspawner: {tmp_path}/none cannot be read: No such file or directory\n"),
         (
             2,
-            f"gpuspawner: {wrong} is no topology file: gpus[0].index: must be a whole number from 0 to 1023\n",
+            f"gpuspawner: {wrong} is not a topology file: gpus[0].index: must be a whole number from 0 to 1023\n",
         ),
-        (2, "gpuspawner: --text and --file exclude each other: both name the node\n"),
+        (2, "gpuspawner: --text and --file cannot be used together\n"),
     ]
 
 
 def test_the_table_of_a_two_socket_node() -> None:
-    """GPUs with what is beside them, links with their meaning, NUMA nodes, and what is not known."""
+    """GPUs with their affinities, links with their meaning, NUMA nodes, and what is unknown."""
     node = NodeTopology(
         hostname="g1",
         gpus=(Gpu(0, name="Tesla K80", memory_mib=11441, numa_node=0, cpus=(0, 1)), Gpu(1, numa_affinity=(0, 1))),
@@ -108,7 +108,7 @@ def test_the_table_of_a_two_socket_node() -> None:
         "0          0-1   32000 MiB  10 21\n"
         "1          2-3   ?          21 10\n"
         "\n"
-        "Not known, or in doubt:\n"
+        "Unknown or uncertain:\n"
         "  nvmlDeviceGetCpuAffinity failed on GPU 1: Not Supported.\n"
     )
 
@@ -121,7 +121,7 @@ def test_mig_devices_have_names_of_their_own() -> None:
 
 @pytest.mark.parametrize("machine", ["k80-2socket", "dgx1", "a100-mig", "cpu"])
 def test_a_recorded_file_is_the_node(gpuspawner: Call, tmp_path: Path, machine: str) -> None:
-    """A file that was recorded reads back as the same node, less its name."""
+    """A recorded file reads back as the same node without its name."""
     kept = tmp_path / "node.json"
     result = gpuspawner("topology", "--file", MACHINES / f"{machine}.json", "record", kept)
     node = load(str(MACHINES / f"{machine}.json"))
@@ -130,7 +130,7 @@ def test_a_recorded_file_is_the_node(gpuspawner: Call, tmp_path: Path, machine: 
 
 
 def test_the_picture_of_a_text(gpuspawner: Call, tmp_path: Path) -> None:
-    """--svg writes the picture alone; with --json the JSON is printed beside it."""
+    """--svg writes only the picture; with --json the JSON is printed as well."""
     drawn, text = tmp_path / "node.svg", TEXTS / "024_dgx1v_microway.txt"
     only = gpuspawner("topology", "--text", text, "--svg", drawn)
     assert (only.exit_code, only.stdout, drawn.read_text()[:5]) == (0, "", "<svg ")
@@ -142,11 +142,11 @@ def test_a_picture_does_not_go_with_recording(gpuspawner: Call) -> None:
     """Options that a subcommand would silently leave out are refused."""
     result = gpuspawner("topology", "--json", "record", "-")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--json and --svg do not go with record." in result.stderr
+    assert "--json and --svg cannot be used with record." in result.stderr
 
 
 def test_a_recorded_text_is_a_stand_in(gpuspawner: Call, tmp_path: Path) -> None:
-    """A text becomes a topology file, simulated where that is asked for; standard error says what is in it."""
+    """A text becomes a topology file, simulated on request; standard error describes its content."""
     kept = tmp_path / "dgx1v.json"
     result = gpuspawner("topology", "--text", TEXTS / "024_dgx1v_microway.txt", "record", "--simulated", kept)
     assert (result.exit_code, result.stdout) == (0, "")
@@ -156,7 +156,7 @@ def test_a_recorded_text_is_a_stand_in(gpuspawner: Call, tmp_path: Path) -> None
 
 
 def test_this_node_without_its_name(gpuspawner: Call) -> None:
-    """The node that the program runs on has its NUMA nodes and CPUs; its name is written only where asked for."""
+    """This machine has its NUMA nodes and CPUs; its name is written only on request."""
     nameless, named = gpuspawner("topology", "record", "-"), gpuspawner("topology", "record", "--hostname", "-")
     here = os.uname().nodename
     node = from_document(json.loads(nameless.stdout))

@@ -1,4 +1,4 @@
-"""The process that holds others: nothing of theirs outlives it."""
+"""The guard process: none of its processes outlives it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def content(path: Path) -> str:
 
 
 def test_ends_are_told_by_status_and_signal(guard: Guard, tmp_path: Path) -> None:
-    """Exit statuses are as they were, signals below zero; what runs is not told."""
+    """Exit statuses are reported as they were, signals as negative numbers, running programs not at all."""
     run(guard, tmp_path, "well", "exit 0")
     run(guard, tmp_path, "ill", "exit 3")
     run(guard, tmp_path, "killed", "kill -9 $$")
@@ -52,21 +52,21 @@ def test_ends_are_told_by_status_and_signal(guard: Guard, tmp_path: Path) -> Non
 
 
 def test_what_a_program_prints_is_in_its_file(guard: Guard, tmp_path: Path) -> None:
-    """Standard output and error, after what was there; the environment is the one given and no more."""
+    """Output and errors are appended to the file; the environment is exactly the given one."""
     (tmp_path / "talk.out").write_text("before: ")
     run(guard, tmp_path, "talk", "echo $PATH $HOME >&2")
     assert content(tmp_path / "talk.out") == "before: /usr/bin:/bin\n"
 
 
 def test_a_program_that_is_not_there_is_told(guard: Guard, tmp_path: Path) -> None:
-    """The message names it, and the guard goes on."""
+    """The message names the program, and the guard keeps running."""
     with pytest.raises(GuardLost, match=r"^/nonexistent/slurmd did not start: .*No such file"):
         guard.start("none", ["/nonexistent/slurmd"], environment=ENVIRONMENT, output=tmp_path / "out")
     assert guard.ended() == {}
 
 
 def test_whoever_detaches_and_ignores_sigterm_ends_too(guard: Guard, tmp_path: Path) -> None:
-    """A session of its own, a parent that is gone, a deaf ear: no way out. The folder goes last."""
+    """Detached processes and those that ignore signals are ended, too; the folder is removed last."""
     deaf = "trap '' TERM; echo $$ > pid; while :; do sleep 1; done"
     run(guard, tmp_path, "start", f'cd {tmp_path}; setsid sh -c "{deaf.replace("$", chr(92) + "$")}" & exit 0')
     process = psutil.Process(int(content(tmp_path / "pid")))
@@ -78,5 +78,5 @@ def test_whoever_detaches_and_ignores_sigterm_ends_too(guard: Guard, tmp_path: P
 def test_a_lost_guard_is_told(guard: Guard, tmp_path: Path) -> None:
     """After its end nothing can be started."""
     guard.stop()
-    with pytest.raises(GuardLost, match="is gone"):
+    with pytest.raises(GuardLost, match="has ended"):
         run(guard, tmp_path, "late", "exit 0")

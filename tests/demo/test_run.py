@@ -1,4 +1,4 @@
-"""The demo beside its hub and its Slurm."""
+"""The demo, apart from its hub and its Slurm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.demo.run import PROFILES
 
 
 def test_check_and_show_read_what_the_demos_hub_reads(tmp_path: Path) -> None:
-    """The demo writes down its configuration for them: the same folder of profiles and of homes, and no secret."""
+    """The demo writes a configuration for them with the same folders of profiles and homes, and without secrets."""
     shutil.copytree(PROFILES, tmp_path / "profiles")
     hub = HubProcess(tmp_path, token="a secret", password="a secret")  # noqa: S106
     written = hub.write_configuration()

@@ -1,4 +1,4 @@
-"""The demo's cluster claims what its topology files show."""
+"""The demo's cluster matches its topology files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_node_is_its_machine(node: SimulatedNode) -> None:
 
 @pytest.mark.parametrize("node", DEMO_CLUSTER.nodes, ids=lambda node: node.name)
 def test_gpus_stand_in_slurms_order(node: SimulatedNode) -> None:
-    """The n-th GPU of gres.conf is the n-th of the topology file: same device, same cores beside it, MIG or not."""
+    """The n-th GPU of gres.conf is the n-th of the topology file: same device, same closest cores, MIG or not."""
     described = [
         (files[0], tuple(parse_cpulist(group.cores)), len(files) > 1) for group in node.gpus for files in group.devices
     ]
@@ -34,7 +34,7 @@ def test_gpus_stand_in_slurms_order(node: SimulatedNode) -> None:
 
 
 def test_every_node_is_in_one_partition() -> None:
-    """No node is forgotten, and exactly one partition is the default."""
+    """Every node is in a partition, and exactly one partition is the default."""
     named = [name for partition in DEMO_CLUSTER.partitions for name in partition.nodes]
     assert sorted(named) == sorted(node.name for node in DEMO_CLUSTER.nodes)
     assert [partition.default for partition in DEMO_CLUSTER.partitions].count(True) == 1

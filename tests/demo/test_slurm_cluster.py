@@ -1,4 +1,4 @@
-"""The private Slurm: what jobs on it see, and that nothing of it is left."""
+"""The private Slurm: what its jobs see, and that nothing is left of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def wait_until(true: Callable[[], bool], what: str, seconds: float = 30.0) -> No
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there; one that has ended and is not waited for, in a container without init, is not."""
+    """Whether a process is alive; a zombie, as in a container without init, is not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -72,14 +72,14 @@ class Jobs:
 
 @pytest.fixture(scope="module")
 def idle_cluster(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
-    """A demo cluster for this module alone, so that it is known what is free."""
+    """A demo cluster for this module only, so that its free resources are known."""
     with PrivateSlurm(DEMO_CLUSTER, public_folder / "idle") as slurm:
         yield slurm
 
 
 @pytest.fixture
 def jobs(idle_cluster: PrivateSlurm, tmp_path: Path) -> Iterator[Jobs]:
-    """Jobs on an idle cluster, all killed in the end."""
+    """Jobs on an idle cluster, all killed at the end."""
     jobs = Jobs(idle_cluster, tmp_path)
     yield jobs
     ids = [path.name for path in tmp_path.iterdir()]
@@ -129,7 +129,7 @@ def test_a_job_without_gpus_sees_none(jobs: Jobs) -> None:
 
 
 def test_two_jobs_on_one_node_get_different_gpus(jobs: Jobs) -> None:
-    """What one job has, the other does not get."""
+    """Two jobs never get the same GPU."""
     first, second = (jobs.submit("--partition=gpu", "--gres=gpu:k80:2") for _ in range(2))
     assert jobs.granted(first) == [("g1", "gpu:k80:2(IDX:0-1)")]
     assert jobs.granted(second) == [("g1", "gpu:k80:2(IDX:2-3)")]
@@ -157,7 +157,7 @@ def test_a_job_runs_as_the_user_who_submitted_it(
 
 
 def test_a_job_outlives_a_restart_of_the_controller(tmp_path: Path, public_folder: Path) -> None:
-    """slurmctld keeps its state: the job runs on under its number, and the ended one is still known."""
+    """slurmctld keeps its state: a running job keeps its id, and an ended one is still known."""
     with PrivateSlurm(SMALL, public_folder / "restart") as slurm:
         jobs = Jobs(slurm, tmp_path)
         job = jobs.submit("--mem=100")
@@ -168,7 +168,7 @@ def test_a_job_outlives_a_restart_of_the_controller(tmp_path: Path, public_folde
 
 
 def test_stop_leaves_no_process_and_no_folder_and_a_second_start_works(tmp_path: Path, public_folder: Path) -> None:
-    """Daemons, steps and what a job has detached all end; the folder is gone and can be made anew."""
+    """Daemons, steps and detached processes of a job end; the folder is removed and can be created again."""
     for _ in range(2):
         with PrivateSlurm(SMALL, public_folder / "again") as slurm:
             job = slurm.run(
@@ -248,7 +248,7 @@ def test_it_runs_as_an_ordinary_user(two_users: tuple[str, str], public_folder: 
 
 
 def test_a_cluster_that_cannot_start_says_why(tmp_path: Path) -> None:
-    """The message names the daemon and has the end of its log; nothing is left."""
+    """The message names the daemon and contains the end of its log; nothing is left behind."""
     wrong = ClusterDescription(SMALL.nodes, (SimulatedPartition("batch", ("nobody",), default=True),))
     said = r"(?s)slurmctld ended with status 1\.\n.*fatal: Invalid node names in partition batch"
     with pytest.raises(SlurmFailed, match=said), PrivateSlurm(wrong, tmp_path / "slurm"):
@@ -265,7 +265,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_long_folder_name_is_no_obstacle(public_folder: Path) -> None:
-    """Unix sockets have short names only, so the daemons then live elsewhere; that is removed too."""
+    """Paths of Unix sockets are short, so the daemons use another folder, which is removed too."""
     with PrivateSlurm(SMALL, public_folder / ("long" * 30)) as slurm:
         assert slurm.run("sinfo", "--noheader", "--format=%N %T") == "n1 idle"
         assert slurm.topology_pattern.startswith(str(public_folder))

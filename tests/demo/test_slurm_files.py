@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.demo.simulated import (
     mig_devices,
     whole_gpus,
 )
-from jupyterhub_gpuspawner.demo.slurm_files import Place, cgroup_conf, gres_conf, slurm_conf
+from jupyterhub_gpuspawner.demo.slurm_files import Layout, cgroup_conf, gres_conf, slurm_conf
 
 CLUSTER = ClusterDescription(
     nodes=(
@@ -30,12 +30,12 @@ CLUSTER = ClusterDescription(
     ),
     partitions=(SimulatedPartition("gpu", ("m1",)), SimulatedPartition("batch", ("c1",), default=True)),
 )
-PLACE = Place(Path("/p"), hostname="head", user="root", controller_port=6817, node_ports={"m1": 7001, "c1": 7002})
+LAYOUT = Layout(Path("/p"), hostname="head", user="root", controller_port=6817, node_ports={"m1": 7001, "c1": 7002})
 
 
 def test_a_line_of_gres_conf_for_each_gpu() -> None:
-    """Whole GPUs name one device file, MIG devices three; cores only where they are told."""
-    assert gres_conf(CLUSTER, PLACE).splitlines() == [
+    """Whole GPUs have one device file, MIG devices three; cores appear only if they are given."""
+    assert gres_conf(CLUSTER, LAYOUT).splitlines() == [
         "AutoDetect=off",
         "NodeName=m1 Name=gpu Type=a100 File=/p/dev/m1/nvidia0 Cores=0-15",
         "NodeName=m1 Name=gpu Type=1g.10gb "
@@ -46,8 +46,8 @@ def test_a_line_of_gres_conf_for_each_gpu() -> None:
 
 
 def test_nodes_and_partitions_stand_in_slurm_conf() -> None:
-    """Each node has its own port on this host and its shape; GPUs are counted by type."""
-    lines = slurm_conf(CLUSTER, PLACE).splitlines()
+    """Each node has its own port on this host and its hardware; GPUs are counted by type."""
+    lines = slurm_conf(CLUSTER, LAYOUT).splitlines()
     assert [line for line in lines if line.startswith(("NodeName", "PartitionName"))] == [
         "NodeName=m1 NodeAddr=127.0.0.1 NodeHostname=head Port=7001 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 "
         "RealMemory=512000 Gres=gpu:a100:1,gpu:1g.10gb:2 Feature=a100,mig State=UNKNOWN",
@@ -63,5 +63,5 @@ def test_nodes_and_partitions_stand_in_slurm_conf() -> None:
     [((22, 5), ""), ((23, 2), "CgroupPlugin=disabled\n"), ((24, 11), "CgroupPlugin=disabled\n")],
 )
 def test_cgroups_are_off_in_every_version(version: tuple[int, int], text: str) -> None:
-    """The value that turns them off came with Slurm 23.02; before, no file does it."""
+    """The value that disables them was added in Slurm 23.02; before that, no file is needed."""
     assert cgroup_conf(version) == text

@@ -1,4 +1,4 @@
-"""docker/: its two services, run as plain processes with the commands and the environment of compose.yaml."""
+"""The two services of docker/, run as processes with the commands and the environment of compose.yaml."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def wait_until(true: Callable[[], bool], what: str, seconds: float = 60.0) -> No
 
 
 def test_each_step_is_a_script_of_the_repository() -> None:
-    """What the image runs is in scripts/ and can be run; nothing is done in the Dockerfile itself."""
+    """The image runs only executable scripts from scripts/."""
     steps = re.findall(r"^RUN (.*)$", (ROOT / "docker" / "Dockerfile").read_text(), re.MULTILINE)
     commands = [*map(shlex.split, steps), SLURM["command"], HUB["command"]]
     assert [command[0] for command in commands] == [
@@ -45,7 +45,7 @@ def test_each_step_is_a_script_of_the_repository() -> None:
 
 
 def test_only_this_machine_reaches_the_hub() -> None:
-    """The demo's password is known to all, so the port is published at 127.0.0.1 alone."""
+    """The demo's password is public, so the port is published on 127.0.0.1 only."""
     assert [port.rpartition(":")[0] for port in SLURM["ports"]] == ["127.0.0.1:8000"]
     assert "ports" not in HUB
 

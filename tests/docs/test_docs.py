@@ -1,4 +1,4 @@
-"""The documentation says what is: links, examples, names, messages and the reference are held against the code."""
+"""The documentation matches the code: links, examples, names, messages and the reference."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _anchors(path: Path) -> frozenset[str]:
     importlib.util.find_spec("myst_parser") is None, reason="Sphinx and MyST are not installed (extra: docs)"
 )
 def test_sphinx_builds_the_same_pages_without_a_warning(tmp_path: Path) -> None:
-    """What reads well in the repository is also a site; every page is in its table of contents."""
+    """The pages build as a site; every page is in its table of contents."""
     command = [
         sys.executable,
         "-m",
@@ -119,7 +119,7 @@ def test_sphinx_builds_the_same_pages_without_a_warning(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", _blocks("yaml"))
 def test_every_yaml_example_is_a_file_of_profiles(text: str, tmp_path: Path) -> None:
-    """Whoever copies one into the folder of profiles gets what it says."""
+    """Every YAML example is a valid profile file."""
     path = tmp_path / "example.yaml"
     path.write_text(text, "utf-8")
     assert read_profiles(path, EVERYTHING)
@@ -161,7 +161,7 @@ def _unknown(config: Config) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", WRITTEN, ids=_name)
 def test_every_setting_named_in_the_text_exists(page: Path) -> None:
-    """``c.CLASS.NAME`` in the prose is no slip of the pen."""
+    """``c.CLASS.NAME`` in the text names an existing setting."""
     names = re.findall(r"`c\.([A-Z]\w+)\.(\w+)(?![\w*])", _prose(page))
     config = Config({cls: {} for cls, _ in names})
     for cls, name in names:
@@ -171,7 +171,7 @@ def test_every_setting_named_in_the_text_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", WRITTEN, ids=_name)
 def test_every_command_of_ours_in_the_text_exists_with_its_options(page: Path) -> None:
-    """``gpuspawner ...`` in a block or in the prose names a command, and options that it has."""
+    """``gpuspawner ...`` in a block or in the text is an existing command with existing options."""
     text = page.read_text("utf-8")
     lines = re.findall(r"^\$ (gpuspawner .*)$", text, re.MULTILINE) + [
         code for code in _CODE.findall(_prose(page)) if code.startswith("gpuspawner ")
@@ -187,7 +187,7 @@ def test_every_command_of_ours_in_the_text_exists_with_its_options(page: Path) -
 
 
 def test_the_example_configuration_loads_with_its_profiles(tmp_path: Path) -> None:
-    """What an admin copies from config/ works before it is changed."""
+    """The example configuration in config/ works unchanged."""
     site = load_site(ROOT / "config" / "jupyterhub_config.py")
     assert site.spawner_class is GPUProfilesSpawner
     assert list(_unknown(site.config)) == []
@@ -199,7 +199,7 @@ def test_the_example_configuration_loads_with_its_profiles(tmp_path: Path) -> No
 
 
 def test_the_example_profiles_have_no_fault() -> None:
-    """Each file of config/profiles is read whole, under what config/jupyterhub_config.py lets files say."""
+    """Each file in config/profiles is valid with the permissions in config/jupyterhub_config.py."""
     settings = load_site(ROOT / "config" / "jupyterhub_config.py").config.GPUProfilesSpawner
     folder = ProfileFolder(ROOT / "config" / "profiles", Rights(frozenset(settings.profiles_dir_allows)))
     folder.profiles()
@@ -211,7 +211,7 @@ def test_the_example_profiles_have_no_fault() -> None:
 
 @pytest.mark.parametrize("name", sorted(rendered()))
 def test_the_reference_is_what_the_code_says_today(name: str) -> None:
-    """After a change of a setting, field, command, document, error or state: run scripts/reference."""
+    """The reference is up to date; after a change in the code, run scripts/reference."""
     assert (FOLDER / name).read_text("utf-8") == rendered()[name], "run scripts/reference"
 
 
@@ -224,7 +224,7 @@ OWN = [
 
 
 def test_every_setting_field_command_and_error_is_in_the_reference() -> None:
-    """The generator leaves nothing out: names are counted from the classes themselves."""
+    """The generator omits nothing: the names are taken from the classes themselves."""
     wanted = {
         "settings.md": [
             *(f"## {cls.__name__}\n" for cls in SPAWNERS),
@@ -248,12 +248,12 @@ def test_every_setting_field_command_and_error_is_in_the_reference() -> None:
 
 
 def test_the_documented_placement_is_one_that_the_hub_reads() -> None:
-    """The example of the reference goes through the parser of reports."""
+    """The parser of reports accepts the example in the reference."""
     assert parse_placement(json.loads(json.dumps(EXAMPLE.to_json()))) == EXAMPLE
 
 
 def test_every_setting_of_batchspawner_and_wrapspawner_has_its_line_in_the_guide() -> None:
-    """Who moves finds each setting they may have: what it is now, or that it has no effect."""
+    """The migration guide lists each setting: what it is now, or that it has no effect."""
     text = (ROOT / "docs" / "howto" / "migrate-from-batchspawner.md").read_text("utf-8")
     named = set(_CODE.findall(text))
     theirs = {
@@ -270,7 +270,7 @@ def test_every_setting_of_batchspawner_and_wrapspawner_has_its_line_in_the_guide
 
 @cache
 def _sentences() -> frozenset[re.Pattern[str]]:
-    """Every text of the code as an expression that any value may fill in."""
+    """Every string of the code as a regular expression in which any value may be filled in."""
     found = set()
     for path in (ROOT / "jupyterhub_gpuspawner").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -295,7 +295,7 @@ def _text(node: ast.AST) -> str:
 
 
 def _share_said(message: str) -> float:
-    """How much of the message texts of the code can say; one that a text goes on from counts whole."""
+    """The share of a message that strings of the code can produce; the beginning of a longer string counts in full."""
     said = [False] * len(message)
     for sentence in _sentences():
         for found in sentence.finditer(message):
@@ -305,7 +305,7 @@ def _share_said(message: str) -> float:
 
 
 def test_every_message_of_the_trouble_guide_is_one_that_the_code_can_say() -> None:
-    """The first columns of its tables are made of texts of the code; what JupyterHub says is not in them."""
+    """The first columns of its tables consist of strings in the code; JupyterHub's own messages are not included."""
     page = ROOT / "docs" / "howto" / "when-a-server-does-not-start.md"
     cells = re.findall(r"^\| ([^|]+) \|", page.read_text("utf-8"), re.MULTILINE)
     messages = [

@@ -11,7 +11,7 @@ PAGE = (ROOT / "docs" / "explanation" / "security.md").read_text("utf-8")
 
 
 def test_every_test_that_the_page_names_is_there() -> None:
-    """By file and function; and every border has one."""
+    """Every named test exists, and every boundary names one."""
     named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", PAGE)
     there = {
         (path.name, node.name)
@@ -19,8 +19,8 @@ def test_every_test_that_the_page_names_is_there() -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     }
-    borders = PAGE.partition("## How the borders are held")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (?!border|---)(.*) \|$", borders, re.MULTILINE)
+    boundaries = PAGE.partition("## How the boundaries are enforced")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (?!boundary|---)(.*) \|$", boundaries, re.MULTILINE)
 
     assert len(named) > 30
     assert [pair for pair in named if pair not in there] == []

@@ -30,7 +30,7 @@ def gpus() -> list[str]:
 
 
 def test_every_gpu_is_measured_from_every_node(gpus: list[str]) -> None:
-    """Each GPU has figures of both directions, bound and not bound; bound memory is where it was bound to."""
+    """Each GPU has figures for both directions, bound and unbound; bound memory is on its node."""
     program = Path(sys.executable).with_name("gpuspawner")
     done = subprocess.run(
         [program, "bandwidth", "--json", "--size", "64", "--repeat", "3"], capture_output=True, timeout=150, check=True

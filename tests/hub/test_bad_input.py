@@ -465,8 +465,8 @@ def test_the_hub_does_not_start_where_its_port_is_taken(slurm_cluster: PrivateSl
             hub.start()
 
     assert str(refused.value) == (
-        f"Port {hub.port} of 127.0.0.1 cannot be had: Address already in use. "
-        "Choose another one with --port, or 0 for any that is free."
+        f"Port {hub.port} of 127.0.0.1 is not available: Address already in use. "
+        "Choose another one with --port, or 0 for a free one."
     )
     assert hub.process is None
 

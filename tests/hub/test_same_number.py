@@ -41,8 +41,8 @@ def hub_of(stack: ExitStack, slurm: PrivateSlurm, folder: Path, *, rest: float) 
 def lose_state(slurm: PrivateSlurm) -> None:
     """slurmctld is started anew with an empty StateSaveLocation: job numbers start over."""
     slurm.stop_controller()
-    shutil.rmtree(slurm.place.folder / "state")
-    (slurm.place.folder / "state").mkdir()
+    shutil.rmtree(slurm.layout.folder / "state")
+    (slurm.layout.folder / "state").mkdir()
     slurm.start_controller()
 
 

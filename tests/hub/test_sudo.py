@@ -314,28 +314,28 @@ def test_no_variable_of_the_hubs_account_has_a_say(site: Site, public_folder: Pa
 
 
 INPUTS: dict[str, tuple[str, bytes, bytes]] = {
-    "cancel: an option": ("cancel", b"--user=root", b"cancel: the input is no job's number"),
-    "cancel: two jobs": ("cancel", b"1 2", b"cancel: the input is no job's number"),
-    "cancel: a line more": ("cancel", b"1\n2\n", b"cancel: the input is no job's number"),
-    "cancel: a step": ("cancel", b"1.0", b"cancel: the input is no job's number"),
-    "cancel: an array": ("cancel", b"1_[1-9]", b"cancel: the input is no job's number"),
-    "cancel: nothing": ("cancel", b"", b"cancel: the input is no job's number"),
-    "cancel: digits of another script": ("cancel", "\uff11".encode(), b"cancel: the input is no job's number"),
-    "cancel: no end": ("cancel", b"1" * 100_000, b"cancel: the input is no job's number"),
-    "log: a path": ("log", b"/etc/passwd", b"log: the input is no job's number"),
-    "log: a path behind a job": ("log", b"1/../../etc/passwd", b"log: the input is no job's number"),
-    "log: an option": ("log", b"-d", b"log: the input is no job's number"),
-    "log: a line more": ("log", b"1\n/etc/passwd\n", b"log: the input is no job's number"),
-    "log: a NUL": ("log", b"1\0", b"log: the input is no job's number"),
-    "log: no such job": ("log", b"999999", b"log: that is no job of this user's"),
+    "cancel: an option": ("cancel", b"--user=root", b"cancel: the input is not a job id"),
+    "cancel: two jobs": ("cancel", b"1 2", b"cancel: the input is not a job id"),
+    "cancel: a line more": ("cancel", b"1\n2\n", b"cancel: the input is not a job id"),
+    "cancel: a step": ("cancel", b"1.0", b"cancel: the input is not a job id"),
+    "cancel: an array": ("cancel", b"1_[1-9]", b"cancel: the input is not a job id"),
+    "cancel: nothing": ("cancel", b"", b"cancel: the input is not a job id"),
+    "cancel: digits of another script": ("cancel", "\uff11".encode(), b"cancel: the input is not a job id"),
+    "cancel: no end": ("cancel", b"1" * 100_000, b"cancel: the input is not a job id"),
+    "log: a path": ("log", b"/etc/passwd", b"log: the input is not a job id"),
+    "log: a path behind a job": ("log", b"1/../../etc/passwd", b"log: the input is not a job id"),
+    "log: an option": ("log", b"-d", b"log: the input is not a job id"),
+    "log: a line more": ("log", b"1\n/etc/passwd\n", b"log: the input is not a job id"),
+    "log: a NUL": ("log", b"1\0", b"log: the input is not a job id"),
+    "log: no such job": ("log", b"999999", b"log: this is not a job of the user"),
     "trial: as root": ("trial", b"#!/bin/sh\n#SBATCH --uid=root\n", b"--uid only permitted by root"),
     "submit: no environment": ("submit", b"#!/bin/sh\n", b"submit: the input does not begin with"),
     "submit: too long": ("submit", b"environment 9999999\n", b"submit: the input does not begin with"),
     "submit: a sign": ("submit", b"environment -1\n", b"submit: the input does not begin with"),
     "submit: too short": ("submit", b"environment 10\nA=1\0", b"submit: the input ends too early"),
     "submit: no end": ("submit", b"environment 3\nA=1#!/bin/sh\n", b"submit: the environment does not end with a NUL"),
-    "submit: no name": ("submit", b"environment 3\n=1\0#!/bin/sh\n", b"is no environment"),
-    "submit: a function": ("submit", b"environment 13\nA()=() { :;}\0", b"is no environment"),
+    "submit: no name": ("submit", b"environment 3\n=1\0#!/bin/sh\n", b"is not an environment"),
+    "submit: a function": ("submit", b"environment 13\nA()=() { :;}\0", b"is not an environment"),
     "submit: no script": ("submit", b"environment 0\n", b"Batch script is empty"),
     "submit: as root": ("submit", b"environment 0\n#!/bin/sh\n#SBATCH --uid=root\n", b"--uid only permitted by root"),
 }
@@ -397,7 +397,7 @@ def test_anothers_job_is_neither_cancelled_nor_read(site: Site) -> None:
         site.slurm.run("scancel", "--full", "--signal=KILL", roots)
 
     assert b"Access/permission denied" in cancelled.stderr
-    assert (read.returncode, read.stderr) == (1, b"log: that is no job of this user's\n")
+    assert (read.returncode, read.stderr) == (1, b"log: this is not a job of the user\n")
 
 
 # --- a person who stops what runs as them -----------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Stand-ins for a machine with GPUs: copies take the time that a table says, and everything that happens is noted."""
+"""Stand-ins for a machine with GPUs: copies take the time given in a table, and all calls are recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TWO_SOCKETS = (MeasuredGpu(index=0, name="K80", numa_node=0), MeasuredGpu(index=
 
 
 class StandInMachine:
-    """Two protocols at once: the GPUs and the host. ``near`` and ``far`` are GB/s."""
+    """Implements both protocols, GPUs and host. ``near`` and ``far`` are in GB/s."""
 
     def __init__(
         self, gpus: Sequence[MeasuredGpu] = TWO_SOCKETS, *, near: float = 10.0, far: float = 8.0, local: int = 0
@@ -24,7 +24,7 @@ class StandInMachine:
         self._gpus = gpus
         self._rates = {True: near, False: far}
         self.local = local
-        """NUMA node that memory is on where nothing is bound."""
+        """NUMA node of memory that is not bound."""
         self.bound_to: int | None = None
         self.done: list[str] = []
         self.failures: Mapping[str, str] = {}
@@ -50,13 +50,13 @@ class StandInMachine:
         return self._gpus
 
     @contextmanager
-    def open(self, place: int, size: int) -> Iterator[StandInGpu]:
-        self._do(f"gpu {place} {size}")
-        yield StandInGpu(self, self._gpus[place])
-        self.done.append(f"gpu {place} closed")
+    def open(self, ordinal: int, size: int) -> Iterator[StandInGpu]:
+        self._do(f"gpu {ordinal} {size}")
+        yield StandInGpu(self, self._gpus[ordinal])
+        self.done.append(f"gpu {ordinal} closed")
 
     def seconds(self, gpu: MeasuredGpu, buffer: Buffer) -> float:
-        """That a copy takes."""
+        """The duration of a copy, in seconds."""
         return buffer.size / self._rates[buffer.memory_on == (gpu.numa_node,)] / 1e9
 
 

@@ -1,4 +1,4 @@
-"""What is measured and in which order, over a stand-in machine."""
+"""What is measured and in which order, on a stand-in machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MIB = 2**20
 
 
 def test_each_gpu_from_each_node_and_not_bound() -> None:
-    """A GPU's near node is faster, in both directions; where nothing is bound, the memory's place decides."""
+    """A GPU's near node is faster in both directions; unbound, the location of the memory decides."""
     machine = StandInMachine(local=1)
     told: list[str] = []
     measured = measure(machine, machine, nodes=(0, 1), size_mib=4, repeats=3, tell=told.append)
@@ -40,7 +40,7 @@ def test_each_gpu_from_each_node_and_not_bound() -> None:
 
 
 def test_the_order_of_one_measurement() -> None:
-    """Bound first; memory in use before it is pinned; two copies to warm up; everything given back."""
+    """Memory is bound and touched before it is pinned; two copies warm up; everything is released."""
     machine = StandInMachine()
     measure(machine, machine, nodes=(), size_mib=1, repeats=1, only=[2])
     assert machine.done == [
@@ -57,7 +57,7 @@ def test_the_order_of_one_measurement() -> None:
 
 
 def test_what_fails_is_told_and_the_rest_is_measured() -> None:
-    """A node that the kernel refuses, and a GPU without memory left, cost their own figures alone."""
+    """If the kernel refuses a node, or a GPU has no memory left, only those figures are missing."""
     machine = StandInMachine()
     machine.failures = {"on 1": "the kernel refused", f"gpu 0 {MIB}": "cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY"}
     measured = measure(machine, machine, nodes=(0, 1), size_mib=1, repeats=1)

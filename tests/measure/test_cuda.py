@@ -1,4 +1,4 @@
-"""Copies through NVIDIA's own bindings, over a stand-in for the driver's library."""
+"""Copies through NVIDIA's bindings, with a stand-in for the driver's library."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ TWO_GPUS = "gpu 0000:04:00.0 12.9 12.8 Tesla_K80\ngpu 0000:82:00.0 6.0 5.0 Tesla
 _MEASURE = """
 import json, sys
 from jupyterhub_gpuspawner.measure.copies import CopyError, measure
-from jupyterhub_gpuspawner.measure.cuda import CudaDriver, UnavailableError
+from jupyterhub_gpuspawner.measure.cuda import CudaDriver, CudaUnavailableError
 from jupyterhub_gpuspawner.measure.host import ThisHost
 from jupyterhub_gpuspawner.placement.topology import from_document
 node = from_document(json.loads(sys.stdin.read()))
 try:
     driver = CudaDriver(node)
     print(measure(driver, ThisHost(node), nodes=(), size_mib=1, repeats=2).model_dump_json())
-except (CopyError, UnavailableError) as error:
+except (CopyError, CudaUnavailableError) as error:
     print(json.dumps({type(error).__name__: str(error)}))
 """
 
 
 class Measure(Protocol):
-    """Measure on a machine that the text describes to the stand-in."""
+    """Measure on the machine that the text describes."""
 
     def __call__(
         self, text: str, *, node: NodeTopology = UNKNOWN, environ: Mapping[str, str] | None = None
@@ -52,7 +52,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def measure(library: Path, tmp_path: Path) -> Measure:
-    """A process of its own, in which the real bindings load the stand-in."""
+    """A separate process in which the real bindings load the stand-in."""
 
     def run(text: str, *, node: NodeTopology = UNKNOWN, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
         machine = tmp_path / "machine.txt"
@@ -73,7 +73,7 @@ def measure(library: Path, tmp_path: Path) -> Measure:
 
 
 def test_gpus_are_known_by_their_bus_ids(measure: Measure) -> None:
-    """A GPU has NVML's index and its NUMA node, whichever place CUDA gives it; one that NVML has not keeps CUDA's."""
+    """A GPU has NVML's index and NUMA node, whatever its ordinal in CUDA; one unknown to NVML keeps its ordinal."""
     node = NodeTopology(gpus=(Gpu(5, pci="0000:82:00.0", numa_node=1),))
     told = measure(TWO_GPUS, node=node)
     assert told["gpus"] == [
@@ -98,8 +98,8 @@ def test_gpus_are_known_by_their_bus_ids(measure: Measure) -> None:
     ],
 )
 def test_no_gpu(measure: Measure, text: str, environ: dict[str, str], answer: str) -> None:
-    """What CUDA answers is told, with the variable that may hide the GPUs."""
-    assert measure(text, environ=environ) == {"UnavailableError": answer}
+    """The message contains CUDA's answer, and the variable that may hide the GPUs."""
+    assert measure(text, environ=environ) == {"CudaUnavailableError": answer}
 
 
 def test_no_driver(measure: Measure, tmp_path: Path) -> None:
@@ -107,12 +107,14 @@ def test_no_driver(measure: Measure, tmp_path: Path) -> None:
     answer = measure(TWO_GPUS, environ={"LD_LIBRARY_PATH": str(tmp_path)})
     if "gpus" in answer:
         pytest.skip("this machine has a driver")
-    assert answer == {"UnavailableError": "there is no NVIDIA driver here (libcuda.so.1 cannot be loaded), so no GPU"}
+    assert answer == {
+        "CudaUnavailableError": "there is no NVIDIA driver here (libcuda.so.1 cannot be loaded), so no GPU"
+    }
 
 
 @pytest.mark.parametrize("function", ["cuMemAlloc", "cuMemHostRegister", "cuMemcpyDtoHAsync", "cuEventCreate"])
 def test_a_failing_call_is_a_problem(measure: Measure, function: str) -> None:
-    """A call that fails costs that GPU's figures, and says which call and why."""
+    """If a call fails, only that GPU's figures are missing, and the problem names the call and the reason."""
     told = measure(f"{TWO_GPUS}fail {function} 2\n")
     assert (told["copies"], told["problems"]) == (
         [],

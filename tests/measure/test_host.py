@@ -1,4 +1,4 @@
-"""The node's own CPUs and memory: what the kernel says of a bound thread and its pages."""
+"""The node's CPUs and memory: what the kernel reports for a bound thread and its pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def node() -> int:
 
 
 def test_a_bound_thread_leaves_the_process_as_it_was(node: int) -> None:
-    """CPU and memory are bound for the work alone, and the pages are where they were bound to."""
+    """CPU and memory are bound only during the work, and its pages are on the node."""
     host = ThisHost(HERE)
     before = (os.sched_getaffinity(0), binding.read_memory())
     seen: list[object] = []
@@ -50,14 +50,14 @@ def test_without_a_node_nothing_is_bound(node: int) -> None:
 
 
 def test_every_page_of_a_buffer_is_in_use(node: int) -> None:
-    """A buffer is filled before it is handed out, so no page is made during a copy."""
+    """A buffer is touched before it is used, so that no page is allocated during a copy."""
     with ThisHost(HERE).buffer(2**20) as buffer:
         assert ctypes.string_at(buffer.address, buffer.size) == b"\x01" * buffer.size
         assert nodes_of(buffer.address, buffer.size) == buffer.memory_on != ()
 
 
 def test_a_failure_within_the_thread_is_raised() -> None:
-    """What goes wrong in the work, or in the binding, is not lost with the thread."""
+    """An error in the work, or in the binding, is raised in the caller."""
     nowhere = ThisHost(NodeTopology(numa_nodes=(NumaNode(900, (65000,)),)))
     assert nowhere.nodes() == ()
     with pytest.raises(CopyError, match="CPUs 65000 are not this process's to use"):
@@ -67,6 +67,6 @@ def test_a_failure_within_the_thread_is_raised() -> None:
 
 
 def test_a_place_that_is_no_memory_tells_no_node() -> None:
-    """Pages that are not there have no node."""
+    """Pages that do not exist have no node."""
     assert nodes_of(0, 4096) == ()
     assert Buffer(0, 4096).memory_on == ()

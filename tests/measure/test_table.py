@@ -17,7 +17,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_table() -> None:
-    """The GPU's own node first, what the others lose against it, where memory really was, and what failed."""
+    """The GPU's own node first, the losses on the others, the location of the memory, and what failed."""
     assert table(MADE_UP) == (
         "Pinned copies of 256 MiB, GB/s (10^9 bytes a second), the median of 3\n"
         "\n"
@@ -36,7 +36,7 @@ def test_table() -> None:
 
 
 def test_a_gpu_whose_node_is_not_known_has_nothing_to_lose_against() -> None:
-    """Without the GPU's NUMA node the figures stand alone, in the order of the nodes."""
+    """If the GPU's NUMA node is unknown, the figures are in the order of the nodes, without differences."""
     gpu = MeasuredGpu(index=0)
     copies = tuple(
         Copies(gpu=0, bound_to=node, direction="h2d", gbps=(rate,)) for node, rate in ((None, 5.0), (1, 6.0), (0, 7.0))
@@ -54,7 +54,7 @@ def test_a_gpu_whose_node_is_not_known_has_nothing_to_lose_against() -> None:
 
 
 def test_chart_has_a_bar_for_each_figure() -> None:
-    """Bars are as long as their figures, which stand beside them; the table is the description for screen readers."""
+    """Bars are proportional to their figures, which are shown beside them; screen readers get the table."""
     root = ET.fromstring(chart(MADE_UP))  # noqa: S314 - our own text
     bars = [each for each in root.iter(f"{SVG}rect") if each.get("height") == "14"]
     lengths = {(MADE_UP.copies[0].median_gbps): 420}
@@ -75,7 +75,7 @@ def test_chart_has_a_bar_for_each_figure() -> None:
 
 
 def test_a_name_is_text_in_the_chart() -> None:
-    """What a driver calls its GPU is data, not markup."""
+    """The name of a GPU is escaped."""
     name = '<script>alert("1")</script> & co'
     copies = Copies(gpu=0, bound_to=0, direction="h2d", gbps=(1.0,))
     measured = Bandwidth(size_mib=1, gpus=(MeasuredGpu(index=0, name=name),), copies=(copies,))

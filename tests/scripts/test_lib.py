@@ -1,4 +1,4 @@
-"""scripts/lib.sh: what is missing is found and told, and nothing is touched that need not be."""
+"""scripts/lib.sh finds and reports what is missing, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bash(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str
 
 @pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="not Debian")
 def test_only_what_is_absent_is_missing(tmp_path: Path) -> None:
-    """A package is missing where its command is, or where it has none and is not installed."""
+    """A package is missing if its command is, or if it has no command and is not installed."""
     listed = tmp_path / "apt.txt"
     listed.write_text("# comment\n\nbash bash\nanything bash\nbase-files\nno-such-package\nother no-such-command\n")
     assert bash("missing_packages $1", listed).stdout.split() == ["no-such-package", "other"]
@@ -30,16 +30,19 @@ def test_only_what_is_absent_is_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("without", "said"),
     [
-        ("have() { [ $1 != apt-get ]; }", "not installed here: other (Debian's names). Going on without."),
+        (
+            "have() { [ $1 != apt-get ]; }",
+            "not installed here: other (names of Debian packages). Continuing without them.",
+        ),
         (
             "have() { [ $1 != other-command ]; }; can_be_root() { false; }",
-            "not installed here: other. Going on without. To have them: sudo apt-get install other",
+            "not installed here: other. Continuing without them. To install them: sudo apt-get install other",
         ),
     ],
     ids=["no-apt", "no-root"],
 )
 def test_what_cannot_be_installed_is_told_and_no_end(tmp_path: Path, without: str, said: str) -> None:
-    """Without apt, or without root and sudo, the scripts go on and say what is missing."""
+    """Without apt, or without root and sudo, the scripts continue and report what is missing."""
     listed = tmp_path / "apt.txt"
     listed.write_text("other other-command\n")
     done = bash(f"missing_packages() {{ echo other; }}; {without}; system_packages $1; echo on", listed)
@@ -47,7 +50,7 @@ def test_what_cannot_be_installed_is_told_and_no_end(tmp_path: Path, without: st
 
 
 def test_a_folder_is_open_to_all_only_if_its_parents_are(tmp_path: Path) -> None:
-    """One closed folder on the way is enough to keep others out."""
+    """One private parent folder is enough to keep other users out."""
     inner = tmp_path / "closed" / "inner"
     inner.mkdir(parents=True)
     inner.parent.chmod(0o700)
@@ -56,7 +59,7 @@ def test_a_folder_is_open_to_all_only_if_its_parents_are(tmp_path: Path) -> None
 
 
 def test_a_command_that_works_is_quiet_and_one_that_fails_is_not() -> None:
-    """Logs stay short, but a fault is shown with its exit status."""
+    """Output is shown only for a command that fails, with its exit status."""
     assert bash("quietly echo hello").stdout == ""
     failed = bash("quietly sh -c 'echo because; exit 3'")
     assert (failed.returncode, failed.stdout, failed.stderr) == (3, "", "because\n")
@@ -85,7 +88,7 @@ def test_a_python_is_found_by_its_version(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 def test_shellcheck_finds_nothing() -> None:
-    """Every script is clean; those of Python are not meant."""
+    """Every shell script passes shellcheck."""
     shell = [str(path.relative_to(ROOT)) for path in SCRIPTS if b"sh" in path.read_bytes().splitlines()[0]]
     done = subprocess.run(["shellcheck", "-x", *shell], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == ""

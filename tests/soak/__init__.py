@@ -1,1 +1,1 @@
-"""Random faults for minutes or hours, and an account of every job at the end."""
+"""Random faults for minutes or hours, after which every job is accounted for."""

@@ -1,12 +1,12 @@
-"""``python -m tests.soak``: fifty people and one fault after the other; at the end every job is accounted for.
+"""``python -m tests.soak``: fifty users and one fault after the other; at the end every job is accounted for.
 
     scripts/soak [--minutes 60] [--users 50] [--seed N]
 
-A real hub and a real Slurm, stand-in servers. People start and stop servers all the time; faults come and go, one at a
-time: in hub, Slurm, nodes and database, and people who mean harm. When the time is over all is well again, and within
-some minutes each job that Slurm has must be a server's that the hub shows, each server must have its job and answer
-through the proxy, and no server's process may be left. At no time may a stranger's job be cancelled, a cookie reach a
-neighbour, a secret be told, or a profile file stop the hub.
+It uses a real hub and a real Slurm with stand-in servers. Users start and stop servers all the time; faults come and
+go, one at a time: in the hub, Slurm, the nodes and the database, and by malicious users. Within some minutes after the
+last fault, each job in Slurm must belong to a server that the hub shows, each server must have its job and answer
+through the proxy, and no process of another server may be left. At no time may another user's job be cancelled, a
+cookie reach a neighbour, a secret be revealed, or a profile file stop the hub.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ PROFILES = f"""
   command: [bash, -c, "sleep 0.5; exit 3"]
 """
 SETTLED_WITHIN = 300.0
-"""Seconds from the last fault until all must be well."""
+"""Seconds from the last fault until everything must be consistent."""
 
 
 class Soak:
-    """People, faults, and what was counted."""
+    """Users, faults and counters."""
 
     def __init__(self, hub: HubProcess, world: World, users: int, dice: random.Random) -> None:
         self.hub = hub
@@ -77,11 +77,11 @@ class Soak:
         self.count = world.count
         self.faults = world.faults(hub)
         self.first = dice.sample(self.faults, len(self.faults))
-        """Each kind once before chance decides, so that a soak of some minutes has them all."""
+        """Each kind of fault once, then at random, so that a short soak contains all of them."""
         self.running: tuple[Fault, float] | None = None
 
     def run(self, seconds: float) -> None:
-        """Let people and faults loose."""
+        """Run users and faults."""
         for user in self.users:
             self._ask("POST", f"/users/{user}")
         ends_at = time.monotonic() + seconds
@@ -132,7 +132,7 @@ class Soak:
     # --- the account -----------------------------------------------------------------------------
 
     def account(self) -> list[str]:
-        """What does not fit, in sentences; asked again until nothing is left or the time is over."""
+        """Inconsistencies as sentences; checked again until there are none or the time is over."""
         ends_at = time.monotonic() + SETTLED_WITHIN
         while True:
             try:
@@ -183,7 +183,7 @@ class Soak:
             return False
 
     def table(self) -> str:
-        """What was done, and what the log says of it."""
+        """What was done, and what the log contains."""
         log = self.hub.log.read_text(errors="replace")
         for name, words in {
             "log: jobs submitted": r"Submitted \S+ as job",
@@ -209,7 +209,7 @@ class Soak:
 
 
 def _rows(count: Counter[str]) -> Iterator[str]:
-    """A table with a part for each kind of thing that was counted."""
+    """The counters as a table."""
     parts: dict[str, list[tuple[str, int]]] = {}
     for name, number in sorted(count.items()):
         part, colon, what = name.partition(": ")
@@ -232,7 +232,7 @@ def _job_of(answer: requests.Response) -> str:
 
 
 def main() -> int:
-    """Exit status 1 where a job is not accounted for, or something happened that must never."""
+    """Exit status 1 if a job is not accounted for, or something happened that must never happen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--users", type=int, default=50)

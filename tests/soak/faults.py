@@ -1,4 +1,4 @@
-"""What goes wrong in a soak: each fault begins, lasts a while and ends, while people start and stop servers."""
+"""The faults of a soak: each begins, lasts a while and ends, while users start and stop servers."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ esac
 
 @dataclass(frozen=True)
 class Fault:
-    """One kind of fault; ``begin`` and ``end`` are called with nothing else of the soak at work."""
+    """One kind of fault; while ``begin`` and ``end`` run, the rest of the soak is paused."""
 
     name: str
     weight: int
     seconds: tuple[float, float]
-    """It lasts so long at least, at most."""
+    """Its minimum and maximum duration, in seconds."""
     begin: Callable[[], None]
     end: Callable[[], None]
 
 
 class World:
-    """Hub and Slurm, and what can be done to them."""
+    """Hub and Slurm, and the faults that can be produced."""
 
     def __init__(
         self, slurm: PrivateSlurm, folder: Path, dice: random.Random, postgres: PrivatePostgres | None = None
@@ -54,7 +54,7 @@ class World:
         self.postgres = postgres
         self.count: Counter[str] = Counter()
         self.wrong: list[str] = []
-        """What must never happen, and did while a fault lasted; in sentences."""
+        """What happened during a fault although it must never happen, as sentences."""
         self.ports = free_range(dice)
         self._neighbour = Neighbour(self.ports, self.count, self.wrong)
         self._strangers: set[str] = set()
@@ -67,7 +67,7 @@ class World:
         self._node = ""
 
     def faults(self, hub: HubProcess) -> list[Fault]:
-        """All kinds."""
+        """All kinds of faults."""
         author = self.author = Author(hub, self.count, self.wrong, self.dice)
         database = (
             [
@@ -114,11 +114,11 @@ class World:
         with suppress(*UNHEARD):
             self.count["state lost: jobs of servers lost with it"] += len(self.jobs())
         self.slurm.stop_controller()
-        removed(self.slurm.place.folder / "state")
+        removed(self.slurm.layout.folder / "state")
         self._strangers.clear()
 
     def _begin_anew(self) -> None:
-        """Numbers start over, and the first ones go to somebody who has nothing to do with the hub."""
+        """Job ids start over, and the first ones go to an unrelated user."""
         self.slurm.start_controller()
         words = ["--parsable", "-p", "batch", "--mem=10M", "--output=/dev/null", "--wrap=sleep 100", "--chdir=/"]
         if os.geteuid() == 0:
@@ -129,7 +129,7 @@ class World:
         self.count["state lost: jobs of strangers after it"] += len(self._strangers)
 
     def look_after_strangers(self) -> None:
-        """Count the jobs of strangers that somebody has cancelled; nothing but the hub would."""
+        """Count the unrelated jobs that have been cancelled; only the hub could have done it."""
         with suppress(*UNHEARD):
             said = self.slurm.run("squeue", "-h", "-t", "CA", "-o", "%i").split()
             cancelled = self._strangers & set(said)
@@ -156,7 +156,7 @@ class World:
         self._scontrol("update", f"nodename={self._node}", "state=resume")
 
     def resume_all(self) -> None:
-        """Every node that is down is put back to service."""
+        """Return every node that is down to service."""
         for node in ("c1", "c2", "g1"):
             if self.slurm.run("sinfo", "-h", "-n", node, "-o", "%T").startswith("down"):
                 self._scontrol("update", f"nodename={node}", "state=resume")

@@ -1,4 +1,4 @@
-"""Two people who mean harm: a neighbour on the nodes' ports, and an author of profile files."""
+"""Two malicious users: a neighbour on the nodes' ports, and an author of profile files."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 
 MARK = "soak-session=4b1d"
-"""A cookie that people send; whoever but their own server gets it has stolen it."""
+"""A cookie that users send; only their own server may receive it."""
 SECRET = "only-the-hub-may-read-this-9c2e"  # noqa: S105
-"""What is in the file to which a profile's link leads."""
+"""The content of the file to which a profile's link points."""
 SPARE = 6
 ANSWERS_WITHIN = 15.0
-"""Seconds for one request to a hub whose profiles somebody spoils."""
+"""Time limit of a request to the hub, in seconds."""
 NEIGHBOUR = Path(__file__).with_name("neighbour.py")
 
 
 class Neighbour:
-    """A process of another account (where this is root), on every port of a range but some."""
+    """A process of another account (if the soak runs as root), on all but a few ports of a range."""
 
     def __init__(self, ports: tuple[int, int], count: Counter[str], wrong: list[str]) -> None:
         self.ports, self.count, self.wrong = ports, count, wrong
         self._process: subprocess.Popen[str] | None = None
 
     def begin(self) -> None:
-        """Take the ports."""
+        """Occupy the ports."""
         python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
         account: dict[str, Any] = {}
         if os.geteuid() == 0:
@@ -53,7 +53,7 @@ class Neighbour:
         )
 
     def end(self) -> None:
-        """Let them go, and count."""
+        """Release the ports, and count the requests."""
         assert self._process is not None
         self._process.terminate()
         said, _ = self._process.communicate(timeout=30)
@@ -92,7 +92,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "a catastrophic expression": _text(REGEX),
     "a looping link": lambda path: path.symlink_to(path),
 }
-"""What the author writes, by name: a function that makes the file."""
+"""What the author writes, by name: a function that creates the file."""
 
 
 class Author:
@@ -107,7 +107,7 @@ class Author:
         self._kinds: list[str] = []
 
     def begin(self) -> None:
-        """Write three kinds of files, and use the hub as people do."""
+        """Write three kinds of files, and use the hub as users do."""
         self._kinds = self.dice.sample(sorted(FILES), 3)
         for kind in self._kinds:
             path = self.hub.folder / "profiles" / f"zz-{len(self._written)}.yaml"
@@ -139,7 +139,7 @@ class Author:
             self.wrong.append(f"The hub's answer to {what} holds the secret.")
 
     def end(self) -> None:
-        """Take the files away; a hub that has ended or hangs is started anew, and that is told."""
+        """Remove the files; a hub that has ended or hangs is restarted, and this is reported."""
         for path in self._written:
             path.unlink(missing_ok=True)
         self._written.clear()

@@ -1,8 +1,8 @@
-"""Another user of the node: holds the ports of a range but a few, and takes these, too, as others are let go.
+"""Another user of the node: holds all but a few ports of a range, and takes these, too, while releasing others.
 
-``python3 neighbour.py FIRST LAST SPARE MARK``, standard library only; until SIGTERM. Whoever connects is answered
-as by a server that is up. At the end a line of JSON tells how many ports were held at first, how many were taken later,
-how many requests came, and how many of them carried MARK, which stands for a person's cookie.
+``python3 neighbour.py FIRST LAST SPARE MARK``, standard library only; runs until SIGTERM. It answers every
+connection like a running server. At the end it prints a line of JSON: how many ports were held at first, how many were
+taken later, how many requests came, and how many of them contained MARK, which stands for a user's cookie.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from contextlib import suppress
 BODY = b'{"neighbour": true}'
 ANSWER = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
 TURN = 0.15
-"""Seconds between two ports that are taken."""
+"""Seconds between taking two ports."""
 
 
 def listening(port: int) -> socket.socket | None:
-    """A socket on this port; None where somebody else has it."""
+    """A socket on this port; None if it is in use."""
     door = socket.socket()
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -37,7 +37,7 @@ def listening(port: int) -> socket.socket | None:
 
 
 def main(first: int, last: int, spare: int, mark: bytes) -> dict[str, int]:
-    """Hold, take and answer until told to end; what was counted."""
+    """Hold and take ports and answer requests until stopped; returns the counters."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     ports = list(range(first, last + 1))
     random.shuffle(ports)
@@ -68,7 +68,7 @@ def main(first: int, last: int, spare: int, mark: bytes) -> dict[str, int]:
 
 
 def answer(door: socket.socket, count: dict[str, int], mark: bytes) -> None:
-    """One request, answered as by a server that is well."""
+    """Answer one request like a healthy server."""
     caller, _ = door.accept()
     with caller:
         caller.settimeout(0.5)

@@ -1,4 +1,4 @@
-"""What a hostile author, or one with bad luck, puts into the folder of profiles."""
+"""Files that a hostile or careless author could put into the folder of profiles."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SECRETS = {
         f"display_name: x\nprofile_options: {{a: {{range: {{min: 1, max: 2, sets: slurm.memory, unit: {SECRET}}}}}}}\n"
     ),
 }
-"""Files whose content is nobody's business; none is a profile."""
+"""Files whose content is secret; none is a profile."""
 
 BOMB = "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdefg", "bcdefgh", strict=True)
@@ -53,7 +53,7 @@ DEEP_ALIASES = (
     + "\n"
     + "".join(f"- &a{n + 1} " + "[" * 40 + f"*a{n}" + "]" * 40 + "\n" for n in range(60))
 )
-"""Each alias stands deep in the next: more than two thousand levels in sixty short lines."""
+"""Nested aliases: more than two thousand levels in sixty short lines."""
 
 
 def _option(says: str) -> str:
@@ -107,17 +107,17 @@ HARMLESS: dict[str, str] = {
     ),
     "a range of a million millions": "profile_options: {a: {range: {min: 1, max: 999999999999, sets: slurm.memory}}}",
 }
-"""Fields of a profile that is as good as any."""
+"""Fields of a valid profile."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A symbolic link to the secret, or to ``target``, which may be beside it."""
+    """A symbolic link to the secret, or to ``target``, which may be next to it."""
 
     target: str = ""
 
     def __call__(self, path: Path, secret: Path) -> None:
-        """Make it."""
+        """Create the entry."""
         path.symlink_to(self.target or secret)
 
 
@@ -159,4 +159,4 @@ ENTRIES: dict[str, Callable[[Path, Path], None]] = {
     "a name with lines in it": _lines_in_its_name,
     "a name that is no text": _no_text_in_its_name,
 }
-"""What is no file that can be read: ``ENTRIES[name](folder / "odd.yaml", secret)`` makes it."""
+"""Entries that are not readable files: ``ENTRIES[name](folder / "odd.yaml", secret)`` creates one."""

@@ -1,8 +1,8 @@
-"""A hostile user of a node: takes the port that a person's server is about to listen on, and answers in its place.
+"""A malicious user of a node: takes the port that a user's server is about to listen on, and answers in its place.
 
 ``neighbour.py FIRST LAST UID WORD FILE``: holds all ports from FIRST to LAST but one, waits until a process of user UID
-has WORD on its command line and is the launcher no more, and takes the last port. It answers every request as a
-single-user server would, and writes what it is sent to FILE. Standard library only, any Python 3.
+has WORD on its command line and is no longer the launcher, and takes the last port. It answers every request like a
+single-user server, and writes what it receives to FILE. Standard library only, any Python 3.
 """
 
 import socket

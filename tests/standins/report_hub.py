@@ -1,4 +1,4 @@
-"""A real HTTP server in the place of the hub: takes reports, and answers as it is told."""
+"""An HTTP server in place of the hub: receives reports, and answers as configured."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ReportHub(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no error of the test's."""
+        """Ignore a client that closes the connection."""
 
 
 class _Door(BaseHTTPRequestHandler):
@@ -74,4 +74,4 @@ class _Door(BaseHTTPRequestHandler):
             self.wfile.write(json.dumps({"status": answer, "message": f"The hub says {answer}."}).encode())
 
     def log_message(self, *_: object) -> None:
-        """Silent."""
+        """Log nothing."""

@@ -1,7 +1,7 @@
-"""A stand-in for ``jupyterhub-singleuser``: what the hub sees of a server, and its environment for tests to read.
+"""A stand-in for ``jupyterhub-singleuser``: what the hub sees of a server, and its environment for tests.
 
-Standard library only, any Python 3. It serves at ``JUPYTERHUB_SERVICE_URL`` and knows three paths below it: ``api``,
-which the hub asks to see whether the server is up, ``environ`` and ``process``, for tests, as JSON.
+Standard library only, any Python 3. It serves ``JUPYTERHUB_SERVICE_URL`` with three paths below it: ``api``, which the
+hub requests to check whether the server is up, and ``environ`` and ``process`` for tests, as JSON.
 """
 
 import json
@@ -35,11 +35,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Silent: a log may be full."""
+        """Log nothing: the log may be full."""
 
 
 class Server(TCPServer):
-    """Not HTTPServer, which asks the name service for the host's name first."""
+    """Not HTTPServer, which would first look up the host's name."""
 
     allow_reuse_address = True
 
@@ -51,7 +51,7 @@ class Server6(Server):
 
 
 def secured(server: TCPServer) -> TCPServer:
-    """With ``internal_ssl``: TLS, for callers with the hub's certificate alone, as jupyterhub-singleuser does."""
+    """With ``internal_ssl``: TLS, only for clients with the hub's certificate, as in jupyterhub-singleuser."""
     if "JUPYTERHUB_SSL_KEYFILE" in os.environ:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=os.environ["JUPYTERHUB_SSL_CLIENT_CA"])
         context.load_cert_chain(os.environ["JUPYTERHUB_SSL_CERTFILE"], os.environ["JUPYTERHUB_SSL_KEYFILE"])

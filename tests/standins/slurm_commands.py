@@ -1,4 +1,4 @@
-"""Slurm's commands with a look at what they are given: environment, arguments and input, in files for each call."""
+"""Slurm's commands, wrapped to record environment, arguments and input of each call in files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ tr '\\0' '\\n' < /proc/$$/cmdline > "$seen.cmdline"
 REFUSE = """cat > "$seen.script"
 echo "sbatch: error: Batch job submission failed: Requested node configuration is not available" >&2
 exit 1"""
-"""In the place of sbatch: keep the script, and make no job."""
+"""Replace sbatch: record the script, and create no job."""
 
 
 class SeenCommands:
@@ -31,5 +31,5 @@ class SeenCommands:
             (self.bin / name).chmod(0o755)
 
     def texts(self, command: str, what: str) -> list[str]:
-        """All that calls of a command were given so far: its ``environ``, ``cmdline`` or ``script``."""
+        """What was recorded for calls of a command so far: its ``environ``, ``cmdline`` or ``script``."""
         return [path.read_text(errors="replace") for path in sorted(self.seen.glob(f"{command}.*.{what}"))]

@@ -1,4 +1,4 @@
-"""A virtual machine with a real two-socket Linux kernel: the node of a workshop of 2017, under software emulation.
+"""A virtual machine with a real two-socket Linux kernel: the node of a workshop in 2017, under software emulation.
 
 Two sockets of 12 cores, NUMA distances 10 and 21, CPUs 0-11 and 12-23; two GPU boards of two GPUs each behind a PCIe
 switch, one board on each socket; a network adapter on the second. No root, no KVM; about 5 s to boot.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 SCRIPTS = HERE.parents[1] / "scripts"
 SECONDS = 240
-"""For boot and all jobs; on two idle cores they take a quarter of it at most."""
+"""Time limit for boot and all jobs, in seconds; on two idle cores they take at most a quarter of it."""
 PROGRAMS = ("qemu-system-x86_64", "busybox", "cpio", "numactl", "setpriv", "ldd")
 LIBRARY_LEFT_OUT = ("config-*", "test", "idlelib", "lib2to3", "ensurepip", "tkinter", "*-packages", "pydoc_data")
 # Haswell as on the workshop's node, less what emulation lacks.
@@ -57,7 +57,7 @@ def boot(
 ) -> Callable[..., list[dict[str, Any]]]:
     """``boot(jobs, files)`` boots the machine, runs the jobs and returns what the guest said.
 
-    What is in the folder ``files`` lies in the machine's ``/guest``.
+    The contents of the folder ``files`` are in the machine's ``/guest``.
     """
     if platform.machine() != "x86_64":
         pytest.skip(f"the virtual machine is x86_64; this machine is {platform.machine()}")
@@ -86,7 +86,7 @@ def boot(
 
 
 def kernel(folder: Path) -> Path:
-    """A kernel to boot: the one in ``GPUSPAWNER_VM_KERNEL``, else Debian's, fetched once into ``folder``."""
+    """A kernel to boot: the one in ``GPUSPAWNER_VM_KERNEL``, or Debian's, downloaded once into ``folder``."""
     named = os.environ.get("GPUSPAWNER_VM_KERNEL")
     if named:
         return Path(named)
@@ -101,7 +101,7 @@ def kernel(folder: Path) -> Path:
 
 
 def power_on(kernel: Path, image: Path, folder: Path) -> list[dict[str, Any]]:
-    """Run the machine until it switches itself off; the objects that it wrote to its second serial line."""
+    """Run the machine until it powers off; returns the objects that it wrote to its second serial line."""
     console, results = folder / "console", folder / "results"
     command = [
         # Should the tests be killed, so is the machine.
@@ -164,7 +164,7 @@ def needed(programs: Iterable[Path]) -> list[str]:
 
 
 def pack(root: Path, image: Path) -> Path:
-    """The files as an initramfs: a cpio archive, uncompressed since unpacking would be emulated too."""
+    """The files as an initramfs: a cpio archive, uncompressed because decompression would be emulated too."""
     names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
     with image.open("wb") as file:
         subprocess.run(

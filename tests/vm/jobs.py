@@ -1,4 +1,4 @@
-"""The workshop's node as a topology, and the jobs that run on it: what Slurm grants, and where the server must be."""
+"""The workshop's node as a topology, and the jobs that run on it: what Slurm grants, and the expected binding."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ K80 = NodeTopology(
 
 @dataclass(frozen=True)
 class Held:
-    """What a server is held to: by the kernel, or in the words of a report."""
+    """A server's binding, according to the kernel or to a report."""
 
     gpus: str
     """``CUDA_VISIBLE_DEVICES``."""
@@ -59,13 +59,13 @@ class Job:
     pages: tuple[int, ...] = ()
     """NUMA nodes that the touched pages must be on; empty where the kernel may choose."""
     problems: tuple[str, ...] = ()
-    """What the report says went wrong, beside that the machine has no driver."""
+    """Problems in the report, apart from the missing driver."""
     before: tuple[str, ...] = ()
-    """What the job's script runs the launcher under."""
+    """The command under which the job's script runs the launcher."""
     driver: bool = False
-    """NVML is there (the stand-in)."""
+    """NVML is available (the stand-in)."""
     constrained: bool = False
-    """Slurm's ConstrainDevices: the driver shows the job's GPUs alone, and they are counted from 0."""
+    """Slurm's ConstrainDevices: the driver shows only the job's GPUs, counted from 0."""
 
     @property
     def pci(self) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ class Job:
         return tuple(K80.gpus[int(index)].pci for index in self.gpus.split(","))
 
     def shown(self) -> NodeTopology:
-        """What NVML shows inside the job: of the CPUs near a GPU, and of constrained GPUs, the job's own."""
+        """What NVML shows inside the job: only the job's own CPUs near a GPU and, if constrained, GPUs."""
         own = set(parse_cpulist(self.cpus))
         gpus = [gpu for gpu in K80.gpus if gpu.pci in self.pci or not self.constrained]
         return NodeTopology(
@@ -85,7 +85,7 @@ class Job:
         )
 
     def to_guest(self) -> dict[str, Any]:
-        """The job as ``guest/jobs.py`` takes it."""
+        """The job in the format of ``guest/jobs.py``."""
         count = len(parse_cpulist(self.cpus))
         visible = ",".join(map(str, range(len(self.pci)))) if self.constrained else self.gpus
         environ = {
@@ -108,7 +108,7 @@ class Job:
 
 
 def plan(**settings: Any) -> LaunchPlan:
-    """A plan with time enough for an emulated machine."""
+    """A plan with a long enough time limit for an emulated machine."""
     return LaunchPlan(**{"gpus": 1, "cpus": 4, "deadline": 30.0, **settings})
 
 

@@ -1,8 +1,8 @@
-"""What the launcher reports, against what a real two-socket kernel says, for jobs on the right and the wrong socket.
+"""The launcher's report compared with a real two-socket kernel, for jobs on the right and the wrong socket.
 
-The node is that of a workshop of 2017 (:mod:`conftest` builds it). Each job is a cgroup with a cpuset, an environment
-as Slurm sets it, and the packed launcher as first process; what the launcher becomes then touches 20 MiB and reads
-``/proc``. The report goes through the hub's own parser and is held against that.
+The node is that of a workshop in 2017 (built by :mod:`conftest`). Each job is a cgroup with a cpuset, an environment
+like Slurm's, and the packed launcher as first process; the command that it executes touches 20 MiB and reads
+``/proc``. The report is read by the hub's own parser and compared with that.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def own_pci(job: Job, visible: str) -> tuple[str, ...]:
 
 
 class Truth:
-    """What the guest said: the kernel's words on the node, and of each job its report and its witness."""
+    """The guest's output: the kernel's description of the node, and each job's report and witness."""
 
     def __init__(self, said: list[dict[str, Any]]) -> None:
         self.node: dict[str, Any] = said[0]["node"]
@@ -61,7 +61,7 @@ class Truth:
         return witness
 
     def held(self, job: Job) -> Held:
-        """What the kernel holds the job's server to, from its own words alone."""
+        """The server's binding, according to the kernel alone."""
         witness = self.witness(job)
         gpus = witness["environ"]["CUDA_VISIBLE_DEVICES"]
         cpus = set(parse_cpulist(witness["cpus"]))
@@ -109,7 +109,7 @@ def test_the_kernel_sees_the_workshops_node(truth: Truth) -> None:
 
 
 def test_the_report_shows_the_node_as_the_kernel_does(truth: Truth) -> None:
-    """Every number of the reported topology is the kernel's, numactl's where it gives one."""
+    """Every number of the reported topology is the kernel's, and numactl's where available."""
     document = truth.report(JOBS[0]).topology
     assert document is not None
     topology = from_document(document)
@@ -141,7 +141,7 @@ def test_nvml_and_the_kernel_make_one_node(truth: Truth) -> None:
 
 @pytest.mark.parametrize("job", EACH)
 def test_a_server_is_held_where_its_job_allows(truth: Truth, job: Job) -> None:
-    """CPUs, memory policy and pages are where the table says, in the kernel's own words, for every thread."""
+    """CPUs, memory policy and pages are as in the table, according to the kernel, for every thread."""
     witness = truth.witness(job)
     assert truth.held(job) == job.held
     assert set(witness["threads"]) == {job.held.cpus}
@@ -168,13 +168,13 @@ def test_the_report_says_what_the_kernel_does(truth: Truth, job: Job) -> None:
 
 @pytest.mark.parametrize("job", EACH)
 def test_aligned_means_gpus_cpus_and_memory(truth: Truth, job: Job) -> None:
-    """The report calls a server aligned exactly where the kernel holds its CPUs and memory beside its GPUs."""
+    """The report says aligned exactly if the kernel keeps CPUs and memory on the NUMA nodes of the GPUs."""
     assert truth.report(job).placement.aligned is truth.held(job).aligned
 
 
 @pytest.mark.parametrize("job", EACH)
 def test_numactl_agrees(truth: Truth, job: Job) -> None:
-    """``numactl --show`` in the server's place tells of the same CPUs and the same policy."""
+    """``numactl --show`` in place of the server shows the same CPUs and the same policy."""
     shown = dict(line.split(": ", 1) for line in truth.witness(job)["numactl"].splitlines() if ": " in line)
     assert (format_cpulist(map(int, shown["physcpubind"].split())), shown["policy"]) == (
         job.held.cpus,
@@ -184,7 +184,7 @@ def test_numactl_agrees(truth: Truth, job: Job) -> None:
 
 @pytest.mark.parametrize("job", EACH)
 def test_the_environment_says_the_same(truth: Truth, job: Job) -> None:
-    """What libraries and notebooks read of CPUs and nodes is what the kernel holds the server to."""
+    """CPUs and nodes that libraries and notebooks see are those that the kernel enforces."""
     environ = truth.witness(job)["environ"]
     held = truth.held(job)
     names = ("GPUSPAWNER_GPUS", "GPUSPAWNER_CPUS", "GPUSPAWNER_NUMA_NODES", "OMP_NUM_THREADS", "CUDA_DEVICE_ORDER")

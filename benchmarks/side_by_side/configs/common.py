@@ -1,5 +1,5 @@
 # ruff: noqa: F821 - JupyterHub provides get_config
-"""What all hubs of the benchmark have in common: dummy users, a stand-in for their servers, nothing for show."""
+"""Configuration shared by all hubs of the benchmark: dummy users and a stand-in for their servers."""
 
 import os
 import sys
@@ -36,7 +36,7 @@ homes = folder / "homes"
 
 
 def make_home(spawner):
-    """The benchmark's people have no accounts, so they have no homes until they start a server."""
+    """Create the user's home folder: users of the benchmark have no accounts."""
     (homes / spawner.user.name).mkdir(mode=0o755, parents=True, exist_ok=True)
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: F821
-"""batchspawner behind wrapspawner's profiles."""
+"""batchspawner with wrapspawner's profiles."""
 
 import os
 
@@ -10,7 +10,7 @@ from without_accounts import WithoutAccounts  # noqa: E402
 
 
 class Slurm(WithoutAccounts, batchspawner.SlurmSpawner):
-    """batchspawner's."""
+    """batchspawner's Slurm spawner, without accounts."""
 
 
 c = get_config()

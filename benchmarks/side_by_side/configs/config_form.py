@@ -1,5 +1,5 @@
 # ruff: noqa: F821
-"""slurmformspawner, with batchspawner's template for its own, which fits one site."""
+"""slurmformspawner, with batchspawner's template in place of its own, which fits only one site."""
 
 import os
 
@@ -11,7 +11,7 @@ from without_accounts import WithoutAccounts  # noqa: E402
 
 
 class Form(WithoutAccounts, slurmformspawner.SlurmFormSpawner):
-    """slurmformspawner's, without sudo; what it has no settings for is set here."""
+    """slurmformspawner's spawner without sudo, and with values for which it has no settings."""
 
     batch_submit_cmd = "sbatch --parsable"
     batch_cancel_cmd = "scancel {job_id}"

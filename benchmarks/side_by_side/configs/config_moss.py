@@ -1,5 +1,5 @@
 # ruff: noqa: F821
-"""jupyterhub_moss, as its README sets it up."""
+"""jupyterhub_moss, configured as in its README."""
 
 import os
 
@@ -11,7 +11,7 @@ from without_accounts import WithoutAccounts  # noqa: E402
 
 
 class Moss(WithoutAccounts, jupyterhub_moss.MOSlurmSpawner):
-    """jupyterhub_moss's."""
+    """jupyterhub_moss's spawner, without accounts."""
 
 
 c = get_config()

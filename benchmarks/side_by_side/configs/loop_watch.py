@@ -1,4 +1,4 @@
-"""In the hub's process: which callbacks hold the event loop, how long, and whose code it was.
+"""Records in the hub's process which callbacks block the event loop, for how long, and whose code it was.
 
 Every callback is timed. While one lasts, a thread looks at its stack every 10 ms; a look counts for the spawner where
 a function of its packages stands anywhere in the stack. What the loop's thread waited for a processor, because others
@@ -20,7 +20,7 @@ NOTED = 0.020
 
 
 class LoopWatch:
-    """The current callback, and the looks at it."""
+    """The current callback, and the samples of its stack."""
 
     def __init__(self, path, packages):
         self.path = path
@@ -31,7 +31,7 @@ class LoopWatch:
         self.schedule = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
 
     def waited(self):
-        """Seconds that this thread has waited for a processor since it began."""
+        """Seconds that this thread has waited for a processor since its start."""
         return int(os.pread(self.schedule, 64, 0).split()[1]) / 1e9
 
     def run(self, original, handle):
@@ -50,7 +50,7 @@ class LoopWatch:
                 self.note(handle, wall, self.waited() - waited, self.looks)
 
     def note(self, handle, wall, waited, looks):
-        """One line."""
+        """Write one line."""
         names = Counter(name for name in looks if name)
         share = sum(names.values()) / len(looks) if looks else 0.0
         where = names.most_common(1)[0][0] if names else ""
@@ -68,7 +68,7 @@ class LoopWatch:
             file.write(json.dumps(line) + "\n")
 
     def look(self):
-        """For ever."""
+        """Sample for ever."""
         while True:
             time.sleep(LOOK)
             began = self.began
@@ -78,7 +78,7 @@ class LoopWatch:
                     self.looks.append(self.owner(frame))
 
     def owner(self, frame):
-        """The spawner's innermost function on the stack, and where it is itself; empty where there is none."""
+        """The spawner's innermost function on the stack, and its location; empty if there is none."""
         inner = f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno}" if frame else ""
         while frame is not None:
             code = frame.f_code
@@ -89,7 +89,7 @@ class LoopWatch:
 
 
 def install(path, packages):
-    """Watch the loop of this process from now on."""
+    """Start to watch the event loop of this process."""
     watch = LoopWatch(path, packages)
     original = asyncio.Handle._run
     asyncio.Handle._run = lambda handle: watch.run(original, handle)

@@ -1,4 +1,4 @@
-"""What batchspawner asks the host for and cannot have here: accounts of the users, and names that lead to nodes."""
+"""Replaces what batchspawner needs from the host: accounts of the users, and resolvable node names."""
 
 import os
 
@@ -6,7 +6,7 @@ from traitlets import HasTraits, default
 
 
 class WithoutAccounts(HasTraits):
-    """Stands before a class derived from ``batchspawner.SlurmSpawner``; changes nothing of how Slurm is asked."""
+    """Mixin for a subclass of ``batchspawner.SlurmSpawner``; it does not change how Slurm is queried."""
 
     @default("req_homedir")
     def _homedir(self):

@@ -28,57 +28,68 @@ class SlurmSettings(SlurmSpawner):
     batch_script = Unicode(
         "",
         config=True,
-        help="""A template of your own, as batchspawner has it: `req_*` values by name, and `{cmd}`.
-        Empty (the default): the script is built from typed values; `gpuspawner show` prints it.""",
+        help="""Your own template, as for batchspawner, with the `req_*` values by name and `{cmd}`. Empty (the
+        default): the script is built from typed values; `gpuspawner show` prints it.""",
     )
     exec_prefix = Unicode(
         "sudo -n -E -u {username}",
         config=True,
-        help="""What runs a command as the server's user: words, never a shell; empty where jobs belong to the hub's own
-        account. Run so are `sbatch --parsable`, `sbatch --test-only` and `scancel`; by a hub that is root `tail` for
-        logs, too. With `wrapper_dir` it is `sudo -n -u {username}`, and config/sudoers is the file to copy.
-        Without, it must let the environment through, in which the job gets its token: `-E` of sudo, and SETENV in the
-        sudoers file. A hub that runs as root may use `runuser -u {username} --`.""",
+        help="""Prefix that runs a command as the server's user. It is split into words and never passed to a shell.
+        Empty if jobs belong to the hub's own account. It is used for `sbatch --parsable`, `sbatch --test-only` and
+        `scancel`, and, if the hub runs as root, for `tail` of a log. With `wrapper_dir`, set it to `sudo -n -u
+        {username}` and copy config/sudoers. Without `wrapper_dir` it must preserve the environment, which contains the
+        job's token: sudo needs `-E`, and SETENV in the sudoers file. A hub that runs as root may use `runuser -u
+        {username} --`.""",
     )
     wrapper_dir = Unicode(
         "",
         config=True,
-        help="""Folder of the scripts of config/wrappers: `submit`, `trial`, `cancel` and `log`. They are run as the
-        server's user in the place of sbatch and scancel, and read the end of a log. They take nothing but standard
-        input, so that sudo may allow exactly them, without `-E`. Empty: sbatch and scancel themselves.""",
+        help="""Folder of the scripts from config/wrappers: `submit`, `trial`, `cancel` and `log`. They run as the
+        server's user in place of sbatch and scancel, and read the end of a log. They take only standard input, so that
+        sudo can allow exactly these scripts, without `-E`. Empty: run sbatch and scancel directly.""",
     )
     req_homedir = Unicode(
         "",
         config=True,
-        help="Home of the job's user, `{username}` is replaced; empty: as the account database says.",
+        help="Home folder of the job's user; `{username}` is replaced. Empty: the home of the user's account.",
     )
     req_nnodes = Unicode(
-        "", config=True, help="Nodes of a job, where its profile says nothing; the server runs on the first."
+        "", config=True, help="Number of nodes if the profile sets none; the server runs on the first."
     )
     req_constraint = Unicode(
-        "", config=True, help="Node features, in Slurm's words, where a job's profile says nothing: `a100&nvlink`."
+        "", config=True, help="Slurm's `--constraint` if the profile sets none, such as `a100&nvlink`."
     )
-    hub_name = Unicode(config=True, help="This hub's name in the tag of its jobs; the same after each restart.")
+    hub_name = Unicode(
+        config=True,
+        help="""Name of this hub in the comments of its jobs. It must stay the same over restarts, and differ between
+        the hubs of a cluster.""",
+    )
     job_name = Unicode(
         "jupyterhub-{start}",
         config=True,
-        help="""Slurm's job name. `{start}` is replaced by the start's own id, by which the hub finds a job again where
-        a plugin of the site replaces comments; a name without it finds none there. An own `batch_script` names its
-        jobs itself.""",
+        help="""Slurm's job name. `{start}` is replaced by a unique id, by which the hub finds a job again if a plugin
+        of the site replaces comments; without it, jobs cannot be found there. Your own `batch_script` sets the name
+        itself.""",
     )
     log_dir = Unicode(
         "{homedir}",
         config=True,
-        help="Folder of the jobs' logs, as the node sees it; `{homedir}` and `{username}` are replaced.",
+        help="Folder of the jobs' logs, as a path on the nodes; `{homedir}` and `{username}` are replaced.",
     )
-    slurm_bin_dir = Unicode("", config=True, help="Folder of Slurm's commands; empty: found by PATH.")
-    slurm_timeout = Seconds(10.0, low=0.5, high=600, config=True, help="Seconds that a Slurm command may take.")
-    slurm_limit = Count(8, low=1, high=256, config=True, help="Slurm commands that run at once, at most.")
+    slurm_bin_dir = Unicode("", config=True, help="Folder of Slurm's commands. Empty: they are found through PATH.")
+    slurm_timeout = Seconds(10.0, low=0.5, high=600, config=True, help="Time-out of a Slurm command, in seconds.")
+    slurm_limit = Count(
+        8, low=1, high=256, config=True, help="Maximum number of Slurm commands that run at the same time."
+    )
     waiting_interval = Seconds(
-        ACTIVE_INTERVAL, low=0.2, high=60, config=True, help="Seconds between two squeue while someone waits."
+        ACTIVE_INTERVAL,
+        low=0.2,
+        high=60,
+        config=True,
+        help="Seconds between calls of squeue while a server is starting.",
     )
     resting_interval = Seconds(
-        REST_INTERVAL, low=1, high=600, config=True, help="Seconds between two squeue while nobody waits."
+        REST_INTERVAL, low=1, high=600, config=True, help="Seconds between calls of squeue while no server is starting."
     )
     reconcile_interval = Seconds(
         600.0,
@@ -86,17 +97,21 @@ class SlurmSettings(SlurmSpawner):
         high=7 * 86400,
         or_zero=True,
         config=True,
-        help="""Seconds between two looks for jobs of this hub that no server belongs to, which are cancelled; 0: only
+        help="""Seconds between searches for jobs of this hub that belong to no server, which are cancelled; 0: only
         when the hub starts.""",
     )
-    stop_wait = Seconds(10.0, low=0, high=600, config=True, help="Seconds that stopping waits for the job to end.")
-    placement_policy = Enum(POLICIES, "best-effort", config=True, help="Policy where the profile names none.")
-    memory_policy = Enum(MEMORY_POLICIES, "preferred", config=True, help="Memory policy where the profile names none.")
-    port_range = PortRange("", config=True, help="Ports for servers on the nodes, such as `20000-20999`; empty: any.")
+    stop_wait = Seconds(
+        10.0, low=0, high=600, config=True, help="Seconds to wait for the job to end when a server is stopped."
+    )
+    placement_policy = Enum(POLICIES, "best-effort", config=True, help="Placement policy if the profile sets none.")
+    memory_policy = Enum(MEMORY_POLICIES, "preferred", config=True, help="Memory policy if the profile sets none.")
+    port_range = PortRange(
+        "", config=True, help="Range of ports for servers on the nodes, such as `20000-20999`. Empty: any port."
+    )
     topology_file = Unicode(
         "",
         config=True,
-        help="A topology file that stands in for discovery on the nodes; `{node}` in it is the node's name.",
+        help="Topology file to use instead of discovery on the nodes; `{node}` is replaced by the node's name.",
     )
     claim_folder = Folder("/var/tmp", config=True, help=CLAIM_FOLDER)  # noqa: S108 - what is in it is guarded
     observe_timeout = Seconds(
@@ -104,7 +119,7 @@ class SlurmSettings(SlurmSpawner):
         low=SHORTEST_LOOK,
         high=DEADLINE_LIMIT,
         config=True,
-        help="Seconds that looking at a node's hardware may take.",
+        help="Time limit for reading a node's hardware, in seconds.",
     )
 
     @default("hub_name")

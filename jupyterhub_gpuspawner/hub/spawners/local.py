@@ -40,23 +40,23 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
     as_hub_account = Bool(
         default_value=False,
         config=True,
-        help="Run every server as the hub's own account. For demos: it keeps no user from another's files.",
+        help="Run every server as the hub's own account. For demos only: users can access each other's files.",
     )
     home_dir_template = Unicode(
         "/tmp/{username}",  # noqa: S108 - only with as_hub_account, and the admin's to set
         config=True,
-        help="Home of each user where `as_hub_account` is set; `{username}` is replaced.",
+        help="Home folder of each user if `as_hub_account` is set; `{username}` is replaced.",
     )
-    placement_policy = Enum(POLICIES, "best-effort", config=True, help="Policy where the profile names none.")
-    memory_policy = Enum(MEMORY_POLICIES, "preferred", config=True, help="Memory policy where the profile names none.")
-    topology_file = Unicode("", config=True, help="A topology file that stands in for discovery.")
+    placement_policy = Enum(POLICIES, "best-effort", config=True, help="Placement policy if the profile sets none.")
+    memory_policy = Enum(MEMORY_POLICIES, "preferred", config=True, help="Memory policy if the profile sets none.")
+    topology_file = Unicode("", config=True, help="Path of a topology file to use instead of discovery.")
     claim_folder = Folder("/var/tmp", config=True, help=CLAIM_FOLDER)  # noqa: S108 - what is in it is guarded
     observe_timeout = Seconds(
         3.0,
         low=SHORTEST_LOOK,
         high=DEADLINE_LIMIT,
         config=True,
-        help="Seconds that looking at the hardware may take.",
+        help="Time limit for reading the hardware, in seconds.",
     )
 
     user_options = UserOptions()

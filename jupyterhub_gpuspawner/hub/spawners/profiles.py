@@ -45,43 +45,49 @@ class GPUProfilesSpawner(LogName, ProfilesSpawner):
 
     profiles: List[Any] = List(
         config=True,
-        help="""Profiles to offer, mixed: wrapspawner's (display, key, class, dict); pairs
-        (display, dict); dicts in the schema of the reference, which is KubeSpawner's `profile_list`
-        with typed `slurm`, `environment`, `placement` and `allow`.""",
+        help="""List of profiles: wrapspawner's tuples (display, key, class, dict), pairs (display, dict), or dicts with
+        the fields of the reference, which are those of KubeSpawner's `profile_list` with typed `slurm`, `environment`,
+        `placement` and `allow`. The forms can be mixed.""",
     )
     profiles_dir = Unicode(
         "",
         config=True,
-        help="""A folder of YAML files with further profiles; read anew when a file changes. Read are regular files of
-        at most 1 MiB; links in it are not followed, while the folder itself may be one.""",
+        help="""Folder of YAML files with further profiles, which is read again when a file changes. Only regular files
+        of at most 1 MiB are read; links in it are not followed, but the folder itself may be a link.""",
     )
     profiles_dir_allows: List[str] = List(
         Enum(tuple(ALLOWANCES)),
         config=True,
-        help=f"""What files in `profiles_dir` may say beside plain requests of Slurm, modules of the site, texts and
-        options. {"; ".join(f"`{word}`: {says}" for word, says in ALLOWANCES.items())}. Each but `local` and `traits`
-        lets whoever writes a file decide what runs as the person who picks its profile. Of `traits` a file may give
-        {", ".join(f"`{name}`" for name in TRAITS)}, and no other whatever is allowed. Profiles of the configuration may
-        say everything.""",
+        help=f"""What files in `profiles_dir` may contain beyond requests to Slurm, the site's modules, texts and
+        options. {"; ".join(f"`{word}`: {says}" for word, says in ALLOWANCES.items())}. Except for `local` and `traits`,
+        each permission lets the author of a file decide what runs as the user who picks its profile. The only `traits`
+        that a file may ever set are {", ".join(f"`{name}`" for name in TRAITS)}. Profiles in the configuration are not
+        restricted.""",
     )
     profiles_dir_classes: List[str] = List(
         Unicode(),
         config=True,
-        help="""Dotted names of spawner classes that files in `profiles_dir` may name for `kind: other`. A class that
-        runs servers as the hub's account, as JupyterHub's `SimpleLocalProcessSpawner` does, gives that account to
-        whoever picks the profile.""",
+        help="""Dotted names of spawner classes that files in `profiles_dir` may use for `kind: other`. A class that
+        runs servers as the hub's account, such as JupyterHub's `SimpleLocalProcessSpawner`, gives access to that
+        account to anyone who picks the profile.""",
     )
-    slurm_spawner_class = Type(GPUSlurmSpawner, GPUSlurmSpawner, config=True, help="Child for Slurm profiles.")
+    slurm_spawner_class = Type(GPUSlurmSpawner, GPUSlurmSpawner, config=True, help="Spawner class for Slurm profiles.")
     local_spawner_class = Type(
-        GPULocalSpawner, GPULocalSpawner, config=True, help="Child for profiles on the hub's own machine."
+        GPULocalSpawner, GPULocalSpawner, config=True, help="Spawner class for profiles on the hub's own machine."
     )
 
     ending: Ending | None = None
     """How the last server ended, or why the last start failed; kept until the next start."""
 
     user_options: Any = UserOptions()
-    options_form = Union([Unicode(), Callable()], config=True, help="The form; a text or a callable, as in Spawner.")
-    options_from_form = Union([Callable(), Unicode()], config=True, help="From form data to user options.")
+    options_form = Union(
+        [Unicode(), Callable()], config=True, help="The form: a string or a callable, as for JupyterHub's Spawner."
+    )
+    options_from_form = Union(
+        [Callable(), Unicode()],
+        config=True,
+        help="Callable that converts form data to user options, as for JupyterHub's Spawner.",
+    )
 
     default_form: ClassVar[abc.Callable[[Any], abc.Awaitable[str]] | None] = None
     """Renders the form if the admin sets none; :mod:`..registration` provides it."""

@@ -10,12 +10,12 @@ SOURCE = Path(__file__).with_name("cuda.c")
 
 
 def compiler() -> str | None:
-    """The C compiler to build with; None where there is none."""
+    """The C compiler; None if there is none."""
     return shutil.which("gcc") or shutil.which("cc")
 
 
 def build(folder: Path) -> Path:
-    """Build the library in ``folder``, which is then one for ``LD_LIBRARY_PATH``."""
+    """Build the library in ``folder``, which can then be used as ``LD_LIBRARY_PATH``."""
     library = folder / "libcuda.so.1"
     command = [str(compiler()), "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{library.name}"]
     subprocess.run([*command, "-o", str(library), str(SOURCE)], check=True, timeout=60)

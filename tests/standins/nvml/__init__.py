@@ -1,6 +1,6 @@
 """A stand-in for NVML: a real ``libnvidia-ml.so.1``, built from ``nvml.c``, that the real pynvml loads.
 
-:func:`describe` writes what it is to serve. Several lines that make it fail may follow (``fail FUNCTION CODE GPU``).
+:func:`describe` writes the machine's description. Lines that make calls fail may follow (``fail FUNCTION CODE GPU``).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _SWITCH = "00000000:FE:00.0"
 
 
 def compiler() -> str | None:
-    """The C compiler to build with; None where there is none."""
+    """The C compiler; None if there is none."""
     return shutil.which("gcc") or shutil.which("cc")
 
 
 def build(folder: Path) -> Path:
-    """Build the library in ``folder``, which is then one for ``LD_LIBRARY_PATH``."""
+    """Build the library in ``folder``, which can then be used as ``LD_LIBRARY_PATH``."""
     library = folder / "libnvidia-ml.so.1"
     command = [str(compiler()), "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{library.name}"]
     subprocess.run([*command, "-o", str(library), str(SOURCE)], check=True, timeout=60)
@@ -88,7 +88,7 @@ def _parent_name(gpu: Gpu) -> str:
 
 
 def _part_name(gpu: Gpu) -> str:
-    """NVML's own form: ``NVIDIA A100-SXM4-80GB MIG 1g.10gb``."""
+    """In NVML's format: ``NVIDIA A100-SXM4-80GB MIG 1g.10gb``."""
     return f"{_parent_name(gpu)} MIG {gpu.mig}"
 
 
@@ -97,7 +97,7 @@ def _nvlink(gpu: Gpu, link: int, kind: int, remote: str) -> str:
 
 
 def _bus_id(gpu: Gpu) -> str:
-    """NVML's own form, with a domain of eight digits."""
+    """In NVML's format, with a domain of eight digits."""
     return f"0000{gpu.pci}".upper()
 
 

@@ -1,7 +1,7 @@
-"""Runs in the virtual machine as root: stands for slurmd and for the hub, and says what came of each job.
+"""Runs in the virtual machine as root, in place of slurmd and the hub, and reports the result of each job.
 
-Each job of ``/guest/jobs.json`` gets a cgroup with its cpuset and an environment as slurmstepd makes them; its first
-process is the launcher. One JSON object a line goes to standard output: the node first, then each job, then the end.
+Each job of ``/guest/jobs.json`` gets a cgroup with its cpuset and an environment like those of slurmstepd; its first
+process is the launcher. One JSON object per line is printed: first the node, then each job, then the end.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 
 ENTER = 'echo $$ >"$0/cgroup.procs" && exec /usr/bin/setpriv --reuid=1000 --regid=1000 --clear-groups "$@"'
 AT_ONCE = 2
-"""On two cores more do not end sooner."""
+"""On two cores, more workers would not be faster."""
 CGROUPS = Path("/sys/fs/cgroup")
 TASK = "step_batch/user/task_0"
 REPORTS: dict[str, str] = {}
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Takes a report under the token it came with."""
+    """Stores a report by the token that it came with."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -45,7 +45,7 @@ def output(*command: str) -> str:
 
 
 def node() -> dict[str, Any]:
-    """The machine in the kernel's words."""
+    """The machine as the kernel describes it."""
     nodes = Path("/sys/devices/system/node")
     devices = Path("/sys/bus/pci/devices")
     return {
@@ -64,12 +64,12 @@ def node() -> dict[str, Any]:
 
 
 def job_folder(number: int) -> Path:
-    """Where Slurm puts a job's cgroup."""
+    """The path of a job's cgroup in Slurm."""
     return CGROUPS / f"system.slice/slurmstepd.scope/job_{number}"
 
 
 def cpuset(number: int, cpus: str, mems: str) -> str:
-    """Make a job's cgroup, with the cpuset on the job as slurmstepd sets it; returns its task's folder."""
+    """Create a job's cgroup, with the cpuset that slurmstepd sets; returns the folder of its task."""
     job = job_folder(number)
     step = job / TASK
     step.mkdir(parents=True)
@@ -116,7 +116,7 @@ def run(number: int, job: dict[str, Any], url: str) -> dict[str, Any]:
 
 
 def waiting(number: int) -> list[list[str]]:
-    """What is left of a job that did not end: each process's command, and where in the kernel it waits."""
+    """The processes of a job that did not end: each command, and where in the kernel it waits."""
     left = []
     for number_of_process in (job_folder(number) / TASK / "cgroup.procs").read_text().split():
         process = Path("/proc") / number_of_process

@@ -1,4 +1,4 @@
-"""The command that a job's launcher becomes: touches memory and tells what the kernel holds it to, as one JSON object.
+"""The command that a job's launcher executes: touches memory and prints its binding, as one JSON object.
 
 Sources: proc(5) on ``status`` and ``numa_maps``; get_mempolicy(2) through numactl(8).
 """
