@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple
 
 from jupyterhub_gpuspawner.placement import ring
-from jupyterhub_gpuspawner.placement.affinity import aligned, choose_cpus, home, memory_nodes, ways
+from jupyterhub_gpuspawner.placement.affinity import aligned, home, ways
 from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
+from jupyterhub_gpuspawner.placement.policies import POLICIES
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 LIMIT = 2_000_000
 """Steps of the search at most: 20 GPUs without any symmetry need half of it, 16 a thirtieth. Only dozens of MIG devices
 need more, and those have no links to each other: then the nearest to the CPUs are taken."""
-POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-
-__all__ = ["POLICIES", "Choice", "aligned", "choose", "choose_cpus", "memory_nodes"]
 
 
 @dataclass(frozen=True)

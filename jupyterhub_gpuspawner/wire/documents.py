@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping  # noqa: TC003 - the reference is 
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
+
 PLAN_VERSION = 1
 REPORT_VERSION = 2
 """Version 1, of launchers that were submitted by an older hub, names the port before anything listens there."""
@@ -22,8 +24,6 @@ TEXT_LIMIT = 500
 """Characters of one text in a report at most; all of them printable."""
 LIST_LIMIT = 64
 """Items of one list in a placement at most."""
-POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-MEMORY_POLICIES = ("none", "preferred", "bind")
 COUNT_LIMIT = 65536
 """GPUs or CPUs that a plan may promise."""
 DEADLINE_LIMIT = 600.0

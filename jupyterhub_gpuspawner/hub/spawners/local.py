@@ -28,9 +28,10 @@ from jupyterhub_gpuspawner.hub.site.bounded import Folder, Seconds
 from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, LogName
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SHORTEST_LOOK
 from jupyterhub_gpuspawner.hub.start.waiting import connected, first_of
+from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.profiles.placement_rules import CLAIM_FOLDER
 from jupyterhub_gpuspawner.slurm.run_as import checked_user_name
-from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT, MEMORY_POLICIES, POLICIES, LaunchPlan
+from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT, LaunchPlan
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
