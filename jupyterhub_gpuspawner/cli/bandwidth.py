@@ -48,7 +48,7 @@ def bandwidth(
 
 def _measure(gpus: tuple[int, ...], size: int, repeat: int) -> Bandwidth:
     from jupyterhub_gpuspawner.measure.copies import CopyError, measure
-    from jupyterhub_gpuspawner.measure.cuda import CudaDriver, UnavailableError
+    from jupyterhub_gpuspawner.measure.cuda import CudaDriver, CudaUnavailableError
     from jupyterhub_gpuspawner.measure.host import ThisHost
 
     node = this_node(10.0)
@@ -68,7 +68,7 @@ def _measure(gpus: tuple[int, ...], size: int, repeat: int) -> Bandwidth:
             only=gpus or None,
             tell=lambda doing: click.echo(doing, err=True),
         )
-    except (UnavailableError, CopyError) as error:
+    except (CudaUnavailableError, CopyError) as error:
         give_up(str(error))
     if not measured.copies:
         give_up(" ".join(measured.problems) or "nothing was measured")

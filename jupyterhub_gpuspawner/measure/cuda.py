@@ -19,12 +19,12 @@ _NO_DEVICE = 100
 """CUDA_ERROR_NO_DEVICE."""
 
 
-class UnavailableError(Exception):
+class CudaUnavailableError(Exception):
     """Nothing can be copied here; the text says why and what would be right."""
 
 
 class CudaDriver:
-    """The GPUs that CUDA shows to this process, in the order of their PCI bus ids; raises UnavailableError.
+    """The GPUs that CUDA shows to this process, in the order of their PCI bus ids; raises CudaUnavailableError.
 
     ``topology`` tells their NVML indices and NUMA nodes.
     """
@@ -35,7 +35,7 @@ class CudaDriver:
         self._known = {gpu.pci: gpu for gpu in topology.gpus if gpu.pci}
         self._devices = [self._call("cuDeviceGet", place) for place in range(self._call("cuDeviceGetCount"))]
         if not self._devices:
-            raise UnavailableError(_no_gpu())
+            raise CudaUnavailableError(_no_gpu())
 
     def gpus(self) -> Sequence[MeasuredGpu]:
         """In the order of their PCI bus ids."""
@@ -113,17 +113,19 @@ def _load() -> Any:
     try:
         driver: Any = import_module("cuda.bindings.driver")
     except ImportError as error:
-        raise UnavailableError(
+        raise CudaUnavailableError(
             f"NVIDIA's cuda-bindings cannot be imported ({error}); pip install 'jupyterhub-gpuspawner[gpu]'"
         ) from error
     try:
         [status] = driver.cuInit(0)
     except Exception as error:
-        raise UnavailableError("there is no NVIDIA driver here (libcuda.so.1 cannot be loaded), so no GPU") from error
+        raise CudaUnavailableError(
+            "there is no NVIDIA driver here (libcuda.so.1 cannot be loaded), so no GPU"
+        ) from error
     if int(status) == _NO_DEVICE:
-        raise UnavailableError(_no_gpu())
+        raise CudaUnavailableError(_no_gpu())
     if int(status):
-        raise UnavailableError(f"CUDA cannot be used: {status.name}")
+        raise CudaUnavailableError(f"CUDA cannot be used: {status.name}")
     return driver
 
 

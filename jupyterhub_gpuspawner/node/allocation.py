@@ -34,7 +34,7 @@ UNMANAGED = "Slurm does not hand out this node's GPUs: nothing keeps other jobs 
 
 
 @dataclass(frozen=True)
-class JobDetail:
+class GrantedJob:
     """What ``scontrol show job -d`` says of this job on this node; None where it says nothing."""
 
     gpus: Numbers | None = None
@@ -46,7 +46,7 @@ class JobDetail:
 class Slurm(Protocol):
     """Questions to slurmctld; each costs it something and is asked only where the environment leaves it open."""
 
-    def job(self) -> JobDetail:
+    def job(self) -> GrantedJob:
         """What this job got on this node."""
 
     def hands_out_gpus(self) -> bool | None:

@@ -57,7 +57,7 @@ class Placing:
         self.node = node
         self.problems: list[str] = []
         self._look = look
-        self._job: allocation.JobDetail | None = None
+        self._job: allocation.GrantedJob | None = None
 
     without_choice = Gpus()
     """What the server gets where the choice of GPUs fails: what the job has, as Slurm set it."""
@@ -109,13 +109,13 @@ class Placing:
         )
         return self.with_problems(document), topology
 
-    def job(self) -> allocation.JobDetail:
+    def job(self) -> allocation.GrantedJob:
         """What slurmctld says of this job; asked once at most."""
         if self._job is None:
             from jupyterhub_gpuspawner.node import scontrol
 
             self._job = self.attempt(
-                "Asking scontrol for the job", lambda: scontrol.show_job(self.environ), allocation.JobDetail()
+                "Asking scontrol for the job", lambda: scontrol.show_job(self.environ), allocation.GrantedJob()
             )
         return self._job
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
-from jupyterhub_gpuspawner.node.allocation import JobDetail
+from jupyterhub_gpuspawner.node.allocation import GrantedJob
 from jupyterhub_gpuspawner.units import GPU_GRES, expand_nodelist, parse_cpulist, parse_gres
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ SECONDS = 3.0
 """That one answer may take."""
 
 
-def show_job(environ: Mapping[str, str]) -> JobDetail:
+def show_job(environ: Mapping[str, str]) -> GrantedJob:
     """Ask slurmctld about this job; what it does not say in time is None."""
     return parse_job(_show("job", environ.get("SLURM_JOB_ID", "")), environ.get("SLURMD_NODENAME", ""))
 
@@ -32,7 +32,7 @@ def _show(what: str, name: str) -> str:
     return child.run(["scontrol", "--local", "--details", "show", what, name], SECONDS).decode(errors="replace")
 
 
-def parse_job(text: str, node: str) -> JobDetail:
+def parse_job(text: str, node: str) -> GrantedJob:
     """Our node's line of the answer, ``     Nodes=g1 CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)``.
 
     Not of the form with ``--oneliner``, where a job's name or comment can hold words of this form.
@@ -42,12 +42,12 @@ def parse_job(text: str, node: str) -> JobDetail:
         if line.lstrip().startswith("Nodes=") and "CPU_IDs" in fields:
             try:
                 if not node or node in expand_nodelist(fields["Nodes"]):
-                    return JobDetail(
+                    return GrantedJob(
                         gpus=_indices(fields.get("GRES", "")), cpus=parse_cpulist(fields["CPU_IDs"]) or None
                     )
             except ValueError:
                 continue
-    return JobDetail()
+    return GrantedJob()
 
 
 def parse_node(text: str) -> bool | None:

@@ -22,14 +22,14 @@ TWO_GPUS = "gpu 0000:04:00.0 12.9 12.8 Tesla_K80\ngpu 0000:82:00.0 6.0 5.0 Tesla
 _MEASURE = """
 import json, sys
 from jupyterhub_gpuspawner.measure.copies import CopyError, measure
-from jupyterhub_gpuspawner.measure.cuda import CudaDriver, UnavailableError
+from jupyterhub_gpuspawner.measure.cuda import CudaDriver, CudaUnavailableError
 from jupyterhub_gpuspawner.measure.host import ThisHost
 from jupyterhub_gpuspawner.placement.topology import from_document
 node = from_document(json.loads(sys.stdin.read()))
 try:
     driver = CudaDriver(node)
     print(measure(driver, ThisHost(node), nodes=(), size_mib=1, repeats=2).model_dump_json())
-except (CopyError, UnavailableError) as error:
+except (CopyError, CudaUnavailableError) as error:
     print(json.dumps({type(error).__name__: str(error)}))
 """
 
@@ -99,7 +99,7 @@ def test_gpus_are_known_by_their_bus_ids(measure: Measure) -> None:
 )
 def test_no_gpu(measure: Measure, text: str, environ: dict[str, str], answer: str) -> None:
     """What CUDA answers is told, with the variable that may hide the GPUs."""
-    assert measure(text, environ=environ) == {"UnavailableError": answer}
+    assert measure(text, environ=environ) == {"CudaUnavailableError": answer}
 
 
 def test_no_driver(measure: Measure, tmp_path: Path) -> None:
@@ -107,7 +107,9 @@ def test_no_driver(measure: Measure, tmp_path: Path) -> None:
     answer = measure(TWO_GPUS, environ={"LD_LIBRARY_PATH": str(tmp_path)})
     if "gpus" in answer:
         pytest.skip("this machine has a driver")
-    assert answer == {"UnavailableError": "there is no NVIDIA driver here (libcuda.so.1 cannot be loaded), so no GPU"}
+    assert answer == {
+        "CudaUnavailableError": "there is no NVIDIA driver here (libcuda.so.1 cannot be loaded), so no GPU"
+    }
 
 
 @pytest.mark.parametrize("function", ["cuMemAlloc", "cuMemHostRegister", "cuMemcpyDtoHAsync", "cuEventCreate"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from jupyterhub_gpuspawner.node import allocation
-from jupyterhub_gpuspawner.node.allocation import GpuGrant, JobDetail
+from jupyterhub_gpuspawner.node.allocation import GpuGrant, GrantedJob
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 
 
@@ -15,11 +15,11 @@ from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 class Slurmctld:
     """Answers as told, and counts what it was asked."""
 
-    detail: JobDetail = field(default_factory=JobDetail)
+    detail: GrantedJob = field(default_factory=GrantedJob)
     gpus_handed_out: bool | None = None
     asked: int = 0
 
-    def job(self) -> JobDetail:
+    def job(self) -> GrantedJob:
         self.asked += 1
         return self.detail
 
@@ -158,35 +158,35 @@ def test_the_grant_is_read_from_the_environment(
         pytest.param(
             {"SLURM_GPUS_ON_NODE": "2"},
             node(4),
-            JobDetail(gpus=(0, 3)),
+            GrantedJob(gpus=(0, 3)),
             GpuGrant(("0", "3"), (0, 3), (0, 3)),
             id="a count alone",
         ),
         pytest.param(
             {"CUDA_VISIBLE_DEVICES": "0,1"},
             node(4, source="file"),
-            JobDetail(gpus=(2, 3)),
+            GrantedJob(gpus=(2, 3)),
             GpuGrant(("0", "1"), (2, 3), (2, 3)),
             id="names under a file may be the job's own numbers",
         ),
         pytest.param(
             {"CUDA_VISIBLE_DEVICES": "2,3"},
             node(4, source="file"),
-            JobDetail(),
+            GrantedJob(),
             GpuGrant(("2", "3"), (2, 3), (2, 3)),
             id="without an answer the names are Slurm's",
         ),
         pytest.param(
             {"SLURM_GPUS_ON_NODE": "2"},
             node(4),
-            JobDetail(),
+            GrantedJob(),
             GpuGrant((), None, (), ("Slurm granted 2 GPUs but does not say which; 4 could be found.",)),
             id="without an answer a count names none",
         ),
     ],
 )
 def test_slurmctld_is_the_last_resort(
-    environ: dict[str, str], topology: NodeTopology, detail: JobDetail, expected: GpuGrant
+    environ: dict[str, str], topology: NodeTopology, detail: GrantedJob, expected: GpuGrant
 ) -> None:
     """It is asked once, where the environment leaves open which devices are meant."""
     slurm = Slurmctld(detail)
@@ -320,11 +320,11 @@ TWO_SOCKETS = NodeTopology(
 @pytest.mark.parametrize(
     ("environ", "allowed", "detail", "expected", "asked"),
     [
-        pytest.param({}, (0, 1), JobDetail(), ((0, 1), ()), 0, id="outside a job: what the kernel allows"),
+        pytest.param({}, (0, 1), GrantedJob(), ((0, 1), ()), 0, id="outside a job: what the kernel allows"),
         pytest.param(
             JOB | {"SLURM_CPUS_ON_NODE": "2"},
             (3, 7),
-            JobDetail(),
+            GrantedJob(),
             ((3, 7), ()),
             0,
             id="a cpuset: what the kernel allows",
@@ -332,7 +332,7 @@ TWO_SOCKETS = NodeTopology(
         pytest.param(
             JOB | {"SLURM_CPUS_ON_NODE": "4"},
             tuple(range(8)),
-            JobDetail(cpus=(0, 1, 4, 5)),
+            GrantedJob(cpus=(0, 1, 4, 5)),
             ((0, 1, 4, 5), ()),
             1,
             id="nothing binds the job: the first core of each socket, in the kernel's numbers",
@@ -340,7 +340,7 @@ TWO_SOCKETS = NodeTopology(
         pytest.param(
             JOB | {"SLURM_CPUS_ON_NODE": "2"},
             (0, 1, 2, 3),
-            JobDetail(cpus=(0, 1)),
+            GrantedJob(cpus=(0, 1)),
             ((0,), ()),
             1,
             id="never more than the kernel allows",
@@ -348,7 +348,7 @@ TWO_SOCKETS = NodeTopology(
         pytest.param(
             JOB | {"SLURM_CPUS_ON_NODE": "2"},
             (0, 1, 2, 3),
-            JobDetail(),
+            GrantedJob(),
             ((0, 1, 2, 3), ("Slurm granted 2 of 4 CPUs, does not hold the job to them nor say which.",)),
             1,
             id="no answer",
@@ -356,7 +356,7 @@ TWO_SOCKETS = NodeTopology(
         pytest.param(
             JOB | {"SLURM_CPUS_ON_NODE": "2"},
             (5, 6, 7),
-            JobDetail(cpus=(0, 1)),
+            GrantedJob(cpus=(0, 1)),
             ((5, 6, 7), ("Slurm granted CPUs 0-1, of which this process may use none.",)),
             1,
             id="an answer that cannot be",
@@ -366,7 +366,7 @@ TWO_SOCKETS = NodeTopology(
 def test_cpus_are_what_the_kernel_allows_and_slurm_granted(
     environ: dict[str, str],
     allowed: tuple[int, ...],
-    detail: JobDetail,
+    detail: GrantedJob,
     expected: tuple[tuple[int, ...], tuple[str, ...]],
     asked: int,
 ) -> None:
@@ -380,7 +380,7 @@ def test_cpus_are_what_the_kernel_allows_and_slurm_granted(
 def test_on_a_simulated_node_the_numbers_are_the_nodes_own() -> None:
     """What the real machine's kernel allows says nothing there."""
     simulated = replace(TWO_SOCKETS, siblings=(), simulated=True)
-    slurm = Slurmctld(JobDetail(cpus=(4, 5)))
+    slurm = Slurmctld(GrantedJob(cpus=(4, 5)))
 
     assert allocation.cpus(JOB | {"SLURM_CPUS_ON_NODE": "2"}, simulated, (0,), slurm) == ((1, 3), ())
 

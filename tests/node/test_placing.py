@@ -10,7 +10,7 @@ import pytest
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.node import binding
-from jupyterhub_gpuspawner.node.allocation import JobDetail
+from jupyterhub_gpuspawner.node.allocation import GrantedJob
 from jupyterhub_gpuspawner.node.placing import THREADS, Placing
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
 from jupyterhub_gpuspawner.units import parse_cpulist
@@ -26,9 +26,9 @@ class Job(Placing):
     def __init__(self, node: NodeTopology | str, environ: dict[str, str], cpu_ids: str = "", **plan: Any) -> None:
         topology = load(str(MACHINES / f"{node}.json")) if isinstance(node, str) else node
         super().__init__(LaunchPlan(**plan), {"SLURM_JOB_ID": "7", **environ}, "n1", lambda: topology)
-        self.detail = JobDetail(cpus=parse_cpulist(cpu_ids) or None)
+        self.detail = GrantedJob(cpus=parse_cpulist(cpu_ids) or None)
 
-    def job(self) -> JobDetail:
+    def job(self) -> GrantedJob:
         return self.detail
 
     def hands_out_gpus(self) -> bool | None:

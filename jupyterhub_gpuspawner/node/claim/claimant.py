@@ -134,7 +134,7 @@ def _tell(fd: int) -> None:
 def _asked() -> tuple[dict[str, str], str]:
     """As the driver tells, through NVML or nvidia-smi."""
     from jupyterhub_gpuspawner.node.observe import nvidia_smi, nvml
-    from jupyterhub_gpuspawner.node.observe.sources import UnavailableError
+    from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 
     failed = []
     for name, source in (("NVML", nvml), ("nvidia-smi", nvidia_smi)):

@@ -9,7 +9,7 @@ import re
 import subprocess
 from dataclasses import replace
 
-from jupyterhub_gpuspawner.node.observe.sources import UnavailableError
+from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 from jupyterhub_gpuspawner.placement import nvidia_smi_matrix
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.node.observe.sources import UnavailableError
+from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 from jupyterhub_gpuspawner.units import format_cpulist
 

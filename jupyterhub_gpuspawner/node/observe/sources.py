@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.observe import sysfs
+from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load, to_document
 from jupyterhub_gpuspawner.wire.documents import printable
 
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
-
-
-class UnavailableError(Exception):
-    """A source that cannot be had; the text says why."""
 
 
 def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., None]) -> None:

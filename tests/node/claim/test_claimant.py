@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.node.allocation import UNMANAGED, JobDetail
+from jupyterhub_gpuspawner.node.allocation import UNMANAGED, GrantedJob
 from jupyterhub_gpuspawner.node.claim import claimant
 from jupyterhub_gpuspawner.node.claim.claimant import Claimant, name_of
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
@@ -37,8 +37,8 @@ class Server(Claimant):
         plan = LaunchPlan(gpus=gpus, claim=str(folder))
         super().__init__(plan, {"SLURM_JOB_ID": "7", **(environ or {})}, "n1", lambda: node)
 
-    def job(self) -> JobDetail:
-        return JobDetail()
+    def job(self) -> GrantedJob:
+        return GrantedJob()
 
     def hands_out_gpus(self) -> bool | None:
         return False

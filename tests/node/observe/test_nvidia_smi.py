@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.node.observe import nvidia_smi
-from jupyterhub_gpuspawner.node.observe.sources import UnavailableError
+from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 
 QUERY = """\

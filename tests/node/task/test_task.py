@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.node.allocation import JobDetail
+from jupyterhub_gpuspawner.node.allocation import GrantedJob
 from jupyterhub_gpuspawner.node.task.rank import rank_of
 from jupyterhub_gpuspawner.node.task.task import StepPlacing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
@@ -28,9 +28,9 @@ class Task(StepPlacing):
         rank = rank_of(environ)
         assert rank is not None
         super().__init__(LaunchPlan(report=False, **plan), environ, "n1", lambda: node, rank=rank)
-        self.detail = JobDetail(cpus=parse_cpulist(cpu_ids) or None)
+        self.detail = GrantedJob(cpus=parse_cpulist(cpu_ids) or None)
 
-    def job(self) -> JobDetail:
+    def job(self) -> GrantedJob:
         return self.detail
 
 
