@@ -7,14 +7,21 @@ deadline and walks away.
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    class Say(Protocol):
+        """Sends one JSON object, made of its keyword arguments, from the child to the parent."""
+
+        def __call__(self, **document: Any) -> None: ...  # noqa: D102
+
 
 LIMIT = 4 * 1024 * 1024
 """Bytes that a child may say."""
@@ -62,6 +69,21 @@ def _read(reading: int, ends_at: float) -> tuple[bytes, bool]:
         finished = not chunk
         output += chunk
     return bytes(output[: output.rfind(b"\n") + 1]), finished
+
+
+def ask_documents(work: Callable[[Say], object], seconds: float) -> tuple[list[dict[str, Any]], bool]:
+    """As :func:`ask`, in JSON: each ``say(key=value)`` of ``work(say)`` is one of the objects that are returned."""
+
+    def write(writing: int) -> None:
+        def say(**document: Any) -> None:
+            text = memoryview(json.dumps(document).encode() + b"\n")
+            while text:
+                text = text[os.write(writing, text) :]
+
+        work(say)
+
+    output, finished = ask(write, seconds)
+    return [json.loads(line) for line in output.splitlines()], finished
 
 
 def run(command: Sequence[str], seconds: float) -> bytes:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.observation import observe
 from jupyterhub_gpuspawner.node.placing import Placing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
@@ -27,6 +29,8 @@ VERBOSE = "GPUSPAWNER_VERBOSE"
 """Set: each task that is bound tells where, in a line on standard error."""
 TAKEN = "--port-taken"
 """Asked by the job's script when the server has failed: exit code 0 where that was since another has its port."""
+ANNOUNCE_DEADLINE = 20.0
+"""Seconds for picking the port and all tries of the first report together."""
 PORT = "{port}"
 """Replaced in the command's arguments, for servers that do not read ``JUPYTERHUB_SERVICE_URL``."""
 
@@ -86,18 +90,72 @@ def _hold_folder(environ: Mapping[str, str]) -> None:
 
 
 def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology) -> int:
-    from jupyterhub_gpuspawner.node.report import report
-
+    """Announce the server, and set its URL in the environment; returns its port, 0 if it has none."""
     nothing = not topology.gpus and not topology.numa_nodes
-    told = report.announce(
-        NodeReport(0, placing.with_problems(document), None if nothing else to_document(topology)),
-        port_range=placing.plan.port_range,
-        environ=placing.environ,
-    )
-    placing.problems.extend(told.problems)
-    if told.service_url:
-        placing.environ["JUPYTERHUB_SERVICE_URL"] = told.service_url
-    return told.port
+    report = NodeReport(0, placing.with_problems(document), None if nothing else to_document(topology))
+    announced = announce(report, port_range=placing.plan.port_range, environ=placing.environ)
+    placing.problems.extend(announced.problems)
+    if announced.service_url:
+        placing.environ["JUPYTERHUB_SERVICE_URL"] = announced.service_url
+    return announced.port
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """The server's port, its URL with that port, and what went wrong."""
+
+    port: int = 0
+    service_url: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+def announce(
+    report: NodeReport,
+    *,
+    port_range: tuple[int, int] | None,
+    environ: Mapping[str, str],
+    deadline: float = ANNOUNCE_DEADLINE,
+) -> Announcement:
+    """Pick the server's port and deliver ``report``, both in a child process; port 0 if there is none to be had.
+
+    The port itself is reported later, by a process beside the server, once the server listens there
+    (:mod:`~jupyterhub_gpuspawner.node.report.retry`).
+    """
+    documents, finished = child.ask_documents(lambda say: _deliver(say, report, port_range, environ), deadline)
+    port, service_url, problems, again = 0, None, [], not finished
+    placement = report.placement
+    for document in documents:
+        if "port" in document:  # its problems are the port's, which the hub is to know
+            placement = replace(placement, problems=(*placement.problems, *document["problems"]))
+        port = document.get("port", port)
+        service_url = document.get("service_url", service_url)
+        problems += document.get("problems", ())
+        again = document.get("again", again)
+    if not finished:
+        problems.append(f"Telling the hub was given up after {deadline:g} s.")
+    if port and environ.get("JUPYTERHUB_API_URL"):
+        if again:
+            problems.append("The hub is told as soon as it can be, in the next ten minutes.")
+        server, report = os.getpid(), replace(report, placement=placement)
+        child.leave(lambda: _accompany(report, port, environ, server, told=not again))
+    return Announcement(port, service_url, tuple(problems))
+
+
+def _deliver(
+    say: child.Say, report: NodeReport, port_range: tuple[int, int] | None, environ: Mapping[str, str]
+) -> None:
+    try:
+        from jupyterhub_gpuspawner.node.report import delivery
+
+        delivery.deliver(say, report, port_range, environ)
+    except Exception as error:  # noqa: BLE001 - said to the parent, which continues without
+        say(problems=[f"Telling the hub failed: {type(error).__name__}: {error}"])
+
+
+def _accompany(report: NodeReport, port: int, environ: Mapping[str, str], server: int, *, told: bool) -> None:
+    from jupyterhub_gpuspawner.node.report import retry
+
+    retry.Beside(report, port, environ, server).run(told=told)
 
 
 def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:

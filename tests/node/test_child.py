@@ -8,10 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyterhub_gpuspawner.node.child import ask, run
+from jupyterhub_gpuspawner.node.child import ask, ask_documents, run
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.node.child import Say
 
 
 def test_the_answer_is_what_the_work_wrote() -> None:
@@ -29,6 +33,22 @@ def test_a_large_answer_comes_whole() -> None:
             left = left[os.write(fd, left) :]
 
     assert ask(work, 10) == (line, True)
+
+
+def test_documents_come_as_they_were_said() -> None:
+    """In their order; one that is larger than a pipe comes whole, and a deadline leaves those before it."""
+    large = "x" * 1_000_000
+
+    def work(say: Say) -> None:
+        say(doing="one", links=["NV1", None])
+        say(text=large)
+
+    def hang(say: Say) -> None:
+        say(doing="one")
+        signal.pause()
+
+    assert ask_documents(work, 10) == ([{"doing": "one", "links": ["NV1", None]}, {"text": large}], True)
+    assert ask_documents(hang, 0.5) == ([{"doing": "one"}], False)
 
 
 def test_a_failure_of_the_work_is_silence() -> None:

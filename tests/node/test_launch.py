@@ -251,7 +251,6 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from jupyterhub_gpuspawner.node import allocation, binding, launch, observation, placing
 from jupyterhub_gpuspawner.node.claim import claimant
-from jupyterhub_gpuspawner.node.report import report
 from jupyterhub_gpuspawner.placement import choice
 def broken(*_, **__):
     raise RuntimeError("broken by the test")
@@ -266,7 +265,7 @@ launch.main(sys.argv[3:])
     ("targets", "problem"),
     [
         ("launch.observe", "Looking at the node failed: RuntimeError: broken by the test"),
-        ("observation._tell", "Looking at the node ended by itself while starting."),
+        ("observation._look", "Looking at the node ended by itself while starting."),
         ("observation.from_document", "Looking at the node failed: RuntimeError: broken by the test"),
         ("binding.allowed_cpus", "Reading the CPU affinity failed: RuntimeError: broken by the test"),
         ("allocation.cpus", "Reading the granted CPUs failed: RuntimeError: broken by the test"),
@@ -281,7 +280,7 @@ launch.main(sys.argv[3:])
         ("placing.Placing.place", "Placing the server failed: RuntimeError: broken by the test"),
         ("placing.PlacementDocument", "Placing the server failed: RuntimeError: broken by the test"),
         ("launch.to_document", None),
-        ("report.announce", None),
+        ("launch.announce", None),
         ("launch.read_plan", "The launch plan could not be read: broken by the test"),
     ],
 )

@@ -6,8 +6,6 @@ For sites whose Slurm does not hand out GPUs, and for nodes that several servers
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -116,30 +114,26 @@ def name_of(topology: NodeTopology, gpu: int, node: str) -> str:
 def in_use(seconds: float) -> tuple[Mapping[str, str], str]:
     """What uses each GPU or MIG device that is in use, by UUID; and why that is not known, if it is not."""
     try:
-        output, finished = child.ask(_tell, seconds)
+        documents, finished = child.ask_documents(ask_driver, seconds)
     except OSError as error:
         return {}, f"there is no process to ask the driver with: {error.strerror}."
-    for line in output.splitlines():
-        document = json.loads(line)
+    for document in documents:
         return document["used"], document["failed"]
     return {}, "the driver was not waited for any longer." if not finished else "asking the driver failed."
 
 
-def _tell(fd: int) -> None:
-    """The child's part: one line of JSON."""
-    used, failed = _asked()
-    os.write(fd, json.dumps({"used": used, "failed": failed}).encode() + b"\n")
-
-
-def _asked() -> tuple[dict[str, str], str]:
-    """As the driver tells, through NVML or nvidia-smi."""
+def ask_driver(say: child.Say) -> None:
+    """The child's part of :func:`in_use`: through NVML, else through nvidia-smi."""
     from jupyterhub_gpuspawner.node.observe import nvidia_smi, nvml
     from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 
     failed = []
     for name, source in (("NVML", nvml), ("nvidia-smi", nvidia_smi)):
         try:
-            return source.in_use(), ""
+            used = source.in_use()
         except UnavailableError as error:
             failed.append(f"{name} cannot be had: {error}.")
-    return {}, " ".join(failed)
+        else:
+            say(used=used, failed="")
+            return
+    say(used={}, failed=" ".join(failed))

@@ -23,6 +23,8 @@ from tests.standins.nvml import describe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from jupyterhub_gpuspawner.node.child import Say
+
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
 K80, DGX1, MIG = (load(str(MACHINES / f"{name}.json")) for name in ("k80-2socket", "dgx1", "a100-mig"))
 SIMULATED = "This node is simulated; CPUs and memory of the real machine are not bound."
@@ -147,16 +149,16 @@ def test_gpus_in_use_are_left_out(
 @pytest.mark.parametrize(
     ("work", "known"),
     [
-        (lambda fd: os.write(fd, b'{"used": {"GPU-1": "1 process"}, "failed": ""}\n'), ({"GPU-1": "1 process"}, "")),
+        (lambda say: say(used={"GPU-1": "1 process"}, failed=""), ({"GPU-1": "1 process"}, "")),
         (lambda _: 1 / 0, ({}, "asking the driver failed.")),
         (lambda _: time.sleep(60), ({}, "the driver was not waited for any longer.")),
     ],
 )
 def test_a_driver_that_hangs_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, work: Callable[[int], object], known: object
+    monkeypatch: pytest.MonkeyPatch, work: Callable[[Say], object], known: object
 ) -> None:
     """What is in use is asked for in a child with a deadline."""
-    monkeypatch.setattr(claimant, "_tell", work)
+    monkeypatch.setattr(claimant, "ask_driver", work)
     assert claimant.in_use(0.3) == known
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.node.launch import Announcement, announce
 from jupyterhub_gpuspawner.node.report import http, port
-from jupyterhub_gpuspawner.node.report.report import Announcement, announce
 from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument
 from tests.standins.report_hub import ReportHub
 
