@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from jupyterhub_gpuspawner.units import format_cpulist
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

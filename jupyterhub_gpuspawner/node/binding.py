@@ -7,11 +7,10 @@ so they are called by number.
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
+from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,6 +87,8 @@ def _set(policy: str, wanted: tuple[int, ...]) -> tuple[str, ...]:
     try:
         _set_mode(_MODES["preferred-many"], nodes)
     except OSError as error:
+        import errno
+
         if error.errno != errno.EINVAL:
             raise
         _set_mode(_MODES["preferred"], nodes[:1])
@@ -128,6 +129,8 @@ def _get(flags: int) -> tuple[int, tuple[int, ...]]:
 def _call(which: int, *arguments: object | None) -> None:
     machine = os.uname().machine
     if machine not in _NUMBERS:
+        import errno
+
         raise OSError(errno.ENOSYS, f"no number of the system call is known for {machine}")
     library = ctypes.CDLL(None, use_errno=True)
     if library.syscall(ctypes.c_long(_NUMBERS[machine][which]), *arguments) != 0:
@@ -136,6 +139,6 @@ def _call(which: int, *arguments: object | None) -> None:
 
 
 def _words(error: OSError) -> str:
-    if error.errno == errno.EPERM:
+    if isinstance(error, PermissionError):
         return f"{error.strerror} (seccomp without CAP_SYS_NICE, as in many containers)"
     return str(error.strerror)

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node import allocation, binding
 from jupyterhub_gpuspawner.placement.affinity import aligned, choose_cpus, memory_nodes
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
-from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu, PlacementDocument
 
 if TYPE_CHECKING:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.allocation import GrantedJob
-from jupyterhub_gpuspawner.units import GPU_GRES, expand_nodelist, parse_cpulist, parse_gres
+from jupyterhub_gpuspawner.units import GPU_GRES, expand_nodelist, parse_gres
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

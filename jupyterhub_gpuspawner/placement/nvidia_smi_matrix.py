@@ -18,8 +18,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, is_link
-from jupyterhub_gpuspawner.units import parse_cpulist
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[[04]m")
 _COMMENT = re.compile(r"^(?:[^\s|]+:)?\s*(?:#+|//+|\*)(?=\s)")

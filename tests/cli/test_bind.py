@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node.launch import VERBOSE
-from jupyterhub_gpuspawner.units import parse_cpulist
 from tests.cli.conftest import MACHINES
 
 if TYPE_CHECKING:

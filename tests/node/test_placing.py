@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node import binding
 from jupyterhub_gpuspawner.node.allocation import GrantedJob
 from jupyterhub_gpuspawner.node.placing import THREADS, Placing
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
-from jupyterhub_gpuspawner.units import parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"

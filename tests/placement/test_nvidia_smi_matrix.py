@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, is_link
-from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 
 DATA = Path(__file__).parents[1] / "data"
 INDEX = {
@@ -133,7 +133,7 @@ def test_affinity_of_a_row_with_tabs(tail: str, gpu: Gpu) -> None:
         ("           N/A", Gpu(0), ()),
         ("1          N/A", Gpu(0), ("GPU0: it is not clear which affinity 1 N/A is.",)),
         ("3-1 1 N/A", Gpu(0, numa_node=1, numa_affinity=(1,)), (
-            "GPU0: CPU Affinity: '3-1' in '3-1' is no CPU or range of CPUs: write a list such as 0-3,8.",)),
+            "GPU0: CPU Affinity: '3-1' in '3-1' is not a CPU or a range of CPUs: write a list such as 0-3,8.",)),
     ],
 )  # fmt: skip
 def test_affinity_of_a_row_without_tabs(tail: str, gpu: Gpu, problem: tuple[str, ...]) -> None:

@@ -7,9 +7,9 @@ import re
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.placement.policies import POLICIES
 from jupyterhub_gpuspawner.placement.topology import from_document, is_link
-from jupyterhub_gpuspawner.units import parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import (
     LIST_LIMIT,
     REPORT_LIMIT,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.allocation import UNMANAGED, GpuGrant
 from jupyterhub_gpuspawner.node.claim.locks import ClaimError, claim
 from jupyterhub_gpuspawner.node.placing import Gpus, Placing
 from jupyterhub_gpuspawner.placement import choice
-from jupyterhub_gpuspawner.units import format_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
-from jupyterhub_gpuspawner.units import parse_cpulist
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")

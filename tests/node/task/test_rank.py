@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.node.task.rank import (
     Rank,
     divide_cpus,
@@ -19,7 +20,6 @@ from jupyterhub_gpuspawner.node.task.rank import (
     tasks_per_node,
 )
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
-from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
 K80 = load(str(MACHINES / "k80-2socket.json"))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub.pages.text import live
 from jupyterhub_gpuspawner.hub.report.other_nodes import in_words
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.picture import node_svg
 from jupyterhub_gpuspawner.picture.node_words import memory
 from jupyterhub_gpuspawner.placement.topology import from_document
-from jupyterhub_gpuspawner.units import parse_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
