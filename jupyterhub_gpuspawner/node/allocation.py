@@ -16,14 +16,25 @@ numbers, one that reads UUIDs finds UUIDs. MIG devices have no number that CUDA 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Protocol
 
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
+
+    class Slurm(Protocol):
+        """Questions to slurmctld, asked only if the environment leaves something open: each costs slurmctld work."""
+
+        def job(self) -> GrantedJob:
+            """What this job was granted on this node."""
+
+        def hands_out_gpus(self) -> bool | None:
+            """Whether this node's GPUs are a generic resource at all; None if that cannot be known."""
+
 
 Numbers = tuple[int, ...]
 Names = tuple[str, ...]
@@ -41,16 +52,6 @@ class GrantedJob:
     """Slurm's indices."""
     cpus: Numbers | None = None
     """Slurm's abstract CPU numbers: package by package, core by core, thread by thread."""
-
-
-class Slurm(Protocol):
-    """Questions to slurmctld; each costs it something and is asked only where the environment leaves it open."""
-
-    def job(self) -> GrantedJob:
-        """What this job got on this node."""
-
-    def hands_out_gpus(self) -> bool | None:
-        """Whether this node's GPUs are a generic resource at all; None where that can't be known."""
 
 
 @dataclass(frozen=True)

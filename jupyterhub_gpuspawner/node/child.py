@@ -12,10 +12,11 @@ import os
 import select
 import signal
 import time
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any, NoReturn, Protocol
 
     class Say(Protocol):
         """Sends one JSON object, made of its keyword arguments, from the child to the parent."""

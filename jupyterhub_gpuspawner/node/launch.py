@@ -12,7 +12,7 @@ import signal
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.observation import observe
@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.wire.documents import UNKNOWN_CLAIM, LaunchPlan, Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping, Sequence
+    from typing import NoReturn
 
 USAGE = "usage: launch.pyz --plan FILE|JSON | --bind -- COMMAND [ARGUMENT...]"
 BIND = '{"report": false}'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node import allocation, binding
@@ -14,8 +14,9 @@ from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu, Placemen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping, Sequence
+    from typing import TypeVar
 
-T = TypeVar("T")
+    T = TypeVar("T")
 
 THREADS = (
     "OMP_NUM_THREADS",

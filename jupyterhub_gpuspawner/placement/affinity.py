@@ -6,16 +6,18 @@ CPUs its driver calls near stand in for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode
 
 LOCAL, REMOTE = 10, 20
 """NUMA distances (ACPI SLIT) where the machine's own are not known."""
 
 
-def distance(topology: NodeTopology, one: Optional[int], two: Optional[int]) -> int:
+def distance(topology: NodeTopology, one: int | None, two: int | None) -> int:
     """NUMA distance from node ``one`` to node ``two``; an unknown node is a remote one."""
     ids = [node.id for node in topology.numa_nodes]
     if one in ids and two in ids:
@@ -31,7 +33,7 @@ def home(topology: NodeTopology, gpu: int) -> object:
     return device.numa_node if device.numa_node is not None else (device.cpus or device.numa_affinity)
 
 
-def ways(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> List[int]:
+def ways(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> list[int]:
     """For each of ``gpus`` the sum of NUMA distances from ``cpus`` to it."""
     bound = frozenset(cpus)
     share = {node.id: len(bound.intersection(node.cpus)) for node in topology.numa_nodes}
@@ -46,7 +48,7 @@ def ways(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> Li
     return found
 
 
-def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> Optional[bool]:
+def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> bool | None:
     """Whether CPUs and GPUs share their NUMA nodes: no CPU on another node, no GPU's node without a CPU.
 
     None where it is not known, and where there is no GPU or no CPU to compare.
@@ -56,7 +58,7 @@ def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) ->
         return None
     if len([node for node in topology.numa_nodes if node.cpus]) == 1:
         return True
-    beside: Set[Optional[int]] = {topology.gpus[gpu].numa_node for gpu in gpus}
+    beside: set[int | None] = {topology.gpus[gpu].numa_node for gpu in gpus}
     under = {topology.numa_node_of_cpu(cpu) for cpu in bound}
     if None not in beside and None not in under:
         return beside == under
@@ -66,8 +68,8 @@ def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) ->
 
 
 def choose_cpus(
-    topology: NodeTopology, *, granted: Sequence[int], count: Optional[int], gpus: Sequence[int]
-) -> Tuple[int, ...]:
+    topology: NodeTopology, *, granted: Sequence[int], count: int | None, gpus: Sequence[int]
+) -> tuple[int, ...]:
     """``count`` of the ``granted`` CPUs, sorted; all of them where ``count`` is None or not less.
 
     Each GPU in turn takes the nearest core that is left, all its granted siblings together, whole cores before cores of
@@ -81,8 +83,8 @@ def choose_cpus(
     if not orders:
         full = max(topology.numa_nodes, key=lambda node: (len(set(free) & set(node.cpus)), -node.id), default=None)
         orders = [sorted(cores, key=lambda core: _rank_from(topology, core, full))]
-    taken: List[int] = []
-    used: Set[Tuple[int, ...]] = set()
+    taken: list[int] = []
+    used: set[tuple[int, ...]] = set()
     turn = 0
     while len(taken) < count:
         core = next(core for core, _ in orders[turn % len(orders)] if core not in used)
@@ -92,13 +94,13 @@ def choose_cpus(
     return tuple(sorted(taken))
 
 
-_Core = Tuple[Tuple[int, ...], bool]
+_Core = tuple[tuple[int, ...], bool]
 """The granted CPUs of a core, and whether the job has only some of it."""
 
 
-def _cores(topology: NodeTopology, granted: Sequence[int]) -> List[_Core]:
+def _cores(topology: NodeTopology, granted: Sequence[int]) -> list[_Core]:
     left = set(granted)
-    cores: List[_Core] = []
+    cores: list[_Core] = []
     for group in topology.siblings:
         mine = tuple(sorted(left.intersection(group)))
         if mine:
@@ -107,7 +109,7 @@ def _cores(topology: NodeTopology, granted: Sequence[int]) -> List[_Core]:
     return cores + [((cpu,), False) for cpu in sorted(left)]
 
 
-def _rank(topology: NodeTopology, core: _Core, gpu: int) -> Tuple[int, int, bool, int]:
+def _rank(topology: NodeTopology, core: _Core, gpu: int) -> tuple[int, int, bool, int]:
     device = topology.gpus[gpu]
     node = topology.numa_node_of_cpu(core[0][0])
     if device.numa_node is None or node is None:
@@ -117,13 +119,13 @@ def _rank(topology: NodeTopology, core: _Core, gpu: int) -> Tuple[int, int, bool
     return (way, -1 if node is None else node, core[1], core[0][0])
 
 
-def _rank_from(topology: NodeTopology, core: _Core, full: Optional[NumaNode]) -> Tuple[int, int, bool, int]:
+def _rank_from(topology: NodeTopology, core: _Core, full: NumaNode | None) -> tuple[int, int, bool, int]:
     node = topology.numa_node_of_cpu(core[0][0])
     way = distance(topology, node, full.id) if full else LOCAL
     return (way, -1 if node is None else node, core[1], core[0][0])
 
 
-def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int]) -> Tuple[int, ...]:
+def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int]) -> tuple[int, ...]:
     """NUMA nodes for the memory policy: those of the CPUs, most CPUs first, then those of the GPUs; none where unknown.
 
     Never a node without CPUs, which may be a GPU's own memory. For one without memory the nearest with some stands in.
@@ -133,7 +135,7 @@ def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int
     shares = sorted([(-len(bound.intersection(node.cpus)), node.id) for node in topology.numa_nodes])
     wanted = [node for share, node in shares if share]
     wanted += [n for n in (topology.gpus[gpu].numa_node for gpu in gpus) if n is not None]
-    found: List[int] = []
+    found: list[int] = []
     for each in wanted:
         nearest = min(usable, key=lambda node, each=each: (distance(topology, each, node.id), node.id), default=None)  # type: ignore[misc]
         if nearest is not None and nearest.id not in found and each in {node.id for node in topology.numa_nodes}:

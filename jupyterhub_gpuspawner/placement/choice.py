@@ -10,7 +10,7 @@ GPUs are positions into ``topology.gpus`` throughout, NUMA nodes and CPUs are ke
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.placement import ring
 from jupyterhub_gpuspawner.placement.affinity import aligned, home, ways
@@ -18,6 +18,8 @@ from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
 from jupyterhub_gpuspawner.placement.policies import POLICIES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 LIMIT = 2_000_000
@@ -29,16 +31,16 @@ need more, and those have no links to each other: then the nearest to the CPUs a
 class Choice:
     """The GPUs of one server, in the order of ``CUDA_VISIBLE_DEVICES``: that of their best ring."""
 
-    gpus: Tuple[int, ...] = ()
-    weakest_link: Optional[str] = None
+    gpus: tuple[int, ...] = ()
+    weakest_link: str | None = None
     """Link word of the slowest link of the ring; None for fewer than two GPUs."""
-    ring_gbps: Optional[float] = None
+    ring_gbps: float | None = None
     """GB/s one way of that link; None for fewer than two GPUs, or where it is not known."""
-    mean_gbps: Optional[float] = None
+    mean_gbps: float | None = None
     """Mean over all pairs; None for fewer than two GPUs, or where a link is not known."""
-    numa_nodes: Tuple[int, ...] = ()
+    numa_nodes: tuple[int, ...] = ()
     """NUMA nodes the GPUs are nearest to, as far as known."""
-    aligned: Optional[bool] = None
+    aligned: bool | None = None
     why: str = ""
     """One sentence."""
 
@@ -82,12 +84,12 @@ def choose(
 class _Field:
     """The granted GPUs as whole numbers: bandwidth in 10 MB/s, the way from the CPUs, the home node as a bit."""
 
-    def __init__(self, topology: NodeTopology, positions: Sequence[int], cpus: FrozenSet[int]) -> None:
+    def __init__(self, topology: NodeTopology, positions: Sequence[int], cpus: frozenset[int]) -> None:
         self.positions = positions
         size = len(positions)
         self.weight = [[0] * size for _ in positions]
         self.nvlink = [[0] * size for _ in positions]
-        known: Dict[Tuple[str, Optional[int], Optional[int]], int] = {}
+        known: dict[tuple[str, int | None, int | None], int] = {}
         for i, a in enumerate(positions):
             for j, b in enumerate(positions[:i]):
                 one, two = topology.gpus[a], topology.gpus[b]
@@ -102,10 +104,10 @@ class _Field:
                 if key[0].startswith("NV"):
                     self.nvlink[i][j] = self.nvlink[j][i] = known[key]
         self.far = ways(topology, positions, cpus)
-        homes: Dict[object, int] = {}
+        homes: dict[object, int] = {}
         self.home = [homes.setdefault(home(topology, position), 1 << len(homes)) for position in positions]
 
-    def best(self, count: int, *, nodes_first: bool) -> List[int]:
+    def best(self, count: int, *, nodes_first: bool) -> list[int]:
         """The best ``count`` as positions, in ring order."""
         if count == len(self.positions):
             return self.ring((1 << count) - 1)
@@ -123,7 +125,7 @@ class _Field:
             return self.ring(max(masks, key=self._tie))
         return self.ring(ring.best_set(self.weight, sums, masks, self._tie))
 
-    def ring(self, mask: int) -> List[int]:
+    def ring(self, mask: int) -> list[int]:
         """The best ring through ``mask`` as positions: the nearest to the CPUs in front, then the nearer way round."""
         first = min(ring.members(mask), key=lambda i: (self.far[i], i))
         one = ring.best_ring(self.weight, mask, first)
@@ -150,9 +152,9 @@ class _Field:
             mean_gbps=None if "?" in words else round(sum(sums) / len(sums) / 100, 2),
         )
 
-    def _kinds(self) -> List[List[int]]:
+    def _kinds(self) -> list[list[int]]:
         """GPUs in groups of which any is as good as any other: same links to all others, same home, same way."""
-        kinds: List[List[int]] = []
+        kinds: list[list[int]] = []
         for i in range(len(self.positions)):
             kind = next((each for each in kinds if self._alike(i, each[0])), None)
             if kind is None:
@@ -172,7 +174,7 @@ class _Field:
             )
         )
 
-    def _host(self, mask: int, *, nodes_first: bool = False) -> Tuple[int, int]:
+    def _host(self, mask: int, *, nodes_first: bool = False) -> tuple[int, int]:
         way, homes = 0, 0
         for i in ring.members(mask):
             way -= self.far[i]
@@ -180,7 +182,7 @@ class _Field:
         nodes = -bin(homes).count("1")
         return (nodes, way) if nodes_first else (way, nodes)
 
-    def _tie(self, mask: int) -> Tuple[int, ...]:
+    def _tie(self, mask: int) -> tuple[int, ...]:
         """Greater is better among sets with equal links: the host, what is left, the lowest positions.
 
         What is left is the bandwidth between the GPUs not taken: by NVLink first, so that one GPU never breaks a
@@ -195,7 +197,7 @@ class _Field:
         return (*self._host(mask), bridged, left, *[-i for i in inside])
 
 
-def _lower(one: Optional[int], two: Optional[int]) -> Optional[int]:
+def _lower(one: int | None, two: int | None) -> int | None:
     return one if two is None else two if one is None else min(one, two)
 
 

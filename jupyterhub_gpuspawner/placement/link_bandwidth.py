@@ -15,8 +15,6 @@ Bridges of workstation GPUs run slower than their generation says (RTX A6000: 14
 
 from __future__ import annotations
 
-from typing import Optional
-
 NVLINK_GBPS = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 50.0, 6: 50.0}
 """GB/s one way of one NVLink, by generation."""
 PCIE_GBPS = {
@@ -28,7 +26,7 @@ PCIE_GBPS = {
 _PCIE_OF_NVLINK = {1: 3, 2: 3, 3: 4, 4: 5, 5: 5, 6: 5}
 
 
-def gbps(link: str, *, nvlink_generation: Optional[int] = None, pcie_generation: Optional[int] = None) -> float:
+def gbps(link: str, *, nvlink_generation: int | None = None, pcie_generation: int | None = None) -> float:
     """GB/s one way over a link word of :mod:`~jupyterhub_gpuspawner.placement.topology`.
 
     Raises ValueError for another word.

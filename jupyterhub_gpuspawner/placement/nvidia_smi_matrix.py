@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, is_link
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[[04]m")
 _COMMENT = re.compile(r"^(?:[^\s|]+:)?\s*(?:#+|//+|\*)(?=\s)")
@@ -66,13 +69,13 @@ def _plain(line: str) -> str:
 
 @dataclass(frozen=True)
 class _Header:
-    devices: Tuple[str, ...]
-    columns: Tuple[str, ...]
+    devices: tuple[str, ...]
+    columns: tuple[str, ...]
     elided: int
     """How many ``...`` stand for columns that were left out."""
 
 
-def _devices(line: str) -> Optional[_Header]:
+def _devices(line: str) -> _Header | None:
     """The line as a header: device names, then affinity columns, nothing else; else None."""
     columns = tuple(
         _CPU if name.startswith("CPU") else _NUMA if name.startswith("NUMA") else _GPU_NUMA
@@ -87,7 +90,7 @@ def _devices(line: str) -> Optional[_Header]:
     return _Header(devices, columns, elided)
 
 
-def _header(lines: Sequence[str]) -> Tuple[_Header, int]:
+def _header(lines: Sequence[str]) -> tuple[_Header, int]:
     """The first header with a row of one of its devices below it, and the number of the line after it."""
     for number, line in enumerate(lines):
         header = _devices(line)
@@ -103,10 +106,10 @@ def _header(lines: Sequence[str]) -> Tuple[_Header, int]:
 
 @dataclass
 class _Row:
-    links: List[str] = field(default_factory=list)
-    cpus: Tuple[int, ...] = ()
-    numa: Tuple[int, ...] = ()
-    gpu_numa: Optional[int] = None
+    links: list[str] = field(default_factory=list)
+    cpus: tuple[int, ...] = ()
+    numa: tuple[int, ...] = ()
+    gpu_numa: int | None = None
     fields: int = 0
     """Tab-separated fields after the links."""
     unclear: str = ""
@@ -117,8 +120,8 @@ class _Table:
 
     def __init__(self, header: _Header) -> None:
         self.header = header
-        self.rows: Dict[str, _Row] = {}
-        self.problems: List[str] = []
+        self.rows: dict[str, _Row] = {}
+        self.problems: list[str] = []
         self.last_word = ""
 
     def read(self, line: str) -> None:
@@ -217,7 +220,7 @@ class _Table:
         elif row.links and row.links[-1] == self.last_word and self.last_word.startswith("NV"):
             row.links.pop()
 
-    def topology(self, legend: Dict[str, str]) -> NodeTopology:
+    def topology(self, legend: dict[str, str]) -> NodeTopology:
         """The node as far as the rows tell it."""
         devices = self.header.devices
         gpus = [name for name in devices if name.startswith("GPU")]
@@ -258,7 +261,7 @@ class _Table:
         return links[at] if at < len(links) and is_link(links[at]) and links[at] != "X" else "?"
 
 
-def _by_tabs(tail: Sequence[str], columns: Sequence[str]) -> Optional[Dict[str, str]]:
+def _by_tabs(tail: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
     """Values of a row that kept its tabs: ``cpu TAB numa TAB TAB gpunuma``; ``N/A`` for numa has one more in front."""
     words = [word for word in tail[1:] if word]
     if len(words) > max(0, len(columns) - 1):
@@ -273,7 +276,7 @@ def _by_tabs(tail: Sequence[str], columns: Sequence[str]) -> Optional[Dict[str, 
     return found
 
 
-def _by_blanks(tail: Sequence[str], columns: Sequence[str]) -> Optional[Dict[str, str]]:
+def _by_blanks(tail: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
     """Values of a row without tabs: only a full set of them is clear. ``N/A`` alone says nothing in any column."""
     if len(tail) == len(columns) or not any(word != "N/A" for word in tail):
         return dict(zip(columns, tail))

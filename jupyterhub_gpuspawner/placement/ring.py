@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from itertools import accumulate, repeat
 from operator import add, or_
-from typing import Callable, Dict, Iterator, List, Sequence, Set, Tuple
+from typing import TYPE_CHECKING
 
-Matrix = Sequence[Sequence[int]]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Matrix = Sequence[Sequence[int]]
+
 EXACT = 8
 """Up to this many members a ring has, beside the best slowest link, the greatest sum of links for certain."""
 
@@ -24,7 +28,7 @@ def members(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-def neighbours(weight: Matrix, level: int) -> List[int]:
+def neighbours(weight: Matrix, level: int) -> list[int]:
     """For each position the mask of those it has a link of at least ``level`` to."""
     return [sum([1 << b for b, each in enumerate(row) if each >= level and a != b]) for a, row in enumerate(weight)]
 
@@ -55,9 +59,9 @@ def _reach(mask: int, near: Sequence[int]) -> int:
     return seen
 
 
-def _walk(first: int, mask: int, steps: Sequence[Sequence[int]]) -> List[int]:
+def _walk(first: int, mask: int, steps: Sequence[Sequence[int]]) -> list[int]:
     """The first ring through ``mask`` that ``steps`` leads to, each tried in turn; empty where there is none."""
-    dead: Set[Tuple[int, int]] = set()
+    dead: set[tuple[int, int]] = set()
     ring = [first]
 
     def walk(end: int, left: int) -> bool:
@@ -97,7 +101,7 @@ def cost(size: int, kinds: Sequence[Sequence[int]]) -> int:
     return product
 
 
-def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> Tuple[List[int], List[int]]:
+def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
     """Sums of links, and masks, of every set of ``size``: one for each way to take members from ``kinds``.
 
     Members of one kind must be alike in their links to all others; the first of them are taken. Each half of the kinds
@@ -115,7 +119,7 @@ def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> Tuple[Lis
         for _, mask, last in right[1:]:
             to[mask] = to[mask ^ 1 << last] + weight[member][last]
         across[-1 - member] = [to[mask] for mask in masks]
-    found: Tuple[List[int], List[int]] = ([], [])
+    found: tuple[list[int], list[int]] = ([], [])
     for total, mask, last in left:
         if mask:
             across[mask] = list(map(add, across[mask ^ 1 << last], across[-1 - last]))
@@ -126,7 +130,7 @@ def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> Tuple[Lis
     return found
 
 
-def _half(weight: Matrix, kinds: Sequence[Sequence[int]], most: int) -> List[Tuple[int, int, int]]:
+def _half(weight: Matrix, kinds: Sequence[Sequence[int]], most: int) -> list[tuple[int, int, int]]:
     """Sets of up to ``most`` as (sum of links, mask, member added last), each after the one it grew from."""
     found = [(0, 0, 0)]
     for kind in kinds:
@@ -142,7 +146,7 @@ def _half(weight: Matrix, kinds: Sequence[Sequence[int]], most: int) -> List[Tup
     return found
 
 
-def best_set(weight: Matrix, sums: Sequence[int], masks: Sequence[int], tie: Callable[[int], Tuple[int, ...]]) -> int:
+def best_set(weight: Matrix, sums: Sequence[int], masks: Sequence[int], tie: Callable[[int], tuple[int, ...]]) -> int:
     """Of sets of one size, two or more, that with the best ring, then the greatest sum, then the greatest ``tie``."""
     size, everything = bin(masks[0]).count("1"), (1 << len(weight)) - 1
     for level in sorted({each for row in weight for each in row}, reverse=True):
@@ -156,7 +160,7 @@ def best_set(weight: Matrix, sums: Sequence[int], masks: Sequence[int], tie: Cal
 
 
 def _best_with_ring(
-    sums: Sequence[int], masks: Sequence[int], near: Sequence[int], tie: Callable[[int], Tuple[int, ...]]
+    sums: Sequence[int], masks: Sequence[int], near: Sequence[int], tie: Callable[[int], tuple[int, ...]]
 ) -> int:
     """The best set that has a ring; 0 where there is none."""
     for top in sorted(set(sums), reverse=True):
@@ -169,7 +173,7 @@ def _best_with_ring(
     return 0
 
 
-def _regions(mask: int, near: Sequence[int]) -> List[int]:
+def _regions(mask: int, near: Sequence[int]) -> list[int]:
     """``mask`` in parts that no single member holds together: a ring lies in one of them."""
     whole = _reach(mask, near)
     if whole != mask:
@@ -199,7 +203,7 @@ def _may_hold(region: int, size: int, near: Sequence[int]) -> bool:
     return bool(colours[0] & colours[1])
 
 
-def best_ring(weight: Matrix, mask: int, first: int) -> List[int]:
+def best_ring(weight: Matrix, mask: int, first: int) -> list[int]:
     """The members of ``mask`` in the order of their best ring, ``first`` in front: slowest link, then greatest sum.
 
     The sum is the greatest for certain up to :data:`EXACT` members or where it meets its bound (every usual
@@ -238,15 +242,15 @@ def _bound(weight: Matrix, inside: Sequence[int], level: int) -> int:
     return total
 
 
-def _longest(weight: Matrix, inside: Sequence[int], near: Sequence[int], first: int) -> List[int]:
+def _longest(weight: Matrix, inside: Sequence[int], near: Sequence[int], first: int) -> list[int]:
     """The ring of greatest sum, by dynamic programming over sets and last members (Held and Karp, 1962)."""
     others = [a for a in inside if a != first]
-    best: Dict[Tuple[int, int], Tuple[int, List[int]]] = {
+    best: dict[tuple[int, int], tuple[int, list[int]]] = {
         (1 << a, a): (weight[first][a], [a]) for a in others if near[first] >> a & 1
     }
     whole = sum([1 << a for a in others])
     for _ in range(len(others) - 1):
-        grown: Dict[Tuple[int, int], Tuple[int, List[int]]] = {}
+        grown: dict[tuple[int, int], tuple[int, list[int]]] = {}
         for (done, end), (total, path) in best.items():
             row = weight[end]
             for step in members(near[end] & whole & ~done):
@@ -258,7 +262,7 @@ def _longest(weight: Matrix, inside: Sequence[int], near: Sequence[int], first: 
     return [first, *max(closed, key=lambda each: (each[0], [-a for a in each[1]]))[1]]
 
 
-def _improved(weight: Matrix, ring: List[int], level: int) -> List[int]:
+def _improved(weight: Matrix, ring: list[int], level: int) -> list[int]:
     """The ring with pairs of its links exchanged as long as that helps (2-opt) and none is slower than ``level``."""
     size, again = len(ring), True
     while again:

@@ -14,8 +14,16 @@ GPU it is ``PHB``: MIG has no peer access, so data goes through the host.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Callable, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Reader = Callable[[str, Any], Any]
+    """Checks and converts one value of a document; its first argument names the field for the error."""
 
 VERSION = 1
 LINKS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "?")
@@ -34,20 +42,20 @@ class Gpu:
     pci: str = ""
     """PCI bus id, lower case, four-digit domain: ``0000:07:00.0``; empty where unknown."""
     name: str = ""
-    memory_mib: Optional[int] = None
-    numa_node: Optional[int] = None
+    memory_mib: int | None = None
+    numa_node: int | None = None
     """Kernel number of the NUMA node nearest to it (not the GPU's own memory node)."""
-    cpus: Tuple[int, ...] = ()
+    cpus: tuple[int, ...] = ()
     """CPUs (kernel numbers) near to it, as far as known; may be clipped by a cpuset."""
-    mig: Optional[str] = None
+    mig: str | None = None
     """MIG profile name such as ``1g.10gb``; None for a whole GPU."""
-    minor: Optional[int] = None
+    minor: int | None = None
     """n of ``/dev/nvidia<n>``; not the index."""
-    nvlink_generation: Optional[int] = None
-    pcie_generation: Optional[int] = None
-    numa_affinity: Tuple[int, ...] = ()
+    nvlink_generation: int | None = None
+    pcie_generation: int | None = None
+    numa_affinity: tuple[int, ...] = ()
     """Every NUMA node the driver calls near; in a virtual machine often all. ``numa_node`` is set where it is one."""
-    gpu_numa_id: Optional[int] = None
+    gpu_numa_id: int | None = None
     """NUMA node that is the GPU's own memory (Grace Hopper, POWER9); None where there is none."""
 
 
@@ -56,9 +64,9 @@ class NumaNode:
     """A NUMA node by its kernel number (P#); CPUs by kernel number."""
 
     id: int
-    cpus: Tuple[int, ...] = ()
-    memory_mib: Optional[int] = None
-    distances: Tuple[int, ...] = ()
+    cpus: tuple[int, ...] = ()
+    memory_mib: int | None = None
+    distances: tuple[int, ...] = ()
     """To every node, in the order of :attr:`NodeTopology.numa_nodes`; empty where unknown."""
 
 
@@ -71,22 +79,22 @@ class NodeTopology:
     """
 
     hostname: str = ""
-    gpus: Tuple[Gpu, ...] = ()
-    links: Tuple[Tuple[str, ...], ...] = ()
-    numa_nodes: Tuple[NumaNode, ...] = ()
-    siblings: Tuple[Tuple[int, ...], ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    links: tuple[tuple[str, ...], ...] = ()
+    numa_nodes: tuple[NumaNode, ...] = ()
+    siblings: tuple[tuple[int, ...], ...] = ()
     """Groups of CPUs that are one core; empty where unknown (then each CPU counts as a core)."""
-    packages: Tuple[Tuple[int, ...], ...] = ()
+    packages: tuple[tuple[int, ...], ...] = ()
     """CPUs of each package (socket); empty where unknown."""
-    nics: Tuple[str, ...] = ()
-    nic_links: Tuple[Tuple[str, ...], ...] = ()
+    nics: tuple[str, ...] = ()
+    nic_links: tuple[tuple[str, ...], ...] = ()
     """``nic_links[n][g]``: the link word between ``nics[n]`` and ``gpus[g]``; empty where unknown."""
-    nic_numa: Tuple[Optional[int], ...] = ()
+    nic_numa: tuple[int | None, ...] = ()
     source: str = ""
     """Where it was learned: ``nvml``, ``nvidia-smi``, ``sysfs``, ``file``, joined by ``+``."""
     simulated: bool = False
     driver: str = ""
-    problems: Tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
         size = len(self.gpus)
@@ -109,7 +117,7 @@ class NodeTopology:
             return "X"
         return self.links[a][b] if self.links else "?"
 
-    def numa_node_of_cpu(self, cpu: int) -> Optional[int]:
+    def numa_node_of_cpu(self, cpu: int) -> int | None:
         """Kernel number of the NUMA node that holds ``cpu``; None where unknown."""
         for node in self.numa_nodes:
             if cpu in node.cpus:
@@ -121,7 +129,7 @@ class NodeTopology:
         return replace(self, problems=self.problems + tuple(s for s in sentences if s not in self.problems))
 
 
-def _check_square(links: Tuple[Tuple[str, ...], ...], size: int) -> None:
+def _check_square(links: tuple[tuple[str, ...], ...], size: int) -> None:
     if len(links) != size or any(len(row) != size for row in links):
         raise ValueError(f"links must be a square of {size} GPUs")
     for a in range(size):
@@ -167,14 +175,11 @@ def load(path: str) -> NodeTopology:
         return from_document(json.load(file))
 
 
-_Reader = Callable[[str, Any], Any]
-
-
 def _wrong(where: str, right: str) -> ValueError:
     return ValueError(f"{where}: must be {right}")
 
 
-def _whole(low: int, high: int, *, none: bool = False) -> _Reader:
+def _whole(low: int, high: int, *, none: bool = False) -> Reader:
     def read(where: str, value: Any) -> Any:
         if value is None and none:
             return None
@@ -185,7 +190,7 @@ def _whole(low: int, high: int, *, none: bool = False) -> _Reader:
     return read
 
 
-def _text(*, none: bool = False) -> _Reader:
+def _text(*, none: bool = False) -> Reader:
     def read(where: str, value: Any) -> Any:
         if value is None and none:
             return None
@@ -208,7 +213,7 @@ def _flag(where: str, value: Any) -> Any:
     return value
 
 
-def _list(item: _Reader, most: int) -> _Reader:
+def _list(item: Reader, most: int) -> Reader:
     def read(where: str, value: Any) -> Any:
         if not isinstance(value, (list, tuple)) or len(value) > most:
             raise _wrong(where, f"a list of at most {most}")
@@ -217,7 +222,7 @@ def _list(item: _Reader, most: int) -> _Reader:
     return read
 
 
-def _record(kind: Any, fields: Mapping[str, _Reader]) -> _Reader:
+def _record(kind: Any, fields: Mapping[str, Reader]) -> Reader:
     def read(where: str, value: Any) -> Any:
         prefix = f"{where}." if where else ""
         if not isinstance(value, Mapping):
@@ -240,7 +245,7 @@ _NUMA = _whole(0, 4095)
 _MAYBE_NUMA = _whole(0, 4095, none=True)
 _MEMORY = _whole(0, 2**40, none=True)
 _GENERATION = _whole(1, 99, none=True)
-_GPU: dict[str, _Reader] = {
+_GPU: dict[str, Reader] = {
     "index": _whole(0, 1023),
     "uuid": _text(),
     "pci": _text(),
@@ -255,13 +260,13 @@ _GPU: dict[str, _Reader] = {
     "numa_affinity": _list(_NUMA, _NODES),
     "gpu_numa_id": _MAYBE_NUMA,
 }
-_NUMA_NODE: dict[str, _Reader] = {
+_NUMA_NODE: dict[str, Reader] = {
     "id": _NUMA,
     "cpus": _CPUS,
     "memory_mib": _MEMORY,
     "distances": _list(_whole(0, 255), _NODES),
 }
-_NODE: dict[str, _Reader] = {
+_NODE: dict[str, Reader] = {
     "hostname": _text(),
     "gpus": _list(_record(Gpu, _GPU), _DEVICES),
     "links": _list(_list(_link, _DEVICES), _DEVICES),

@@ -8,11 +8,15 @@ hub reads it, which does not trust it, is :mod:`~jupyterhub_gpuspawner.hub.repor
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping  # noqa: TC003 - the reference is made from these types
+from collections.abc import Mapping  # noqa: TC003 - whoever checks documents by these types needs it at run time
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 PLAN_VERSION = 1
 REPORT_VERSION = 2
@@ -61,14 +65,9 @@ class LaunchPlan:
     """
 
     def dumps(self) -> str:
-        """One line of JSON, as :func:`parse_plan` reads it; raises ValueError for what a node would refuse."""
+        """One line of JSON, as :func:`recover_plan` reads it; raises ValueError for what a node would refuse."""
         _values(asdict(self))
         return json.dumps({"version": PLAN_VERSION, **asdict(self)}, sort_keys=True)
-
-
-def parse_plan(text: str) -> LaunchPlan:
-    """Read a plan; raises ValueError. Fields a newer hub added are ignored: the notebook always starts."""
-    return LaunchPlan(**_values(_document(text)))
 
 
 def recover_plan(text: str) -> tuple[LaunchPlan, str]:
@@ -222,7 +221,7 @@ class NodeReport:
     port: int
     """0 (null in JSON) while the server does not listen."""
     placement: PlacementDocument = field(default_factory=PlacementDocument)
-    topology: Mapping[str, Any] | None = None
+    topology: Mapping[str, object] | None = None
     """The node's topology document, for the picture; None where it is not known or too large."""
     door: Door | None = None
     """None before anybody listens at the port, and in reports of version 1."""

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.profiles.files.folder import read_profiles
 from jupyterhub_gpuspawner.profiles.files.rights import EVERYTHING
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan, parse_plan
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, recover_plan
 
 HERE = Path(__file__).parents[1]
 SCRIPTS = HERE / "data" / "scripts"
@@ -221,7 +221,7 @@ class TestRun:
             "--plan ['0o700', '0o600', '0o600'] ['--', 'server', 'a b'] 0o27 4",
             "after 7",
         )
-        assert parse_plan(said[2]) == LaunchPlan()
+        assert recover_plan(said[2]) == (LaunchPlan(), "")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["job.sh"]
 
     def test_a_module_that_fails_is_named_and_ends_the_job(self, tmp_path: Path) -> None:

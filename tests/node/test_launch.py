@@ -20,7 +20,7 @@ import pytest
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
-from jupyterhub_gpuspawner.placement.topology import load
+from jupyterhub_gpuspawner.placement.topology import from_document, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport
 from tests.standins.nvml import describe
 from tests.standins.report_hub import ReportHub
@@ -141,7 +141,7 @@ def test_a_job_is_placed_reported_and_started(archive: Path, hub: ReportHub, k80
     assert placed.ends_at == "2026-11-21T11:14:50Z"
     assert placed.simulated
     assert report.topology is not None
-    assert len(report.topology["gpus"]) == 4
+    assert len(from_document(report.topology).gpus) == 4
 
 
 @pytest.mark.parametrize("version", sorted(SUPPORTED))

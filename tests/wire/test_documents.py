@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -11,7 +12,6 @@ from jupyterhub_gpuspawner.wire.documents import (
     DEADLINE_LIMIT,
     UNKNOWN_CLAIM,
     LaunchPlan,
-    parse_plan,
     printable,
     recover_plan,
 )
@@ -30,7 +30,7 @@ def test_a_plan_comes_back_as_it_was_written(plan: LaunchPlan) -> None:
     text = plan.dumps()
 
     assert "\n" not in text
-    assert parse_plan(text) == plan
+    assert recover_plan(text) == (plan, "")
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,10 @@ def test_a_plan_comes_back_as_it_was_written(plan: LaunchPlan) -> None:
 )
 def test_a_plan_with_a_wrong_value_names_it(name: str, value: object) -> None:
     """As the launcher will say in its report."""
-    with pytest.raises(ValueError, match=f"^{name}: .* is not what a launch plan may say$"):
-        parse_plan(json.dumps({"version": 1, name: value}))
+    plan, fault = recover_plan(json.dumps({"version": 1, name: value}))
+
+    assert re.fullmatch(f"{name}: .* is not what a launch plan may say", fault)
+    assert plan == LaunchPlan(claim="" if name == "claim" else None)
 
 
 @pytest.mark.parametrize(
@@ -110,15 +112,17 @@ def test_a_plan_that_was_cut_off_tells_whether_there_are_claims() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "7", "{", "null"])
-def test_what_is_no_plan_is_refused(text: str) -> None:
-    """With a ValueError and no other."""
-    with pytest.raises(ValueError, match=r"."):
-        parse_plan(text)
+def test_what_is_not_a_plan_promises_nothing(text: str) -> None:
+    """Neither a GPU nor that GPUs need no claim; the fault is named."""
+    plan, fault = recover_plan(text)
+
+    assert plan == LaunchPlan(claim=UNKNOWN_CLAIM)
+    assert fault
 
 
 def test_a_newer_hubs_plan_is_read_as_far_as_it_is_known() -> None:
     """The notebook always starts."""
-    assert parse_plan('{"version": 9, "gpus": 2, "colour": "green"}') == LaunchPlan(gpus=2)
+    assert recover_plan('{"version": 9, "gpus": 2, "colour": "green"}') == (LaunchPlan(gpus=2), "")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ found" are answers. Source: NVML API reference, nvml.h of CUDA 13.2.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 """nvmlGpuTopologyLevel_t; 0 is one board, which nvidia-smi writes as PIX."""

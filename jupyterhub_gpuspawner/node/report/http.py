@@ -10,7 +10,7 @@ import json
 import socket
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.report.port import Url, parse_url
 from jupyterhub_gpuspawner.wire.documents import (
@@ -24,8 +24,9 @@ from jupyterhub_gpuspawner.wire.documents import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any, TypeVar
 
-Record = TypeVar("Record", PlacementDocument, PlacedGpu)
+    Record = TypeVar("Record", PlacementDocument, PlacedGpu)
 
 TIMEOUT = 5.0
 """Seconds for one try."""
@@ -56,11 +57,6 @@ class RefusedError(Exception):
 
 class UntrustedError(ValueError):
     """The hub's certificate does not hold; nothing has been sent, and trying again is of no use."""
-
-
-def deliver(report: NodeReport, environ: Mapping[str, str]) -> str | None:
-    """Tell the hub; returns a sentence where it could not be told. As :func:`attempt`."""
-    return attempt(report, environ)[0]
 
 
 def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None, bool]:

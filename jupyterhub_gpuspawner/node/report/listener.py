@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -23,7 +24,8 @@ _OVERFLOW = 65534
 """The user that a user namespace shows for those whom it does not know (``/proc/sys/kernel/overflowuid``)."""
 
 
-class Socket(NamedTuple):
+@dataclass(frozen=True)
+class Socket:
     """A listening socket; ``uid`` is that of the process that made it."""
 
     address: str
@@ -31,7 +33,8 @@ class Socket(NamedTuple):
     inode: int
 
 
-class Look(NamedTuple):
+@dataclass(frozen=True)
+class Look:
     """Whether the server listens at its port."""
 
     state: str = NOBODY

@@ -12,8 +12,8 @@ import errno
 import os
 import socket
 import time
+from dataclasses import dataclass, replace
 from os import urandom
-from typing import NamedTuple
 
 AT_ONCE = 120.0
 """Seconds since its launch within which a server that fails may have failed for its port."""
@@ -21,7 +21,8 @@ _TRIES = 10
 """To get a port at which nobody listens on another address."""
 
 
-class Url(NamedTuple):
+@dataclass(frozen=True)
+class Url:
     """The parts of a URL that the launcher needs; ``host`` without brackets."""
 
     scheme: str
@@ -72,7 +73,7 @@ def door(service_url: str, port_range: tuple[int, int] | None) -> tuple[int, str
         except OSError as error:
             problems.append(f"No port on {host or 'any address'}: {error.strerror or error}.")
         else:
-            return number, str(url._replace(port=number)) if service_url else None, problems
+            return number, str(replace(url, port=number)) if service_url else None, problems
     return 0, None, problems
 
 

@@ -59,7 +59,7 @@ class Beside:
             now = time.monotonic()
             look = self.look()
             # twice the same: a server that listens on two addresses does so one after the other
-            if look.state != listener.NOBODY and look == before and look[:1] + look[3:] != last[:1] + last[3:]:
+            if look.state != listener.NOBODY and look == before and (look.state, look.uid) != (last.state, last.uid):
                 last, letter = look, self.letter(look)
                 due, gives_up, tries = now, now + PATIENCE, 0
             before = look

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.placement.affinity import choose_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import TypeVar
 
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
-T = TypeVar("T")
+    T = TypeVar("T")
 
 _TASKS = re.compile(r"(\d{1,6})(?:\(x(\d{1,6})\))?", re.ASCII)
 

@@ -33,7 +33,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_report_is_one_request_with_the_servers_own_token() -> None:
     """To the hub's API, as JSON; the hub reads back what was sent."""
     with ReportHub() as hub:
-        assert http.deliver(REPORT, hub.environ) is None
+        assert http.attempt(REPORT, hub.environ)[0] is None
 
     [request] = hub.requests
     assert request.path == "/hub/api/gpuspawner/report"
@@ -68,7 +68,7 @@ def test_a_report_is_one_request_with_the_servers_own_token() -> None:
 def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: int, failure: str | None) -> None:
     """No answer, 401, 403, 429 and 5xx three times in all; all else is the hub's last word, told in the hub's words."""
     with ReportHub(*answers) as hub:
-        told = http.deliver(REPORT, hub.environ)
+        told = http.attempt(REPORT, hub.environ)[0]
 
     assert told == (failure and f"The hub could not be told where this server is: {failure}")
     assert len(hub.requests) == tries
@@ -77,7 +77,7 @@ def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: i
 def test_a_report_that_the_hub_finds_wrong_is_sent_as_the_port_alone() -> None:
     """Without the port there is no server, so nothing else in the report may stand in its way."""
     with ReportHub(400) as hub:
-        told = http.deliver(REPORT, hub.environ)
+        told = http.attempt(REPORT, hub.environ)[0]
 
     problem = "The hub refused the full report: 400 The hub says 400."
     assert told == "The hub refused the full report, and was told the port alone: 400 The hub says 400."
@@ -87,7 +87,7 @@ def test_a_report_that_the_hub_finds_wrong_is_sent_as_the_port_alone() -> None:
 def test_a_hub_that_takes_neither_is_given_up() -> None:
     """After the full report and the port alone."""
     with ReportHub(400, 400) as hub:
-        told = http.deliver(REPORT, hub.environ)
+        told = http.attempt(REPORT, hub.environ)[0]
 
     assert told == "The hub could not be told where this server is: 400 The hub says 400."
     assert len(hub.requests) == 2
@@ -110,7 +110,7 @@ def test_a_hub_that_is_down_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPa
         port = reserved.getsockname()[1]
     told: list[str | None] = []
     environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{port}/hub/api", "JUPYTERHUB_API_TOKEN": "t"}
-    launcher = threading.Thread(target=lambda: told.append(http.deliver(REPORT, environ)))
+    launcher = threading.Thread(target=lambda: told.append(http.attempt(REPORT, environ)[0]))
     launcher.start()
     time.sleep(0.3)
 
@@ -130,7 +130,7 @@ def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
         start = time.monotonic()
 
-        assert http.deliver(REPORT, environ) == "The hub could not be told where this server is: timed out"
+        assert http.attempt(REPORT, environ)[0] == "The hub could not be told where this server is: timed out"
         assert time.monotonic() - start < 10
 
 
@@ -160,7 +160,7 @@ def test_a_hub_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.start()
         environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
         start = time.monotonic()
-        told = http.deliver(REPORT, environ)
+        told = http.attempt(REPORT, environ)[0]
         elapsed = time.monotonic() - start
         stop.set()
         listener.close()
@@ -188,7 +188,7 @@ def test_what_cannot_be_sent_is_a_sentence(changes: dict[str, str], reason: str)
     """With what is wrong in it."""
     environ = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/", "JUPYTERHUB_API_TOKEN": "t", **changes}
 
-    told = http.deliver(REPORT, environ)
+    told = http.attempt(REPORT, environ)[0]
 
     assert told is not None
     assert any(each in told for each in reason.split("|"))
@@ -221,7 +221,7 @@ def _server_side(certificates: dict[str, str]) -> ssl.SSLContext:
 def test_with_internal_ssl_both_sides_show_their_certificates(certificates: dict[str, str]) -> None:
     """As the hub does, which takes no client without one."""
     with ReportHub(tls=_server_side(certificates)) as hub:
-        assert http.deliver(REPORT, hub.environ | certificates) is None
+        assert http.attempt(REPORT, hub.environ | certificates)[0] is None
 
     assert parse_report(hub.requests[0].body) == REPORT
 
@@ -262,7 +262,7 @@ def test_a_hub_that_cannot_prove_itself_gets_no_token(
             return connect(("127.0.0.1", address[1]), timeout=timeout)
 
         monkeypatch.setattr(socket, "create_connection", connected)
-        told = http.deliver(REPORT, environ)
+        told = http.attempt(REPORT, environ)[0]
 
     assert told is not None
     assert told.startswith(
@@ -280,7 +280,7 @@ def test_over_https_the_authority_may_be_the_systems(certificates: dict[str, str
     program = (
         "import os; from jupyterhub_gpuspawner.node.report import http; "
         "from jupyterhub_gpuspawner.wire.documents import NodeReport; "
-        "print(http.deliver(NodeReport(41234), os.environ))"
+        "print(http.attempt(NodeReport(41234), os.environ)[0])"
     )
     with ReportHub(tls=context) as hub:
         told = [
@@ -307,7 +307,7 @@ def test_the_hub_says_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> Non
     again = ((503, "3"), (429, "3600"))
     answers = [f"HTTP/1.1 {status} x\r\nRetry-After: {after}\r\n\r\n{{}}".encode() for status, after in again]
     with ReportHub(*answers) as hub:
-        assert http.deliver(REPORT, hub.environ) is None
+        assert http.attempt(REPORT, hub.environ)[0] is None
 
     assert slept == [3.0, http.LONGEST_PAUSE]
 
