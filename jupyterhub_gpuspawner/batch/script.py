@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.batch.launch_block import call, find_python, srun_cpus, unpack
-from jupyterhub_gpuspawner.batch.shell import in_container, setup_lines
+from jupyterhub_gpuspawner.batch.shell import call, find_python, in_container, setup_lines, srun_cpus, unpack
 from jupyterhub_gpuspawner.batch.template import Rendered, render_template
 from jupyterhub_gpuspawner.jobs.comment import parse_tag, tag
 from jupyterhub_gpuspawner.profiles.placement_rules import BINDING

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from jupyterhub_gpuspawner.batch.launch_block import call, find_python, srun_cpus, unpack
-from jupyterhub_gpuspawner.batch.shell import in_container, setup_lines
+from jupyterhub_gpuspawner.batch.shell import call, find_python, in_container, setup_lines, srun_cpus, unpack
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.placement_rules import BINDING
 

@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_NUMBERS = {"x86_64": (238, 239), "aarch64": (237, 236), "ppc64le": (261, 260)}
+SYSCALLS = {"x86_64": (238, 239), "aarch64": (237, 236), "ppc64le": (261, 260)}
 """set_mempolicy and get_mempolicy of each machine."""
 _MODES = {"default": 0, "preferred": 1, "bind": 2, "interleave": 3, "local": 4, "preferred-many": 5}
 _MEMS_ALLOWED = 1 << 2
@@ -73,7 +73,7 @@ def bind_memory(policy: str, nodes: Iterable[int]) -> tuple[str, tuple[str, ...]
 
 
 def _set(policy: str, wanted: tuple[int, ...]) -> tuple[str, ...]:
-    allowed = _get(_MEMS_ALLOWED)[1]
+    allowed = get_mempolicy(_MEMS_ALLOWED)[1]
     nodes = tuple(node for node in wanted if node in allowed)
     if not nodes:
         problem = (
@@ -82,22 +82,22 @@ def _set(policy: str, wanted: tuple[int, ...]) -> tuple[str, ...]:
         )
         return (problem,)
     if policy == "bind" or len(nodes) == 1:
-        _set_mode(_MODES[policy], nodes)
+        set_mempolicy(_MODES[policy], nodes)
         return ()
     try:
-        _set_mode(_MODES["preferred-many"], nodes)
+        set_mempolicy(_MODES["preferred-many"], nodes)
     except OSError as error:
         import errno
 
         if error.errno != errno.EINVAL:
             raise
-        _set_mode(_MODES["preferred"], nodes[:1])
+        set_mempolicy(_MODES["preferred"], nodes[:1])
     return ()
 
 
 def read_memory() -> str:
     """This process's memory policy as the kernel tells it; raises OSError."""
-    mode, nodes = _get(0)
+    mode, nodes = get_mempolicy(0)
     name = next((name for name, number in _MODES.items() if number == mode & ~_FLAGS), f"mode {mode}")
     return f"{name}:{format_cpulist(nodes)}" if nodes else name
 
@@ -107,19 +107,19 @@ def memory_is_on(policy: str, nodes: Iterable[int]) -> bool:
 
     Without a policy it comes from the node of the CPU that touches it, if this job may use that node's memory.
     """
-    wanted, allowed = set(nodes), set(_get(_MEMS_ALLOWED)[1])
+    wanted, allowed = set(nodes), set(get_mempolicy(_MEMS_ALLOWED)[1])
     named = policy.partition(":")[2]
     return set(parse_cpulist(named)) & allowed == wanted if named else wanted <= allowed
 
 
-def _set_mode(mode: int, nodes: tuple[int, ...]) -> None:
+def set_mempolicy(mode: int, nodes: tuple[int, ...]) -> None:
     mask = (ctypes.c_ulong * (_BITS // _LONG))()
     for node in nodes:
         mask[node // _LONG] |= 1 << node % _LONG
     _call(0, ctypes.c_long(mode), mask, ctypes.c_ulong(_BITS + 1))
 
 
-def _get(flags: int) -> tuple[int, tuple[int, ...]]:
+def get_mempolicy(flags: int) -> tuple[int, tuple[int, ...]]:
     mode = ctypes.c_int()
     mask = (ctypes.c_ulong * (_BITS // _LONG))()
     _call(1, ctypes.byref(mode), mask, ctypes.c_ulong(_BITS), None, ctypes.c_ulong(flags))
@@ -128,12 +128,12 @@ def _get(flags: int) -> tuple[int, tuple[int, ...]]:
 
 def _call(which: int, *arguments: object | None) -> None:
     machine = os.uname().machine
-    if machine not in _NUMBERS:
+    if machine not in SYSCALLS:
         import errno
 
         raise OSError(errno.ENOSYS, f"no number of the system call is known for {machine}")
     library = ctypes.CDLL(None, use_errno=True)
-    if library.syscall(ctypes.c_long(_NUMBERS[machine][which]), *arguments) != 0:
+    if library.syscall(ctypes.c_long(SYSCALLS[machine][which]), *arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

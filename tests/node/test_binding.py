@@ -125,8 +125,8 @@ def kernel(mode, nodes):
     calls.append((mode, nodes))
     if mode == 5 and OLD:
         raise OSError(errno.EINVAL, "Invalid argument")
-binding._set_mode = kernel
-binding._get = lambda flags: (0, (0, 1, 2))
+binding.set_mempolicy = kernel
+binding.get_mempolicy = lambda flags: (0, (0, 1, 2))
 binding.bind_memory("preferred", [1, 0])
 result = calls
 """
@@ -175,7 +175,7 @@ result = binding.bind_memory("preferred", [0])
 
 def test_an_unknown_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system call's number is not known, nothing is called by a wrong one."""
-    monkeypatch.setattr(binding, "_NUMBERS", {})
+    monkeypatch.setattr(binding, "SYSCALLS", {})
 
     policy, problems = binding.bind_memory("preferred", [0])
 
