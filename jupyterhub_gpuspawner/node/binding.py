@@ -1,6 +1,6 @@
-"""CPU affinity and memory policy of this process, set and read back. Both survive ``exec``.
+"""CPU affinity and memory policy of this process: set, and read back. Both survive ``exec``.
 
-sched_setaffinity(2), set_mempolicy(2), get_mempolicy(2). The C library has no wrapper for the last two (libnuma has),
+sched_setaffinity(2), set_mempolicy(2), get_mempolicy(2). The C library has no wrappers for the last two (libnuma does),
 so they are called by number.
 """
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SYSCALLS = {"x86_64": (238, 239), "aarch64": (237, 236), "ppc64le": (261, 260)}
-"""set_mempolicy and get_mempolicy of each machine."""
+"""Numbers of set_mempolicy and get_mempolicy, by machine."""
 _MODES = {"default": 0, "preferred": 1, "bind": 2, "interleave": 3, "local": 4, "preferred-many": 5}
 _MEMS_ALLOWED = 1 << 2
 _BITS = 4096
-"""More than any kernel's MAX_NUMNODES; get_mempolicy refuses fewer."""
+"""Bits in a mask of NUMA nodes: more than any kernel's MAX_NUMNODES; get_mempolicy refuses fewer."""
 _LONG = 8 * ctypes.sizeof(ctypes.c_ulong)
 _FLAGS = 0xE000
-"""Mode flags (MPOL_F_STATIC_NODES and the like), which get_mempolicy hands back with the mode."""
+"""Mode flags (MPOL_F_STATIC_NODES and the like), which get_mempolicy returns together with the mode."""
 
 
 def allowed_cpus() -> tuple[int, ...]:
-    """CPUs that this process may use, by kernel number."""
+    """The CPUs that this process may use, by kernel number, sorted."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def bind_cpus(cpus: Iterable[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Stay on ``cpus``, of those that are allowed already.
+    """Bind this process to those of ``cpus`` that it may already use.
 
-    Returns the CPUs that the kernel now allows, and what it refused. (Of a set with foreign CPUs in it the kernel
-    silently takes the rest, so the rest is what it is given.)
+    Returns the CPUs that the kernel allows afterwards, and problems. (Given a set that contains other CPUs too, the
+    kernel would silently use the rest; so only the rest is passed to it.)
     """
     allowed = allowed_cpus()
     wanted = tuple(sorted(set(cpus)))
@@ -53,11 +53,11 @@ def bind_cpus(cpus: Iterable[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 
 def bind_memory(policy: str, nodes: Iterable[int]) -> tuple[str, tuple[str, ...]]:
-    """Set the memory policy to ``preferred`` or ``bind`` on ``nodes`` (kernel numbers); ``none`` leaves it as it is.
+    """Set the memory policy ``preferred`` or ``bind`` on ``nodes`` (kernel numbers); ``none`` changes nothing.
 
-    Of several preferred nodes the order does not count (``preferred-many``, Linux 5.15); an older kernel takes only the
-    first. Returns the policy as the kernel now tells it (``default``, ``preferred:0``, ``preferred-many:0-1``,
-    ``bind:0``; ``none`` where it does not tell), and what it refused.
+    Several preferred nodes have no order (``preferred-many``, Linux 5.15); an older kernel gets only the first.
+    Returns the policy as read back from the kernel (``default``, ``preferred:0``, ``preferred-many:0-1``, ``bind:0``;
+    ``none`` if it cannot be read), and problems.
     """
     wanted = tuple(dict.fromkeys(nodes))
     problems: tuple[str, ...] = ()
@@ -96,16 +96,16 @@ def _set(policy: str, wanted: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def read_memory() -> str:
-    """This process's memory policy as the kernel tells it; raises OSError."""
+    """This process's memory policy, read from the kernel; raises OSError."""
     mode, nodes = get_mempolicy(0)
     name = next((name for name, number in _MODES.items() if number == mode & ~_FLAGS), f"mode {mode}")
     return f"{name}:{format_cpulist(nodes)}" if nodes else name
 
 
 def memory_is_on(policy: str, nodes: Iterable[int]) -> bool:
-    """Whether memory comes from just these NUMA nodes, by a policy as :func:`read_memory` tells it; raises OSError.
+    """Whether a policy, as returned by :func:`read_memory`, takes memory from exactly these NUMA nodes; raises OSError.
 
-    Without a policy it comes from the node of the CPU that touches it, if this job may use that node's memory.
+    Without a policy, memory comes from the node of the CPU that first touches it, if this job may use that node.
     """
     wanted, allowed = set(nodes), set(get_mempolicy(_MEMS_ALLOWED)[1])
     named = policy.partition(":")[2]
@@ -113,6 +113,7 @@ def memory_is_on(policy: str, nodes: Iterable[int]) -> bool:
 
 
 def set_mempolicy(mode: int, nodes: tuple[int, ...]) -> None:
+    """Call set_mempolicy(2) with these NUMA nodes; raises OSError."""
     mask = (ctypes.c_ulong * (_BITS // _LONG))()
     for node in nodes:
         mask[node // _LONG] |= 1 << node % _LONG
@@ -120,6 +121,7 @@ def set_mempolicy(mode: int, nodes: tuple[int, ...]) -> None:
 
 
 def get_mempolicy(flags: int) -> tuple[int, tuple[int, ...]]:
+    """Call get_mempolicy(2); returns the mode and its NUMA nodes, by kernel number. Raises OSError."""
     mode = ctypes.c_int()
     mask = (ctypes.c_ulong * (_BITS // _LONG))()
     _call(1, ctypes.byref(mode), mask, ctypes.c_ulong(_BITS), None, ctypes.c_ulong(flags))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="affinity and me
 NODES = Path("/sys/devices/system/node")
 CPUS = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 numa = pytest.mark.skipif(
-    not (NODES / "node0").exists() or platform.machine() not in binding._NUMBERS,
+    not (NODES / "node0").exists() or platform.machine() not in binding.SYSCALLS,
     reason="this kernel has no NUMA nodes, or its system call numbers are not known here",
 )
 
@@ -150,7 +150,7 @@ def test_a_container_that_forbids_the_call_is_told() -> None:
     filtered = """
 import ctypes, struct
 libc = ctypes.CDLL(None, use_errno=True)
-numbers = binding._NUMBERS[os.uname().machine]
+numbers = binding.SYSCALLS[os.uname().machine]
 code = [(0x20, 0, 0, 0)]  # load the number of the system call
 for n, number in enumerate(numbers):
     code.append((0x15, 1 - n + 0, 0, number) if n == 0 else (0x15, 0, 1, number))
