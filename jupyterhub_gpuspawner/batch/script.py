@@ -1,7 +1,7 @@
-"""A checked request as the text of a batch script. Pure; ``gpuspawner show`` prints what this gives.
+"""Render a checked request as a batch script. Pure; ``gpuspawner show`` prints the result.
 
-Every value of a ``#SBATCH`` line has passed its own grammar before; here it is looked at once more, and one that could
-end its line raises ValueError. The user's token is not in the script: it comes by the environment of sbatch.
+Every value of a ``#SBATCH`` line has already passed its own grammar. Here it is checked once more: a value that could
+end its line raises ValueError. The user's token is not in the script, but in the environment of sbatch.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def render(
     prologue: str = "",
     epilogue: str = "",
 ) -> str:
-    """The whole batch script; raises ValueError where a value is not one printable line.
+    """Render the whole batch script; raises ValueError if a value is not one printable line.
 
-    ``prologue`` and ``epilogue`` are the admin's own shell lines, before and after the server.
+    ``prologue`` and ``epilogue`` are the admin's own shell lines, run before and after the server.
     """
     environment = request.environment
     server = in_container(environment, command, gpu=bool(request.resources.gres or request.placement.claim))
@@ -87,7 +87,7 @@ def _section(title: str, lines: str) -> str:
 
 
 def options(asked: ResolvedResources, policy: str) -> Iterator[str]:
-    """sbatch's options for what a job asks for, in the order in which a person looks for them."""
+    """sbatch options for the requested resources, in the order in which people look for them."""
     yield f"--nodes={asked.nodes}"
     yield "--ntasks=1" if asked.nodes == 1 else "--ntasks-per-node=1"
     wanted = {
@@ -112,12 +112,12 @@ def options(asked: ResolvedResources, policy: str) -> Iterator[str]:
 
 
 def _option(name: str, value: str | int) -> str:
-    """``--name=value``, quoted the way sbatch reads it where the value has a blank or ``#``."""
+    """``--name=value``, quoted for sbatch if the value contains a space or ``#``."""
     text = _printable(str(value))
     if _PLAIN.fullmatch(text):
         return f"--{name}={text}"
     if '"' in text or "\\" in text:
-        raise ValueError(f"--{name}: {text!r} has a quote or a backslash, which sbatch would read as its own")
+        raise ValueError(f"--{name}: {text!r} contains a quote or a backslash, which sbatch would interpret")
     return f'--{name}="{text}"'
 
 

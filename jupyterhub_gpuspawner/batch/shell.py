@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _FAIL = 'gpuspawner_fail() { echo "gpuspawner: $*" >&2; exit 1; }'
 PYTHONS = "python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9"
-"""Names looked for in the job's PATH, the environment's own first."""
+"""Names that are searched in the job's PATH, the environment's own Python first."""
 
 _UNPACK = """\
 # --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder that goes with the job
@@ -105,10 +105,10 @@ with os.fdopen(os.memfd_create("launch.pyz"), "wb") as file:
     while os.path.exists(f"/proc/{sys.argv[1]}"):
         time.sleep(1)
 ' "$$") || {
-        echo "gpuspawner: no folder of $(hostname) takes the launcher, nor does its memory: the server cannot start" >&2
+        echo "gpuspawner: neither a folder nor the memory of $(hostname) can hold the launcher: no server" >&2
         exit 1
     }
-    echo "gpuspawner: no folder takes the launcher; it is kept in memory" >&2
+    echo "gpuspawner: no folder could hold the launcher; it is kept in memory" >&2
 fi"""
 
 _LATER_PYTHON = """\
@@ -121,7 +121,7 @@ _SRUN = """\
 
 
 def setup_lines(environment: Environment) -> list[str]:
-    """Shell lines, none where nothing is set up; each that fails ends the job and names what failed."""
+    """Shell lines that set up the profile's environment; a step that fails ends the job and says what failed."""
     steps: list[str] = []
     if environment.modules or environment.module_use:
         steps.append("type module >/dev/null 2>&1 || " + _fail("there is no module command on this node"))
@@ -150,14 +150,14 @@ def _fail(sentence: str) -> str:
 
 
 def _path(path: str) -> str:
-    """Quoted, but for a leading ``~/``, which is the user's home."""
+    """Quote a path, except for a leading ``~/``, which is the user's home."""
     if path.startswith("~/"):
         return '"$HOME"/' + shlex.quote(path.removeprefix("~/"))
     return shlex.quote(path)
 
 
 def in_container(environment: Environment, command: Sequence[str], *, gpu: bool) -> list[str]:
-    """The server's command, inside the profile's container if it has one. ``gpu``: whether the job asks for one."""
+    """The server's command, run in the profile's container if it has one. ``gpu``: whether the job requests GPUs."""
     container = environment.container
     if container is None:
         return list(command)
@@ -167,11 +167,11 @@ def in_container(environment: Environment, command: Sequence[str], *, gpu: bool)
 
 
 def unpack(launcher: bytes, plan: LaunchPlan) -> str:
-    """Lines that write launcher and plan into the first folder that takes them, and remove them when the script ends.
+    """Lines that write launcher and plan to the first folder that can hold them, and remove them when the script ends.
 
-    TMPDIR, /tmp, /dev/shm and the user's home are tried, by writing. They keep to POSIX: a site's own script may be
-    sh's. In the home, which nodes share, the name is longer, so that no other node sweeps it
-    (:mod:`jupyterhub_gpuspawner.node.job_dir`).
+    TMPDIR, /tmp, /dev/shm and the user's home are tried in this order, by writing. The lines are POSIX shell, since a
+    site's own script may be run by sh. In the home, which nodes share, the folder's name is longer, so that no other
+    node removes it (:mod:`jupyterhub_gpuspawner.node.job_dir`).
     """
     text = base64.b64encode(launcher).decode("ascii")
     encoded = "\n".join(text[start : start + 120] for start in range(0, len(text), 120))
@@ -179,21 +179,21 @@ def unpack(launcher: bytes, plan: LaunchPlan) -> str:
 
 
 def find_python(command: Sequence[str], *, now: bool) -> str:
-    """Lines that set ``GPUSPAWNER_PYTHON``; unless ``now``, one that later lines bring will do.
+    """Lines that set ``GPUSPAWNER_PYTHON``; with ``now`` they fail if there is no Python yet, else it may come later.
 
-    Where :func:`unpack` found no folder, they keep the launcher in memory.
+    If :func:`unpack` found no folder, they keep the launcher in memory.
     """
     lines = _FIND_PYTHON.replace("@SERVER@", shlex.quote(command[0])).replace("@PYTHONS@", PYTHONS)
     return f"{lines}\n{_NO_PYTHON if now else _LATER_PYTHON}\n{_HOLD}"
 
 
 def srun_cpus() -> str:
-    """Lines that give a job step the CPUs of its job."""
+    """Lines that let a job step use all CPUs of its job."""
     return _SRUN
 
 
 def call(command: Sequence[str]) -> str:
-    """The command that launches the server; raises ValueError where a word is not printable."""
+    """The command that launches the server; raises ValueError if a word is not printable."""
     for word in command:
         if not word.isprintable():
             raise ValueError(f"{word!r} in the server's command is not printable")

@@ -1,6 +1,6 @@
-"""An admin's own ``batch_script``, as batchspawner has it: ``req_*`` values by name, and ``{cmd}``.
+"""Render an admin's own ``batch_script``, as in batchspawner: ``req_*`` values by name, and ``{cmd}``.
 
-What today's Slurm no longer takes is mended, each time with one sentence for the log.
+Options that current Slurm no longer accepts are corrected, each with a sentence for the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WHERE = "batch_script"
 SHELL = ("prologue", "epilogue")
-"""Variables that hold the admin's own shell lines; every other one is one printable line."""
+"""Variables with the admin's own shell lines; every other variable is one printable line."""
 _ASKED = {
     "gres": ("gres", "gpus", "gpus-per-node", "gpus-per-task", "tres-per-task", "G"),
     "account": ("account", "A"),
@@ -32,7 +32,7 @@ _ASKED = {
     "reservation": ("reservation",),
     "constraint": ("constraint", "C"),
 }
-"""What a profile promises and a template may leave out: the variable, and the options that would ask for it."""
+"""Variables that a profile may set and a template may omit, with the options that request them."""
 _WITH_VALUE = (
     "account chdir comment constraint cpus-per-task error export gres job-name mem ntasks nodes output partition qos"
 )
@@ -45,7 +45,7 @@ _DIRECTIVE = re.compile(r"#SBATCH(?:\s+(?P<options>.*))?")
 
 @dataclass(frozen=True)
 class Rendered:
-    """A script from a template, and a sentence for each thing that was mended."""
+    """A script made from a template, and a sentence for each correction."""
 
     script: str
     notes: tuple[str, ...] = ()
@@ -62,12 +62,12 @@ def render_template(
     environment: Environment | None = None,
     job_name: str = "",
 ) -> Rendered:
-    """The script of an admin's own template; raises ConfigError where it cannot be one.
+    """Fill in an admin's own template; raises ConfigError if it is not valid.
 
-    jinja2 (sandboxed, undefined names are faults) where ``{{`` or ``{%`` occurs, else ``str.format``, as
-    batchspawner does. ``{cmd}`` calls the launcher, which is unpacked, and the profile's ``environment`` set up,
-    before the first line that is a command. The tag is put in, and ``--job-name``, ``--nodes=1`` and ``--export=ALL``
-    unless the template has such options.
+    If ``{{`` or ``{%`` occurs, the template is rendered by jinja2 (sandboxed; undefined names are errors), otherwise by
+    ``str.format``, as in batchspawner. ``{cmd}`` calls the launcher; the lines that unpack it, and set up the profile's
+    ``environment``, are inserted before the first command. The tag is always added; ``--job-name``, ``--nodes=1`` and
+    ``--export=ALL`` are added unless the template has such options.
     """
     if environment is not None:
         command = in_container(environment, command, gpu=bool(variables.get("gres") or plan.claim))
@@ -121,7 +121,7 @@ def _filled(template: str, variables: Mapping[str, str]) -> str:
 
 
 def _mended(line: str, tag: str, notes: list[str]) -> Iterator[str]:
-    """The line as today's Slurm takes it; nothing where nothing is left of it."""
+    """The line as current Slurm accepts it; nothing if no option is left."""
     match = _DIRECTIVE.fullmatch(line.strip())
     if match is None:
         yield line
@@ -150,7 +150,7 @@ def _mended(line: str, tag: str, notes: list[str]) -> Iterator[str]:
 
 
 def _options(text: str) -> list[str]:
-    """sbatch's words; an option and a value after a blank are joined by ``=`` where it needs one."""
+    """Split into sbatch's words; an option and its value after a space are joined by ``=``."""
     found: list[str] = []
     for word in _WORD.findall(text):
         if word.startswith("#"):
@@ -164,7 +164,7 @@ def _options(text: str) -> list[str]:
 
 
 def _given(head: Sequence[str]) -> set[str]:
-    """The names of the options that the template has."""
+    """Names of the options in the template."""
     there = set()
     for line in head:
         match = _DIRECTIVE.fullmatch(line.strip())
@@ -175,13 +175,13 @@ def _given(head: Sequence[str]) -> set[str]:
 
 
 def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
-    """Options that the template leaves out and a server needs."""
+    """Options that a server needs and the template does not have."""
     there = _given(head)
     yield f'--comment="{tag}"' if "#" in tag else f"--comment={tag}"
     if not there & {"nodes", "N"}:
         yield f"--nodes={variables.get('nnodes') or 1}"
     if "export" not in there:
-        yield "--export=ALL"  # the default; but --export-file, by which a wrapper hands it over, needs it from 26.05 on
+        yield "--export=ALL"  # the default, but required from 26.05 on with --export-file, which the wrapper uses
     for name, options in _ASKED.items():
         value = variables.get(name, "")
         if value and not there & set(options):

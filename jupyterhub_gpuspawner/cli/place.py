@@ -80,7 +80,9 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
     try:
         return parse_cpulist(text)
     except ValueError as error:
-        give_up(f"{option}: {str(error).replace('CPU or range of CPUs', 'number or range').replace('CPUs', 'numbers')}")
+        give_up(
+            f"{option}: {str(error).replace('CPU or a range of CPUs', 'number or a range').replace('CPUs', 'numbers')}"
+        )
 
 
 def document(choice: Choice, numbers: tuple[int, ...]) -> dict[str, Any]:

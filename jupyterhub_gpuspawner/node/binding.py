@@ -43,7 +43,7 @@ def bind_cpus(cpus: Iterable[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     if not wanted:
         return allowed, ()
     if not possible:
-        problem = f"CPUs {format_cpulist(wanted)} are not this process's to use; it stays on {format_cpulist(allowed)}."
+        problem = f"This process may not use CPUs {format_cpulist(wanted)}; it stays on CPUs {format_cpulist(allowed)}."
         return allowed, (problem,)
     try:
         os.sched_setaffinity(0, possible)
@@ -69,7 +69,7 @@ def bind_memory(policy: str, nodes: Iterable[int]) -> tuple[str, tuple[str, ...]
     try:
         return read_memory(), problems
     except OSError as error:
-        return "none", (*problems, f"The kernel does not tell its memory policy: {_words(error)}.")
+        return "none", (*problems, f"The memory policy cannot be read from the kernel: {_words(error)}.")
 
 
 def _set(policy: str, wanted: tuple[int, ...]) -> tuple[str, ...]:
@@ -77,8 +77,8 @@ def _set(policy: str, wanted: tuple[int, ...]) -> tuple[str, ...]:
     nodes = tuple(node for node in wanted if node in allowed)
     if not nodes:
         problem = (
-            f"Memory of NUMA nodes {format_cpulist(wanted)} is not this job's to use, which has "
-            f"{format_cpulist(allowed)}; no policy was set."
+            f"This job may not use memory of NUMA nodes {format_cpulist(wanted)}, only of {format_cpulist(allowed)}; "
+            "no policy was set."
         )
         return (problem,)
     if policy == "bind" or len(nodes) == 1:
@@ -113,7 +113,7 @@ def memory_is_on(policy: str, nodes: Iterable[int]) -> bool:
 
 
 def set_mempolicy(mode: int, nodes: tuple[int, ...]) -> None:
-    """Call set_mempolicy(2) with these NUMA nodes; raises OSError."""
+    """Set the mode and the NUMA nodes of the memory policy, as the kernel numbers them; raises OSError."""
     mask = (ctypes.c_ulong * (_BITS // _LONG))()
     for node in nodes:
         mask[node // _LONG] |= 1 << node % _LONG
@@ -121,7 +121,7 @@ def set_mempolicy(mode: int, nodes: tuple[int, ...]) -> None:
 
 
 def get_mempolicy(flags: int) -> tuple[int, tuple[int, ...]]:
-    """Call get_mempolicy(2); returns the mode and its NUMA nodes, by kernel number. Raises OSError."""
+    """The mode of the memory policy and its NUMA nodes, as the kernel numbers them; raises OSError."""
     mode = ctypes.c_int()
     mask = (ctypes.c_ulong * (_BITS // _LONG))()
     _call(1, ctypes.byref(mode), mask, ctypes.c_ulong(_BITS), None, ctypes.c_ulong(flags))

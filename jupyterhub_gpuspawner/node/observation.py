@@ -30,11 +30,11 @@ def observe(*, node: str, topology_file: str | None, deadline: float, root: str 
         failed = document.get("failed", failed)
         best = from_document(document["topology"]) if "topology" in document else best
     if failed:
-        return best.with_problem(f"Looking at the node failed while {doing}: {failed}")
+        return best.with_problem(f"Reading the hardware failed while {doing}: {failed}")
     if not finished:
-        return best.with_problem(f"Looking at the node was given up after {deadline:g} s while {doing}.")
+        return best.with_problem(f"Reading the hardware timed out after {deadline:g} s while {doing}.")
     if doing != "done":
-        return best.with_problem(f"Looking at the node ended by itself while {doing}.")
+        return best.with_problem(f"Reading the hardware ended unexpectedly while {doing}.")
     return best
 
 

@@ -1,10 +1,10 @@
-"""Which of the granted GPUs, in which order, and which CPUs and memory go with them. Pure, stdlib only.
+"""Choose GPUs from those granted, and their order. Pure, standard library only.
 
-The objective, in order: the slowest link of the best ring, the mean bandwidth of all pairs, the way from the granted
-CPUs, the fewest NUMA nodes, what is left for the next job, the lowest positions. For one GPU the first two say
-nothing, so the CPUs decide. The search is exact, and the answer is the same every time.
+The criteria, in order: the slowest link of the best ring, the mean bandwidth of all pairs, the distance from the
+granted CPUs, the fewest NUMA nodes, the links that are left for the next job, the lowest positions. For a single GPU
+the first two do not apply, so the CPUs decide. The search is exact and deterministic.
 
-GPUs are positions into ``topology.gpus`` throughout, NUMA nodes and CPUs are kernel numbers.
+GPUs are indices into ``topology.gpus``; NUMA nodes and CPUs are kernel numbers.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 LIMIT = 2_000_000
-"""Steps of the search at most: 20 GPUs without any symmetry need half of it, 16 a thirtieth. Only dozens of MIG devices
-need more, and those have no links to each other: then the nearest to the CPUs are taken."""
+"""Limit for the steps of the search: 20 GPUs without any symmetry need half of it, 16 a thirtieth. Only dozens of MIG
+devices need more, and those have no links to each other: then the nearest to the CPUs are taken."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The GPUs of one server, in the order of ``CUDA_VISIBLE_DEVICES``: that of their best ring."""
+    """The GPUs of one server, in the order of ``CUDA_VISIBLE_DEVICES``, which is that of their best ring."""
 
     gpus: tuple[int, ...] = ()
     weakest_link: str | None = None
-    """Link word of the slowest link of the ring; None for fewer than two GPUs."""
+    """Link word of the ring's slowest link; None for fewer than two GPUs."""
     ring_gbps: float | None = None
-    """GB/s one way of that link; None for fewer than two GPUs, or where it is not known."""
+    """Bandwidth of that link in GB/s, one way; None for fewer than two GPUs, or if it is not known."""
     mean_gbps: float | None = None
-    """Mean over all pairs; None for fewer than two GPUs, or where a link is not known."""
+    """Mean over all pairs; None for fewer than two GPUs, or if a link is not known."""
     numa_nodes: tuple[int, ...] = ()
-    """NUMA nodes the GPUs are nearest to, as far as known."""
+    """NUMA nodes nearest to the GPUs, as far as known."""
     aligned: bool | None = None
     why: str = ""
-    """One sentence."""
+    """The choice explained in one sentence."""
 
 
 def choose(
@@ -53,11 +53,11 @@ def choose(
     cpus: Iterable[int] = (),
     policy: str = "best-effort",
 ) -> Choice:
-    """The best ``count`` of the ``granted`` GPUs (positions); all of them where fewer are granted.
+    """Choose the best ``count`` of the ``granted`` GPUs (positions); all of them if fewer are granted.
 
-    ``cpus`` are the CPUs granted, empty where not known. ``none`` keeps the order of ``granted``; ``restricted`` and
-    ``single-numa-node`` put few NUMA nodes, near to the CPUs, before bandwidth. Raises ValueError for an unknown
-    policy, a negative count or a position that is not in the topology.
+    ``cpus`` are the granted CPUs, empty if not known. The policy ``none`` keeps the order of ``granted``;
+    ``restricted`` and ``single-numa-node`` rank few NUMA nodes, near to the CPUs, above bandwidth. Raises ValueError
+    for an unknown policy, a negative count, or a position that is not in the topology.
     """
     if policy not in POLICIES:
         raise ValueError(f"policy: {policy!r} is not one of {', '.join(POLICIES)}")
@@ -82,7 +82,7 @@ def choose(
 
 
 class _Field:
-    """The granted GPUs as whole numbers: bandwidth in 10 MB/s, the way from the CPUs, the home node as a bit."""
+    """The granted GPUs as integers: bandwidths in units of 10 MB/s, distances from the CPUs, NUMA nodes as bits."""
 
     def __init__(self, topology: NodeTopology, positions: Sequence[int], cpus: frozenset[int]) -> None:
         self.positions = positions
@@ -108,7 +108,7 @@ class _Field:
         self.home = [homes.setdefault(home(topology, position), 1 << len(homes)) for position in positions]
 
     def best(self, count: int, *, nodes_first: bool) -> list[int]:
-        """The best ``count`` as positions, in ring order."""
+        """The positions of the best ``count`` GPUs, in ring order."""
         if count == len(self.positions):
             return self.ring((1 << count) - 1)
         kinds = self._kinds()
@@ -126,7 +126,7 @@ class _Field:
         return self.ring(ring.best_set(self.weight, sums, masks, self._tie))
 
     def ring(self, mask: int) -> list[int]:
-        """The best ring through ``mask`` as positions: the nearest to the CPUs in front, then the nearer way round."""
+        """The best ring through ``mask`` as positions: first the GPU nearest to the CPUs, then its nearer neighbour."""
         first = min(ring.members(mask), key=lambda i: (self.far[i], i))
         one = ring.best_ring(self.weight, mask, first)
         other = [first, *one[:0:-1]]
@@ -134,7 +134,7 @@ class _Field:
         return [self.positions[i] for i in way]
 
     def measured(self, topology: NodeTopology, gpus: Sequence[int], order: Sequence[int]) -> Choice:
-        """The links and nodes of ``gpus``, whose best ring is ``order``."""
+        """Links and NUMA nodes of ``gpus``, whose best ring is ``order``."""
         nodes = {topology.gpus[gpu].numa_node for gpu in gpus}
         choice = Choice(tuple(gpus), numa_nodes=tuple(sorted([node for node in nodes if node is not None])))
         if len(gpus) < 2:
@@ -153,7 +153,7 @@ class _Field:
         )
 
     def _kinds(self) -> list[list[int]]:
-        """GPUs in groups of which any is as good as any other: same links to all others, same home, same way."""
+        """Groups of interchangeable GPUs: with the same links to all others, NUMA node and distance from the CPUs."""
         kinds: list[list[int]] = []
         for i in range(len(self.positions)):
             kind = next((each for each in kinds if self._alike(i, each[0])), None)
@@ -183,10 +183,10 @@ class _Field:
         return (nodes, way) if nodes_first else (way, nodes)
 
     def _tie(self, mask: int) -> tuple[int, ...]:
-        """Greater is better among sets with equal links: the host, what is left, the lowest positions.
+        """A key by which sets with equal links are ranked, greater is better: the host, what is left, low positions.
 
-        What is left is the bandwidth between the GPUs not taken: by NVLink first, so that one GPU never breaks a
-        bridged pair while another would do.
+        What is left is the bandwidth between the GPUs not taken, NVLink first, so that a single GPU is not taken from a
+        bridged pair if there is another.
         """
         inside = list(ring.members(mask))
         bridged = left = 0
@@ -202,12 +202,12 @@ def _lower(one: int | None, two: int | None) -> int | None:
 
 
 def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, nearest: bool, policy: str) -> str:
-    """The choice in one sentence."""
+    """The choice explained in one sentence."""
     gpus = [topology.gpus[gpu] for gpu in choice.gpus]
     names = [f"{gpu.index} ({gpu.mig})" if gpu.mig else str(gpu.index) for gpu in gpus]
     said = f"GPU {names[0]}" if len(names) == 1 else f"GPUs {', '.join(names[:-1])} and {names[-1]}"
     if granted < count:
-        said += f": all that were granted of {count} asked for"
+        said += f": all that were granted, of {count} requested"
     elif len(gpus) == granted:
         said += ", as granted"
     elif policy == "none":
@@ -215,9 +215,9 @@ def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, ne
     elif len(gpus) > 1:
         said += f": the best {len(gpus)} of {granted} granted"
     elif nearest:
-        said += f": none of {granted} granted is nearer to the CPUs"
+        said += f": the nearest to the CPUs, of {granted} granted"
     else:
-        said += f": of {granted} granted it leaves the best links to others"
+        said += f": of {granted} granted, it leaves the best links to other jobs"
     if choice.weakest_link:
         said += f"; the slowest link of their ring is {choice.weakest_link} (about {choice.ring_gbps:g} GB/s)"
     elif len(gpus) > 1:

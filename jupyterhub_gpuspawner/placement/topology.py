@@ -1,14 +1,14 @@
-"""What a node is made of: GPUs, NUMA nodes, links. Pure, stdlib only: it travels to the compute node.
+"""A node's topology: GPUs, NUMA nodes and links. Pure, standard library only: the launcher uses it on the node.
 
-A GPU is named by its UUID and PCI bus id. ``index`` is its NVML index on that node, at
-that moment, and only good for people and for ``CUDA_VISIBLE_DEVICES`` of programs that insist on numbers.
+A GPU is identified by its UUID and PCI bus id. ``index`` is its current NVML index on that node; it is only meant for
+people, and for ``CUDA_VISIBLE_DEVICES`` of programs that require numbers.
 
-Anything may be unknown: ``None`` says so, never a guess. A :class:`NodeTopology` carries
-``problems``: one sentence for each thing that could not be learned.
+Any value may be unknown, which is ``None``, never a guess. :attr:`NodeTopology.problems` has a sentence for each thing
+that could not be found out.
 
-Link words are those of ``nvidia-smi topo -m``: ``X`` (self), ``NV<n>`` (n NVLinks), ``PIX``, ``PXB``,
-``PHB``, ``NODE``, ``SYS`` (older drivers: ``SOC``), and ``?`` where it is not known. Between two MIG devices of one
-GPU it is ``PHB``: MIG has no peer access, so data goes through the host.
+Link words are those of ``nvidia-smi topo -m``: ``X`` (self), ``NV<n>`` (n NVLinks), ``PIX``, ``PXB``, ``PHB``,
+``NODE``, ``SYS`` (older drivers: ``SOC``), and ``?`` if unknown. Between two MIG devices of one GPU it is ``PHB``: MIG
+has no peer access, so data goes through the host.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 VERSION = 1
 LINKS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "?")
-"""The link words without a number; beside them ``NV1`` to ``NV99``."""
+"""The link words without a number; the others are ``NV1`` to ``NV99``."""
 _TEXT_LIMIT = 500
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, or one MIG device, as the node's driver names it."""
+    """A GPU or a MIG device, as the node's driver describes it."""
 
     index: int
     """NVML index on this node (PCI order); for a MIG device that of its parent."""
@@ -44,38 +44,38 @@ class Gpu:
     name: str = ""
     memory_mib: int | None = None
     numa_node: int | None = None
-    """Kernel number of the NUMA node nearest to it (not the GPU's own memory node)."""
+    """Kernel number of the nearest NUMA node (not the GPU's own memory node)."""
     cpus: tuple[int, ...] = ()
-    """CPUs (kernel numbers) near to it, as far as known; may be clipped by a cpuset."""
+    """CPUs near to the GPU (kernel numbers), as far as known; may be clipped by a cpuset."""
     mig: str | None = None
     """MIG profile name such as ``1g.10gb``; None for a whole GPU."""
     minor: int | None = None
-    """n of ``/dev/nvidia<n>``; not the index."""
+    """n of ``/dev/nvidia<n>``, which is not the index."""
     nvlink_generation: int | None = None
     pcie_generation: int | None = None
     numa_affinity: tuple[int, ...] = ()
-    """Every NUMA node the driver calls near; in a virtual machine often all. ``numa_node`` is set where it is one."""
+    """All NUMA nodes that the driver calls near; in a virtual machine often all. If it is one, ``numa_node`` is set."""
     gpu_numa_id: int | None = None
-    """NUMA node that is the GPU's own memory (Grace Hopper, POWER9); None where there is none."""
+    """NUMA node of the GPU's own memory (Grace Hopper, POWER9); None if there is none."""
 
 
 @dataclass(frozen=True)
 class NumaNode:
-    """A NUMA node by its kernel number (P#); CPUs by kernel number."""
+    """A NUMA node; node and CPUs by kernel number (P#)."""
 
     id: int
     cpus: tuple[int, ...] = ()
     memory_mib: int | None = None
     distances: tuple[int, ...] = ()
-    """To every node, in the order of :attr:`NodeTopology.numa_nodes`; empty where unknown."""
+    """Distances to all nodes, in the order of :attr:`NodeTopology.numa_nodes`; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class NodeTopology:
-    """A node as far as it is known.
+    """A node's topology, as far as it is known.
 
-    ``links[a][b]`` is the link word between the devices ``gpus[a]`` and ``gpus[b]`` (positions, not
-    indices); square, symmetric, ``X`` on the diagonal; empty where nothing is known.
+    ``links[a][b]`` is the link word between ``gpus[a]`` and ``gpus[b]`` (positions, not NVML indices): a symmetric
+    matrix with ``X`` on the diagonal, or empty if nothing is known.
     """
 
     hostname: str = ""
@@ -83,15 +83,15 @@ class NodeTopology:
     links: tuple[tuple[str, ...], ...] = ()
     numa_nodes: tuple[NumaNode, ...] = ()
     siblings: tuple[tuple[int, ...], ...] = ()
-    """Groups of CPUs that are one core; empty where unknown (then each CPU counts as a core)."""
+    """Groups of CPUs that share a core; empty if unknown (then each CPU counts as a core)."""
     packages: tuple[tuple[int, ...], ...] = ()
-    """CPUs of each package (socket); empty where unknown."""
+    """CPUs of each package (socket); empty if unknown."""
     nics: tuple[str, ...] = ()
     nic_links: tuple[tuple[str, ...], ...] = ()
-    """``nic_links[n][g]``: the link word between ``nics[n]`` and ``gpus[g]``; empty where unknown."""
+    """``nic_links[n][g]`` is the link word between ``nics[n]`` and ``gpus[g]``; empty if unknown."""
     nic_numa: tuple[int | None, ...] = ()
     source: str = ""
-    """Where it was learned: ``nvml``, ``nvidia-smi``, ``sysfs``, ``file``, joined by ``+``."""
+    """Sources of the data: ``nvml``, ``nvidia-smi``, ``sysfs``, ``file``, joined by ``+``."""
     simulated: bool = False
     driver: str = ""
     problems: tuple[str, ...] = field(default=())
@@ -112,20 +112,20 @@ class NodeTopology:
             raise ValueError(f"distances of a NUMA node must be {len(self.numa_nodes)} numbers, or none")
 
     def link(self, a: int, b: int) -> str:
-        """The link word between the GPUs at positions ``a`` and ``b``; ``?`` where unknown."""
+        """The link word between the GPUs at positions ``a`` and ``b``; ``?`` if unknown."""
         if a == b:
             return "X"
         return self.links[a][b] if self.links else "?"
 
     def numa_node_of_cpu(self, cpu: int) -> int | None:
-        """Kernel number of the NUMA node that holds ``cpu``; None where unknown."""
+        """Kernel number of the NUMA node that contains ``cpu``; None if unknown."""
         for node in self.numa_nodes:
             if cpu in node.cpus:
                 return node.id
         return None
 
     def with_problem(self, *sentences: str) -> NodeTopology:
-        """The same node with more said about what is not known."""
+        """The same topology with these problems added, each only once."""
         return replace(self, problems=self.problems + tuple(s for s in sentences if s not in self.problems))
 
 
@@ -149,18 +149,18 @@ def is_link(word: str) -> bool:
 
 
 def to_document(topology: NodeTopology) -> dict[str, Any]:
-    """The topology as a JSON document, version 1; CPU lists stay lists of numbers.
+    """Convert a topology to a JSON document, version 1; CPU lists stay lists of numbers.
 
-    A problem may quote anything, so it is cut to the 500 printable characters that :func:`from_document` takes.
+    A problem may quote any text, so it is cut to the 500 printable characters that :func:`from_document` accepts.
     """
     problems = tuple("".join([c if c.isprintable() else " " for c in each[:_TEXT_LIMIT]]) for each in topology.problems)
     return {"version": VERSION, **asdict(topology), "problems": problems}
 
 
 def from_document(document: Mapping[str, Any]) -> NodeTopology:
-    """Read a topology document; raises ValueError that names the field at fault.
+    """Parse a topology document; raises ValueError that names the invalid field.
 
-    Every field has its type and bounds, so a document may come from a compute node that the reader does not trust.
+    Type and bounds of every field are checked, so the document may come from a compute node that is not trusted.
     """
     version = document.get("version") if isinstance(document, Mapping) else None
     if version != VERSION or isinstance(version, bool):
@@ -203,7 +203,7 @@ def _text(*, none: bool = False) -> Reader:
 
 def _link(where: str, value: Any) -> Any:
     if not isinstance(value, str) or not is_link(value):
-        raise ValueError(f"{where}: {value!r:.40} is no link word; words are NV1 to NV99, {', '.join(LINKS)}")
+        raise ValueError(f"{where}: {value!r:.40} is not a link; links are NV1 to NV99, {', '.join(LINKS)}")
     return value
 
 
@@ -239,7 +239,7 @@ def _record(kind: Any, fields: Mapping[str, Reader]) -> Reader:
 
 
 _DEVICES, _NODES, _MANY = 128, 256, 4096
-"""Devices, NUMA nodes and CPUs at most: above any machine, and little enough to draw from a stranger's document."""
+"""Limits for devices, NUMA nodes and CPUs: above any machine, but small enough to draw an untrusted document."""
 _CPUS = _list(_whole(0, 65535), _MANY)
 _NUMA = _whole(0, 4095)
 _MAYBE_NUMA = _whole(0, 4095, none=True)

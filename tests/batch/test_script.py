@@ -163,7 +163,7 @@ def test_a_container_gets_the_driver_where_there_is_a_gpu(document: dict[str, An
 @pytest.mark.parametrize("value", ["a\n#SBATCH --uid=0", "a\rb", 'a "b" c', "a\\ b"])
 def test_a_value_that_could_end_its_line_is_no_script(field: str, value: str) -> None:
     """The second fence: control characters, and what sbatch reads as quotes."""
-    with pytest.raises(ValueError, match=r"is not one printable line|has a quote or a backslash"):
+    with pytest.raises(ValueError, match=r"is not one printable line|contains a quote or a backslash"):
         _render(_request({}), **{field: value})
 
 

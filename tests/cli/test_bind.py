@@ -97,7 +97,7 @@ def test_more_tasks_than_gpus_share_them(tasks: Tasks) -> None:
     """Tasks take GPUs in turn, the first of them says so, and each still has cores of its own."""
     found = tasks.run("-p gpu --gres=gpu:k80:2 --ntasks-per-node=3 --cpus-per-task=2", "--ntasks=3")
     assert found == {"g1.0": "0; 0-1; 2 threads", "g1.1": "1; 2-3; 2 threads", "g1.2": "0; 4-5; 2 threads"}
-    assert tasks.log.count("3 tasks share 2 GPUs on this node, in turn.") == 1
+    assert tasks.log.count("3 tasks share 2 GPUs on this node.") == 1
 
 
 @pytest.mark.slurm

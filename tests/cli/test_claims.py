@@ -85,7 +85,7 @@ def test_jobs_on_one_node_get_different_gpus(slurm: PrivateSlurm, public_folder:
     one, two, three = submit(2), submit(1), submit(2)
     assert [gpus_of(one), gpus_of(two), gpus_of(three)] == ["0,1", "2", "3"]
     log = (folder / f"{three}.log").read_text()
-    assert "gpuspawner: Others have claimed GPU 0-2." in log
+    assert "gpuspawner: GPU 0-2 is claimed by other servers." in log
     assert "Slurm does not hand out" not in log
     slurm.run("scancel", "--full", "--signal=KILL", one)
     wait_until(lambda: not slurm.run("squeue", "-h", "--jobs", f"{one},999999"), "the first job is gone")

@@ -39,7 +39,7 @@ DGX1V = TEXTS / "024_dgx1v_microway.txt"
                 "mean_gbps": None,
                 "numa_nodes": [1],
                 "aligned": True,
-                "why": "GPU 2: none of 4 granted is nearer to the CPUs.",
+                "why": "GPU 2: the nearest to the CPUs, of 4 granted.",
             },
         ),
         (
@@ -63,7 +63,7 @@ DGX1V = TEXTS / "024_dgx1v_microway.txt"
                 "mean_gbps": None,
                 "numa_nodes": [1],
                 "aligned": None,
-                "why": "GPU 2 (1g.10gb): of 2 granted it leaves the best links to others.",
+                "why": "GPU 2 (1g.10gb): of 2 granted, it leaves the best links to other jobs.",
             },
         ),
     ],
@@ -94,8 +94,14 @@ def test_words(gpuspawner: Call) -> None:
         (["--gpus", 9], "--gpus: 9 are more than the 8 that the node has"),
         (["--gpus", 3, "--free", "0,1"], "--gpus: 3 are more than the 2 that are free"),
         (["--gpus", 1, "--free", "0,9"], "--free: there is no GPU 9; the node has 0-7"),
-        (["--gpus", 1, "--free", "all"], "--free: 'all' in 'all' is no number or range: write a list such as 0-3,8"),
-        (["--gpus", 1, "--cpus", "3-1"], "--cpus: '3-1' in '3-1' is no number or range: write a list such as 0-3,8"),
+        (
+            ["--gpus", 1, "--free", "all"],
+            "--free: 'all' in 'all' is not a number or a range: write a list such as 0-3,8",
+        ),
+        (
+            ["--gpus", 1, "--cpus", "3-1"],
+            "--cpus: '3-1' in '3-1' is not a number or a range: write a list such as 0-3,8",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(gpuspawner: Call, arguments: list[object], sentence: str) -> None:

@@ -35,7 +35,7 @@ for line in sys.stdin:
 
 
 class AskNvml(Protocol):
-    """Serve each text in turn; returns what our reader makes of it, or says why NVML cannot be had."""
+    """Serve each text in turn; returns what our reader makes of it, or says why NVML is not available."""
 
     def __call__(self, *texts: str, nodes: Sequence[int] = ()) -> list[NodeTopology | str]: ...
 

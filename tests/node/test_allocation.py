@@ -180,7 +180,7 @@ def test_the_grant_is_read_from_the_environment(
             {"SLURM_GPUS_ON_NODE": "2"},
             node(4),
             GrantedJob(),
-            GpuGrant((), None, (), ("Slurm granted 2 GPUs but does not say which; 4 could be found.",)),
+            GpuGrant((), None, (), ("Slurm granted 2 GPUs, but does not say which; 4 were found.",)),
             id="without an answer a count names none",
         ),
     ],
@@ -218,25 +218,30 @@ def test_a_cpu_job_on_a_node_without_gpus_asks_nothing() -> None:
         pytest.param(
             {"SLURM_JOB_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": "2,3"},
             node(0),
-            GpuGrant(("2", "3"), None, (2, 3), ("GPU 2-3 is this server's, but no GPU could be found on this node.",)),
+            GpuGrant(("2", "3"), None, (2, 3), ("GPU 2-3 was granted, but no GPU was found on this node.",)),
             id="no driver",
         ),
         pytest.param(
             {"SLURM_JOB_GPUS": "6,7", "CUDA_VISIBLE_DEVICES": "6,7"},
             node(4),
-            GpuGrant(("6", "7"), None, (6, 7), ("GPU 6-7 is this server's, but GPU 0-3 could be found on this node.",)),
+            GpuGrant(
+                ("6", "7"),
+                None,
+                (6, 7),
+                ("GPU 6-7 was granted, but only GPU 0-3 was found on this node.",),
+            ),
             id="a file of another machine",
         ),
         pytest.param(
             {"CUDA_VISIBLE_DEVICES": "GPU-9999"},
             node(4),
-            GpuGrant(("GPU-9999",), None, (), ("No GPU that could be found on this node is GPU-9999.",)),
+            GpuGrant(("GPU-9999",), None, (), ("No GPU on this node matches GPU-9999.",)),
             id="a UUID of nobody",
         ),
         pytest.param(
             {"CUDA_VISIBLE_DEVICES": "GPU-"},
             node(4),
-            GpuGrant(("GPU-",), None, (), ("No GPU that could be found on this node is GPU-.",)),
+            GpuGrant(("GPU-",), None, (), ("No GPU on this node matches GPU-.",)),
             id="a beginning of several",
         ),
     ],
@@ -273,7 +278,7 @@ def test_names_that_an_admins_line_changed_never_widen(
     assert (names, slurm) == (granted.names, granted.slurm)
     positions = slurm if shown == 4 else tuple(index - 2 for index in slurm)
     assert granted.positions == positions
-    told = f"CUDA_VISIBLE_DEVICES is {visible} though Slurm granted GPU 2-3; what both allow is used."
+    told = f"CUDA_VISIBLE_DEVICES is {visible}, but Slurm granted GPU 2-3; only GPUs in both are used."
     assert granted.problems == (() if len(names) == 2 and visible.count(",") == 1 else (told,))
 
 
@@ -283,7 +288,7 @@ def test_a_lost_gpu_is_left_out_where_others_remain() -> None:
 
     granted = allocation.gpus(JOB | {"SLURM_JOB_GPUS": "1,2", "CUDA_VISIBLE_DEVICES": "1,2"}, lost, Slurmctld())
 
-    problem = "GPU 2 is this server's but does not answer; it was left out."
+    problem = "GPU 2 was granted but does not respond; it is not used."
     assert granted == GpuGrant(("1",), (1,), (1,), (problem,))
 
 
@@ -349,7 +354,7 @@ TWO_SOCKETS = NodeTopology(
             JOB | {"SLURM_CPUS_ON_NODE": "2"},
             (0, 1, 2, 3),
             GrantedJob(),
-            ((0, 1, 2, 3), ("Slurm granted 2 of 4 CPUs, does not hold the job to them nor say which.",)),
+            ((0, 1, 2, 3), ("Slurm granted 2 of 4 CPUs, but neither binds the job to them nor says which.",)),
             1,
             id="no answer",
         ),
@@ -357,7 +362,7 @@ TWO_SOCKETS = NodeTopology(
             JOB | {"SLURM_CPUS_ON_NODE": "2"},
             (5, 6, 7),
             GrantedJob(cpus=(0, 1)),
-            ((5, 6, 7), ("Slurm granted CPUs 0-1, of which this process may use none.",)),
+            ((5, 6, 7), ("Slurm granted CPUs 0-1, but this process may use none of them.",)),
             1,
             id="an answer that cannot be",
         ),

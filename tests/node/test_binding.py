@@ -69,7 +69,7 @@ def test_only_foreign_cpus_leave_the_process_where_it_is() -> None:
     allowed, problems = binding.bind_cpus([4000, 4001])
 
     assert list(allowed) == CPUS
-    assert [problem.partition(";")[0] for problem in problems] == ["CPUs 4000-4001 are not this process's to use"]
+    assert [problem.partition(";")[0] for problem in problems] == ["This process may not use CPUs 4000-4001"]
 
 
 def test_no_wish_is_no_binding() -> None:
@@ -141,7 +141,7 @@ def test_memory_that_is_not_the_jobs_is_not_asked_for() -> None:
 
     assert policy == "default"
     has = (NODES / "has_memory").read_text().strip()
-    assert problems == (f"Memory of NUMA nodes 63 is not this job's to use, which has {has}; no policy was set.",)
+    assert problems == (f"This job may not use memory of NUMA nodes 63, only of {has}; no policy was set.",)
 
 
 @numa
@@ -168,7 +168,7 @@ result = binding.bind_memory("preferred", [0])
         "none",
         [
             f"The kernel refused the memory policy preferred: {because}.",
-            f"The kernel does not tell its memory policy: {because}.",
+            f"The memory policy cannot be read from the kernel: {because}.",
         ],
     ]
 

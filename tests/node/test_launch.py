@@ -243,7 +243,7 @@ def test_a_driver_that_hangs_delays_the_server_by_the_deadline(
     assert server["environ"]["CUDA_VISIBLE_DEVICES"] == "2,3"
     placed = reported(hub).placement
     assert [gpu.index for gpu in placed.gpus] == [2, 3]
-    assert "Looking at the node was given up after 1 s while asking NVML." in placed.problems
+    assert "Reading the hardware timed out after 1 s while asking NVML." in placed.problems
 
 
 BREAK = """
@@ -264,9 +264,9 @@ launch.main(sys.argv[3:])
 @pytest.mark.parametrize(
     ("targets", "problem"),
     [
-        ("launch.observe", "Looking at the node failed: RuntimeError: broken by the test"),
-        ("observation._look", "Looking at the node ended by itself while starting."),
-        ("observation.from_document", "Looking at the node failed: RuntimeError: broken by the test"),
+        ("launch.observe", "Reading the hardware failed: RuntimeError: broken by the test"),
+        ("observation._look", "Reading the hardware ended unexpectedly while starting."),
+        ("observation.from_document", "Reading the hardware failed: RuntimeError: broken by the test"),
         ("binding.allowed_cpus", "Reading the CPU affinity failed: RuntimeError: broken by the test"),
         ("allocation.cpus", "Reading the granted CPUs failed: RuntimeError: broken by the test"),
         ("allocation.gpus", "Choosing GPUs failed: RuntimeError: broken by the test"),
@@ -275,7 +275,7 @@ launch.main(sys.argv[3:])
         ("placing.Placing._bind_cpus", "Binding CPUs failed: RuntimeError: broken by the test"),
         ("placing.Placing._bind_memory", "Binding memory failed: RuntimeError: broken by the test"),
         ("placing.Placing._export", "Setting the environment failed: RuntimeError: broken by the test"),
-        ("placing.aligned", "Comparing failed: RuntimeError: broken by the test"),
+        ("placing.aligned", "Checking the alignment failed: RuntimeError: broken by the test"),
         ("placing.Placing._ends_at", "Reading the job's end failed: RuntimeError: broken by the test"),
         ("placing.Placing.place", "Placing the server failed: RuntimeError: broken by the test"),
         ("placing.PlacementDocument", "Placing the server failed: RuntimeError: broken by the test"),
@@ -335,8 +335,8 @@ def test_a_hub_that_is_not_there_is_one_sentence_in_the_log(archive: Path) -> No
 
     assert (done.returncode, done.stdout) == (0, "started\n")
     assert done.stderr == (
-        "gpuspawner: The hub could not be told where this server is: [Errno 111] Connection refused\n"
-        "gpuspawner: The hub is told as soon as it can be, in the next ten minutes.\n"
+        "gpuspawner: The report could not be sent to the hub: [Errno 111] Connection refused\n"
+        "gpuspawner: The report will be sent again for up to ten minutes.\n"
     )
 
 
@@ -398,8 +398,8 @@ def test_a_command_that_is_not_there_is_named(archive: Path, command: list[str],
         ([], "there is no command after --"),
         (["--plan", "{}"], "there is no command after --"),
         (["--plan", "{}", "--"], "there is no command after --"),
-        (["--plan"], "--plan: not understood"),
-        (["--plan", "{}", "command"], "command: not understood"),
+        (["--plan"], "--plan: unknown argument"),
+        (["--plan", "{}", "command"], "command: unknown argument"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(archive: Path, arguments: list[str], reason: str) -> None:
@@ -417,8 +417,8 @@ def test_arguments_that_make_no_sense_are_refused(archive: Path, arguments: list
     [
         ("/nonexistent/plan.json", "No such file or directory"),
         ("{", "Expecting property name"),
-        ('{"version": 1, "gpus": "two"}', "gpus: 'two' is not what a launch plan may say"),
-        ('{"version": 1, "port_range": [1, 2]}', "port_range: [1, 2] is not what a launch plan may say"),
+        ('{"version": 1, "gpus": "two"}', "gpus: 'two' is not valid in a launch plan"),
+        ('{"version": 1, "port_range": [1, 2]}', "port_range: [1, 2] is not valid in a launch plan"),
     ],
 )
 def test_a_plan_that_cannot_be_read_starts_the_server(archive: Path, hub: ReportHub, plan: str, reason: str) -> None:
@@ -431,7 +431,7 @@ def test_a_plan_that_cannot_be_read_starts_the_server(archive: Path, hub: Report
     assert others in ([], [NO_CLAIM])
 
 
-NO_CLAIM = "No GPU is used: the launch plan would have said whether they must be claimed here."
+NO_CLAIM = "No GPU is used: only the launch plan says whether GPUs must be claimed on this node."
 PLANS: dict[str, tuple[str, str, str | None]] = {
     "a wrong value beside a claim": ('{"claim": "CLAIMS", "deadline": 0, "gpus": 1}', "2", None),
     "a newer hub's bounds": ('{"claim": "CLAIMS", "deadline": 3600, "gpus": 2}', "2,3", None),

@@ -96,7 +96,7 @@ def test_a_cpu_job_on_a_gpu_node_sees_no_gpu() -> None:
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == ""
     assert placed.gpus == ()
-    assert placed.why == "This job has no GPU; those of the node are hidden from it."
+    assert placed.why == "This job has no GPU; the node's GPUs are hidden from it."
 
 
 def test_a_cpu_job_on_a_cpu_node_has_nothing_set() -> None:
@@ -117,8 +117,8 @@ def test_what_was_promised_and_is_not_there_is_told() -> None:
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == "1"
     assert placed.problems == (
-        "The profile promises 2 GPUs; 1 could be had.",
-        "The profile promises 4 CPUs; 2 could be had.",
+        "The profile promises 2 GPUs; only 1 available.",
+        "The profile promises 4 CPUs; only 2 available.",
         SIMULATED,
     )
 
@@ -131,7 +131,7 @@ def test_gpus_that_nothing_is_known_of_keep_slurms_names() -> None:
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == "2"
     assert [(gpu.index, gpu.uuid) for gpu in placed.gpus] == [(2, "")]
-    assert placed.problems[0] == "GPU 2-3 is this server's, but no GPU could be found on this node."
+    assert placed.problems[0] == "GPU 2-3 was granted, but no GPU was found on this node."
 
 
 def test_outside_a_job_gpus_are_chosen_only_where_the_profile_asks() -> None:

@@ -45,6 +45,6 @@ def test_order(nvlink: int | None, pcie: int | None) -> None:
 
 @pytest.mark.parametrize("word", ["", "OK", "NV", "nv1", "C2C"])
 def test_other_words_are_refused(word: str) -> None:
-    """A word that is no link word is a fault of the caller."""
-    with pytest.raises(ValueError, match="is no link word"):
+    """A word that is not a link is a fault of the caller."""
+    with pytest.raises(ValueError, match="is not a link"):
         gbps(word)

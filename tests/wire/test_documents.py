@@ -61,7 +61,7 @@ def test_a_plan_with_a_wrong_value_names_it(name: str, value: object) -> None:
     """As the launcher will say in its report."""
     plan, fault = recover_plan(json.dumps({"version": 1, name: value}))
 
-    assert re.fullmatch(f"{name}: .* is not what a launch plan may say", fault)
+    assert re.fullmatch(f"{name}: .* is not valid in a launch plan", fault)
     assert plan == LaunchPlan(claim="" if name == "claim" else None)
 
 
@@ -81,7 +81,7 @@ def test_a_plan_with_a_wrong_value_names_it(name: str, value: object) -> None:
 )
 def test_a_plan_that_a_node_would_refuse_cannot_be_sent(plan: LaunchPlan) -> None:
     """The hub finds out, not the node."""
-    with pytest.raises(ValueError, match="is not what a launch plan may say"):
+    with pytest.raises(ValueError, match="is not valid in a launch plan"):
         plan.dumps()
 
 
@@ -92,9 +92,9 @@ def test_a_plan_that_a_node_would_refuse_cannot_be_sent(plan: LaunchPlan) -> Non
         (
             '{"claim": "/c", "gpus": "two", "deadline": 0, "cpus": 3, "new": 1}',
             LaunchPlan(claim="/c", cpus=3),
-            "gpus: 'two' is not what a launch plan may say; deadline: 0 is not what a launch plan may say",
+            "gpus: 'two' is not valid in a launch plan; deadline: 0 is not valid in a launch plan",
         ),
-        ('{"claim": 7, "gpus": 1}', LaunchPlan(gpus=1, claim=""), "claim: 7 is not what a launch plan may say"),
+        ('{"claim": 7, "gpus": 1}', LaunchPlan(gpus=1, claim=""), "claim: 7 is not valid in a launch plan"),
         ("[]", LaunchPlan(claim=""), "a launch plan is a JSON object"),
         ("", LaunchPlan(claim=""), "Expecting value: line 1 column 1 (char 0)"),
     ],

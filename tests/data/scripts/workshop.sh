@@ -92,10 +92,10 @@ with os.fdopen(os.memfd_create("launch.pyz"), "wb") as file:
     while os.path.exists(f"/proc/{sys.argv[1]}"):
         time.sleep(1)
 ' "$$") || {
-        echo "gpuspawner: no folder of $(hostname) takes the launcher, nor does its memory: the server cannot start" >&2
+        echo "gpuspawner: neither a folder nor the memory of $(hostname) can hold the launcher: no server" >&2
         exit 1
     }
-    echo "gpuspawner: no folder takes the launcher; it is kept in memory" >&2
+    echo "gpuspawner: no folder could hold the launcher; it is kept in memory" >&2
 fi
 
 source /sw/apps/mpi/env.sh

@@ -75,8 +75,8 @@ def test_servers_on_one_node_get_different_gpus(folder: Path) -> None:
     assert [seen(Server(folder, K80, gpus)) for gpus in (1, 2, 2, 1)] == [
         ("0", ()),
         ("2,3", ()),
-        ("1", ("Others have claimed GPU 0,2-3.", "The profile promises 2 GPUs; 1 could be had.")),
-        ("", ("Others have claimed GPU 0-3.", "The profile promises 1 GPU; 0 could be had.")),
+        ("1", ("GPU 0,2-3 is claimed by other servers.", "The profile promises 2 GPUs; only 1 available.")),
+        ("", ("GPU 0-3 is claimed by other servers.", "The profile promises 1 GPU; only 0 available.")),
     ]
 
 
@@ -100,9 +100,9 @@ def test_an_unfit_folder_costs_the_gpu_and_not_the_server(folder: Path) -> None:
     assert seen(Server(folder / "none", K80, 1)) == (
         "",
         (
-            f"No GPU was claimed: the folder of claims, {folder}/none: No such file or directory; "
-            f"make it with: install -d -o root -m 1777 {folder}/none.",
-            "The profile promises 1 GPU; 0 could be had.",
+            f"No GPU was claimed: the claims folder {folder}/none: No such file or directory; "
+            f"create it with: install -d -o root -m 1777 {folder}/none.",
+            "The profile promises 1 GPU; only 0 available.",
         ),
     )
 
@@ -117,17 +117,22 @@ def test_names_of_gpus() -> None:
 @pytest.mark.parametrize(
     ("used", "failed", "visible", "problems"),
     [
-        ({K80.gpus[0].uuid: "2 processes"}, "", "1", ("GPU 0 is left out: it is in use by 2 processes.",)),
+        ({K80.gpus[0].uuid: "2 processes"}, "", "1", ("GPU 0 is skipped: it is in use by 2 processes.",)),
         (
             {gpu.uuid: "9000 MiB of memory" for gpu in K80.gpus},
             "",
             "",
             (
-                *[f"GPU {n} is left out: it is in use by 9000 MiB of memory." for n in range(4)],
-                "The profile promises 1 GPU; 0 could be had.",
+                *[f"GPU {n} is skipped: it is in use by 9000 MiB of memory." for n in range(4)],
+                "The profile promises 1 GPU; only 0 available.",
             ),
         ),
-        ({}, "NVML cannot be had: gone.", "0", ("Only claims tell which GPUs are free: NVML cannot be had: gone.",)),
+        (
+            {},
+            "NVML is not available: gone.",
+            "0",
+            ("Only claims show which GPUs are free: NVML is not available: gone.",),
+        ),
     ],
 )
 def test_gpus_in_use_are_left_out(
@@ -151,7 +156,7 @@ def test_gpus_in_use_are_left_out(
     [
         (lambda say: say(used={"GPU-1": "1 process"}, failed=""), ({"GPU-1": "1 process"}, "")),
         (lambda _: 1 / 0, ({}, "asking the driver failed.")),
-        (lambda _: time.sleep(60), ({}, "the driver was not waited for any longer.")),
+        (lambda _: time.sleep(60), ({}, "the driver did not answer in time.")),
     ],
 )
 def test_a_driver_that_hangs_is_not_waited_for(
@@ -207,7 +212,7 @@ def test_calls_that_fail_tell_nothing_is_in_use(ask: Callable[[str], Any]) -> No
 
 
 def test_nvidia_smi_stands_in(ask: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where NVML cannot be had, nvidia-smi tells the processes."""
+    """Where NVML is not available, nvidia-smi tells the processes."""
     program = tmp_path / "nvidia-smi"
     program.write_text('#!/bin/sh\n[ "$1" = --query-compute-apps=gpu_uuid ] && printf "GPU-1\\nGPU-2\\nGPU-1\\n"\n')
     program.chmod(0o755)
@@ -220,5 +225,5 @@ def test_without_a_driver_it_is_not_known(ask: Callable[[str], Any], monkeypatch
     monkeypatch.setenv("PATH", "/nowhere")
     assert ask("fail nvmlInitWithFlags 9 -1\n") == [
         {},
-        "NVML cannot be had: Driver Not Loaded. nvidia-smi cannot be had: nvidia-smi: No such file or directory.",
+        "NVML is not available: Driver Not Loaded. nvidia-smi is not available: nvidia-smi: No such file or directory.",
     ]

@@ -248,7 +248,7 @@ def test_who_waits_too_long_for_the_turn_chooses_all_the_same(folder: Path) -> N
     with (folder / "gpuspawner-claim.turn").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         got = claim(str(folder), GPUS, first(), turn=0.1)
-    assert got == Claim((0,), (), ("Others are choosing GPUs for more than 0.1 s; the choice was made beside them.",))
+    assert got == Claim((0,), (), ("Other servers took more than 0.1 s to choose GPUs; this one did not wait.",))
 
 
 def test_the_choice_is_asked_again_where_another_was_faster(folder: Path) -> None:
@@ -277,7 +277,7 @@ def test_an_unsafe_folder_is_refused(folder: Path, mode: int, reason: str) -> No
     folder.chmod(mode)
     with pytest.raises(ClaimError) as refused:
         claim(str(folder), GPUS, first())
-    assert str(refused.value) == f"the folder of claims, {folder}, {reason}"
+    assert str(refused.value) == f"the claims folder {folder} {reason}"
 
 
 def test_a_folder_that_is_not_there_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -290,9 +290,9 @@ def test_a_folder_that_is_not_there_is_refused(folder: Path, tmp_path: Path) -> 
             claim(str(path), GPUS, first())
         said.append(str(refused.value))
     assert said == [
-        f"the folder of claims, {tmp_path}/none: No such file or directory; "
-        f"make it with: install -d -o root -m 1777 {tmp_path}/none",
-        f"the folder of claims, {link}: Not a directory",
+        f"the claims folder {tmp_path}/none: No such file or directory; "
+        f"create it with: install -d -o root -m 1777 {tmp_path}/none",
+        f"the claims folder {link}: Not a directory",
     ]
 
 

@@ -251,7 +251,7 @@ def test_a_gpu_of_another_job_is_left_out_and_a_lost_one_is_kept_without_facts(a
     assert isinstance(read, NodeTopology)
     assert [(gpu.index, bool(gpu.uuid)) for gpu in read.gpus] == [(1, True), (2, False), (3, True)]
     assert read.links == (("X", "?", "SYS"), ("?", "X", "?"), ("SYS", "?", "X"))
-    assert read.problems == ("GPU 2 does not answer: GPU is lost.",)
+    assert read.problems == ("GPU 2 does not respond: GPU is lost.",)
 
 
 @pytest.mark.parametrize(

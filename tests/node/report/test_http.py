@@ -70,7 +70,7 @@ def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: i
     with ReportHub(*answers) as hub:
         told = http.attempt(REPORT, hub.environ)[0]
 
-    assert told == (failure and f"The hub could not be told where this server is: {failure}")
+    assert told == (failure and f"The report could not be sent to the hub: {failure}")
     assert len(hub.requests) == tries
 
 
@@ -80,7 +80,7 @@ def test_a_report_that_the_hub_finds_wrong_is_sent_as_the_port_alone() -> None:
         told = http.attempt(REPORT, hub.environ)[0]
 
     problem = "The hub refused the full report: 400 The hub says 400."
-    assert told == "The hub refused the full report, and was told the port alone: 400 The hub says 400."
+    assert told == "The hub refused the full report; only the port was reported: 400 The hub says 400."
     assert parse_report(hub.requests[1].body) == NodeReport(41234, PlacementDocument(problems=(problem,)))
 
 
@@ -89,7 +89,7 @@ def test_a_hub_that_takes_neither_is_given_up() -> None:
     with ReportHub(400, 400) as hub:
         told = http.attempt(REPORT, hub.environ)[0]
 
-    assert told == "The hub could not be told where this server is: 400 The hub says 400."
+    assert told == "The report could not be sent to the hub: 400 The hub says 400."
     assert len(hub.requests) == 2
 
 
@@ -130,7 +130,7 @@ def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
         start = time.monotonic()
 
-        assert http.attempt(REPORT, environ)[0] == "The hub could not be told where this server is: timed out"
+        assert http.attempt(REPORT, environ)[0] == "The report could not be sent to the hub: timed out"
         assert time.monotonic() - start < 10
 
 
@@ -175,11 +175,11 @@ def test_a_hub_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"JUPYTERHUB_API_URL": ""}, "JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set"),
         ({"JUPYTERHUB_API_TOKEN": ""}, "JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set"),
-        ({"JUPYTERHUB_API_URL": "127.0.0.1:8081"}, "is no URL of the form"),
+        ({"JUPYTERHUB_API_URL": "127.0.0.1:8081"}, "is not a URL of the form"),
         ({"JUPYTERHUB_API_URL": "ftp://127.0.0.1/"}, "JUPYTERHUB_API_URL begins with ftp, not http or https"),
-        ({"JUPYTERHUB_API_TOKEN": "a\r\nX-Evil: 1"}, "holds a character that HTTP does not allow"),
-        ({"JUPYTERHUB_API_TOKEN": "é"}, "holds a character that HTTP does not allow"),
-        ({"JUPYTERHUB_API_URL": "http://127.0.0.1/a HTTP/1.0"}, "holds a character that HTTP does not allow"),
+        ({"JUPYTERHUB_API_TOKEN": "a\r\nX-Evil: 1"}, "contains a character that HTTP does not allow"),
+        ({"JUPYTERHUB_API_TOKEN": "é"}, "contains a character that HTTP does not allow"),
+        ({"JUPYTERHUB_API_URL": "http://127.0.0.1/a HTTP/1.0"}, "contains a character that HTTP does not allow"),
         ({"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"}, "Connection refused"),
         ({"JUPYTERHUB_API_URL": "http://hub.invalid/hub/api"}, "Name or service not known|resolution|No address"),
     ],
@@ -266,7 +266,7 @@ def test_a_hub_that_cannot_prove_itself_gets_no_token(
 
     assert told is not None
     assert told.startswith(
-        f"The hub could not be told where this server is: {host} showed a certificate that does not "
+        f"The report could not be sent to the hub: the certificate of {host} could not be verified: "
     )
     assert re.search(reason, told)
     assert len(connections) == 1
@@ -296,7 +296,9 @@ def test_over_https_the_authority_may_be_the_systems(certificates: dict[str, str
         ]
 
     assert told[0] == "None\n"
-    assert told[1].startswith("The hub could not be told where this server is: 127.0.0.1 showed a certificate that ")
+    assert told[1].startswith(
+        "The report could not be sent to the hub: the certificate of 127.0.0.1 could not be verified: "
+    )
     assert len(hub.requests) == 1
 
 

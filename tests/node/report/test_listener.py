@@ -224,4 +224,4 @@ def test_where_the_kernel_does_not_tell_a_connection_is_enough(
         [report] = reports(hub, 1)
 
     assert (report.port, report.door) == (port, Door("unseen"))
-    assert report.placement.problems == (f"Who listens at port {port} cannot be seen on this node.",)
+    assert report.placement.problems == (f"This node does not show which process listens on port {port}.",)

@@ -33,7 +33,7 @@ def test_a_url_is_read_and_written(text: str, url: Url) -> None:
 @pytest.mark.parametrize("text", ["", "127.0.0.1:80", "/user/ada", "http://host:port/", "http://host:٣/"])
 def test_what_is_no_url_is_refused(text: str) -> None:
     """With a sentence that says what one looks like."""
-    with pytest.raises(ValueError, match="is no URL of the form"):
+    with pytest.raises(ValueError, match="is not a URL of the form"):
         port.parse_url(text)
 
 

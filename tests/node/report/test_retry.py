@@ -25,7 +25,7 @@ server = socket.create_server(("127.0.0.1", int(url.split(":")[2].split("/")[0])
 print(url, flush=True)
 time.sleep(SECONDS)
 """
-LATER = "The hub is told as soon as it can be, in the next ten minutes."
+LATER = "The report will be sent again for up to ten minutes."
 
 
 @pytest.fixture
