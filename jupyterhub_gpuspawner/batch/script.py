@@ -10,8 +10,6 @@ import re
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.batch.shell import call, find_python, in_container, setup_lines, srun_cpus, unpack
-from jupyterhub_gpuspawner.batch.template import Rendered, render_template
-from jupyterhub_gpuspawner.jobs.comment import parse_tag, tag
 from jupyterhub_gpuspawner.profiles.placement_rules import BINDING
 from jupyterhub_gpuspawner.profiles.schema import as_time_text
 from jupyterhub_gpuspawner.units import format_memory
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
     from jupyterhub_gpuspawner.wire.documents import LaunchPlan
-
-__all__ = ["Rendered", "parse_tag", "render", "render_template", "tag"]
 
 _SERVE = """\
 gpuspawner_serve() {{

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.batch import script
+from jupyterhub_gpuspawner.batch import script, template
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.hub.site.account import job_owner, owner_number
 from jupyterhub_gpuspawner.hub.spawners.child import configured_as
-from jupyterhub_gpuspawner.jobs.comment import job_name
+from jupyterhub_gpuspawner.jobs import comment
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
@@ -83,7 +83,7 @@ def plain_request(spawner: GPUSlurmSpawner) -> JobRequest:
 
 def batch_job(spawner: GPUSlurmSpawner, request: JobRequest, account: Account, *, start_id: str) -> BatchJob:
     """The job of ``request`` under the spawner's settings; raises ConfigError or RequestError."""
-    tag = script.tag(spawner.hub_name, request.username, request.server_name)
+    tag = comment.tag(spawner.hub_name, request.username, request.server_name)
     if start_id:
         tag = f"{tag}#{start_id}"
     identity = JobIdentity(
@@ -94,9 +94,9 @@ def batch_job(spawner: GPUSlurmSpawner, request: JobRequest, account: Account, *
     command = [*(request.command or spawner.cmd), *spawner.get_args()]
     log_dir = spawner.log_dir.replace("{homedir}", account.home).replace("{username}", account.name)
     log_path = f"{log_dir}/jupyterhub-%j.log"
-    name = job_name(spawner.job_name, start_id)
+    name = comment.job_name(spawner.job_name, start_id)
     if spawner.batch_script:
-        rendered = script.render_template(
+        rendered = template.render_template(
             spawner.batch_script,
             template_variables(spawner, request, account),
             launcher=launcher_archive(),
