@@ -27,7 +27,7 @@ gpuspawner_serve() {{
 trap : TERM INT HUP
 status=0
 gpuspawner_serve || status=$?
-# Another program took the port before the server had it: once more, with another port
+# If another program took the port before the server had it, start again with another port
 if [ "$status" != 0 ] && "$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --port-taken; then
     status=0
     gpuspawner_serve || status=$?
@@ -70,7 +70,8 @@ def render(
         unpack(launcher, plan),
         find_python(server, now=True),
         _section(
-            "The server. A signal waits for its end, so that the lines below still run", _SERVE.format(call(server))
+            "The server. Signals are handled after it ends, so that the lines below still run",
+            _SERVE.format(call(server)),
         ),
         _section("After the server: the site's own lines", epilogue),
         'exit "$status"',

@@ -37,7 +37,7 @@ _WITH_VALUE = (
     "account chdir comment constraint cpus-per-task error export gres job-name mem ntasks nodes output partition qos"
 )
 _NEEDS_VALUE = frozenset(f"{_WITH_VALUE} reservation time".split())
-_BRACES = "A brace that is the shell's own is written twice: ${{HOME}}."
+_BRACES = "Write each brace of the shell twice: ${{HOME}}."
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+|["']\S*""")
 _WORD_VALUE = re.compile(r"[A-Za-z0-9_.:/,+=-]*", re.ASCII)
 _DIRECTIVE = re.compile(r"#SBATCH(?:\s+(?P<options>.*))?")
@@ -129,20 +129,20 @@ def _mended(line: str, tag: str, notes: list[str]) -> Iterator[str]:
     kept: list[str] = []
     words = _options(match["options"] or "")
     if not words:
-        notes.append("A bare #SBATCH line, of an empty value, is left out.")
+        notes.append("An empty #SBATCH line is left out.")
     for word in words:
         name, given, value = word.partition("=")
         if name == "--comment":
             if value.strip("\"'") == tag:
                 continue
-            notes.append(f"{word} is left out: the comment of a job is the tag by which the hub finds it again.")
+            notes.append(f"{word} is left out: the hub uses a job's comment to find the job again.")
         elif name in ("--uid", "--gid"):
-            notes.append(f"{word} is left out: it is root's alone, and the job is submitted as its user.")
+            notes.append(f"{word} is left out: only root may use it, and the job is submitted as its user.")
         elif value in ("", '""', "''") and (given or name.removeprefix("--") in _NEEDS_VALUE):
             notes.append(f"{name} is left out: it has no value.")
         elif name == "--workdir":
             kept.append(f"--chdir{given}{value}")
-            notes.append(f"{word} is written {kept[-1]}: that is the option's name today.")
+            notes.append(f"{word} is replaced by {kept[-1]}, the option's current name.")
         else:
             kept.append(word)
     if kept:
@@ -186,8 +186,8 @@ def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: 
         value = variables.get(name, "")
         if value and not there & set(options):
             option = f"--{name}={value}" if _WORD_VALUE.fullmatch(value) else f'--{name}="{value}"'
-            notes.append(f"{option} is added: the profile asks for it, and the template does not.")
+            notes.append(f"{option} is added: the profile requests it, and the template does not.")
             yield option
     if policy in BINDING and variables.get("gres") and "gres-flags" not in there:
-        notes.append(f"--gres-flags=enforce-binding is added: the policy {policy} asks it of Slurm.")
+        notes.append(f"--gres-flags=enforce-binding is added: the policy {policy} requires it.")
         yield "--gres-flags=enforce-binding"

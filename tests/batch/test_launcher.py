@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.batch.launcher import bare, launcher_archive
 
 
 def test_the_same_sources_make_the_same_bytes() -> None:
-    """So that two jobs' scripts differ in nothing but what was asked for."""
+    """So the scripts of two jobs differ only in what was requested."""
     launcher_archive.cache_clear()
     first = launcher_archive()
     launcher_archive.cache_clear()

@@ -233,7 +233,7 @@ class TestRun:
         assert (done.returncode, done.stdout, done.stderr) == (1, "", "gpuspawner: module Bad/1 cannot be loaded\n")
 
     def test_a_node_without_modules_is_told(self, tmp_path: Path) -> None:
-        """Rather than 'command not found' for each."""
+        """Instead of 'command not found' for each."""
         done = self._run(tmp_path, _render(_request({"environment": {"modules": ["CUDA"]}})))
         assert done.stderr.endswith("gpuspawner: there is no module command on this node\n")
 
@@ -265,7 +265,7 @@ class TestRun:
 
 
 def test_the_launcher_in_the_script_is_the_launcher() -> None:
-    """Byte for byte, in lines that a person can page over."""
+    """Byte for byte, in lines short enough to page through."""
     launcher = bytes(range(256)) * 40
     script = _render(_request({}), launcher=launcher)
     block = script.split("gpuspawner_launcher() (")[1].split("'\n")[1].split("\n'")[0]
@@ -285,7 +285,7 @@ hostile = st.text(max_size=30) | st.builds(
 
 @given(st.sampled_from(_RESOURCES), hostile)
 def test_no_text_of_a_profile_can_add_a_directive(field: str, value: str) -> None:
-    """It is refused, or stands as one value on one line."""
+    """It is rejected, or appears as one value on one line."""
     try:
         request = _request({"slurm": {field: value}})
         script = _render(request)
@@ -300,7 +300,7 @@ def test_no_text_of_a_profile_can_add_a_directive(field: str, value: str) -> Non
 
 @given(st.sampled_from(_ENVIRONMENT), hostile)
 def test_no_text_of_a_user_can_add_a_line(field: str, value: str) -> None:
-    """Even where the admin's pattern lets everything through."""
+    """Even if the admin's pattern allows anything."""
     option = {"unlisted_choice": {"validation_regex": "(?s).*", "sets": f"environment.{field}"}}
     try:
         script = _render(_request({"profile_options": {"o": option}}, o=value))

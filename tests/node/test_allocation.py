@@ -188,7 +188,7 @@ def test_the_grant_is_read_from_the_environment(
 def test_slurmctld_is_the_last_resort(
     environ: dict[str, str], topology: NodeTopology, detail: GrantedJob, expected: GpuGrant
 ) -> None:
-    """It is asked once, where the environment leaves open which devices are meant."""
+    """It is asked once, if the environment leaves open which devices are meant."""
     slurm = Slurmctld(detail)
 
     assert allocation.gpus(JOB | environ, topology, slurm) == expected
@@ -205,7 +205,7 @@ def test_gpus_that_slurm_does_not_hand_out_are_everybodys(handed_out: bool | Non
 
 
 def test_a_cpu_job_on_a_node_without_gpus_asks_nothing() -> None:
-    """No question to slurmctld for what cannot matter."""
+    """slurmctld is not asked for what cannot matter."""
     slurm = Slurmctld()
 
     assert allocation.gpus(JOB, node(0), slurm) == GpuGrant()
@@ -249,7 +249,7 @@ def test_a_cpu_job_on_a_node_without_gpus_asks_nothing() -> None:
 def test_what_cannot_be_found_keeps_its_name(
     environ: dict[str, str], topology: NodeTopology, expected: GpuGrant
 ) -> None:
-    """The server still gets what Slurm wrote; only nothing is known of it."""
+    """The server still gets what Slurm set; only nothing is known about it."""
     assert allocation.gpus(JOB | environ, topology, Slurmctld()) == expected
 
 
@@ -283,7 +283,7 @@ def test_names_that_an_admins_line_changed_never_widen(
 
 
 def test_a_lost_gpu_is_left_out_where_others_remain() -> None:
-    """CUDA fails as a whole if one of its devices does."""
+    """CUDA fails entirely if one of its devices fails."""
     lost = replace(node(3), gpus=(*node(3).gpus[:2], Gpu(2)))
 
     granted = allocation.gpus(JOB | {"SLURM_JOB_GPUS": "1,2", "CUDA_VISIBLE_DEVICES": "1,2"}, lost, Slurmctld())
@@ -311,7 +311,7 @@ def test_the_only_gpu_is_kept_though_it_is_lost() -> None:
     ],
 )
 def test_outside_a_job_all_that_the_environment_leaves_visible(environ: dict[str, str], expected: GpuGrant) -> None:
-    """On the hub's own machine nobody hands out GPUs."""
+    """On the hub's own machine, nothing manages GPUs."""
     assert allocation.gpus(environ, node(4), Slurmctld()) == expected
 
 
@@ -383,7 +383,7 @@ def test_cpus_are_what_the_kernel_allows_and_slurm_granted(
 
 
 def test_on_a_simulated_node_the_numbers_are_the_nodes_own() -> None:
-    """What the real machine's kernel allows says nothing there."""
+    """What the real machine's kernel allows does not matter there."""
     simulated = replace(TWO_SOCKETS, siblings=(), simulated=True)
     slurm = Slurmctld(GrantedJob(cpus=(4, 5)))
 
@@ -403,5 +403,5 @@ def test_on_a_simulated_node_the_numbers_are_the_nodes_own() -> None:
 def test_slurms_abstract_cpus_count_by_package_core_and_thread(
     topology: NodeTopology, abstract: tuple[int, ...], kernel: tuple[int, ...]
 ) -> None:
-    """Where the node is known well enough to count; else the numbers are taken as they are."""
+    """If the node's packages and cores are known; otherwise the numbers are used as they are."""
     assert allocation.kernel_cpus(abstract, topology) == kernel

@@ -35,7 +35,7 @@ def test_the_hub_is_told_the_placement_at_once_and_the_port_when_it_is_listened_
 
 
 def test_what_was_wrong_with_the_port_is_in_the_report() -> None:
-    """A range that is taken is told to the hub, too."""
+    """That a port range is used up is reported to the hub, too."""
     with socket.socket() as taken, ReportHub() as hub:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -78,7 +78,7 @@ def test_a_name_that_is_looked_up_for_ever_is_given_up(monkeypatch: pytest.Monke
 
 
 def test_a_fault_of_ours_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And there is no port."""
+    """There is no port then."""
 
     def broken(*_: Any) -> None:
         raise RuntimeError("broken by the test")

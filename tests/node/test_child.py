@@ -36,7 +36,7 @@ def test_a_large_answer_comes_whole() -> None:
 
 
 def test_documents_come_as_they_were_said() -> None:
-    """In their order; one that is larger than a pipe comes whole, and a deadline leaves those before it."""
+    """In order and complete, even if larger than a pipe's buffer; at the deadline, those received so far."""
     large = "x" * 1_000_000
 
     def work(say: Say) -> None:
@@ -62,7 +62,7 @@ def test_a_failure_of_the_work_is_silence() -> None:
 
 
 def test_at_the_deadline_what_is_known_counts_and_the_child_is_gone() -> None:
-    """A child that hangs, and what it started, are killed; a line it had not ended is dropped."""
+    """A child that hangs is killed with everything it started; an incomplete line is dropped."""
     pids = []
 
     def work(fd: int) -> None:

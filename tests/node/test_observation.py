@@ -68,7 +68,7 @@ def k80_driver(nvml_folder: Path, tmp_path: Path) -> dict[str, str]:
 
 
 def test_driver_and_kernel_together_are_the_machine(k80_tree: Path, k80_driver: dict[str, str]) -> None:
-    """NVML tells of GPUs and links, sysfs of CPUs and NUMA nodes."""
+    """GPUs and links come from NVML, CPUs and NUMA nodes from sysfs."""
     known = load(str(MACHINES / "k80-2socket.json"))
 
     seen = look(k80_driver, root=str(k80_tree))
@@ -87,7 +87,7 @@ def test_driver_and_kernel_together_are_the_machine(k80_tree: Path, k80_driver: 
 def test_a_driver_that_hangs_costs_its_own_facts_and_the_deadline(
     k80_tree: Path, k80_driver: dict[str, str], call: str
 ) -> None:
-    """The kernel's facts are there, the sentence says what was waited for, and no more time is lost."""
+    """The kernel's data are there, the problem says what timed out, and the time limit is kept."""
     with Path(k80_driver["STANDIN_NVML"]).open("a") as file:
         file.write(f"fail {call} hang -1\n")
 
@@ -131,7 +131,7 @@ esac
 
 
 def test_nvidia_smi_that_hangs_is_given_up_and_killed(k80_tree: Path, tmp_path: Path) -> None:
-    """Not only our child, the command too."""
+    """The command is killed as well as our child."""
     folder = tmp_path / "bin"
     folder.mkdir()
     smi = folder / "nvidia-smi"
@@ -158,7 +158,7 @@ def _ended(tmp_path: Path) -> bool:
 
 
 def test_a_node_without_gpus_is_no_problem(tmp_path: Path) -> None:
-    """Where the kernel shows no NVIDIA device, that no driver can be had is not worth a sentence."""
+    """If the kernel shows no NVIDIA device, a missing driver is not reported."""
     tree = Tree(tmp_path)
     tree.online("0-1")
     tree.node(0, "0-1", "10")
@@ -202,7 +202,7 @@ def test_a_topology_file_stands_in_for_the_hardware(tmp_path: Path) -> None:
     ],
 )
 def test_a_topology_file_of_no_use_leaves_the_hardware(tmp_path: Path, content: str | None, reason: str) -> None:
-    """It is told what is wrong with it, and the node is read instead."""
+    """The problem is reported, and the hardware is read instead."""
     path = tmp_path / "n1.json"
     if content is not None:
         path.write_text(content)
@@ -223,7 +223,7 @@ def test_a_strange_node_name_opens_no_file(tmp_path: Path, node: str) -> None:
 
 
 def test_a_file_that_never_opens_is_given_up(tmp_path: Path) -> None:
-    """A file system that hangs is as bounded as a driver."""
+    """The time limit holds for a file system that hangs, as for a driver."""
     os.mkfifo(tmp_path / "n1.json")
 
     seen = observe(node="n1", topology_file=str(tmp_path / "n1.json"), deadline=0.5)

@@ -77,7 +77,7 @@ def test_gpus_and_cpus_are_chosen_together(
 
 
 def test_a_mig_device_is_named_by_its_uuid() -> None:
-    """CUDA takes no number for it; the report tells its parent's."""
+    """CUDA accepts no number for it; the report gives the number of its parent."""
     job = Job("a100-mig", granted("3", 4), "0-3", gpus=1, cpus=4)
     device = load(str(MACHINES / "a100-mig.json")).gpus[3]
 
@@ -89,7 +89,7 @@ def test_a_mig_device_is_named_by_its_uuid() -> None:
 
 
 def test_a_cpu_job_on_a_gpu_node_sees_no_gpu() -> None:
-    """They are hidden, and it is said so."""
+    """They are hidden, and the report says so."""
     job = Job("k80-2socket", {"SLURM_CPUS_ON_NODE": "4"}, "0-3", cpus=4)
 
     placed = job.placed()
@@ -197,7 +197,7 @@ def test_on_a_real_node_the_kernels_answers_are_told(monkeypatch: pytest.MonkeyP
 
 
 def test_a_share_of_a_gpu_is_that_gpu() -> None:
-    """Shards name the GPU that they are of."""
+    """Shards name the GPU that they belong to."""
     node = NodeTopology(gpus=(Gpu(0, "GPU-0"), Gpu(1, "GPU-1")), source="file", simulated=True)
 
     placed = Job(node, granted("1", 1) | {"SLURM_SHARDS_ON_NODE": "2"}).placed()

@@ -60,7 +60,7 @@ def _written(numbers: tuple[int, ...] | None) -> str:
     ],
 )
 def test_only_this_nodes_own_line_counts(line: str, expected: GrantedJob) -> None:
-    """What cannot be read is not known."""
+    """Values that cannot be read are unknown."""
     assert scontrol.parse_job(f"JobId=7 JobName=x\n   NodeList=g1\n     {line}\n   MinCPUsNode=1\n", "g1") == expected
 
 

@@ -58,7 +58,7 @@ def test_a_plan_comes_back_as_it_was_written(plan: LaunchPlan) -> None:
     ],
 )
 def test_a_plan_with_a_wrong_value_names_it(name: str, value: object) -> None:
-    """As the launcher will say in its report."""
+    """The fault is named as in the launcher's report."""
     plan, fault = recover_plan(json.dumps({"version": 1, name: value}))
 
     assert re.fullmatch(f"{name}: .* is not valid in a launch plan", fault)
@@ -100,12 +100,12 @@ def test_a_plan_that_a_node_would_refuse_cannot_be_sent(plan: LaunchPlan) -> Non
     ],
 )
 def test_a_node_takes_what_it_can_read_of_a_plan(text: str, plan: LaunchPlan, fault: str) -> None:
-    """A claim that cannot be read is none that may be left out."""
+    """A claim that cannot be read does not count as missing."""
     assert recover_plan(text) == (plan, fault)
 
 
 def test_a_plan_that_was_cut_off_tells_whether_there_are_claims() -> None:
-    """The claim is what a plan begins with."""
+    """The claim comes first in a plan."""
     for claim, expected in ((None, None), ("/c", "")):
         text = LaunchPlan(claim=claim).dumps()
         assert {recover_plan(text[:length])[0].claim for length in range(15, len(text))} == {expected}

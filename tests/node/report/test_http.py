@@ -66,7 +66,7 @@ def test_a_report_is_one_request_with_the_servers_own_token() -> None:
     ],
 )
 def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: int, failure: str | None) -> None:
-    """No answer, 401, 403, 429 and 5xx three times in all; all else is the hub's last word, told in the hub's words."""
+    """No answer, 401, 403, 429 and 5xx: three tries in all. Anything else is final, and reported in the hub's words."""
     with ReportHub(*answers) as hub:
         told = http.attempt(REPORT, hub.environ)[0]
 
@@ -75,7 +75,7 @@ def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: i
 
 
 def test_a_report_that_the_hub_finds_wrong_is_sent_as_the_port_alone() -> None:
-    """Without the port there is no server, so nothing else in the report may stand in its way."""
+    """Without the port the server cannot be reached, so nothing else in the report may prevent its delivery."""
     with ReportHub(400) as hub:
         told = http.attempt(REPORT, hub.environ)[0]
 
@@ -95,7 +95,7 @@ def test_a_hub_that_takes_neither_is_given_up() -> None:
 
 @pytest.mark.parametrize(("second", "again"), [(503, True), (403, True), (404, False), (b"", True)])
 def test_the_port_alone_may_be_told_later(second: int | bytes, again: bool) -> None:
-    """A report that the hub finds wrong, and then a hub that has trouble."""
+    """A report that the hub rejects as invalid, followed by a temporary failure."""
     with ReportHub(400, *(second,) * 3) as hub:
         _, later = http.attempt(REPORT, hub.environ)
 
@@ -122,7 +122,7 @@ def test_a_hub_that_is_down_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each try has its time."""
+    """Each try has a time limit."""
     monkeypatch.setattr(http, "TIMEOUT", 0.2)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -197,7 +197,7 @@ def test_what_cannot_be_sent_is_a_sentence(changes: dict[str, str], reason: str)
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A certificate authority and a certificate of it, made as the hub makes its internal ones."""
+    """A certificate authority and a certificate, created in the way the hub creates its internal ones."""
     certipy = pytest.importorskip("certipy")
     folder = tmp_path_factory.mktemp("certificates")
     maker = certipy.Certipy(store_dir=str(folder))
@@ -219,7 +219,7 @@ def _server_side(certificates: dict[str, str]) -> ssl.SSLContext:
 
 
 def test_with_internal_ssl_both_sides_show_their_certificates(certificates: dict[str, str]) -> None:
-    """As the hub does, which takes no client without one."""
+    """As the hub does, which requires a client certificate."""
     with ReportHub(tls=_server_side(certificates)) as hub:
         assert http.attempt(REPORT, hub.environ | certificates)[0] is None
 
@@ -303,7 +303,7 @@ def test_over_https_the_authority_may_be_the_systems(certificates: dict[str, str
 
 
 def test_the_hub_says_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retry-After is kept to, up to a bound."""
+    """Retry-After is honoured, up to a limit."""
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     again = ((503, "3"), (429, "3600"))
@@ -336,7 +336,7 @@ def test_a_topology_that_makes_the_report_too_large_is_left_out() -> None:
     )
 )
 def test_whatever_was_learned_the_hub_takes_it(placement: PlacementDocument) -> None:
-    """Names and messages of drivers are anybody's text; a report is never refused for them."""
+    """Names and messages from drivers may be any text; a report is never rejected for them."""
     fitted = http.fit(NodeReport(41234, placement))
 
     assert parse_report(fitted.dumps().encode()) == fitted
