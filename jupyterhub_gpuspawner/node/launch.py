@@ -156,7 +156,7 @@ def _deliver(
 def _accompany(report: NodeReport, port: int, environ: Mapping[str, str], server: int, *, told: bool) -> None:
     from jupyterhub_gpuspawner.node.report import retry
 
-    retry.Beside(report, port, environ, server).run(told=told)
+    retry.PortReporter(report, port, environ, server).run(told=told)
 
 
 def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:

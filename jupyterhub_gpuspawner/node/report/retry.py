@@ -35,8 +35,8 @@ _WHOSE = 1.0
 """Seconds after which the owner of unchanged sockets is determined again."""
 
 
-class Beside:
-    """What is known about the server's port, and the report that has yet to be delivered."""
+class PortReporter:
+    """Watches the server's port, and delivers reports until the hub knows it."""
 
     def __init__(self, report: NodeReport, port: int, environ: Mapping[str, str], server: int) -> None:
         """``server`` is the pid of the process that becomes, or has become, the server."""

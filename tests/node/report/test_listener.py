@@ -159,7 +159,9 @@ def beside(listens: Listens, tmp_path: Path) -> Iterator[Callable[[ReportHub, in
         child = os.fork()
         if child == 0:
             try:
-                retry.Beside(NodeReport(0, PlacementDocument(node="g1")), port, hub.environ, server).run(told=True)
+                retry.PortReporter(NodeReport(0, PlacementDocument(node="g1")), port, hub.environ, server).run(
+                    told=True
+                )
             finally:
                 os._exit(0)
         children.append(child)
