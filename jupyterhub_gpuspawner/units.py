@@ -1,21 +1,16 @@
-"""Parsers and formatters for the text formats of Slurm and the kernel. Pure, standard library only.
+"""Slurm's small text formats, parsed and formatted. Standard library only: the launcher uses it on the node.
 
-Walltime (sbatch(1) ``--time``), memory (sbatch(1) ``--mem``), CPU lists (cpuset(7), "List Format"),
-generic resources (gres.conf(5), and what ``sinfo`` and ``scontrol`` print), host lists (scontrol(1)
-``show hostnames``). Every parser raises ValueError whose message says what is expected.
+Walltime (sbatch(1) ``--time``), memory (sbatch(1) ``--mem``), generic resources (gres.conf(5), and the output of
+``sinfo`` and ``scontrol``), host lists (scontrol(1) ``show hostnames``). CPU lists are in
+:mod:`~jupyterhub_gpuspawner.cpulist`. Every parser raises ValueError with a text that says what would be valid.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-LIMIT = 65536
-"""Upper bound on the CPUs, indices or nodes of one list; a longer list is an error or an attack."""
+from jupyterhub_gpuspawner.cpulist import LIMIT, parse_cpulist
 
 _WALLTIME = re.compile(
     r"(?:(?P<days>\d{1,6})-(?P<after>\d{1,9}(?::\d{1,9}){0,2})|(?P<clock>\d{1,9}(?::\d{1,9}){0,2}))", re.ASCII
@@ -91,37 +86,6 @@ def format_memory(mib: int) -> str:
     if mib < 0:
         raise ValueError(f"{mib} MiB: memory cannot be negative")
     return f"{mib}M" if mib else "0"
-
-
-def parse_cpulist(text: str) -> tuple[int, ...]:
-    """Numbers of a list such as ``0-3,8``, sorted and without duplicates; an empty text is an empty list.
-
-    The format is cpuset(7)'s; a stride (``0-31:2``), ``0-1-2`` and ``3-1`` are errors.
-    """
-    found: list[int] = []
-    for item in text.strip().split(",") if text.strip() else ():
-        match = _SPAN.fullmatch(item)
-        low = int(match["low"]) if match else 0
-        high = int(match["high"] or low) if match else -1
-        if high < low:
-            raise ValueError(f"{item!r} in {_short(text)} is not a CPU or a range of CPUs: write a list such as 0-3,8")
-        if len(found) + high - low >= LIMIT:
-            raise ValueError(f"{_short(text)} names more than {LIMIT} CPUs")
-        found.extend(range(low, high + 1))
-    return tuple(sorted(set(found)))
-
-
-def format_cpulist(cpus: Iterable[int]) -> str:
-    """``0-3,8``: the shortest list in the format of cpuset(7); empty for no CPUs."""
-    spans: list[list[int]] = []
-    for cpu in sorted(set(cpus)):
-        if cpu < 0:
-            raise ValueError(f"{cpu}: a CPU number cannot be negative")
-        if spans and spans[-1][1] == cpu - 1:
-            spans[-1][1] = cpu
-        else:
-            spans.append([cpu, cpu])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
 
 
 GPU_GRES = ("gpu", "shard", "mps")

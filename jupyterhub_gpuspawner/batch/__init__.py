@@ -1,1 +1,1 @@
-"""The batch script as text."""
+"""Generating the batch script."""

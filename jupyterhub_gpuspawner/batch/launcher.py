@@ -1,20 +1,26 @@
-"""The launcher that every job carries: the node's code and the core it needs, packed into one zipapp.
+"""The launcher that every job carries: the code of ``node/`` and the modules it imports, packed as one zipapp.
 
-The archive depends on nothing but this package's files: the same sources give the same bytes. What the node does not
-need is blanked (:mod:`~jupyterhub_gpuspawner.batch.zipapp`).
+The archive is a function of this package's files alone: the same sources give the same bytes.
+
+The node compiles the sources at every start, so :func:`bare` leaves out what has no effect at run time. Every line
+stays where it is: a traceback from a node points into this repository.
 """
 
 from __future__ import annotations
 
 import ast
 import io
+import tokenize
 import zipfile
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.batch import zipapp
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PACKAGE = "jupyterhub_gpuspawner"
+_TYPING_ONLY = ("from __future__ import annotations", "from typing import TYPE_CHECKING")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MAIN = """\
 import gc, sys
@@ -56,24 +62,24 @@ def launcher_archive() -> bytes:
 
 
 def members() -> dict[str, str]:
-    """Names and texts of the files in the archive, in order: what ``node/launch.py`` reaches of this package."""
+    """Names and texts of the archive's files, sorted: the modules of this package that ``node/launch.py`` imports."""
     root = Path(__file__).parents[1]
-    sources = {f"{PACKAGE}.node.launch": ""}
+    sources: dict[str, str] = {}
     waiting = [f"{PACKAGE}.node.launch"]
     while waiting:
         module = waiting.pop()
-        sources[module] = root.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text("utf-8")
+        sources[module] = bare(root.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text("utf-8"))
         waiting += [name for name in _imports(sources[module], root) if name not in sources]
     files = {"__main__.py": _MAIN}
-    for module, source in zipapp.needed(sources, entry="main").items():
-        files[f"{module.replace('.', '/')}.py"] = zipapp.bare(source)
+    for module, source in sources.items():
+        files[f"{module.replace('.', '/')}.py"] = source
         folders = module.split(".")[:-1]
         files |= {"/".join((*folders[:depth], "__init__.py")): "" for depth in range(1, len(folders) + 1)}
     return dict(sorted(files.items()))
 
 
 def _imports(source: str, root: Path) -> list[str]:
-    """Our own modules that ``source`` imports anywhere."""
+    """This package's modules that ``source`` imports, at the top or inside a function."""
     names: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -82,3 +88,55 @@ def _imports(source: str, root: Path) -> list[str]:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     own = sorted({name for name in names if name.startswith(f"{PACKAGE}.")})
     return [name for name in own if root.joinpath(*name.split(".")[1:]).with_suffix(".py").exists()]
+
+
+Place = tuple[int, int]
+"""Line from 1, and bytes from the line's start: as the nodes of :mod:`ast` count."""
+
+
+def bare(source: str) -> str:
+    """The source without comments, docstrings, annotations of functions, and what is under ``if TYPE_CHECKING``.
+
+    The annotations of variables, which dataclasses need, become strings. Then ``from __future__ import annotations``
+    has no effect either, and is left out: it would load a module.
+    """
+    lines = [line.encode() for line in source.splitlines()]
+    edits = [*_comments(source), *_edits(ast.parse(source), lines)]
+    for (first, start), (last, end), text in sorted(edits, reverse=True):
+        tail = lines[last - 1][end:]
+        lines[first - 1 : last] = [lines[first - 1][:start] + text.encode()] + [b""] * (last - first)
+        lines[last - 1] += tail
+    return "\n".join(line.decode().rstrip() for line in lines) + "\n"
+
+
+def _comments(source: str) -> Iterator[tuple[Place, Place, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, before = token.start[0], token.line[: token.start[1]].encode()
+            yield (row, len(before)), (row, len(before + token.string.encode())), ""
+
+
+def _edits(node: ast.AST, lines: list[bytes]) -> Iterator[tuple[Place, Place, str]]:
+    """Start, end and new text of each part of ``node`` that is replaced."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        yield *_ends(node), "' '"  # not empty: a dataclass without a docstring makes one, and needs inspect for it
+        return
+    if (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING") or (
+        isinstance(node, ast.ImportFrom) and ast.unparse(node) in _TYPING_ONLY
+    ):
+        yield *_ends(node), ""
+        return
+    if isinstance(node, ast.AnnAssign):
+        yield *_ends(node.annotation), repr(ast.unparse(node.annotation))
+    elif isinstance(node, ast.arg) and node.annotation:
+        yield (node.lineno, node.col_offset + len(node.arg.encode())), _ends(node.annotation)[1], ""
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns:
+        row, column = node.returns.lineno, node.returns.col_offset
+        head = lines[row - 1][: lines[row - 1].rindex(b"->", 0, column)]
+        yield (row, len(head.rstrip())), _ends(node.returns)[1], ""
+    for child in ast.iter_child_nodes(node):
+        yield from _edits(child, lines)
+
+
+def _ends(node: ast.expr | ast.stmt) -> tuple[Place, Place]:
+    return (node.lineno, node.col_offset), (node.end_lineno or node.lineno, node.end_col_offset or 0)

@@ -1,7 +1,7 @@
-"""A checked request as the text of a batch script. Pure; ``gpuspawner show`` prints what this gives.
+"""Render a checked request as a batch script. Pure; ``gpuspawner show`` prints the result.
 
-Every value of a ``#SBATCH`` line has passed its own grammar before; here it is looked at once more, and one that could
-end its line raises ValueError. The user's token is not in the script: it comes by the environment of sbatch.
+Every value of a ``#SBATCH`` line has already passed its own grammar. Here it is checked once more: a value that could
+end its line raises ValueError. The user's token is not in the script, but in the environment of sbatch.
 """
 
 from __future__ import annotations
@@ -9,10 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.batch.launch_block import call, find_python, srun_cpus, unpack
-from jupyterhub_gpuspawner.batch.shell import in_container, setup_lines
-from jupyterhub_gpuspawner.batch.template import Rendered, render_template
-from jupyterhub_gpuspawner.jobs.comment import parse_tag, tag
+from jupyterhub_gpuspawner.batch.shell import call, find_python, in_container, setup_lines, srun_cpus, unpack
 from jupyterhub_gpuspawner.profiles.placement_rules import BINDING
 from jupyterhub_gpuspawner.units import format_memory
 
@@ -22,8 +19,6 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
     from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
-__all__ = ["Rendered", "parse_tag", "render", "render_template", "tag"]
-
 _SERVE = """\
 gpuspawner_serve() {{
     {}
@@ -31,7 +26,7 @@ gpuspawner_serve() {{
 trap : TERM INT HUP
 status=0
 gpuspawner_serve || status=$?
-# Another program took the port before the server had it: once more, with another port
+# If another program took the port before the server had it, start again with another port
 if [ "$status" != 0 ] && "$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --port-taken; then
     status=0
     gpuspawner_serve || status=$?
@@ -52,9 +47,9 @@ def render(
     prologue: str = "",
     epilogue: str = "",
 ) -> str:
-    """The whole batch script; raises ValueError where a value is not one printable line.
+    """Render the whole batch script; raises ValueError if a value is not one printable line.
 
-    ``prologue`` and ``epilogue`` are the admin's own shell lines, before and after the server.
+    ``prologue`` and ``epilogue`` are the admin's own shell lines, run before and after the server.
     """
     environment = request.environment
     server = in_container(environment, command, gpu=bool(request.resources.gres or request.placement.claim))
@@ -74,7 +69,8 @@ def render(
         unpack(launcher, plan),
         find_python(server, now=True),
         _section(
-            "The server. A signal waits for its end, so that the lines below still run", _SERVE.format(call(server))
+            "The server. Signals are handled after it ends, so that the lines below still run",
+            _SERVE.format(call(server)),
         ),
         _section("After the server: the site's own lines", epilogue),
         'exit "$status"',
@@ -87,7 +83,7 @@ def _section(title: str, lines: str) -> str:
 
 
 def options(asked: ResolvedResources, policy: str) -> Iterator[str]:
-    """sbatch's options for what a job asks for, in the order in which a person looks for them."""
+    """sbatch options for the requested resources, in the order in which people look for them."""
     yield f"--nodes={asked.nodes}"
     yield "--ntasks=1" if asked.nodes == 1 else "--ntasks-per-node=1"
     wanted = {
@@ -112,12 +108,12 @@ def options(asked: ResolvedResources, policy: str) -> Iterator[str]:
 
 
 def _option(name: str, value: str | int) -> str:
-    """``--name=value``, quoted the way sbatch reads it where the value has a blank or ``#``."""
+    """``--name=value``, quoted for sbatch if the value contains a space or ``#``."""
     text = _printable(str(value))
     if _PLAIN.fullmatch(text):
         return f"--{name}={text}"
     if '"' in text or "\\" in text:
-        raise ValueError(f"--{name}: {text!r} has a quote or a backslash, which sbatch would read as its own")
+        raise ValueError(f"--{name}: {text!r} contains a quote or a backslash, which sbatch would interpret")
     return f'--{name}="{text}"'
 
 

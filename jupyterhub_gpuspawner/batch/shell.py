@@ -1,7 +1,8 @@
-"""A profile's environment as shell lines, and the command that runs a server inside its container."""
+"""The shell lines of a batch script: the profile's environment, the launcher brought to the node, and its call."""
 
 from __future__ import annotations
 
+import base64
 import shlex
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,118 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jupyterhub_gpuspawner.profiles.environment import Environment
+    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 _FAIL = 'gpuspawner_fail() { echo "gpuspawner: $*" >&2; exit 1; }'
+PYTHONS = "python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9"
+"""Names that are searched in the job's PATH, the environment's own Python first."""
+
+_UNPACK = """\
+# --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder of the job
+gpuspawner_plan() { command printf '%s\\n' \\
+@PLAN@
+}
+gpuspawner_launcher() ( { set +x; } 2>/dev/null; command printf '%s\\n' '
+@LAUNCHER@
+' )
+# Use the first folder that can hold both. No here-documents: the shell would write them to TMPDIR
+gpuspawner_unpack() (
+    { set +eux; } 2>/dev/null
+    set +C
+    umask 077
+    PATH=/usr/bin:/bin:${PATH:-}
+    gpuspawner_last=
+    for gpuspawner_try in "${TMPDIR:-/tmp}/gpuspawner.XXXXXXXXXX" /tmp/gpuspawner.XXXXXXXXXX \\
+            /dev/shm/gpuspawner.XXXXXXXXXX "${HOME:-/nonexistent}/gpuspawner.XXXXXXXXXXXX"; do
+        [ "$gpuspawner_try" != "$gpuspawner_last" ] || continue
+        gpuspawner_last=$gpuspawner_try
+        case $gpuspawner_try in
+            /*) gpuspawner_why=$(command mktemp -d "$gpuspawner_try" 2>&1) ;;
+            *) gpuspawner_why="not a full path"; false ;;
+        esac && gpuspawner_folder=$gpuspawner_why && gpuspawner_why=$(
+            { gpuspawner_plan > "$gpuspawner_folder/plan.json" &&
+                gpuspawner_launcher | command base64 -d > "$gpuspawner_folder/launch.pyz"; } 2>&1
+        ) && command printf '%s\\n' "$gpuspawner_folder" && exit 0
+        command printf 'gpuspawner: %s cannot be used for the launcher: %s\\n' \\
+            "${gpuspawner_try%/*}" "${gpuspawner_why:-it cannot be written}" >&2
+        [ -z "${gpuspawner_folder:-}" ] || command rm -rf -- "$gpuspawner_folder"
+        gpuspawner_folder=
+    done
+    exit 1
+)
+GPUSPAWNER_FOLDER=$(gpuspawner_unpack) || GPUSPAWNER_FOLDER=
+trap 'PATH=/usr/bin:/bin:${PATH:-}; [ -z "$GPUSPAWNER_FOLDER" ] || command rm -rf -- "$GPUSPAWNER_FOLDER"' EXIT
+GPUSPAWNER_LAUNCHER=$GPUSPAWNER_FOLDER/launch.pyz
+GPUSPAWNER_PLAN=$GPUSPAWNER_FOLDER/plan.json
+# --- gpuspawner: end of the launcher"""
+
+_FIND_PYTHON = """\
+# Find a Python for the launcher: 3.9 or newer; GPUSPAWNER_PYTHON may name one. PYTHONHOME and similar variables are
+# ignored (-I), and so are functions and aliases called python3
+gpuspawner_server=$(command -v -- @SERVER@ || :)
+gpuspawner_found=none
+for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" @PYTHONS@ \\
+        "${gpuspawner_server%/*}/python3" /usr/bin/python3 /usr/libexec/platform-python; do
+    gpuspawner_try=$(unset -f python3 || :; unalias python3 2>/dev/null || :; command -v -- "$gpuspawner_try") ||
+        continue
+    [ "$("$gpuspawner_try" -I -S -c 'import sys, zlib; print(sys.version_info >= (3, 9))' \\
+        2>/dev/null </dev/null)" = True ] || continue
+    gpuspawner_found=$gpuspawner_try
+    break
+done
+GPUSPAWNER_PYTHON=$gpuspawner_found
+if [ -n "${PYTHONHOME:-}" ]; then
+    gpuspawner_try=${gpuspawner_server%/*}/python3
+    [ -x "$gpuspawner_try" ] || gpuspawner_try=$GPUSPAWNER_PYTHON
+    if ! "$gpuspawner_try" -S -c '' 2>/dev/null && "$gpuspawner_try" -I -S -c '' 2>/dev/null; then
+        echo "gpuspawner: with PYTHONHOME=$PYTHONHOME $gpuspawner_try does not start: it is unset for the server" >&2
+        unset PYTHONHOME
+    fi
+fi"""
+
+_NO_PYTHON = """\
+if [ "$GPUSPAWNER_PYTHON" = none ]; then
+    echo "gpuspawner: no Python 3.9 or newer on $(hostname); load a module that has one, or set GPUSPAWNER_PYTHON" >&2
+    exit 1
+fi"""
+
+_HOLD = """\
+# No folder can hold the launcher: a process keeps it in memory while this script runs
+if [ -z "$GPUSPAWNER_FOLDER" ]; then
+    GPUSPAWNER_PLAN=$(gpuspawner_plan)
+    GPUSPAWNER_LAUNCHER=$(gpuspawner_launcher | "$GPUSPAWNER_PYTHON" -I -c '
+import base64, os, sys, time
+archive = base64.b64decode(sys.stdin.buffer.read())
+with os.fdopen(os.memfd_create("launch.pyz"), "wb") as file:
+    file.write(archive)
+    file.flush()
+    holder = os.fork()
+    if holder:
+        print(f"/proc/{holder}/fd/{file.fileno()}")
+        os._exit(sys.stdout.flush() or 0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in 0, 1, 2:
+        os.dup2(nothing, standard)
+    while os.path.exists(f"/proc/{sys.argv[1]}"):
+        time.sleep(1)
+' "$$") || {
+        echo "gpuspawner: neither a folder nor the memory of $(hostname) can hold the launcher: no server" >&2
+        exit 1
+    }
+    echo "gpuspawner: no folder could hold the launcher; it is kept in memory" >&2
+fi"""
+
+_LATER_PYTHON = """\
+# none yet: use the one that the lines below provide
+[ "$GPUSPAWNER_PYTHON" != none ] || GPUSPAWNER_PYTHON=python3"""
+
+_SRUN = """\
+# Since Slurm 22.05, srun does not inherit --cpus-per-task from its job
+[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"""
 
 
 def setup_lines(environment: Environment) -> list[str]:
-    """Shell lines, none where nothing is set up; each that fails ends the job and names what failed."""
+    """Shell lines that set up the profile's environment; a step that fails ends the job and says what failed."""
     steps: list[str] = []
     if environment.modules or environment.module_use:
         steps.append("type module >/dev/null 2>&1 || " + _fail("there is no module command on this node"))
@@ -43,17 +150,52 @@ def _fail(sentence: str) -> str:
 
 
 def _path(path: str) -> str:
-    """Quoted, but for a leading ``~/``, which is the user's home."""
+    """Quote a path, except for a leading ``~/``, which is the user's home."""
     if path.startswith("~/"):
         return '"$HOME"/' + shlex.quote(path.removeprefix("~/"))
     return shlex.quote(path)
 
 
 def in_container(environment: Environment, command: Sequence[str], *, gpu: bool) -> list[str]:
-    """The server's command, inside the profile's container if it has one. ``gpu``: whether the job asks for one."""
+    """The server's command, run in the profile's container if it has one. ``gpu``: whether the job requests GPUs."""
     container = environment.container
     if container is None:
         return list(command)
     nv = container.nv if container.nv is not None else gpu
     binds = [word for bind in container.binds for word in ("--bind", bind)]
     return [container.runtime, "exec", *(["--nv"] if nv else []), *binds, container.image, *command]
+
+
+def unpack(launcher: bytes, plan: LaunchPlan) -> str:
+    """Lines that write launcher and plan to the first folder that can hold them, and remove them when the script ends.
+
+    TMPDIR, /tmp, /dev/shm and the user's home are tried in this order, by writing. The lines are POSIX shell, since a
+    site's own script may be run by sh. In the home, which nodes share, the folder's name is longer, so that no other
+    node removes it (:mod:`jupyterhub_gpuspawner.node.job_dir`).
+    """
+    text = base64.b64encode(launcher).decode("ascii")
+    encoded = "\n".join(text[start : start + 120] for start in range(0, len(text), 120))
+    return _UNPACK.replace("@PLAN@", shlex.quote(plan.dumps())).replace("@LAUNCHER@", encoded)
+
+
+def find_python(command: Sequence[str], *, now: bool) -> str:
+    """Lines that set ``GPUSPAWNER_PYTHON``; with ``now`` they fail if there is no Python yet, else it may come later.
+
+    If :func:`unpack` found no folder, they keep the launcher in memory.
+    """
+    lines = _FIND_PYTHON.replace("@SERVER@", shlex.quote(command[0])).replace("@PYTHONS@", PYTHONS)
+    return f"{lines}\n{_NO_PYTHON if now else _LATER_PYTHON}\n{_HOLD}"
+
+
+def srun_cpus() -> str:
+    """Lines that let a job step use all CPUs of its job."""
+    return _SRUN
+
+
+def call(command: Sequence[str]) -> str:
+    """The command that launches the server; raises ValueError if a word is not printable."""
+    for word in command:
+        if not word.isprintable():
+            raise ValueError(f"{word!r} in the server's command is not printable")
+    words = " ".join(shlex.quote(word) for word in command)
+    return f'"$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- {words}'

@@ -1,6 +1,6 @@
-"""An admin's own ``batch_script``, as batchspawner has it: ``req_*`` values by name, and ``{cmd}``.
+"""Render an admin's own ``batch_script``, as in batchspawner: ``req_*`` values by name, and ``{cmd}``.
 
-What today's Slurm no longer takes is mended, each time with one sentence for the log.
+Options that current Slurm no longer accepts are corrected, each with a sentence for the log.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from jupyterhub_gpuspawner.batch.launch_block import call, find_python, srun_cpus, unpack
-from jupyterhub_gpuspawner.batch.shell import in_container, setup_lines
+from jupyterhub_gpuspawner.batch.shell import call, find_python, in_container, setup_lines, srun_cpus, unpack
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.placement_rules import BINDING
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 WHERE = "batch_script"
 SHELL = ("prologue", "epilogue")
-"""Variables that hold the admin's own shell lines; every other one is one printable line."""
+"""Variables with the admin's own shell lines; every other variable is one printable line."""
 _ASKED = {
     "gres": ("gres", "gpus", "gpus-per-node", "gpus-per-task", "tres-per-task", "G"),
     "account": ("account", "A"),
@@ -33,12 +32,12 @@ _ASKED = {
     "reservation": ("reservation",),
     "constraint": ("constraint", "C"),
 }
-"""What a profile promises and a template may leave out: the variable, and the options that would ask for it."""
+"""Variables that a profile may set and a template may omit, with the options that request them."""
 _WITH_VALUE = (
     "account chdir comment constraint cpus-per-task error export gres job-name mem ntasks nodes output partition qos"
 )
 _NEEDS_VALUE = frozenset(f"{_WITH_VALUE} reservation time".split())
-_BRACES = "A brace that is the shell's own is written twice: ${{HOME}}."
+_BRACES = "Write each brace of the shell twice: ${{HOME}}."
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+|["']\S*""")
 _WORD_VALUE = re.compile(r"[A-Za-z0-9_.:/,+=-]*", re.ASCII)
 _DIRECTIVE = re.compile(r"#SBATCH(?:\s+(?P<options>.*))?")
@@ -46,7 +45,7 @@ _DIRECTIVE = re.compile(r"#SBATCH(?:\s+(?P<options>.*))?")
 
 @dataclass(frozen=True)
 class Rendered:
-    """A script from a template, and a sentence for each thing that was mended."""
+    """A script made from a template, and a sentence for each correction."""
 
     script: str
     notes: tuple[str, ...] = ()
@@ -63,12 +62,12 @@ def render_template(
     environment: Environment | None = None,
     job_name: str = "",
 ) -> Rendered:
-    """The script of an admin's own template; raises ConfigError where it cannot be one.
+    """Fill in an admin's own template; raises ConfigError if it is not valid.
 
-    jinja2 (sandboxed, undefined names are faults) where ``{{`` or ``{%`` occurs, else ``str.format``, as
-    batchspawner does. ``{cmd}`` calls the launcher, which is unpacked, and the profile's ``environment`` set up,
-    before the first line that is a command. The tag is put in, and ``--job-name``, ``--nodes=1`` and ``--export=ALL``
-    unless the template has such options.
+    If ``{{`` or ``{%`` occurs, the template is rendered by jinja2 (sandboxed; undefined names are errors), otherwise by
+    ``str.format``, as in batchspawner. ``{cmd}`` calls the launcher; the lines that unpack it, and set up the profile's
+    ``environment``, are inserted before the first command. The tag is always added; ``--job-name``, ``--nodes=1`` and
+    ``--export=ALL`` are added unless the template has such options.
     """
     if environment is not None:
         command = in_container(environment, command, gpu=bool(variables.get("gres") or plan.claim))
@@ -122,7 +121,7 @@ def _filled(template: str, variables: Mapping[str, str]) -> str:
 
 
 def _mended(line: str, tag: str, notes: list[str]) -> Iterator[str]:
-    """The line as today's Slurm takes it; nothing where nothing is left of it."""
+    """The line as current Slurm accepts it; nothing if no option is left."""
     match = _DIRECTIVE.fullmatch(line.strip())
     if match is None:
         yield line
@@ -130,20 +129,20 @@ def _mended(line: str, tag: str, notes: list[str]) -> Iterator[str]:
     kept: list[str] = []
     words = _options(match["options"] or "")
     if not words:
-        notes.append("A bare #SBATCH line, of an empty value, is left out.")
+        notes.append("An empty #SBATCH line is left out.")
     for word in words:
         name, given, value = word.partition("=")
         if name == "--comment":
             if value.strip("\"'") == tag:
                 continue
-            notes.append(f"{word} is left out: the comment of a job is the tag by which the hub finds it again.")
+            notes.append(f"{word} is left out: the hub uses a job's comment to find the job again.")
         elif name in ("--uid", "--gid"):
-            notes.append(f"{word} is left out: it is root's alone, and the job is submitted as its user.")
+            notes.append(f"{word} is left out: only root may use it, and the job is submitted as its user.")
         elif value in ("", '""', "''") and (given or name.removeprefix("--") in _NEEDS_VALUE):
             notes.append(f"{name} is left out: it has no value.")
         elif name == "--workdir":
             kept.append(f"--chdir{given}{value}")
-            notes.append(f"{word} is written {kept[-1]}: that is the option's name today.")
+            notes.append(f"{word} is replaced by {kept[-1]}, the option's current name.")
         else:
             kept.append(word)
     if kept:
@@ -151,7 +150,7 @@ def _mended(line: str, tag: str, notes: list[str]) -> Iterator[str]:
 
 
 def _options(text: str) -> list[str]:
-    """sbatch's words; an option and a value after a blank are joined by ``=`` where it needs one."""
+    """Split into sbatch's words; an option and its value after a space are joined by ``=``."""
     found: list[str] = []
     for word in _WORD.findall(text):
         if word.startswith("#"):
@@ -165,7 +164,7 @@ def _options(text: str) -> list[str]:
 
 
 def _given(head: Sequence[str]) -> set[str]:
-    """The names of the options that the template has."""
+    """Names of the options in the template."""
     there = set()
     for line in head:
         match = _DIRECTIVE.fullmatch(line.strip())
@@ -176,19 +175,19 @@ def _given(head: Sequence[str]) -> set[str]:
 
 
 def _added(head: Sequence[str], variables: Mapping[str, str], policy: str, tag: str, notes: list[str]) -> Iterator[str]:
-    """Options that the template leaves out and a server needs."""
+    """Options that a server needs and the template does not have."""
     there = _given(head)
     yield f'--comment="{tag}"' if "#" in tag else f"--comment={tag}"
     if not there & {"nodes", "N"}:
         yield f"--nodes={variables.get('nnodes') or 1}"
     if "export" not in there:
-        yield "--export=ALL"  # the default; but --export-file, by which a wrapper hands it over, needs it from 26.05 on
+        yield "--export=ALL"  # the default, but required from 26.05 on with --export-file, which the wrapper uses
     for name, options in _ASKED.items():
         value = variables.get(name, "")
         if value and not there & set(options):
             option = f"--{name}={value}" if _WORD_VALUE.fullmatch(value) else f'--{name}="{value}"'
-            notes.append(f"{option} is added: the profile asks for it, and the template does not.")
+            notes.append(f"{option} is added: the profile requests it, and the template does not.")
             yield option
     if policy in BINDING and variables.get("gres") and "gres-flags" not in there:
-        notes.append(f"--gres-flags=enforce-binding is added: the policy {policy} asks it of Slurm.")
+        notes.append(f"--gres-flags=enforce-binding is added: the policy {policy} requires it.")
         yield "--gres-flags=enforce-binding"

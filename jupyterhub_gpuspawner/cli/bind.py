@@ -6,7 +6,8 @@ import os
 
 import click
 
-from jupyterhub_gpuspawner.wire.documents import MEMORY_POLICIES, POLICIES, LaunchPlan
+from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

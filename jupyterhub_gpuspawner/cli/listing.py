@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.units import format_cpulist
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.measure.copies import DIRECTIONS
-from jupyterhub_gpuspawner.units import format_cpulist
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.measure.copies import Bandwidth, Copies, Direction, MeasuredGpu

@@ -1,70 +1,72 @@
-"""What Slurm granted this job on this node: which GPUs, which CPUs. Never more than that is used.
+"""The GPUs and CPUs that Slurm granted to this job on this node. The launcher never uses more.
 
-Three number spaces meet here (gres.conf(5), sbatch(1), srun(1)):
+Three index spaces meet here (gres.conf(5), sbatch(1), srun(1)):
 
 - *Slurm's index* counts the node's GPUs (or MIG devices) in the order of gres.conf: ``SLURM_JOB_GPUS``,
   ``SLURM_STEP_GPUS``, ``IDX:`` in ``scontrol show job -d``.
 - *The visible name* is an entry of ``CUDA_VISIBLE_DEVICES``: with ``ConstrainDevices=yes`` counted from 0 within the
-  job, else Slurm's index; a UUID for MIG devices and with ``Flags=env_uuid``. The i-th name is the i-th Slurm index.
-- *The position* is the place in :attr:`NodeTopology.gpus`. Inside a device cgroup NVML lists the job's GPUs alone,
-  numbered from 0; without one it lists all of the node's.
+  job, otherwise Slurm's index; a UUID for MIG devices and with ``Flags=env_uuid``. The i-th name belongs to the i-th
+  Slurm index.
+- *The position* is the index into :attr:`NodeTopology.gpus`. Inside a device cgroup NVML lists only the job's GPUs,
+  numbered from 0; without one it lists all GPUs of the node.
 
-The visible names are kept as Slurm wrote them, only fewer and in another order: a program that reads numbers finds
-numbers, one that reads UUIDs finds UUIDs. MIG devices have no number that CUDA takes, so they are always UUIDs.
+Visible names keep the form in which Slurm wrote them; they are only filtered and reordered. A program that expects
+numbers finds numbers, one that expects UUIDs finds UUIDs. CUDA takes no numbers for MIG devices: they are always UUIDs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.units import format_cpulist
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Protocol
 
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
+
+    class Slurm(Protocol):
+        """Questions to slurmctld, asked only if the environment leaves something open: each costs slurmctld work."""
+
+        def job(self) -> GrantedJob:
+            """What this job was granted on this node."""
+
+        def hands_out_gpus(self) -> bool | None:
+            """Whether this node's GPUs are a generic resource at all; None if that cannot be known."""
+
 
 Numbers = tuple[int, ...]
 Names = tuple[str, ...]
 
 
 UNMANAGED = "Slurm does not hand out this node's GPUs: nothing keeps other jobs off them."
-"""The problem of a grant that is everything because Slurm knows of nothing."""
+"""The problem reported if all GPUs are granted because Slurm does not manage any."""
 
 
 @dataclass(frozen=True)
-class JobDetail:
-    """What ``scontrol show job -d`` says of this job on this node; None where it says nothing."""
+class GrantedJob:
+    """What ``scontrol show job -d`` says about this job on this node; None where it says nothing."""
 
     gpus: Numbers | None = None
     """Slurm's indices."""
     cpus: Numbers | None = None
-    """Slurm's abstract CPU numbers: package by package, core by core, thread by thread."""
-
-
-class Slurm(Protocol):
-    """Questions to slurmctld; each costs it something and is asked only where the environment leaves it open."""
-
-    def job(self) -> JobDetail:
-        """What this job got on this node."""
-
-    def hands_out_gpus(self) -> bool | None:
-        """Whether this node's GPUs are a generic resource at all; None where that can't be known."""
+    """Slurm's abstract CPU numbers, which count package by package, core by core, thread by thread."""
 
 
 @dataclass(frozen=True)
 class GpuGrant:
     """The job's GPUs, in Slurm's order.
 
-    ``positions`` is None where it is not known which devices of the topology they are; then ``names`` alone holds.
+    ``positions`` is None if it is not known which devices of the topology they are; then only ``names`` is valid.
     """
 
     names: Names = ()
     """Entries for ``CUDA_VISIBLE_DEVICES``."""
     positions: Numbers | None = ()
     slurm: Numbers = ()
-    """Slurm's indices, in the same order; empty where not known."""
+    """Slurm's indices, in the same order; empty if not known."""
     problems: tuple[str, ...] = ()
 
 
@@ -74,7 +76,7 @@ def in_job(environ: Mapping[str, str]) -> bool:
 
 
 def gpus(environ: Mapping[str, str], topology: NodeTopology, slurm: Slurm) -> GpuGrant:
-    """The GPUs that are this job's; outside a job, all that the environment leaves visible."""
+    """The GPUs granted to this job; outside a job, all that the environment makes visible."""
     names = _names(environ)
     granted = _job_gpus(environ, names, topology, slurm) if in_job(environ) else _visible(names, topology)
     return _reachable(granted, topology)
@@ -95,16 +97,16 @@ def _job_gpus(environ: Mapping[str, str], names: Names | None, topology: NodeTop
 
 
 def _without_grant(topology: NodeTopology, slurm: Slurm) -> GpuGrant:
-    """Nothing; or everything, where Slurm does not know of this node's GPUs."""
+    """No GPU; or all of them, if Slurm does not manage this node's GPUs."""
     if not topology.gpus or slurm.hands_out_gpus() is not False:
         return GpuGrant()
     return replace(_visible(None, topology), problems=(UNMANAGED,))
 
 
 def _names(environ: Mapping[str, str]) -> Names | None:
-    """Entries of ``CUDA_VISIBLE_DEVICES``, else of ``GPU_DEVICE_ORDINAL``; None where both are unset.
+    """Entries of ``CUDA_VISIBLE_DEVICES``, or else of ``GPU_DEVICE_ORDINAL``; None if both are unset.
 
-    CUDA reads up to the first entry that it does not take, such as ``-1`` or Slurm's ``NoDevFiles``.
+    CUDA reads up to the first invalid entry, such as ``-1`` or Slurm's ``NoDevFiles``.
     """
     text = environ.get("CUDA_VISIBLE_DEVICES", environ.get("GPU_DEVICE_ORDINAL"))
     if text is None:
@@ -131,10 +133,10 @@ def _count(text: str | None) -> int:
 
 
 def _is_open(names: Names | None, count: int, topology: NodeTopology) -> bool:
-    """True where names, or a count alone, do not tell which devices are meant.
+    """Whether the names, or the count, leave open which devices are meant.
 
-    NVML shows either the job's GPUs alone (then all of them are meant) or every GPU, which happens only without a
-    device cgroup, where the names are Slurm's indices. A file always shows every GPU, so there a name may be either.
+    NVML shows either only the job's GPUs (then all of them are meant) or, without a device cgroup, every GPU (then the
+    names are Slurm's indices). A topology file always shows every GPU, so a name may be of either kind.
     """
     return count != len(topology.gpus) and (not names or topology.source == "file")
 
@@ -149,19 +151,19 @@ def _visible(names: Names | None, topology: NodeTopology) -> GpuGrant:
 
 
 def _by_uuid(names: Names, indices: Numbers, topology: NodeTopology) -> GpuGrant:
-    """By UUID, of which CUDA takes any unambiguous beginning."""
+    """The grant by UUID; like CUDA, any unambiguous prefix is accepted."""
     slurm = indices if len(indices) == len(names) else ()
     found = []
     for name in names:
         matches = [n for n, gpu in enumerate(topology.gpus) if gpu.uuid and gpu.uuid.startswith(name)]
         if len(matches) != 1:
-            return GpuGrant(names, None, slurm, (f"No GPU that could be found on this node is {name}.",))
+            return GpuGrant(names, None, slurm, (f"No GPU on this node matches {name}.",))
         found.append(matches[0])
     return GpuGrant(names, tuple(found), slurm)
 
 
 def _by_index(names: Names | None, indices: Numbers, topology: NodeTopology) -> GpuGrant:
-    """By Slurm's indices; the names are kept, each with the index that it goes with."""
+    """The grant by Slurm's indices; the names are kept, each with its index."""
     mine = indices
     problems: tuple[str, ...] = ()
     if names is None:
@@ -169,8 +171,8 @@ def _by_index(names: Names | None, indices: Numbers, topology: NodeTopology) -> 
     else:
         pairs = _paired(names, indices, topology)
         if len(pairs) < max(len(names), len(indices)):
-            listed = f"CUDA_VISIBLE_DEVICES is {','.join(names)} though Slurm granted GPU {format_cpulist(indices)}"
-            problems = (f"{listed}; what both allow is used.",)
+            listed = f"CUDA_VISIBLE_DEVICES is {','.join(names)}, but Slurm granted GPU {format_cpulist(indices)}"
+            problems = (f"{listed}; only GPUs in both are used.",)
         names, mine = tuple(name for name, _ in pairs), tuple(index for _, index in pairs)
     places = _places(indices, topology)
     if places is None:
@@ -184,10 +186,10 @@ def _by_index(names: Names | None, indices: Numbers, topology: NodeTopology) -> 
 
 
 def _paired(names: Names, indices: Numbers, topology: NodeTopology) -> list[tuple[str, int]]:
-    """Each name with its Slurm index, without names that are not the job's.
+    """Each name with its Slurm index; names that do not belong to the job are left out.
 
-    Slurm writes the i-th name for the i-th index. A line of the admin's may have left out some or changed their order:
-    then a name is a place in the job where the driver shows the job's GPUs alone, else an index.
+    Slurm writes the i-th name for the i-th index. A site's own shell lines may have removed or reordered names: then a
+    name is a number within the job if the driver shows only the job's GPUs, and otherwise Slurm's index.
     """
     numbers = tuple(int(name) for name in names)
     alone = "file" not in topology.source and len(topology.gpus) == len(indices)
@@ -203,14 +205,14 @@ def _by_count(count: int, topology: NodeTopology) -> GpuGrant:
     if count == len(everything.names):
         return everything
     found = len(topology.gpus)
-    problem = f"Slurm granted {count} GPU{'s' if count != 1 else ''} but does not say which; {found} could be found."
+    problem = f"Slurm granted {count} GPU{'s' if count != 1 else ''}, but does not say which; {found} were found."
     return GpuGrant((), None, problems=(problem,))
 
 
 def _places(indices: Numbers, topology: NodeTopology) -> dict[int, int] | None:
-    """Where the GPU of each of Slurm's indices stands in the topology; None where that cannot be told.
+    """The position in the topology of each of Slurm's indices; None if that is not known.
 
-    Either the topology counts as Slurm does, or it shows the job's GPUs alone, in the same order.
+    Either the topology counts as Slurm does, or it shows only the job's GPUs, in the same order.
     """
     if any(gpu.mig for gpu in topology.gpus):
         places = {n: n for n in range(len(topology.gpus))}
@@ -224,21 +226,21 @@ def _places(indices: Numbers, topology: NodeTopology) -> dict[int, int] | None:
 
 
 def _own_name(topology: NodeTopology, position: int) -> str:
-    """The name without Slurm's help: the index of a whole GPU, the UUID of a MIG device."""
+    """The visible name if Slurm gives none: the index of a whole GPU, the UUID of a MIG device."""
     gpu = topology.gpus[position]
     return gpu.uuid if gpu.mig and gpu.uuid else str(gpu.index)
 
 
 def _not_found(indices: Numbers, topology: NodeTopology) -> str:
     found = format_cpulist(gpu.index for gpu in topology.gpus)
-    seen = f"GPU {found} could be found" if found else "no GPU could be found"
-    return f"GPU {format_cpulist(indices)} is this server's, but {seen} on this node."
+    seen = f"only GPU {found} was found" if found else "no GPU was found"
+    return f"GPU {format_cpulist(indices)} was granted, but {seen} on this node."
 
 
 def _reachable(granted: GpuGrant, topology: NodeTopology) -> GpuGrant:
-    """Without the GPUs that the driver counts but cannot name (lost from the bus), where others are left.
+    """Drop GPUs that the driver counts but cannot name (lost from the bus), if any others are left.
 
-    CUDA fails as a whole if one of its visible devices fails.
+    CUDA fails entirely if one of its visible devices fails.
     """
     if not granted.positions or "nvml" not in topology.source:
         return granted
@@ -251,17 +253,20 @@ def _reachable(granted: GpuGrant, topology: NodeTopology) -> GpuGrant:
         names=tuple(granted.names[i] for i in keep),
         positions=tuple(granted.positions[i] for i in keep),
         slurm=tuple(granted.slurm[i] for i in keep) if granted.slurm else (),
-        problems=(*granted.problems, f"GPU {left_out} is this server's but does not answer; it was left out."),
+        problems=(
+            *granted.problems,
+            f"GPU {left_out} was granted but does not respond; it is not used.",
+        ),
     )
 
 
 def cpus(
     environ: Mapping[str, str], topology: NodeTopology, allowed: Numbers, slurm: Slurm
 ) -> tuple[Numbers, tuple[str, ...]]:
-    """The CPUs that are this job's, by kernel number, and what was amiss.
+    """The CPUs granted to this job, by kernel number, and problems.
 
-    What the kernel allows (``allowed``, this process's affinity); where that is more than Slurm granted, only what
-    Slurm granted. On a simulated node ``allowed`` says nothing, and the numbers are the simulated node's.
+    These are the CPUs that the kernel allows (``allowed``, this process's affinity), restricted to what Slurm granted
+    if that is less. On a simulated node ``allowed`` is ignored, and the numbers are those of the simulated node.
     """
     count = _count(environ.get("SLURM_CPUS_ON_NODE"))
     field = tuple(sorted(cpu for node in topology.numa_nodes for cpu in node.cpus)) if topology.simulated else allowed
@@ -269,17 +274,19 @@ def cpus(
         return field, ()
     abstract = slurm.job().cpus
     if abstract is None:
-        return field, (f"Slurm granted {count} of {len(field)} CPUs, does not hold the job to them nor say which.",)
+        return field, (
+            f"Slurm granted {count} of {len(field)} CPUs, but neither binds the job to them nor says which.",
+        )
     granted = tuple(cpu for cpu in kernel_cpus(abstract, topology) if cpu in field)
     if not granted:
-        return field, (f"Slurm granted CPUs {format_cpulist(abstract)}, of which this process may use none.",)
+        return field, (f"Slurm granted CPUs {format_cpulist(abstract)}, but this process may use none of them.",)
     return granted, ()
 
 
 def kernel_cpus(abstract: Numbers, topology: NodeTopology) -> Numbers:
-    """Kernel numbers of Slurm's abstract CPUs, which count package by package, core by core, thread by thread.
+    """Convert Slurm's abstract CPU numbers (by package, then core, then thread) to kernel numbers.
 
-    Where the node's packages are not known, or do not hold as many CPUs, the numbers are taken as they are.
+    If the node's packages are not known, or have too few CPUs, the numbers are returned as they are, sorted.
     """
     core_of: dict[int, Numbers] = {core[0]: core for core in topology.siblings}
     order: list[int] = []

@@ -1,42 +1,41 @@
-"""CPU affinity and memory policy of this process, set and read back. Both survive ``exec``.
+"""CPU affinity and memory policy of this process: set, and read back. Both survive ``exec``.
 
-sched_setaffinity(2), set_mempolicy(2), get_mempolicy(2). The C library has no wrapper for the last two (libnuma has),
+sched_setaffinity(2), set_mempolicy(2), get_mempolicy(2). The C library has no wrappers for the last two (libnuma does),
 so they are called by number.
 """
 
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
+from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_NUMBERS = {"x86_64": (238, 239), "aarch64": (237, 236), "ppc64le": (261, 260)}
-"""set_mempolicy and get_mempolicy of each machine."""
+SYSCALLS = {"x86_64": (238, 239), "aarch64": (237, 236), "ppc64le": (261, 260)}
+"""Numbers of set_mempolicy and get_mempolicy, by machine."""
 _MODES = {"default": 0, "preferred": 1, "bind": 2, "interleave": 3, "local": 4, "preferred-many": 5}
 _MEMS_ALLOWED = 1 << 2
 _BITS = 4096
-"""More than any kernel's MAX_NUMNODES; get_mempolicy refuses fewer."""
+"""Bits in a mask of NUMA nodes: more than any kernel's MAX_NUMNODES; get_mempolicy refuses fewer."""
 _LONG = 8 * ctypes.sizeof(ctypes.c_ulong)
 _FLAGS = 0xE000
-"""Mode flags (MPOL_F_STATIC_NODES and the like), which get_mempolicy hands back with the mode."""
+"""Mode flags (MPOL_F_STATIC_NODES and the like), which get_mempolicy returns together with the mode."""
 
 
 def allowed_cpus() -> tuple[int, ...]:
-    """CPUs that this process may use, by kernel number."""
+    """The CPUs that this process may use, by kernel number, sorted."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def bind_cpus(cpus: Iterable[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Stay on ``cpus``, of those that are allowed already.
+    """Bind this process to those of ``cpus`` that it may already use.
 
-    Returns the CPUs that the kernel now allows, and what it refused. (Of a set with foreign CPUs in it the kernel
-    silently takes the rest, so the rest is what it is given.)
+    Returns the CPUs that the kernel allows afterwards, and problems. (Given a set that contains other CPUs too, the
+    kernel would silently use the rest; so only the rest is passed to it.)
     """
     allowed = allowed_cpus()
     wanted = tuple(sorted(set(cpus)))
@@ -44,7 +43,7 @@ def bind_cpus(cpus: Iterable[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     if not wanted:
         return allowed, ()
     if not possible:
-        problem = f"CPUs {format_cpulist(wanted)} are not this process's to use; it stays on {format_cpulist(allowed)}."
+        problem = f"This process may not use CPUs {format_cpulist(wanted)}; it stays on CPUs {format_cpulist(allowed)}."
         return allowed, (problem,)
     try:
         os.sched_setaffinity(0, possible)
@@ -54,11 +53,11 @@ def bind_cpus(cpus: Iterable[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 
 def bind_memory(policy: str, nodes: Iterable[int]) -> tuple[str, tuple[str, ...]]:
-    """Set the memory policy to ``preferred`` or ``bind`` on ``nodes`` (kernel numbers); ``none`` leaves it as it is.
+    """Set the memory policy ``preferred`` or ``bind`` on ``nodes`` (kernel numbers); ``none`` changes nothing.
 
-    Of several preferred nodes the order does not count (``preferred-many``, Linux 5.15); an older kernel takes only the
-    first. Returns the policy as the kernel now tells it (``default``, ``preferred:0``, ``preferred-many:0-1``,
-    ``bind:0``; ``none`` where it does not tell), and what it refused.
+    Several preferred nodes have no order (``preferred-many``, Linux 5.15); an older kernel gets only the first.
+    Returns the policy as read back from the kernel (``default``, ``preferred:0``, ``preferred-many:0-1``, ``bind:0``;
+    ``none`` if it cannot be read), and problems.
     """
     wanted = tuple(dict.fromkeys(nodes))
     problems: tuple[str, ...] = ()
@@ -70,55 +69,59 @@ def bind_memory(policy: str, nodes: Iterable[int]) -> tuple[str, tuple[str, ...]
     try:
         return read_memory(), problems
     except OSError as error:
-        return "none", (*problems, f"The kernel does not tell its memory policy: {_words(error)}.")
+        return "none", (*problems, f"The memory policy cannot be read from the kernel: {_words(error)}.")
 
 
 def _set(policy: str, wanted: tuple[int, ...]) -> tuple[str, ...]:
-    allowed = _get(_MEMS_ALLOWED)[1]
+    allowed = get_mempolicy(_MEMS_ALLOWED)[1]
     nodes = tuple(node for node in wanted if node in allowed)
     if not nodes:
         problem = (
-            f"Memory of NUMA nodes {format_cpulist(wanted)} is not this job's to use, which has "
-            f"{format_cpulist(allowed)}; no policy was set."
+            f"This job may not use memory of NUMA nodes {format_cpulist(wanted)}, only of {format_cpulist(allowed)}; "
+            "no policy was set."
         )
         return (problem,)
     if policy == "bind" or len(nodes) == 1:
-        _set_mode(_MODES[policy], nodes)
+        set_mempolicy(_MODES[policy], nodes)
         return ()
     try:
-        _set_mode(_MODES["preferred-many"], nodes)
+        set_mempolicy(_MODES["preferred-many"], nodes)
     except OSError as error:
+        import errno
+
         if error.errno != errno.EINVAL:
             raise
-        _set_mode(_MODES["preferred"], nodes[:1])
+        set_mempolicy(_MODES["preferred"], nodes[:1])
     return ()
 
 
 def read_memory() -> str:
-    """This process's memory policy as the kernel tells it; raises OSError."""
-    mode, nodes = _get(0)
+    """This process's memory policy, read from the kernel; raises OSError."""
+    mode, nodes = get_mempolicy(0)
     name = next((name for name, number in _MODES.items() if number == mode & ~_FLAGS), f"mode {mode}")
     return f"{name}:{format_cpulist(nodes)}" if nodes else name
 
 
 def memory_is_on(policy: str, nodes: Iterable[int]) -> bool:
-    """Whether memory comes from just these NUMA nodes, by a policy as :func:`read_memory` tells it; raises OSError.
+    """Whether a policy, as returned by :func:`read_memory`, takes memory from exactly these NUMA nodes; raises OSError.
 
-    Without a policy it comes from the node of the CPU that touches it, if this job may use that node's memory.
+    Without a policy, memory comes from the node of the CPU that first touches it, if this job may use that node.
     """
-    wanted, allowed = set(nodes), set(_get(_MEMS_ALLOWED)[1])
+    wanted, allowed = set(nodes), set(get_mempolicy(_MEMS_ALLOWED)[1])
     named = policy.partition(":")[2]
     return set(parse_cpulist(named)) & allowed == wanted if named else wanted <= allowed
 
 
-def _set_mode(mode: int, nodes: tuple[int, ...]) -> None:
+def set_mempolicy(mode: int, nodes: tuple[int, ...]) -> None:
+    """Set the mode and the NUMA nodes of the memory policy, as the kernel numbers them; raises OSError."""
     mask = (ctypes.c_ulong * (_BITS // _LONG))()
     for node in nodes:
         mask[node // _LONG] |= 1 << node % _LONG
     _call(0, ctypes.c_long(mode), mask, ctypes.c_ulong(_BITS + 1))
 
 
-def _get(flags: int) -> tuple[int, tuple[int, ...]]:
+def get_mempolicy(flags: int) -> tuple[int, tuple[int, ...]]:
+    """The mode of the memory policy and its NUMA nodes, as the kernel numbers them; raises OSError."""
     mode = ctypes.c_int()
     mask = (ctypes.c_ulong * (_BITS // _LONG))()
     _call(1, ctypes.byref(mode), mask, ctypes.c_ulong(_BITS), None, ctypes.c_ulong(flags))
@@ -127,15 +130,17 @@ def _get(flags: int) -> tuple[int, tuple[int, ...]]:
 
 def _call(which: int, *arguments: object | None) -> None:
     machine = os.uname().machine
-    if machine not in _NUMBERS:
+    if machine not in SYSCALLS:
+        import errno
+
         raise OSError(errno.ENOSYS, f"no number of the system call is known for {machine}")
     library = ctypes.CDLL(None, use_errno=True)
-    if library.syscall(ctypes.c_long(_NUMBERS[machine][which]), *arguments) != 0:
+    if library.syscall(ctypes.c_long(SYSCALLS[machine][which]), *arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 def _words(error: OSError) -> str:
-    if error.errno == errno.EPERM:
+    if isinstance(error, PermissionError):
         return f"{error.strerror} (seccomp without CAP_SYS_NICE, as in many containers)"
     return str(error.strerror)

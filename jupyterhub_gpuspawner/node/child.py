@@ -1,34 +1,42 @@
-"""Work that may hang, done in a child process with a deadline.
+"""Run work that may hang in a child process, with a deadline.
 
-A sick GPU can hold its driver inside the kernel for ever. A thread cannot be abandoned, and
-``subprocess.run(timeout=...)`` waits without limit for a child that it has killed. Here the parent kills at the
-deadline and walks away.
+A broken GPU can block its driver inside the kernel forever. A thread cannot be abandoned, and
+``subprocess.run(timeout=...)`` waits without limit for a child that it has killed. Here the parent kills the child at
+the deadline and continues without it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any, NoReturn, Protocol
+
+    class Say(Protocol):
+        """Sends one JSON object, made of its keyword arguments, from the child to the parent."""
+
+        def __call__(self, **document: Any) -> None: ...  # noqa: D102
+
 
 LIMIT = 4 * 1024 * 1024
-"""Bytes that a child may say."""
+"""Bytes that are read from a child at most."""
 _REAP = 0.05
-"""Seconds that a killed child is given to die before it is left to itself."""
+"""Seconds to wait for a killed child to end before it is abandoned."""
 _PR_SET_PDEATHSIG = 1
 
 
 def ask(work: Callable[[int], object], seconds: float) -> tuple[bytes, bool]:
-    """Run ``work(fd)`` in a forked child and read what it writes to ``fd``, for ``seconds`` at most.
+    """Run ``work(fd)`` in a forked child and read what it writes to ``fd``, for at most ``seconds``.
 
-    Returns what it wrote, up to the last end of a line, and whether it came to its end in time. After this there is no
-    child, or one that the kernel does not let die. Raises OSError where the system gives no pipe or process; what
-    ``work`` raises ends the child in silence.
+    Returns the complete lines that it wrote, and whether it ended in time. Afterwards the child is gone, or the kernel
+    does not let it die. Raises OSError if no pipe or process can be had; an exception in ``work`` ends the child
+    silently.
     """
     ends_at = time.monotonic() + seconds
     reading, writing = os.pipe()
@@ -64,19 +72,34 @@ def _read(reading: int, ends_at: float) -> tuple[bytes, bool]:
     return bytes(output[: output.rfind(b"\n") + 1]), finished
 
 
+def ask_documents(work: Callable[[Say], object], seconds: float) -> tuple[list[dict[str, Any]], bool]:
+    """As :func:`ask`, in JSON: each ``say(key=value)`` of ``work(say)`` is one of the objects that are returned."""
+
+    def write(writing: int) -> None:
+        def say(**document: Any) -> None:
+            text = memoryview(json.dumps(document).encode() + b"\n")
+            while text:
+                text = text[os.write(writing, text) :]
+
+        work(say)
+
+    output, finished = ask(write, seconds)
+    return [json.loads(line) for line in output.splitlines()], finished
+
+
 def run(command: Sequence[str], seconds: float) -> bytes:
-    """Run a command without a shell; its standard output as far as it came, without its standard error."""
+    """Run a command without a shell; returns the complete lines of its standard output, discards standard error."""
 
     def work(writing: int) -> None:
         os.dup2(writing, 1)
-        os.execvp(command[0], list(command))  # noqa: S606 - no shell is wanted
+        os.execvp(command[0], list(command))  # noqa: S606 - no shell is involved
 
     return ask(work, seconds)[0]
 
 
 def _work(work: Callable[[int], object], writing: int, parent: int) -> NoReturn:
     try:
-        # A child that hangs must not hold the job's log, or a pipe that somebody reads.
+        # A child that hangs must not keep the job's log open, or a pipe that somebody reads.
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(null, standard)
@@ -88,10 +111,10 @@ def _work(work: Callable[[int], object], writing: int, parent: int) -> NoReturn:
 
 
 def leave(work: Callable[[], object]) -> None:
-    """Run ``work`` in a process that nobody waits for; what it raises ends that in silence.
+    """Run ``work`` in a background process; an exception in it ends that process silently.
 
-    It is no child of this process, nor of what this process becomes: init, or slurmstepd, has it. It holds neither the
-    job's log nor anything else that is open here. Raises OSError where the system gives no process.
+    The process is not a child of this one, nor of the server that this one becomes: init, or slurmstepd, adopts it. It
+    keeps neither the job's log nor anything else of this process open. Raises OSError if no process can be started.
     """
     pid = os.fork()
     if pid:
@@ -111,7 +134,7 @@ def leave(work: Callable[[], object]) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent ends (prctl(2)); without it the deadline still holds."""
+    """Ask the kernel to kill this process when its parent ends (prctl(2)); if that fails, the deadline still holds."""
     try:
         import ctypes
 
@@ -119,12 +142,12 @@ def _die_with(parent: int) -> None:
     except (OSError, AttributeError, ImportError):
         return
     if os.getppid() != parent:
-        # It ended before the kernel was asked.
+        # The parent ended before the kernel was asked.
         os._exit(0)
 
 
 def _end(pid: int) -> None:
-    """Kill the child and all that it started; wait for it a moment, never longer."""
+    """Kill the child and everything it started; wait for its end, but not longer than :data:`_REAP`."""
     for kill in (os.killpg, os.kill):
         try:
             kill(pid, signal.SIGKILL)

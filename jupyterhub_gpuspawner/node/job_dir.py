@@ -1,8 +1,8 @@
-"""The folder from which the launcher runs: locked while the server lives, and swept of what killed jobs have left.
+"""The private folder from which the launcher runs: locked while the server runs; folders of killed jobs are removed.
 
-The batch script makes the folder and removes it at its end. A job that is killed outright has no such end. So each
-start removes the folders of this user's on this node that nobody holds: the lock (flock(2)) goes with an open file that
-the server inherits.
+The batch script creates the folder and removes it at its end. A job that is killed outright does not get that far. So
+every launch removes this user's folders on this node that no process has locked. The lock (flock(2)) belongs to an open
+file that the server inherits, and ends with the server.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _FILES = (
     *("jupyterhub_ssl_keyfile.pem", "jupyterhub_ssl_certfile.pem", "jupyterhub_ssl_client_ca.pem"),
 )
 _YOUNG = 60.0
-"""Seconds for which a folder may be without its lock: its job is just starting."""
+"""Seconds for which a new folder may be unlocked, since its job is just starting."""
 _FIRST = 100
-"""Descriptors from here on: scripts use the small numbers for files of their own."""
+"""Lowest file descriptor for locks: scripts use the small numbers for their own files."""
 _SAFE = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def hold(folder: str) -> None:
-    """Lock ``folder`` for this process and what it becomes, and remove the others that nobody holds; raises OSError."""
+    """Lock ``folder`` for this process and the server it becomes, and remove unlocked folders; raises OSError."""
     parent, own = os.path.split(folder)
     if not _NAME.fullmatch(own):
         return
@@ -41,7 +41,7 @@ def hold(folder: str) -> None:
 
 
 def _remove_if_left(folder: str) -> None:
-    """Remove a folder of this user's that no process holds; whatever is odd about it, it stays."""
+    """Remove a folder if it belongs to this user and no process has locked it; leave anything unexpected alone."""
     try:
         descriptor = os.open(folder, _SAFE)
     except OSError:

@@ -1,8 +1,8 @@
-"""From the job's script to the server: observe, choose, bind, report, exec.
+"""The launcher's entry: observe the node, choose GPUs and CPUs, bind, report to the hub, and exec the server.
 
-``python3 launch.pyz --plan FILE -- COMMAND ARGUMENT…``; the plan may stand in place of FILE as JSON. ``--bind`` stands
-for a plan that places and binds, each task of ``srun`` by itself, and reports nothing. Each step may fail and then only
-says so: what cannot be learned or done is a sentence in the report, and the command is started all the same.
+``python3 launch.pyz --plan FILE -- COMMAND ARGUMENT…``; instead of FILE, the plan itself may be given as JSON.
+``--bind`` stands for a plan that places and binds without a report, each task of ``srun`` by itself. Any step may fail:
+what could not be learned or done is a sentence in the report (``problems``), and the command is started in any case.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.observation import observe
 from jupyterhub_gpuspawner.node.placing import Placing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
@@ -20,21 +22,24 @@ from jupyterhub_gpuspawner.wire.documents import UNKNOWN_CLAIM, LaunchPlan, Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping, Sequence
+    from typing import NoReturn
 
 USAGE = "usage: launch.pyz --plan FILE|JSON | --bind -- COMMAND [ARGUMENT...]"
 BIND = '{"report": false}'
 VERBOSE = "GPUSPAWNER_VERBOSE"
-"""Set: each task that is bound tells where, in a line on standard error."""
+"""If this variable is set, each bound task writes its placement to standard error, in one line."""
 TAKEN = "--port-taken"
-"""Asked by the job's script when the server has failed: exit code 0 where that was since another has its port."""
+"""Argument used by the batch script after the server failed; exit code 0 if another process has taken its port."""
+ANNOUNCE_DEADLINE = 20.0
+"""Seconds for picking the port and all tries of the first report together."""
 PORT = "{port}"
 """Replaced in the command's arguments, for servers that do not read ``JUPYTERHUB_SERVICE_URL``."""
 
 
 def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str, str], *problems: str) -> NoReturn:
-    """Place this process, report it if the plan says so, and become ``command``.
+    """Place this process, report the placement if the plan says so, and become ``command``.
 
-    Changes ``environ`` and this process's CPU affinity and memory policy. What went wrong is told on standard error.
+    Changes ``environ`` and this process's CPU affinity and memory policy. Problems are written to standard error too.
     """
     node = environ.get("SLURMD_NODENAME") or os.uname().nodename
     look = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline)
@@ -48,7 +53,7 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
         port = placing.attempt("Reporting", lambda: _report(placing, document, topology), 0)
         command = [argument.replace(PORT, str(port)) for argument in command] if port else command
     elif environ.get(VERBOSE):
-        complain(_told(document, environ))
+        complain(_summary(document, environ))
     for problem in dict.fromkeys(placing.problems):
         complain(problem)
     become(command, environ)
@@ -57,7 +62,7 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
 def _placing(
     plan: LaunchPlan, environ: MutableMapping[str, str], node: str, look: Callable[[], NodeTopology]
 ) -> Placing:
-    """The kind of placing that the plan, or a job step with several tasks on this node, asks for."""
+    """The class for this launch: claimed GPUs, one of several tasks of a job step, or the plain case."""
     if plan.claim is not None:
         from jupyterhub_gpuspawner.node.claim.claimant import Claimant, NoClaim
 
@@ -73,7 +78,7 @@ def _placing(
     return Placing(plan, environ, node, look)
 
 
-def _told(document: PlacementDocument, environ: Mapping[str, str]) -> str:
+def _summary(document: PlacementDocument, environ: Mapping[str, str]) -> str:
     task = f" task {environ['SLURM_PROCID']}" if "SLURM_PROCID" in environ else ""
     gpus = f"GPUs {environ.get('CUDA_VISIBLE_DEVICES', 'not set') or 'none'}"
     return f"{document.node}{task}: {gpus}; CPUs {document.cpus or 'not known'}; memory {document.memory_policy}"
@@ -86,27 +91,81 @@ def _hold_folder(environ: Mapping[str, str]) -> None:
 
 
 def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology) -> int:
-    from jupyterhub_gpuspawner.node.report import report
-
+    """Announce the server, and set its URL in the environment; returns its port, 0 if it has none."""
     nothing = not topology.gpus and not topology.numa_nodes
-    told = report.announce(
-        NodeReport(0, placing.with_problems(document), None if nothing else to_document(topology)),
-        port_range=placing.plan.port_range,
-        environ=placing.environ,
-    )
-    placing.problems.extend(told.problems)
-    if told.service_url:
-        placing.environ["JUPYTERHUB_SERVICE_URL"] = told.service_url
-    return told.port
+    report = NodeReport(0, placing.with_problems(document), None if nothing else to_document(topology))
+    announced = announce(report, port_range=placing.plan.port_range, environ=placing.environ)
+    placing.problems.extend(announced.problems)
+    if announced.service_url:
+        placing.environ["JUPYTERHUB_SERVICE_URL"] = announced.service_url
+    return announced.port
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """The server's port, its URL with that port, and what went wrong."""
+
+    port: int = 0
+    service_url: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+def announce(
+    report: NodeReport,
+    *,
+    port_range: tuple[int, int] | None,
+    environ: Mapping[str, str],
+    deadline: float = ANNOUNCE_DEADLINE,
+) -> Announcement:
+    """Pick the server's port and deliver ``report``, both in a child process; port 0 if there is none to be had.
+
+    The port itself is reported later, by a process beside the server, once the server listens there
+    (:mod:`~jupyterhub_gpuspawner.node.report.retry`).
+    """
+    documents, finished = child.ask_documents(lambda say: _deliver(say, report, port_range, environ), deadline)
+    port, service_url, problems, again = 0, None, [], not finished
+    placement = report.placement
+    for document in documents:
+        if "port" in document:  # problems with the port, which belong in the report
+            placement = replace(placement, problems=(*placement.problems, *document["problems"]))
+        port = document.get("port", port)
+        service_url = document.get("service_url", service_url)
+        problems += document.get("problems", ())
+        again = document.get("again", again)
+    if not finished:
+        problems.append(f"Reporting to the hub timed out after {deadline:g} s.")
+    if port and environ.get("JUPYTERHUB_API_URL"):
+        if again:
+            problems.append("The report will be sent again for up to ten minutes.")
+        server, report = os.getpid(), replace(report, placement=placement)
+        child.leave(lambda: _accompany(report, port, environ, server, told=not again))
+    return Announcement(port, service_url, tuple(problems))
+
+
+def _deliver(
+    say: child.Say, report: NodeReport, port_range: tuple[int, int] | None, environ: Mapping[str, str]
+) -> None:
+    try:
+        from jupyterhub_gpuspawner.node.report import delivery
+
+        delivery.deliver(say, report, port_range, environ)
+    except Exception as error:  # noqa: BLE001 - said to the parent, which continues without
+        say(problems=[f"Reporting to the hub failed: {type(error).__name__}: {error}"])
+
+
+def _accompany(report: NodeReport, port: int, environ: Mapping[str, str], server: int, *, told: bool) -> None:
+    from jupyterhub_gpuspawner.node.report import retry
+
+    retry.PortReporter(report, port, environ, server).run(told=told)
 
 
 def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
-    """Replace this process by ``command``; exits 127 where there is no such command, 126 where it cannot be run."""
+    """Replace this process with ``command``; exits with 127 if there is no such command, 126 if it cannot be run."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        # Python ignores these, and what is ignored stays so after exec.
+        # Python ignores these signals, and ignored signals stay ignored after exec.
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvpe(command[0], list(command), dict(environ))  # noqa: S606 - no shell is wanted
+        os.execvpe(command[0], list(command), dict(environ))  # noqa: S606 - no shell is involved
     except OSError as error:
         path = environ.get("PATH", "not set")
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):
@@ -117,7 +176,7 @@ def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
 
 
 def complain(sentence: str) -> None:
-    """One line to the job's log, if that takes it: a disk may be full."""
+    """Write one line to the job's log; a full disk is ignored."""
     try:
         os.write(2, f"gpuspawner: {sentence}\n".encode(errors="replace"))
     except OSError:
@@ -125,7 +184,7 @@ def complain(sentence: str) -> None:
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The plan (a file's name or JSON; empty where none is given) and the command; raises ValueError."""
+    """Split the arguments into plan (a file name or JSON; empty if none is given) and command; raises ValueError."""
     words = list(arguments)
     plan = ""
     while words and words[0] != "--":
@@ -137,14 +196,14 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:
         elif word == "--bind":
             plan = BIND
         else:
-            raise ValueError(f"{word}: not understood")
+            raise ValueError(f"{word}: unknown argument")
     if len(words) < 2:
         raise ValueError("there is no command after --")
     return plan, words[1:]
 
 
 def read_plan(text: str) -> tuple[LaunchPlan, str]:
-    """The plan that ``text`` is or names, and what of it could not be read; raises OSError."""
+    """Read the plan that ``text`` is, or whose file it names; returns it with its faults. Raises OSError."""
     if not text:
         return LaunchPlan(), ""
     if text.lstrip().startswith("{"):
@@ -154,22 +213,22 @@ def read_plan(text: str) -> tuple[LaunchPlan, str]:
 
 
 def _open_standard() -> None:
-    """Give what is closed of standard input, output and error to the null device.
+    """Open the null device for each of standard input, output and error that is closed.
 
-    Else the next file, or the connection to the hub, gets that number, and what is written to the log goes there.
+    Otherwise the next file, or the connection to the hub, would get that number, and log messages would go there.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
             os.set_inheritable(number, True)  # noqa: FBT003 - its one argument
 
 
 def _find_the_users_modules() -> None:
-    """Let pynvml be found where the user has it, behind Python's own modules: nothing of theirs stands for these.
+    """Let pynvml be found among the user's modules, which are searched after Python's own and never replace them.
 
-    The job's script starts the launcher isolated (``-I``), so that no variable of the user's keeps it from starting.
+    The batch script starts the launcher isolated (``-I``), so that no environment variable can keep it from starting.
     """
     if sys.flags.isolated:
         import site
@@ -186,7 +245,7 @@ def _unpack_certificates() -> None:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """The zipapp's entry: ``--plan FILE|JSON -- COMMAND ARGUMENT…``; exits 2 where that is not what it got."""
+    """The zipapp's entry: ``--plan FILE|JSON -- COMMAND ARGUMENT…``; exits with 2 for other arguments."""
     _open_standard()
     if list(arguments) == [TAKEN]:
         from jupyterhub_gpuspawner.node.report import port
@@ -209,6 +268,6 @@ def main(arguments: Sequence[str]) -> NoReturn:
         _unpack_certificates()
     except (OSError, ValueError) as error:
         problems.append(f"The server's certificates could not be written: {error}")
-    # For srun within the server, with --bind.
+    # for srun inside the server, with --bind
     os.environ.update(GPUSPAWNER_PYTHON=sys.executable, GPUSPAWNER_LAUNCHER=os.path.abspath(sys.argv[0]))
     launch(plan, command, os.environ, *problems)

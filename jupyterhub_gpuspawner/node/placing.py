@@ -1,21 +1,22 @@
-"""One server's place on the node: what is there, what is granted, what is chosen, what the kernel did."""
+"""Placing one server on its node: observe, get the grant, choose GPUs and CPUs, bind, set the environment."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node import allocation, binding
 from jupyterhub_gpuspawner.placement.affinity import aligned, choose_cpus, memory_nodes
 from jupyterhub_gpuspawner.placement.topology import NodeTopology
-from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu, PlacementDocument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping, Sequence
+    from typing import TypeVar
 
-T = TypeVar("T")
+    T = TypeVar("T")
 
 THREADS = (
     "OMP_NUM_THREADS",
@@ -24,9 +25,9 @@ THREADS = (
     "BLIS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-"""Set to the number of cores unless set: left alone, some libraries start a thread for every CPU of the node."""
+"""Set to the number of cores unless already set: some libraries start a thread for every CPU of the node."""
 THREADS_SET = "GPUSPAWNER_THREADS"
-"""The number that we have set them to; a task that the server starts elsewhere has it in its environment."""
+"""Records the number that was set; tasks started by the server find it in their environment."""
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,18 @@ class Gpus:
 
     placed: tuple[PlacedGpu, ...] = ()
     positions: tuple[int, ...] = ()
-    """In the topology; empty where they are not known there."""
+    """Indices into the topology's GPUs; empty if they are not known there."""
     visible: str | None = None
-    """For ``CUDA_VISIBLE_DEVICES``; None leaves that as it is."""
+    """Value of ``CUDA_VISIBLE_DEVICES``; None leaves it unchanged."""
     weakest_link: str | None = None
     numa_nodes: tuple[int, ...] = ()
     why: str = ""
 
 
 class Placing:
-    """One launch: its plan, its environment, and what went wrong so far. :meth:`place` does it all.
+    """One launch: its plan, its environment, and the problems so far. :meth:`place` runs all steps.
 
-    ``look`` returns what is known of ``node``.
+    ``look`` returns the topology of ``node``.
     """
 
     def __init__(
@@ -57,13 +58,13 @@ class Placing:
         self.node = node
         self.problems: list[str] = []
         self._look = look
-        self._job: allocation.JobDetail | None = None
+        self._job: allocation.GrantedJob | None = None
 
     without_choice = Gpus()
-    """What the server gets where the choice of GPUs fails: what the job has, as Slurm set it."""
+    """What the server gets if choosing GPUs fails: the GPUs as Slurm set them."""
 
     def attempt(self, doing: str, work: Callable[[], T], otherwise: T) -> T:
-        """What ``work`` returns; if it fails, ``otherwise``, and a sentence that names what was being done."""
+        """Return what ``work`` returns; if it raises, add a problem that names ``doing`` and return ``otherwise``."""
         try:
             return work()
         except Exception as error:  # noqa: BLE001 - the notebook always starts
@@ -71,12 +72,12 @@ class Placing:
             return otherwise
 
     def with_problems(self, document: PlacementDocument) -> PlacementDocument:
-        """The document with all that went wrong so far, each once."""
+        """The document with all problems so far, without duplicates."""
         return replace(document, problems=tuple(dict.fromkeys(self.problems)))
 
     def place(self) -> tuple[PlacementDocument, NodeTopology]:
-        """Observe, choose, bind, and set the environment; says what came of it."""
-        topology = self.attempt("Looking at the node", self._look, NodeTopology(hostname=self.node))
+        """Observe, choose, bind, and set the environment; returns the placement and the topology it is based on."""
+        topology = self.attempt("Reading the hardware", self._look, NodeTopology(hostname=self.node))
         self.problems.extend(topology.problems)
         nothing: tuple[int, ...] = ()
         allowed = self.attempt("Reading the CPU affinity", binding.allowed_cpus, nothing)
@@ -101,7 +102,7 @@ class Placing:
             numa_nodes=_numa_nodes(topology, cpus) or gpus.numa_nodes,
             memory_policy=memory,
             policy=self.plan.policy,
-            aligned=self.attempt("Comparing", lambda: self._aligned(topology, gpus, cpus, memory), None),
+            aligned=self.attempt("Checking the alignment", lambda: self._aligned(topology, gpus, cpus, memory), None),
             weakest_link=gpus.weakest_link,
             why=gpus.why,
             started_at=utc(time.time()),
@@ -109,18 +110,18 @@ class Placing:
         )
         return self.with_problems(document), topology
 
-    def job(self) -> allocation.JobDetail:
-        """What slurmctld says of this job; asked once at most."""
+    def job(self) -> allocation.GrantedJob:
+        """What slurmctld says about this job; it is asked at most once."""
         if self._job is None:
             from jupyterhub_gpuspawner.node import scontrol
 
             self._job = self.attempt(
-                "Asking scontrol for the job", lambda: scontrol.show_job(self.environ), allocation.JobDetail()
+                "Asking scontrol for the job", lambda: scontrol.show_job(self.environ), allocation.GrantedJob()
             )
         return self._job
 
     def hands_out_gpus(self) -> bool | None:
-        """Whether Slurm hands out this node's GPUs at all."""
+        """Whether Slurm manages this node's GPUs at all; None if that cannot be known."""
         from jupyterhub_gpuspawner.node import scontrol
 
         return self.attempt("Asking scontrol for the node", lambda: scontrol.show_node_gpus(self.environ), None)
@@ -130,8 +131,8 @@ class Placing:
         self.problems.extend(problems)
         return granted
 
-    def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> allocation.GpuGrant:  # noqa: ARG002 - for others
-        """The GPUs that this server may choose from; ``cpus`` are those it was granted."""
+    def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> allocation.GpuGrant:  # noqa: ARG002 - for subclasses
+        """The GPUs from which this server's are chosen; ``cpus`` are the CPUs granted to it."""
         return allocation.gpus(self.environ, topology, self)
 
     def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:
@@ -141,7 +142,9 @@ class Placing:
         granted = self._grant(topology, cpus)
         self.problems.extend(granted.problems)
         if promised > len(granted.names) and granted.positions is not None:
-            self.problems.append(f"The profile promises {_gpus_in_words(promised)}; {len(granted.names)} could be had.")
+            self.problems.append(
+                f"The profile promises {_gpus_in_words(promised)}; only {len(granted.names)} available."
+            )
         if not granted.names:
             return self._no_gpus(topology, granted)
         count = promised or len(granted.names)
@@ -162,15 +165,15 @@ class Placing:
         )
 
     def _no_gpus(self, topology: NodeTopology, granted: allocation.GpuGrant) -> Gpus:
-        """None of the node's GPUs is this job's, so it is not to see them; where the job has some, it is left alone."""
+        """Hide the node's GPUs from a job that has none; change nothing if the job has GPUs that were not found."""
         if granted.positions is None or not topology.gpus or not allocation.in_job(self.environ):
             return Gpus()
-        return Gpus(visible="", why="This job has no GPU; those of the node are hidden from it.")
+        return Gpus(visible="", why="This job has no GPU; the node's GPUs are hidden from it.")
 
     def _cpus(self, topology: NodeTopology, granted: tuple[int, ...], gpus: Gpus) -> tuple[int, ...]:
         promised = self.plan.cpus or len(granted)
         if promised > len(granted):
-            self.problems.append(f"The profile promises {promised} CPUs; {len(granted)} could be had.")
+            self.problems.append(f"The profile promises {promised} CPUs; only {len(granted)} available.")
         if promised >= len(granted) or self.plan.policy == "none":
             return granted
         return choose_cpus(topology, granted=granted, count=promised, gpus=gpus.positions)
@@ -209,7 +212,7 @@ class Placing:
 
 
 def _placed(name: str, topology: NodeTopology | None = None, position: int = 0) -> PlacedGpu:
-    """A GPU for the report; its index is the number in ``CUDA_VISIBLE_DEVICES``, if that holds numbers."""
+    """A GPU for the report; its index is the number in ``CUDA_VISIBLE_DEVICES``, if that contains numbers."""
     number = int(name) if name.isdigit() else None
     if topology is None:
         return PlacedGpu(index=number or 0, uuid="" if number is not None else name)
@@ -230,7 +233,7 @@ def _gpus_in_words(count: int) -> str:
 
 
 def _in_slurms_words(granted: allocation.GpuGrant, chosen: Sequence[int], topology: NodeTopology) -> str:
-    """Slurm's own indices, where the driver counts otherwise: in a device cgroup, or with MIG devices."""
+    """Slurm's own indices, if the driver counts differently: in a device cgroup, or with MIG devices."""
     indices = dict(zip(granted.positions or (), granted.slurm))
     if not indices or all(topology.gpus[position].index == indices[position] for position in chosen):
         return ""
@@ -244,7 +247,7 @@ def _numa_nodes(topology: NodeTopology, cpus: Sequence[int]) -> tuple[int, ...]:
 
 
 def _cores(topology: NodeTopology, cpus: Sequence[int]) -> int:
-    """Cores, not threads."""
+    """The number of physical cores of these CPUs."""
     core_of = {cpu: core[0] for core in topology.siblings for cpu in core}
     return len({core_of.get(cpu, cpu) for cpu in cpus})
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.picture import legend
 from jupyterhub_gpuspawner.picture.canvas import Canvas, number, short
 from jupyterhub_gpuspawner.picture.device_boxes import (
@@ -38,7 +39,6 @@ from jupyterhub_gpuspawner.picture.locality import (
 from jupyterhub_gpuspawner.picture.node_words import summary
 from jupyterhub_gpuspawner.picture.nvlink_lines import NVLinks
 from jupyterhub_gpuspawner.placement.affinity import distance
-from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.words import counted, memory
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.units import format_cpulist
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

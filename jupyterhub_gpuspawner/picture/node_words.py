@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.picture.locality import NumaGroup, devices_of, numa_groups
 from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
-from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.words import counted, memory
 
 if TYPE_CHECKING:

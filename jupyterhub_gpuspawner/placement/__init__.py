@@ -1,1 +1,1 @@
-"""Which GPUs and CPUs a server gets on its node; standard library only."""
+"""Choosing GPUs, CPUs and NUMA nodes on a node; standard library only."""

@@ -1,22 +1,24 @@
-"""How near CPUs, memory and GPUs are to each other, and which CPUs and memory to use. Pure, stdlib only.
+"""Distances between CPUs, memory and GPUs, and the choice of CPUs and NUMA nodes. Pure, standard library only.
 
-GPUs are positions into ``topology.gpus``; NUMA nodes and CPUs are kernel numbers. Where a GPU's node is not known, the
-CPUs its driver calls near stand in for it.
+GPUs are indices into ``topology.gpus``; NUMA nodes and CPUs are kernel numbers. If a GPU's NUMA node is not known, the
+CPUs that its driver reports as near are used instead.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from jupyterhub_gpuspawner.placement.topology import NodeTopology, NumaNode
 
 LOCAL, REMOTE = 10, 20
-"""NUMA distances (ACPI SLIT) where the machine's own are not known."""
+"""NUMA distances (ACPI SLIT) that are used if the machine's own are not known."""
 
 
-def distance(topology: NodeTopology, one: Optional[int], two: Optional[int]) -> int:
-    """NUMA distance from node ``one`` to node ``two``; an unknown node is a remote one."""
+def distance(topology: NodeTopology, one: int | None, two: int | None) -> int:
+    """NUMA distance from node ``one`` to node ``two``; an unknown node counts as remote."""
     ids = [node.id for node in topology.numa_nodes]
     if one in ids and two in ids:
         row = topology.numa_nodes[ids.index(one)].distances
@@ -26,13 +28,13 @@ def distance(topology: NodeTopology, one: Optional[int], two: Optional[int]) -> 
 
 
 def home(topology: NodeTopology, gpu: int) -> object:
-    """What the GPUs near to one NUMA node have in common, as far as known."""
+    """A key that GPUs near to the same NUMA node share, as far as known."""
     device = topology.gpus[gpu]
     return device.numa_node if device.numa_node is not None else (device.cpus or device.numa_affinity)
 
 
-def ways(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> List[int]:
-    """For each of ``gpus`` the sum of NUMA distances from ``cpus`` to it."""
+def ways(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> list[int]:
+    """For each of ``gpus``, the sum of the NUMA distances from ``cpus`` to it."""
     bound = frozenset(cpus)
     share = {node.id: len(bound.intersection(node.cpus)) for node in topology.numa_nodes}
     found = []
@@ -46,32 +48,32 @@ def ways(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> Li
     return found
 
 
-def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> Optional[bool]:
-    """Whether CPUs and GPUs share their NUMA nodes: no CPU on another node, no GPU's node without a CPU.
+def aligned(topology: NodeTopology, gpus: Sequence[int], cpus: Iterable[int]) -> bool | None:
+    """Whether CPUs and GPUs are on the same NUMA nodes: no CPU on another node, no GPU's node without a CPU.
 
-    None where it is not known, and where there is no GPU or no CPU to compare.
+    None if that is not known, or if there is no GPU or no CPU.
     """
     bound = frozenset(cpus)
     if not gpus or not bound:
         return None
     if len([node for node in topology.numa_nodes if node.cpus]) == 1:
         return True
-    beside: Set[Optional[int]] = {topology.gpus[gpu].numa_node for gpu in gpus}
+    beside: set[int | None] = {topology.gpus[gpu].numa_node for gpu in gpus}
     under = {topology.numa_node_of_cpu(cpu) for cpu in bound}
     if None not in beside and None not in under:
         return beside == under
     near = [frozenset(topology.gpus[gpu].cpus) for gpu in gpus]
-    # A cpuset clips what the driver calls near, so a common CPU proves nothing; none in common does.
+    # A cpuset clips the driver's list of near CPUs, so a common CPU proves nothing; having none in common does.
     return False if any(each and not each & bound for each in near) else None
 
 
 def choose_cpus(
-    topology: NodeTopology, *, granted: Sequence[int], count: Optional[int], gpus: Sequence[int]
-) -> Tuple[int, ...]:
-    """``count`` of the ``granted`` CPUs, sorted; all of them where ``count`` is None or not less.
+    topology: NodeTopology, *, granted: Sequence[int], count: int | None, gpus: Sequence[int]
+) -> tuple[int, ...]:
+    """Choose ``count`` of the ``granted`` CPUs, sorted; all of them if ``count`` is None or not smaller.
 
-    Each GPU in turn takes the nearest core that is left, all its granted siblings together, whole cores before cores of
-    which the job has only some. Without GPUs the node with most granted CPUs comes first.
+    Each GPU in turn takes the nearest remaining core with all its granted siblings; whole cores come before cores of
+    which the job has only a part. Without GPUs, the NUMA node with the most granted CPUs comes first.
     """
     free = sorted(set(granted))
     if count is None or count >= len(free):
@@ -81,8 +83,8 @@ def choose_cpus(
     if not orders:
         full = max(topology.numa_nodes, key=lambda node: (len(set(free) & set(node.cpus)), -node.id), default=None)
         orders = [sorted(cores, key=lambda core: _rank_from(topology, core, full))]
-    taken: List[int] = []
-    used: Set[Tuple[int, ...]] = set()
+    taken: list[int] = []
+    used: set[tuple[int, ...]] = set()
     turn = 0
     while len(taken) < count:
         core = next(core for core, _ in orders[turn % len(orders)] if core not in used)
@@ -92,13 +94,13 @@ def choose_cpus(
     return tuple(sorted(taken))
 
 
-_Core = Tuple[Tuple[int, ...], bool]
-"""The granted CPUs of a core, and whether the job has only some of it."""
+_Core = tuple[tuple[int, ...], bool]
+"""The granted CPUs of a core, and whether the job has only a part of it."""
 
 
-def _cores(topology: NodeTopology, granted: Sequence[int]) -> List[_Core]:
+def _cores(topology: NodeTopology, granted: Sequence[int]) -> list[_Core]:
     left = set(granted)
-    cores: List[_Core] = []
+    cores: list[_Core] = []
     for group in topology.siblings:
         mine = tuple(sorted(left.intersection(group)))
         if mine:
@@ -107,7 +109,7 @@ def _cores(topology: NodeTopology, granted: Sequence[int]) -> List[_Core]:
     return cores + [((cpu,), False) for cpu in sorted(left)]
 
 
-def _rank(topology: NodeTopology, core: _Core, gpu: int) -> Tuple[int, int, bool, int]:
+def _rank(topology: NodeTopology, core: _Core, gpu: int) -> tuple[int, int, bool, int]:
     device = topology.gpus[gpu]
     node = topology.numa_node_of_cpu(core[0][0])
     if device.numa_node is None or node is None:
@@ -117,23 +119,24 @@ def _rank(topology: NodeTopology, core: _Core, gpu: int) -> Tuple[int, int, bool
     return (way, -1 if node is None else node, core[1], core[0][0])
 
 
-def _rank_from(topology: NodeTopology, core: _Core, full: Optional[NumaNode]) -> Tuple[int, int, bool, int]:
+def _rank_from(topology: NodeTopology, core: _Core, full: NumaNode | None) -> tuple[int, int, bool, int]:
     node = topology.numa_node_of_cpu(core[0][0])
     way = distance(topology, node, full.id) if full else LOCAL
     return (way, -1 if node is None else node, core[1], core[0][0])
 
 
-def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int]) -> Tuple[int, ...]:
-    """NUMA nodes for the memory policy: those of the CPUs, most CPUs first, then those of the GPUs; none where unknown.
+def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int]) -> tuple[int, ...]:
+    """NUMA nodes for the memory policy: those of the CPUs, most CPUs first, then those of the GPUs; empty if unknown.
 
-    Never a node without CPUs, which may be a GPU's own memory. For one without memory the nearest with some stands in.
+    Nodes without CPUs are left out, since they may be a GPU's own memory. A node without memory is replaced by the
+    nearest one that has some.
     """
     usable = [node for node in topology.numa_nodes if node.cpus and node.memory_mib != 0]
     bound = frozenset(cpus)
     shares = sorted([(-len(bound.intersection(node.cpus)), node.id) for node in topology.numa_nodes])
     wanted = [node for share, node in shares if share]
     wanted += [n for n in (topology.gpus[gpu].numa_node for gpu in gpus) if n is not None]
-    found: List[int] = []
+    found: list[int] = []
     for each in wanted:
         nearest = min(usable, key=lambda node, each=each: (distance(topology, each, node.id), node.id), default=None)  # type: ignore[misc]
         if nearest is not None and nearest.id not in found and each in {node.id for node in topology.numa_nodes}:

@@ -1,48 +1,48 @@
-"""Which of the granted GPUs, in which order, and which CPUs and memory go with them. Pure, stdlib only.
+"""Choose GPUs from those granted, and their order. Pure, standard library only.
 
-The objective, in order: the slowest link of the best ring, the mean bandwidth of all pairs, the way from the granted
-CPUs, the fewest NUMA nodes, what is left for the next job, the lowest positions. For one GPU the first two say
-nothing, so the CPUs decide. The search is exact, and the answer is the same every time.
+The criteria, in order: the slowest link of the best ring, the mean bandwidth of all pairs, the distance from the
+granted CPUs, the fewest NUMA nodes, the links that are left for the next job, the lowest positions. For a single GPU
+the first two do not apply, so the CPUs decide. The search is exact and deterministic.
 
-GPUs are positions into ``topology.gpus`` throughout, NUMA nodes and CPUs are kernel numbers.
+GPUs are indices into ``topology.gpus``; NUMA nodes and CPUs are kernel numbers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.placement import ring
-from jupyterhub_gpuspawner.placement.affinity import aligned, choose_cpus, home, memory_nodes, ways
+from jupyterhub_gpuspawner.placement.affinity import aligned, home, ways
 from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
+from jupyterhub_gpuspawner.placement.policies import POLICIES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
 LIMIT = 2_000_000
-"""Steps of the search at most: 20 GPUs without any symmetry need half of it, 16 a thirtieth. Only dozens of MIG devices
-need more, and those have no links to each other: then the nearest to the CPUs are taken."""
-POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-
-__all__ = ["POLICIES", "Choice", "aligned", "choose", "choose_cpus", "memory_nodes"]
+"""Limit for the steps of the search: 20 GPUs without any symmetry need half of it, 16 a thirtieth. Only dozens of MIG
+devices need more, and those have no links to each other: then the nearest to the CPUs are taken."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The GPUs of one server, in the order of ``CUDA_VISIBLE_DEVICES``: that of their best ring."""
+    """The GPUs of one server, in the order of ``CUDA_VISIBLE_DEVICES``, which is that of their best ring."""
 
-    gpus: Tuple[int, ...] = ()
-    weakest_link: Optional[str] = None
-    """Link word of the slowest link of the ring; None for fewer than two GPUs."""
-    ring_gbps: Optional[float] = None
-    """GB/s one way of that link; None for fewer than two GPUs, or where it is not known."""
-    mean_gbps: Optional[float] = None
-    """Mean over all pairs; None for fewer than two GPUs, or where a link is not known."""
-    numa_nodes: Tuple[int, ...] = ()
-    """NUMA nodes the GPUs are nearest to, as far as known."""
-    aligned: Optional[bool] = None
+    gpus: tuple[int, ...] = ()
+    weakest_link: str | None = None
+    """Link word of the ring's slowest link; None for fewer than two GPUs."""
+    ring_gbps: float | None = None
+    """Bandwidth of that link in GB/s, one way; None for fewer than two GPUs, or if it is not known."""
+    mean_gbps: float | None = None
+    """Mean over all pairs; None for fewer than two GPUs, or if a link is not known."""
+    numa_nodes: tuple[int, ...] = ()
+    """NUMA nodes nearest to the GPUs, as far as known."""
+    aligned: bool | None = None
     why: str = ""
-    """One sentence."""
+    """The choice explained in one sentence."""
 
 
 def choose(
@@ -53,11 +53,11 @@ def choose(
     cpus: Iterable[int] = (),
     policy: str = "best-effort",
 ) -> Choice:
-    """The best ``count`` of the ``granted`` GPUs (positions); all of them where fewer are granted.
+    """Choose the best ``count`` of the ``granted`` GPUs (positions); all of them if fewer are granted.
 
-    ``cpus`` are the CPUs granted, empty where not known. ``none`` keeps the order of ``granted``; ``restricted`` and
-    ``single-numa-node`` put few NUMA nodes, near to the CPUs, before bandwidth. Raises ValueError for an unknown
-    policy, a negative count or a position that is not in the topology.
+    ``cpus`` are the granted CPUs, empty if not known. The policy ``none`` keeps the order of ``granted``;
+    ``restricted`` and ``single-numa-node`` rank few NUMA nodes, near to the CPUs, above bandwidth. Raises ValueError
+    for an unknown policy, a negative count, or a position that is not in the topology.
     """
     if policy not in POLICIES:
         raise ValueError(f"policy: {policy!r} is not one of {', '.join(POLICIES)}")
@@ -82,14 +82,14 @@ def choose(
 
 
 class _Field:
-    """The granted GPUs as whole numbers: bandwidth in 10 MB/s, the way from the CPUs, the home node as a bit."""
+    """The granted GPUs as integers: bandwidths in units of 10 MB/s, distances from the CPUs, NUMA nodes as bits."""
 
-    def __init__(self, topology: NodeTopology, positions: Sequence[int], cpus: FrozenSet[int]) -> None:
+    def __init__(self, topology: NodeTopology, positions: Sequence[int], cpus: frozenset[int]) -> None:
         self.positions = positions
         size = len(positions)
         self.weight = [[0] * size for _ in positions]
         self.nvlink = [[0] * size for _ in positions]
-        known: Dict[Tuple[str, Optional[int], Optional[int]], int] = {}
+        known: dict[tuple[str, int | None, int | None], int] = {}
         for i, a in enumerate(positions):
             for j, b in enumerate(positions[:i]):
                 one, two = topology.gpus[a], topology.gpus[b]
@@ -104,11 +104,11 @@ class _Field:
                 if key[0].startswith("NV"):
                     self.nvlink[i][j] = self.nvlink[j][i] = known[key]
         self.far = ways(topology, positions, cpus)
-        homes: Dict[object, int] = {}
+        homes: dict[object, int] = {}
         self.home = [homes.setdefault(home(topology, position), 1 << len(homes)) for position in positions]
 
-    def best(self, count: int, *, nodes_first: bool) -> List[int]:
-        """The best ``count`` as positions, in ring order."""
+    def best(self, count: int, *, nodes_first: bool) -> list[int]:
+        """The positions of the best ``count`` GPUs, in ring order."""
         if count == len(self.positions):
             return self.ring((1 << count) - 1)
         kinds = self._kinds()
@@ -125,8 +125,8 @@ class _Field:
             return self.ring(max(masks, key=self._tie))
         return self.ring(ring.best_set(self.weight, sums, masks, self._tie))
 
-    def ring(self, mask: int) -> List[int]:
-        """The best ring through ``mask`` as positions: the nearest to the CPUs in front, then the nearer way round."""
+    def ring(self, mask: int) -> list[int]:
+        """The best ring through ``mask`` as positions: first the GPU nearest to the CPUs, then its nearer neighbour."""
         first = min(ring.members(mask), key=lambda i: (self.far[i], i))
         one = ring.best_ring(self.weight, mask, first)
         other = [first, *one[:0:-1]]
@@ -134,7 +134,7 @@ class _Field:
         return [self.positions[i] for i in way]
 
     def measured(self, topology: NodeTopology, gpus: Sequence[int], order: Sequence[int]) -> Choice:
-        """The links and nodes of ``gpus``, whose best ring is ``order``."""
+        """Links and NUMA nodes of ``gpus``, whose best ring is ``order``."""
         nodes = {topology.gpus[gpu].numa_node for gpu in gpus}
         choice = Choice(tuple(gpus), numa_nodes=tuple(sorted([node for node in nodes if node is not None])))
         if len(gpus) < 2:
@@ -152,9 +152,9 @@ class _Field:
             mean_gbps=None if "?" in words else round(sum(sums) / len(sums) / 100, 2),
         )
 
-    def _kinds(self) -> List[List[int]]:
-        """GPUs in groups of which any is as good as any other: same links to all others, same home, same way."""
-        kinds: List[List[int]] = []
+    def _kinds(self) -> list[list[int]]:
+        """Groups of interchangeable GPUs: with the same links to all others, NUMA node and distance from the CPUs."""
+        kinds: list[list[int]] = []
         for i in range(len(self.positions)):
             kind = next((each for each in kinds if self._alike(i, each[0])), None)
             if kind is None:
@@ -174,7 +174,7 @@ class _Field:
             )
         )
 
-    def _host(self, mask: int, *, nodes_first: bool = False) -> Tuple[int, int]:
+    def _host(self, mask: int, *, nodes_first: bool = False) -> tuple[int, int]:
         way, homes = 0, 0
         for i in ring.members(mask):
             way -= self.far[i]
@@ -182,11 +182,11 @@ class _Field:
         nodes = -bin(homes).count("1")
         return (nodes, way) if nodes_first else (way, nodes)
 
-    def _tie(self, mask: int) -> Tuple[int, ...]:
-        """Greater is better among sets with equal links: the host, what is left, the lowest positions.
+    def _tie(self, mask: int) -> tuple[int, ...]:
+        """A key by which sets with equal links are ranked, greater is better: the host, what is left, low positions.
 
-        What is left is the bandwidth between the GPUs not taken: by NVLink first, so that one GPU never breaks a
-        bridged pair while another would do.
+        What is left is the bandwidth between the GPUs not taken, NVLink first, so that a single GPU is not taken from a
+        bridged pair if there is another.
         """
         inside = list(ring.members(mask))
         bridged = left = 0
@@ -197,17 +197,17 @@ class _Field:
         return (*self._host(mask), bridged, left, *[-i for i in inside])
 
 
-def _lower(one: Optional[int], two: Optional[int]) -> Optional[int]:
+def _lower(one: int | None, two: int | None) -> int | None:
     return one if two is None else two if one is None else min(one, two)
 
 
 def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, nearest: bool, policy: str) -> str:
-    """The choice in one sentence."""
+    """The choice explained in one sentence."""
     gpus = [topology.gpus[gpu] for gpu in choice.gpus]
     names = [f"{gpu.index} ({gpu.mig})" if gpu.mig else str(gpu.index) for gpu in gpus]
     said = f"GPU {names[0]}" if len(names) == 1 else f"GPUs {', '.join(names[:-1])} and {names[-1]}"
     if granted < count:
-        said += f": all that were granted of {count} asked for"
+        said += f": all that were granted, of {count} requested"
     elif len(gpus) == granted:
         said += ", as granted"
     elif policy == "none":
@@ -215,9 +215,9 @@ def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, ne
     elif len(gpus) > 1:
         said += f": the best {len(gpus)} of {granted} granted"
     elif nearest:
-        said += f": none of {granted} granted is nearer to the CPUs"
+        said += f": the nearest to the CPUs, of {granted} granted"
     else:
-        said += f": of {granted} granted it leaves the best links to others"
+        said += f": of {granted} granted, it leaves the best links to other jobs"
     if choice.weakest_link:
         said += f"; the slowest link of their ring is {choice.weakest_link} (about {choice.ring_gbps:g} GB/s)"
     elif len(gpus) > 1:

@@ -1,25 +1,28 @@
-"""The text of ``nvidia-smi topo -m``, read. Pure, stdlib only: the launcher reads it where NVML cannot be had.
+"""Parse the output of ``nvidia-smi topo -m``. Pure, standard library only: the launcher uses it without NVML.
 
-A table of link words with a row and a column for each GPU and NIC, then up to three columns of affinity::
+A table of link words with a row and a column for each GPU and NIC, followed by up to three columns of affinity::
 
     <TAB>GPU0<TAB>GPU1<TAB>NIC0<TAB>CPU Affinity<TAB>NUMA Affinity<TAB>GPU NUMA ID
     GPU0<TAB> X <TAB>NV12<TAB>PXB<TAB>0-31,64-95<TAB>0<TAB><TAB>N/A
     NIC0<TAB>PXB<TAB>SYS<TAB> X
 
-People's copies have their tabs expanded or collapsed, are comments or Markdown tables, are cut or wrapped. What is
-sound is read; the rest is unknown, and ``problems`` says why. Nothing is ever taken from a column's place in
-the line: values float. The CPU Affinity column is clipped to the caller's cpuset, so inside a job it does not tell a
-GPU's socket.
+Copies made by people have tabs expanded or collapsed, are comments or Markdown tables, are truncated or wrapped. What
+is unambiguous is read; the rest stays unknown, and ``problems`` says why. A value's position in the line is never used,
+since values shift. The CPU Affinity column is clipped to the caller's cpuset, so inside a job it does not show a GPU's
+socket.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, is_link
-from jupyterhub_gpuspawner.units import parse_cpulist
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[[04]m")
 _COMMENT = re.compile(r"^(?:[^\s|]+:)?\s*(?:#+|//+|\*)(?=\s)")
@@ -33,13 +36,13 @@ _CPU, _NUMA, _GPU_NUMA = "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"
 
 
 class TopoTextError(ValueError):
-    """A text without a usable matrix; says why in one sentence."""
+    """The text contains no usable matrix; one sentence says why."""
 
 
 def parse(text: str) -> NodeTopology:
-    """Read the output of ``nvidia-smi topo -m`` (or ``-mp``); raises :class:`TopoTextError` where it holds no matrix.
+    """Parse the output of ``nvidia-smi topo -m`` (or ``-mp``); raises :class:`TopoTextError` if it has no matrix.
 
-    ``Gpu.index`` is the number in the GPU's name. ``numa_node`` is set where NUMA Affinity names exactly one.
+    ``Gpu.index`` is the number in the GPU's name. ``numa_node`` is set if NUMA Affinity names exactly one.
     """
     lines = [_plain(line) for line in text.splitlines()]
     header, after = _header(lines)
@@ -66,14 +69,14 @@ def _plain(line: str) -> str:
 
 @dataclass(frozen=True)
 class _Header:
-    devices: Tuple[str, ...]
-    columns: Tuple[str, ...]
+    devices: tuple[str, ...]
+    columns: tuple[str, ...]
     elided: int
-    """How many ``...`` stand for columns that were left out."""
+    """Number of ``...``, which stand for omitted columns."""
 
 
-def _devices(line: str) -> Optional[_Header]:
-    """The line as a header: device names, then affinity columns, nothing else; else None."""
+def _devices(line: str) -> _Header | None:
+    """Parse the line as a header: device names, then affinity columns; None if it contains anything else."""
     columns = tuple(
         _CPU if name.startswith("CPU") else _NUMA if name.startswith("NUMA") else _GPU_NUMA
         for name in _COLUMN.findall(line)
@@ -87,8 +90,8 @@ def _devices(line: str) -> Optional[_Header]:
     return _Header(devices, columns, elided)
 
 
-def _header(lines: Sequence[str]) -> Tuple[_Header, int]:
-    """The first header with a row of one of its devices below it, and the number of the line after it."""
+def _header(lines: Sequence[str]) -> tuple[_Header, int]:
+    """The first header that has a row of its first device below it, and the number of the line after it."""
     for number, line in enumerate(lines):
         header = _devices(line)
         if header and any(
@@ -103,10 +106,10 @@ def _header(lines: Sequence[str]) -> Tuple[_Header, int]:
 
 @dataclass
 class _Row:
-    links: List[str] = field(default_factory=list)
-    cpus: Tuple[int, ...] = ()
-    numa: Tuple[int, ...] = ()
-    gpu_numa: Optional[int] = None
+    links: list[str] = field(default_factory=list)
+    cpus: tuple[int, ...] = ()
+    numa: tuple[int, ...] = ()
+    gpu_numa: int | None = None
     fields: int = 0
     """Tab-separated fields after the links."""
     unclear: str = ""
@@ -117,12 +120,12 @@ class _Table:
 
     def __init__(self, header: _Header) -> None:
         self.header = header
-        self.rows: Dict[str, _Row] = {}
-        self.problems: List[str] = []
+        self.rows: dict[str, _Row] = {}
+        self.problems: list[str] = []
         self.last_word = ""
 
     def read(self, line: str) -> None:
-        """One line: a row of the table, or nothing."""
+        """Read one line, if it is a row of the table."""
         tokens = line.split()
         if not tokens or tokens[0] not in self.header.devices or tokens[0] in self.rows:
             return
@@ -141,7 +144,7 @@ class _Table:
             self._affinity(name, row, cells[used:], tabbed=tabbed)
 
     def _links(self, name: str, row: _Row, cells: Sequence[str]) -> int:
-        """Take the link words at the start of ``cells``; how many cells they are."""
+        """Read the link words at the start of ``cells``; returns the number of cells read."""
         size = len(self.header.devices)
         used = 0
         for cell in cells:
@@ -164,7 +167,7 @@ class _Table:
         return used
 
     def _affinity(self, name: str, row: _Row, tail: Sequence[str], *, tabbed: bool) -> None:
-        """The values after the links."""
+        """Read the affinity values after the links."""
         columns = self.header.columns
         row.fields = len(tail)
         found = _by_tabs(tail, columns) if tabbed else _by_blanks(tail, columns)
@@ -190,7 +193,7 @@ class _Table:
                 self.problems.append(f"{name}: {column}: {word} is not one node.")
 
     def check(self) -> None:
-        """Say what is missing. What stands at the very end of a cut text may be cut too, so it is not used."""
+        """Report what is missing. The last value of a truncated text may itself be truncated, so it is not used."""
         if self.header.elided:
             self.problems.append("Columns of this text are left out (…).")
         missing = [name for name in self.header.devices if name not in self.rows]
@@ -203,7 +206,7 @@ class _Table:
         self.problems.extend(row.unclear for row in self.rows.values() if row.unclear)
 
     def _short(self, name: str) -> bool:
-        """Whether the row ends before its like do."""
+        """Whether the row ends before other rows of the same kind."""
         row = self.rows[name]
         like = [each.fields for other, each in self.rows.items() if other[:3] == name[:3] and other != name]
         cut = len(row.links) < len(self.header.devices) and not row.fields
@@ -217,8 +220,8 @@ class _Table:
         elif row.links and row.links[-1] == self.last_word and self.last_word.startswith("NV"):
             row.links.pop()
 
-    def topology(self, legend: Dict[str, str]) -> NodeTopology:
-        """The node as far as the rows tell it."""
+    def topology(self, legend: dict[str, str]) -> NodeTopology:
+        """The topology, as far as the rows show it."""
         devices = self.header.devices
         gpus = [name for name in devices if name.startswith("GPU")]
         nics = [name for name in devices if name not in gpus]
@@ -241,7 +244,7 @@ class _Table:
         return Gpu(int(name[3:]), numa_node=node, cpus=row.cpus, numa_affinity=row.numa, gpu_numa_id=row.gpu_numa)
 
     def _link(self, one: str, two: str) -> str:
-        """The word both rows agree on, or that of the one row there is."""
+        """The link word on which both rows agree, or that of the only row there is."""
         if one == two:
             return "X"
         words = {word for word in (self._word(one, two), self._word(two, one)) if word != "?"}
@@ -258,8 +261,8 @@ class _Table:
         return links[at] if at < len(links) and is_link(links[at]) and links[at] != "X" else "?"
 
 
-def _by_tabs(tail: Sequence[str], columns: Sequence[str]) -> Optional[Dict[str, str]]:
-    """Values of a row that kept its tabs: ``cpu TAB numa TAB TAB gpunuma``; ``N/A`` for numa has one more in front."""
+def _by_tabs(tail: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
+    """Values of a row with tabs: ``cpu TAB numa TAB TAB gpunuma``; before a numa of ``N/A`` there is one tab more."""
     words = [word for word in tail[1:] if word]
     if len(words) > max(0, len(columns) - 1):
         return None
@@ -273,8 +276,8 @@ def _by_tabs(tail: Sequence[str], columns: Sequence[str]) -> Optional[Dict[str, 
     return found
 
 
-def _by_blanks(tail: Sequence[str], columns: Sequence[str]) -> Optional[Dict[str, str]]:
-    """Values of a row without tabs: only a full set of them is clear. ``N/A`` alone says nothing in any column."""
+def _by_blanks(tail: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
+    """Values of a row without tabs, which are clear only if none is missing, or if all are ``N/A``."""
     if len(tail) == len(columns) or not any(word != "N/A" for word in tail):
         return dict(zip(columns, tail))
     return None

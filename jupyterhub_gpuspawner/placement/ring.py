@@ -1,19 +1,23 @@
-"""The best k of n by their links: exact search over sets as bit masks. Pure, stdlib only: it travels to the node.
+"""Find the best k of n GPUs by their links: an exact search over sets as bit masks. Pure, standard library only.
 
-Collectives run in a ring, so a set of GPUs is as fast as the slowest link of its best ring (the Hamiltonian cycle
-whose weakest edge is strongest; of two, the pair itself). Weights are whole numbers, so sums and ties are exact.
-Where many sets are equal because GPUs are (an NVSwitch, a PCIe switch), only one set of each kind is looked at.
+Collective operations run in a ring, so a set of GPUs is as fast as the slowest link of its best ring: the Hamiltonian
+cycle whose weakest edge is strongest (for two GPUs, their link). Weights are integers, so sums and ties are exact.
+Where many sets are equal because their GPUs are (behind an NVSwitch or a PCIe switch), only one of them is examined.
 """
 
 from __future__ import annotations
 
 from itertools import accumulate, repeat
 from operator import add, or_
-from typing import Callable, Dict, Iterator, List, Sequence, Set, Tuple
+from typing import TYPE_CHECKING
 
-Matrix = Sequence[Sequence[int]]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Matrix = Sequence[Sequence[int]]
+
 EXACT = 8
-"""Up to this many members a ring has, beside the best slowest link, the greatest sum of links for certain."""
+"""Up to this many members, a ring is certain to have the greatest sum of links, beside the best slowest link."""
 
 
 def members(mask: int) -> Iterator[int]:
@@ -24,13 +28,13 @@ def members(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-def neighbours(weight: Matrix, level: int) -> List[int]:
-    """For each position the mask of those it has a link of at least ``level`` to."""
+def neighbours(weight: Matrix, level: int) -> list[int]:
+    """For each position, the mask of those to which it has a link of at least ``level``."""
     return [sum([1 << b for b, each in enumerate(row) if each >= level and a != b]) for a, row in enumerate(weight)]
 
 
 def has_ring(mask: int, near: Sequence[int]) -> bool:
-    """Whether a ring goes through all of ``mask`` by the links ``near``; a pair needs its one link, one alone none."""
+    """Whether the links ``near`` form a ring through all of ``mask``; a pair needs one link, a single member none."""
     inside = list(members(mask))
     size = len(inside)
     if size < 3:
@@ -44,7 +48,7 @@ def has_ring(mask: int, near: Sequence[int]) -> bool:
 
 
 def _reach(mask: int, near: Sequence[int]) -> int:
-    """Those of ``mask`` that are joined to its first."""
+    """The members of ``mask`` that are connected to its first."""
     seen, fresh = 0, mask & -mask
     while fresh:
         seen |= fresh
@@ -55,9 +59,9 @@ def _reach(mask: int, near: Sequence[int]) -> int:
     return seen
 
 
-def _walk(first: int, mask: int, steps: Sequence[Sequence[int]]) -> List[int]:
-    """The first ring through ``mask`` that ``steps`` leads to, each tried in turn; empty where there is none."""
-    dead: Set[Tuple[int, int]] = set()
+def _walk(first: int, mask: int, steps: Sequence[Sequence[int]]) -> list[int]:
+    """The first ring through ``mask`` found by trying ``steps`` in order; empty if there is none."""
+    dead: set[tuple[int, int]] = set()
     ring = [first]
 
     def walk(end: int, left: int) -> bool:
@@ -78,7 +82,7 @@ def _walk(first: int, mask: int, steps: Sequence[Sequence[int]]) -> List[int]:
 
 
 def slowest(weight: Matrix, mask: int) -> int:
-    """The weight of the slowest link of the best ring through ``mask``; 0 for fewer than two."""
+    """Weight of the slowest link of the best ring through ``mask``; 0 for fewer than two members."""
     inside = list(members(mask))
     for level in sorted({weight[a][b] for a in inside for b in inside if a < b}, reverse=True):
         if has_ring(mask, neighbours(weight, level)):
@@ -87,7 +91,7 @@ def slowest(weight: Matrix, mask: int) -> int:
 
 
 def cost(size: int, kinds: Sequence[Sequence[int]]) -> int:
-    """How many steps :func:`sets` takes: the sets of up to ``size`` in one half times those in the other."""
+    """The number of steps of :func:`sets`: sets of up to ``size`` in one half, times those in the other."""
     product = 1
     for half in (kinds[: len(kinds) // 2], kinds[len(kinds) // 2 :]):
         ways = [1] + [0] * size
@@ -97,11 +101,11 @@ def cost(size: int, kinds: Sequence[Sequence[int]]) -> int:
     return product
 
 
-def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> Tuple[List[int], List[int]]:
-    """Sums of links, and masks, of every set of ``size``: one for each way to take members from ``kinds``.
+def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
+    """Sums of links, and masks, of all sets of ``size``; one for each number of members taken from each of ``kinds``.
 
-    Members of one kind must be alike in their links to all others; the first of them are taken. Each half of the kinds
-    is enumerated by itself, and the sums between the halves are added row by row.
+    Members of a kind must have the same links to all others; the first of them are taken. Each half of the kinds is
+    enumerated separately, and the sums between the halves are added row by row.
     """
     half = len(kinds) // 2
     left, right = _half(weight, kinds[:half], size), _half(weight, kinds[half:], size)
@@ -115,7 +119,7 @@ def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> Tuple[Lis
         for _, mask, last in right[1:]:
             to[mask] = to[mask ^ 1 << last] + weight[member][last]
         across[-1 - member] = [to[mask] for mask in masks]
-    found: Tuple[List[int], List[int]] = ([], [])
+    found: tuple[list[int], list[int]] = ([], [])
     for total, mask, last in left:
         if mask:
             across[mask] = list(map(add, across[mask ^ 1 << last], across[-1 - last]))
@@ -126,8 +130,8 @@ def sets(weight: Matrix, size: int, kinds: Sequence[Sequence[int]]) -> Tuple[Lis
     return found
 
 
-def _half(weight: Matrix, kinds: Sequence[Sequence[int]], most: int) -> List[Tuple[int, int, int]]:
-    """Sets of up to ``most`` as (sum of links, mask, member added last), each after the one it grew from."""
+def _half(weight: Matrix, kinds: Sequence[Sequence[int]], most: int) -> list[tuple[int, int, int]]:
+    """Sets of up to ``most`` as (sum of links, mask, last member added), each after the set that it extends."""
     found = [(0, 0, 0)]
     for kind in kinds:
         grown = []
@@ -142,8 +146,8 @@ def _half(weight: Matrix, kinds: Sequence[Sequence[int]], most: int) -> List[Tup
     return found
 
 
-def best_set(weight: Matrix, sums: Sequence[int], masks: Sequence[int], tie: Callable[[int], Tuple[int, ...]]) -> int:
-    """Of sets of one size, two or more, that with the best ring, then the greatest sum, then the greatest ``tie``."""
+def best_set(weight: Matrix, sums: Sequence[int], masks: Sequence[int], tie: Callable[[int], tuple[int, ...]]) -> int:
+    """Of sets of the same size (at least two), the one with the best ring, then greatest sum, then greatest ``tie``."""
     size, everything = bin(masks[0]).count("1"), (1 << len(weight)) - 1
     for level in sorted({each for row in weight for each in row}, reverse=True):
         near = neighbours(weight, level)
@@ -156,9 +160,9 @@ def best_set(weight: Matrix, sums: Sequence[int], masks: Sequence[int], tie: Cal
 
 
 def _best_with_ring(
-    sums: Sequence[int], masks: Sequence[int], near: Sequence[int], tie: Callable[[int], Tuple[int, ...]]
+    sums: Sequence[int], masks: Sequence[int], near: Sequence[int], tie: Callable[[int], tuple[int, ...]]
 ) -> int:
-    """The best set that has a ring; 0 where there is none."""
+    """The best set that has a ring; 0 if there is none."""
     for top in sorted(set(sums), reverse=True):
         equal = [mask for total, mask in zip(sums, masks) if total == top]
         if not has_ring(equal[0], near):
@@ -169,8 +173,8 @@ def _best_with_ring(
     return 0
 
 
-def _regions(mask: int, near: Sequence[int]) -> List[int]:
-    """``mask`` in parts that no single member holds together: a ring lies in one of them."""
+def _regions(mask: int, near: Sequence[int]) -> list[int]:
+    """Split ``mask`` into its biconnected parts: every ring lies within one of them."""
     whole = _reach(mask, near)
     if whole != mask:
         return _regions(whole, near) + _regions(mask ^ whole, near)
@@ -183,7 +187,7 @@ def _regions(mask: int, near: Sequence[int]) -> List[int]:
 
 
 def _may_hold(region: int, size: int, near: Sequence[int]) -> bool:
-    """Whether a ring of ``size`` may be in the region: it is large enough, and no odd ring is in two colours."""
+    """Whether the region may contain a ring of ``size``: it is large enough, and not bipartite if ``size`` is odd."""
     if bin(region).count("1") < size:
         return False
     if size % 2 == 0:
@@ -199,11 +203,11 @@ def _may_hold(region: int, size: int, near: Sequence[int]) -> bool:
     return bool(colours[0] & colours[1])
 
 
-def best_ring(weight: Matrix, mask: int, first: int) -> List[int]:
-    """The members of ``mask`` in the order of their best ring, ``first`` in front: slowest link, then greatest sum.
+def best_ring(weight: Matrix, mask: int, first: int) -> list[int]:
+    """The members of ``mask`` in the order of their best ring, from ``first``: best slowest link, then greatest sum.
 
-    The sum is the greatest for certain up to :data:`EXACT` members or where it meets its bound (every usual
-    machine); beyond that it is a good one.
+    The sum is certain to be the greatest up to :data:`EXACT` members, or if it reaches its bound (as on all common
+    machines); otherwise it is a good one.
     """
     inside = sorted(members(mask))
     if len(inside) < 3:
@@ -222,7 +226,7 @@ def _length(weight: Matrix, ring: Sequence[int]) -> int:
 
 
 def _bound(weight: Matrix, inside: Sequence[int], level: int) -> int:
-    """No ring's sum is greater: of the links of at least a weight, a ring has few where the members fall apart."""
+    """An upper bound of a ring's sum: if links of at least a weight leave the members apart, a ring has few of them."""
     ranks = sorted({weight[a][b] for a in inside for b in inside if a < b and weight[a][b] > level})
     mask = sum([1 << a for a in inside])
     total, below = level * len(inside), level
@@ -238,15 +242,15 @@ def _bound(weight: Matrix, inside: Sequence[int], level: int) -> int:
     return total
 
 
-def _longest(weight: Matrix, inside: Sequence[int], near: Sequence[int], first: int) -> List[int]:
+def _longest(weight: Matrix, inside: Sequence[int], near: Sequence[int], first: int) -> list[int]:
     """The ring of greatest sum, by dynamic programming over sets and last members (Held and Karp, 1962)."""
     others = [a for a in inside if a != first]
-    best: Dict[Tuple[int, int], Tuple[int, List[int]]] = {
+    best: dict[tuple[int, int], tuple[int, list[int]]] = {
         (1 << a, a): (weight[first][a], [a]) for a in others if near[first] >> a & 1
     }
     whole = sum([1 << a for a in others])
     for _ in range(len(others) - 1):
-        grown: Dict[Tuple[int, int], Tuple[int, List[int]]] = {}
+        grown: dict[tuple[int, int], tuple[int, list[int]]] = {}
         for (done, end), (total, path) in best.items():
             row = weight[end]
             for step in members(near[end] & whole & ~done):
@@ -258,8 +262,8 @@ def _longest(weight: Matrix, inside: Sequence[int], near: Sequence[int], first: 
     return [first, *max(closed, key=lambda each: (each[0], [-a for a in each[1]]))[1]]
 
 
-def _improved(weight: Matrix, ring: List[int], level: int) -> List[int]:
-    """The ring with pairs of its links exchanged as long as that helps (2-opt) and none is slower than ``level``."""
+def _improved(weight: Matrix, ring: list[int], level: int) -> list[int]:
+    """Improve the ring by exchanging pairs of links (2-opt), never for a link slower than ``level``."""
     size, again = len(ring), True
     while again:
         again = False

@@ -1,31 +1,39 @@
-"""What a node is made of: GPUs, NUMA nodes, links. Pure, stdlib only: it travels to the compute node.
+"""A node's topology: GPUs, NUMA nodes and links. Pure, standard library only: the launcher uses it on the node.
 
-A GPU is named by its UUID and PCI bus id. ``index`` is its NVML index on that node, at
-that moment, and only good for people and for ``CUDA_VISIBLE_DEVICES`` of programs that insist on numbers.
+A GPU is identified by its UUID and PCI bus id. ``index`` is its current NVML index on that node; it is only meant for
+people, and for ``CUDA_VISIBLE_DEVICES`` of programs that require numbers.
 
-Anything may be unknown: ``None`` says so, never a guess. A :class:`NodeTopology` carries
-``problems``: one sentence for each thing that could not be learned.
+Any value may be unknown, which is ``None``, never a guess. :attr:`NodeTopology.problems` has a sentence for each thing
+that could not be found out.
 
-Link words are those of ``nvidia-smi topo -m``: ``X`` (self), ``NV<n>`` (n NVLinks), ``PIX``, ``PXB``,
-``PHB``, ``NODE``, ``SYS`` (older drivers: ``SOC``), and ``?`` where it is not known. Between two MIG devices of one
-GPU it is ``PHB``: MIG has no peer access, so data goes through the host.
+Link words are those of ``nvidia-smi topo -m``: ``X`` (self), ``NV<n>`` (n NVLinks), ``PIX``, ``PXB``, ``PHB``,
+``NODE``, ``SYS`` (older drivers: ``SOC``), and ``?`` if unknown. Between two MIG devices of one GPU it is ``PHB``: MIG
+has no peer access, so data goes through the host.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Callable, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Reader = Callable[[str, Any], Any]
+    """Checks and converts one value of a document; its first argument names the field for the error."""
 
 VERSION = 1
 LINKS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "?")
-"""The link words without a number; beside them ``NV1`` to ``NV99``."""
+"""The link words without a number; the others are ``NV1`` to ``NV99``."""
 _TEXT_LIMIT = 500
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, or one MIG device, as the node's driver names it."""
+    """A GPU or a MIG device, as the node's driver describes it."""
 
     index: int
     """NVML index on this node (PCI order); for a MIG device that of its parent."""
@@ -34,59 +42,59 @@ class Gpu:
     pci: str = ""
     """PCI bus id, lower case, four-digit domain: ``0000:07:00.0``; empty where unknown."""
     name: str = ""
-    memory_mib: Optional[int] = None
-    numa_node: Optional[int] = None
-    """Kernel number of the NUMA node nearest to it (not the GPU's own memory node)."""
-    cpus: Tuple[int, ...] = ()
-    """CPUs (kernel numbers) near to it, as far as known; may be clipped by a cpuset."""
-    mig: Optional[str] = None
+    memory_mib: int | None = None
+    numa_node: int | None = None
+    """Kernel number of the nearest NUMA node (not the GPU's own memory node)."""
+    cpus: tuple[int, ...] = ()
+    """CPUs near to the GPU (kernel numbers), as far as known; may be clipped by a cpuset."""
+    mig: str | None = None
     """MIG profile name such as ``1g.10gb``; None for a whole GPU."""
-    minor: Optional[int] = None
-    """n of ``/dev/nvidia<n>``; not the index."""
-    nvlink_generation: Optional[int] = None
-    pcie_generation: Optional[int] = None
-    numa_affinity: Tuple[int, ...] = ()
-    """Every NUMA node the driver calls near; in a virtual machine often all. ``numa_node`` is set where it is one."""
-    gpu_numa_id: Optional[int] = None
-    """NUMA node that is the GPU's own memory (Grace Hopper, POWER9); None where there is none."""
+    minor: int | None = None
+    """n of ``/dev/nvidia<n>``, which is not the index."""
+    nvlink_generation: int | None = None
+    pcie_generation: int | None = None
+    numa_affinity: tuple[int, ...] = ()
+    """All NUMA nodes that the driver calls near; in a virtual machine often all. If it is one, ``numa_node`` is set."""
+    gpu_numa_id: int | None = None
+    """NUMA node of the GPU's own memory (Grace Hopper, POWER9); None if there is none."""
 
 
 @dataclass(frozen=True)
 class NumaNode:
-    """A NUMA node by its kernel number (P#); CPUs by kernel number."""
+    """A NUMA node; node and CPUs by kernel number (P#)."""
 
     id: int
-    cpus: Tuple[int, ...] = ()
-    memory_mib: Optional[int] = None
-    distances: Tuple[int, ...] = ()
-    """To every node, in the order of :attr:`NodeTopology.numa_nodes`; empty where unknown."""
+    cpus: tuple[int, ...] = ()
+    memory_mib: int | None = None
+    distances: tuple[int, ...] = ()
+    """Distances to all nodes, in the order of :attr:`NodeTopology.numa_nodes`; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class NodeTopology:
-    """A node as far as it is known.
+    """A node's topology, as far as it is known.
 
-    ``links[a][b]`` is the link word between the devices ``gpus[a]`` and ``gpus[b]`` (positions, not
-    indices); square, symmetric, ``X`` on the diagonal; empty where nothing is known.
+    ``links[a][b]`` is the link word between ``gpus[a]`` and ``gpus[b]`` (positions, not NVML indices): a symmetric
+    matrix with ``X`` on the diagonal, or empty if nothing is known.
     """
 
     hostname: str = ""
-    gpus: Tuple[Gpu, ...] = ()
-    links: Tuple[Tuple[str, ...], ...] = ()
-    numa_nodes: Tuple[NumaNode, ...] = ()
-    siblings: Tuple[Tuple[int, ...], ...] = ()
-    """Groups of CPUs that are one core; empty where unknown (then each CPU counts as a core)."""
-    packages: Tuple[Tuple[int, ...], ...] = ()
-    """CPUs of each package (socket); empty where unknown."""
-    nics: Tuple[str, ...] = ()
-    nic_links: Tuple[Tuple[str, ...], ...] = ()
-    """``nic_links[n][g]``: the link word between ``nics[n]`` and ``gpus[g]``; empty where unknown."""
-    nic_numa: Tuple[Optional[int], ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    links: tuple[tuple[str, ...], ...] = ()
+    numa_nodes: tuple[NumaNode, ...] = ()
+    siblings: tuple[tuple[int, ...], ...] = ()
+    """Groups of CPUs that share a core; empty if unknown (then each CPU counts as a core)."""
+    packages: tuple[tuple[int, ...], ...] = ()
+    """CPUs of each package (socket); empty if unknown."""
+    nics: tuple[str, ...] = ()
+    nic_links: tuple[tuple[str, ...], ...] = ()
+    """``nic_links[n][g]`` is the link word between ``nics[n]`` and ``gpus[g]``; empty if unknown."""
+    nic_numa: tuple[int | None, ...] = ()
     source: str = ""
-    """Where it was learned: ``nvml``, ``nvidia-smi``, ``sysfs``, ``file``, joined by ``+``."""
+    """Sources of the data: ``nvml``, ``nvidia-smi``, ``sysfs``, ``file``, joined by ``+``."""
     simulated: bool = False
     driver: str = ""
-    problems: Tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
         size = len(self.gpus)
@@ -104,24 +112,24 @@ class NodeTopology:
             raise ValueError(f"distances of a NUMA node must be {len(self.numa_nodes)} numbers, or none")
 
     def link(self, a: int, b: int) -> str:
-        """The link word between the GPUs at positions ``a`` and ``b``; ``?`` where unknown."""
+        """The link word between the GPUs at positions ``a`` and ``b``; ``?`` if unknown."""
         if a == b:
             return "X"
         return self.links[a][b] if self.links else "?"
 
-    def numa_node_of_cpu(self, cpu: int) -> Optional[int]:
-        """Kernel number of the NUMA node that holds ``cpu``; None where unknown."""
+    def numa_node_of_cpu(self, cpu: int) -> int | None:
+        """Kernel number of the NUMA node that contains ``cpu``; None if unknown."""
         for node in self.numa_nodes:
             if cpu in node.cpus:
                 return node.id
         return None
 
     def with_problem(self, *sentences: str) -> NodeTopology:
-        """The same node with more said about what is not known."""
+        """The same topology with these problems added, each only once."""
         return replace(self, problems=self.problems + tuple(s for s in sentences if s not in self.problems))
 
 
-def _check_square(links: Tuple[Tuple[str, ...], ...], size: int) -> None:
+def _check_square(links: tuple[tuple[str, ...], ...], size: int) -> None:
     if len(links) != size or any(len(row) != size for row in links):
         raise ValueError(f"links must be a square of {size} GPUs")
     for a in range(size):
@@ -141,18 +149,18 @@ def is_link(word: str) -> bool:
 
 
 def to_document(topology: NodeTopology) -> dict[str, Any]:
-    """The topology as a JSON document, version 1; CPU lists stay lists of numbers.
+    """Convert a topology to a JSON document, version 1; CPU lists stay lists of numbers.
 
-    A problem may quote anything, so it is cut to the 500 printable characters that :func:`from_document` takes.
+    A problem may quote any text, so it is cut to the 500 printable characters that :func:`from_document` accepts.
     """
     problems = tuple("".join([c if c.isprintable() else " " for c in each[:_TEXT_LIMIT]]) for each in topology.problems)
     return {"version": VERSION, **asdict(topology), "problems": problems}
 
 
 def from_document(document: Mapping[str, Any]) -> NodeTopology:
-    """Read a topology document; raises ValueError that names the field at fault.
+    """Parse a topology document; raises ValueError that names the invalid field.
 
-    Every field has its type and bounds, so a document may come from a compute node that the reader does not trust.
+    Type and bounds of every field are checked, so the document may come from a compute node that is not trusted.
     """
     version = document.get("version") if isinstance(document, Mapping) else None
     if version != VERSION or isinstance(version, bool):
@@ -167,14 +175,11 @@ def load(path: str) -> NodeTopology:
         return from_document(json.load(file))
 
 
-_Reader = Callable[[str, Any], Any]
-
-
 def _wrong(where: str, right: str) -> ValueError:
     return ValueError(f"{where}: must be {right}")
 
 
-def _whole(low: int, high: int, *, none: bool = False) -> _Reader:
+def _whole(low: int, high: int, *, none: bool = False) -> Reader:
     def read(where: str, value: Any) -> Any:
         if value is None and none:
             return None
@@ -185,7 +190,7 @@ def _whole(low: int, high: int, *, none: bool = False) -> _Reader:
     return read
 
 
-def _text(*, none: bool = False) -> _Reader:
+def _text(*, none: bool = False) -> Reader:
     def read(where: str, value: Any) -> Any:
         if value is None and none:
             return None
@@ -198,7 +203,7 @@ def _text(*, none: bool = False) -> _Reader:
 
 def _link(where: str, value: Any) -> Any:
     if not isinstance(value, str) or not is_link(value):
-        raise ValueError(f"{where}: {value!r:.40} is no link word; words are NV1 to NV99, {', '.join(LINKS)}")
+        raise ValueError(f"{where}: {value!r:.40} is not a link; links are NV1 to NV99, {', '.join(LINKS)}")
     return value
 
 
@@ -208,7 +213,7 @@ def _flag(where: str, value: Any) -> Any:
     return value
 
 
-def _list(item: _Reader, most: int) -> _Reader:
+def _list(item: Reader, most: int) -> Reader:
     def read(where: str, value: Any) -> Any:
         if not isinstance(value, (list, tuple)) or len(value) > most:
             raise _wrong(where, f"a list of at most {most}")
@@ -217,7 +222,7 @@ def _list(item: _Reader, most: int) -> _Reader:
     return read
 
 
-def _record(kind: Any, fields: Mapping[str, _Reader]) -> _Reader:
+def _record(kind: Any, fields: Mapping[str, Reader]) -> Reader:
     def read(where: str, value: Any) -> Any:
         prefix = f"{where}." if where else ""
         if not isinstance(value, Mapping):
@@ -234,13 +239,13 @@ def _record(kind: Any, fields: Mapping[str, _Reader]) -> _Reader:
 
 
 _DEVICES, _NODES, _MANY = 128, 256, 4096
-"""Devices, NUMA nodes and CPUs at most: above any machine, and little enough to draw from a stranger's document."""
+"""Limits for devices, NUMA nodes and CPUs: above any machine, but small enough to draw an untrusted document."""
 _CPUS = _list(_whole(0, 65535), _MANY)
 _NUMA = _whole(0, 4095)
 _MAYBE_NUMA = _whole(0, 4095, none=True)
 _MEMORY = _whole(0, 2**40, none=True)
 _GENERATION = _whole(1, 99, none=True)
-_GPU: dict[str, _Reader] = {
+_GPU: dict[str, Reader] = {
     "index": _whole(0, 1023),
     "uuid": _text(),
     "pci": _text(),
@@ -255,13 +260,13 @@ _GPU: dict[str, _Reader] = {
     "numa_affinity": _list(_NUMA, _NODES),
     "gpu_numa_id": _MAYBE_NUMA,
 }
-_NUMA_NODE: dict[str, _Reader] = {
+_NUMA_NODE: dict[str, Reader] = {
     "id": _NUMA,
     "cpus": _CPUS,
     "memory_mib": _MEMORY,
     "distances": _list(_whole(0, 255), _NODES),
 }
-_NODE: dict[str, _Reader] = {
+_NODE: dict[str, Reader] = {
     "hostname": _text(),
     "gpus": _list(_record(Gpu, _GPU), _DEVICES),
     "links": _list(_list(_link, _DEVICES), _DEVICES),

@@ -1,83 +1,82 @@
-"""The two documents that hub and node exchange, both versioned. Pure, stdlib only.
+"""The two versioned documents that hub and node exchange. Pure, standard library only.
 
-:class:`LaunchPlan` goes from the hub to the node, inside the batch script: nothing in it is secret.
-:class:`NodeReport` comes back by ``POST /hub/api/gpuspawner/report`` with the server's own token; how the
-hub reads it, which does not trust it, is :mod:`~jupyterhub_gpuspawner.hub.report.reader`.
+:class:`LaunchPlan` goes from the hub to the node inside the batch script, so it contains nothing secret.
+:class:`NodeReport` comes back by ``POST /hub/api/gpuspawner/report`` with the server's own token. The hub does not
+trust it and checks it in :mod:`~jupyterhub_gpuspawner.hub.report.reader`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping  # noqa: TC003 - the reference is made from these types
+from collections.abc import Mapping  # noqa: TC003 - whoever checks documents by these types needs it at run time
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 PLAN_VERSION = 1
 REPORT_VERSION = 2
-"""Version 1, of launchers that were submitted by an older hub, names the port before anything listens there."""
+"""Launchers submitted by an older hub send version 1, which names the port before anything listens on it."""
 PLACEMENT_VERSION = 1
 REPORT_LIMIT = 65536
-"""Bytes of a report at most."""
+"""Largest report, in bytes."""
 TEXT_LIMIT = 500
-"""Characters of one text in a report at most; all of them printable."""
+"""Longest text in a report, in characters, all of which are printable."""
 LIST_LIMIT = 64
-"""Items of one list in a placement at most."""
-POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-MEMORY_POLICIES = ("none", "preferred", "bind")
+"""Longest list in a placement."""
 COUNT_LIMIT = 65536
-"""GPUs or CPUs that a plan may promise."""
+"""Most GPUs, or CPUs, that a plan may promise."""
 DEADLINE_LIMIT = 600.0
-"""Seconds that looking at the hardware may take at most."""
+"""Longest time limit for reading the hardware, in seconds."""
 UNKNOWN_CLAIM = ""
-"""In the place of a folder of claims: a node could not read whether this server is to claim its GPUs."""
+"""Value of ``claim`` if a node could not read whether this server must claim its GPUs."""
 SEEN = ("process", "user", "unseen", "taken")
-"""What the launcher saw at a server's port: see :class:`Door`."""
+"""What the launcher can find at a server's port: see :class:`Door`."""
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What the launcher is to do on the node."""
+    """Instructions for the launcher on the node."""
 
     gpus: int | None = None
-    """GPUs the profile promised; None: whatever was granted."""
+    """GPUs that the profile promises; None: all granted."""
     cpus: int | None = None
-    """CPUs the profile promised; None: all granted."""
+    """CPUs that the profile promises; None: all granted."""
     policy: str = "best-effort"
     memory_policy: str = "preferred"
     port_range: tuple[int, int] | None = None
-    """First and last port to try, both included; None: any free port."""
+    """First and last port to try, both inclusive; None: any free port."""
     topology_file: str | None = None
-    """A topology file that stands in for discovery; ``{node}`` in it is the node's Slurm name."""
+    """A topology file to use instead of the hardware; ``{node}`` in it is replaced by Slurm's name of the node."""
     deadline: float = 3.0
-    """Seconds that looking at the hardware may take."""
+    """Time limit for reading the hardware, in seconds."""
     set_threads: bool = True
-    """Export OMP_NUM_THREADS and its kin unless set."""
+    """Export OMP_NUM_THREADS and similar variables unless they are set."""
     report: bool = True
     """False: bind and exec only (``gpuspawner bind``)."""
     claim: str | None = None
-    """Folder of the locks by which servers claim GPUs that Slurm does not hand out; None: they do not.
+    """Folder of the locks by which servers claim GPUs that Slurm does not manage; None: GPUs are not claimed.
 
-    On a node it may be :data:`UNKNOWN_CLAIM`, and then the server uses no GPU.
+    On a node it may be :data:`UNKNOWN_CLAIM`: then the server uses no GPU.
     """
 
     def dumps(self) -> str:
-        """One line of JSON, as :func:`parse_plan` reads it; raises ValueError for what a node would refuse."""
+        """One line of JSON for :func:`recover_plan`; raises ValueError for values that a node would reject."""
         _values(asdict(self))
         return json.dumps({"version": PLAN_VERSION, **asdict(self)}, sort_keys=True)
 
 
-def parse_plan(text: str) -> LaunchPlan:
-    """Read a plan; raises ValueError. Fields a newer hub added are ignored: the notebook always starts."""
-    return LaunchPlan(**_values(_document(text)))
-
-
 def recover_plan(text: str) -> tuple[LaunchPlan, str]:
-    """As much of a plan as can be read, and what is wrong with the rest (empty: nothing).
+    """Read as much of a plan as possible; returns it with a text on its faults (empty: none).
 
-    For a node, where the server starts whatever the plan is. A field with a wrong value counts as left out, except for
-    ``claim``: a server that was to claim its GPUs must not use them without. So where it cannot be read whether it was,
-    ``claim`` is :data:`UNKNOWN_CLAIM`. :meth:`LaunchPlan.dumps` writes ``claim`` first, so that a plan that was cut off
-    still tells.
+    The server starts whatever the plan contains. Fields that a newer hub added are ignored, and an invalid value counts
+    as missing. The exception is ``claim``: a server that must claim its GPUs must not use them without. So if that
+    cannot be read, ``claim`` is :data:`UNKNOWN_CLAIM`. :meth:`LaunchPlan.dumps` writes ``claim`` first, so that it can
+    be read even from a truncated plan.
     """
     try:
         document = _document(text)
@@ -103,11 +102,11 @@ def _document(text: str) -> dict[str, Any]:
 
 
 def _values(document: Mapping[str, Any], *, checked: bool = False) -> dict[str, Any]:
-    """The fields of a plan that this version knows; raises ValueError for a value that is wrong."""
+    """The fields of a plan that this version knows; raises ValueError for an invalid value."""
     values = {key: value for key, value in document.items() if key in LaunchPlan.__dataclass_fields__}
     for key, value in values.items():
         if not (checked or _FITS[key](value)):
-            raise ValueError(f"{key}: {value!r:.40} is not what a launch plan may say")
+            raise ValueError(f"{key}: {value!r:.40} is not valid in a launch plan")
     if values.get("port_range") is not None:
         first, last = values["port_range"]
         values["port_range"] = (first, last)
@@ -159,15 +158,15 @@ class PlacedGpu:
 
 @dataclass(frozen=True)
 class NodeGrant:
-    """What a job of several nodes has on one of the others, as Slurm tells the hub."""
+    """What a job on several nodes has on one of the other nodes, as Slurm reports it to the hub."""
 
     node: str
     gpus: tuple[int, ...] = ()
-    """By Slurm's index, the place in gres.conf."""
+    """Slurm's indices, in the order of gres.conf."""
     gpu_type: str | None = None
-    """Slurm's word, such as ``k80``; None where it has none, or several."""
+    """Slurm's name of the type, such as ``k80``; None if there is none, or several."""
     cpus: int = 0
-    """How many, as Slurm counts them."""
+    """Number of CPUs, as Slurm counts them."""
     memory_mib: int = 0
 
 
@@ -184,12 +183,12 @@ class PlacementDocument:
     cpus: str = ""
     """CPUs the server may use, as a kernel cpulist (``0-3,8``)."""
     numa_nodes: tuple[int, ...] = ()
-    """NUMA nodes of these CPUs by kernel number; those of the GPUs where the CPUs' are not known."""
+    """NUMA nodes of these CPUs, by kernel number; those of the GPUs if the CPUs' are not known."""
     memory_policy: str = "none"
-    """What the kernel answered when asked: ``default``, ``preferred:0``, ``bind:0-1``, …"""
+    """The memory policy as read from the kernel: ``default``, ``preferred:0``, ``bind:0-1``, …"""
     policy: str = "best-effort"
     aligned: bool | None = None
-    """GPUs, CPUs and memory on the same NUMA node(s); None where unknown."""
+    """Whether GPUs, CPUs and memory are on the same NUMA nodes; None if unknown."""
     weakest_link: str | None = None
     why: str = ""
     problems: tuple[str, ...] = ()
@@ -197,38 +196,38 @@ class PlacementDocument:
     """ISO 8601, UTC."""
     ends_at: str | None = None
     other_nodes: tuple[NodeGrant, ...] = ()
-    """The job's nodes beside ``node``, at most 64."""
+    """The job's other nodes, at most 64."""
 
     def to_json(self) -> dict[str, Any]:
-        """The document as pages, REST and the spawner's state carry it."""
+        """The JSON document that pages, REST and the spawner's state contain."""
         return {"version": PLACEMENT_VERSION, **asdict(self)}
 
 
 @dataclass(frozen=True)
 class Door:
-    """What was seen at the server's port, in the kernel's table of sockets."""
+    """What was found at the server's port, in the kernel's table of sockets."""
 
     seen: str
-    """``process``: one of the server's processes listens; ``user``: a process of the server's user does, which one
-    cannot be seen; ``unseen``: the table cannot be read; ``taken``: another process listens there."""
+    """``process``: one of the server's processes listens; ``user``: a process of the server's user listens, but cannot
+    be identified; ``unseen``: the table cannot be read; ``taken``: another process listens."""
     addresses: tuple[str, ...] = ()
-    """On which the server listens; several, or ``0.0.0.0`` and ``::`` for all."""
+    """Addresses on which the server listens; ``0.0.0.0`` and ``::`` stand for all."""
 
 
 @dataclass(frozen=True)
 class NodeReport:
-    """What the launcher tells the hub: where the server is placed, and its port once the server listens there."""
+    """The launcher's report to the hub: the server's placement, and its port once the server listens on it."""
 
     port: int
     """0 (null in JSON) while the server does not listen."""
     placement: PlacementDocument = field(default_factory=PlacementDocument)
-    topology: Mapping[str, Any] | None = None
-    """The node's topology document, for the picture; None where it is not known or too large."""
+    topology: Mapping[str, object] | None = None
+    """The node's topology document, for the picture; None if it is unknown or too large."""
     door: Door | None = None
-    """None before anybody listens at the port, and in reports of version 1."""
+    """None before anything listens on the port, and in reports of version 1."""
 
     def dumps(self) -> str:
-        """The body of the report."""
+        """The report as JSON."""
         document: dict[str, Any] = {
             "version": REPORT_VERSION,
             "port": self.port or None,
@@ -242,6 +241,6 @@ class NodeReport:
 
 
 def printable(text: str) -> str:
-    """One line of text, at most :data:`TEXT_LIMIT` characters: what a document may hold."""
+    """Make a text fit for a document: one line, printable, at most :data:`TEXT_LIMIT` characters."""
     line = "".join(c if c.isprintable() else " " for c in text)
     return line if len(line) <= TEXT_LIMIT else line[: TEXT_LIMIT - 1] + "…"

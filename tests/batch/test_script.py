@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.batch.script import render, tag
+from jupyterhub_gpuspawner.batch.script import render
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.jobs.comment import tag
 from jupyterhub_gpuspawner.profiles.files.folder import read_profiles
 from jupyterhub_gpuspawner.profiles.files.rights import EVERYTHING
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan, parse_plan
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, recover_plan
 
 HERE = Path(__file__).parents[1]
 SCRIPTS = HERE / "data" / "scripts"
@@ -163,7 +164,7 @@ def test_a_container_gets_the_driver_where_there_is_a_gpu(document: dict[str, An
 @pytest.mark.parametrize("value", ["a\n#SBATCH --uid=0", "a\rb", 'a "b" c', "a\\ b"])
 def test_a_value_that_could_end_its_line_is_no_script(field: str, value: str) -> None:
     """The second fence: control characters, and what sbatch reads as quotes."""
-    with pytest.raises(ValueError, match=r"is not one printable line|has a quote or a backslash"):
+    with pytest.raises(ValueError, match=r"is not one printable line|contains a quote or a backslash"):
         _render(_request({}), **{field: value})
 
 
@@ -221,7 +222,7 @@ class TestRun:
             "--plan ['0o700', '0o600', '0o600'] ['--', 'server', 'a b'] 0o27 4",
             "after 7",
         )
-        assert parse_plan(said[2]) == LaunchPlan()
+        assert recover_plan(said[2]) == (LaunchPlan(), "")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["job.sh"]
 
     def test_a_module_that_fails_is_named_and_ends_the_job(self, tmp_path: Path) -> None:
@@ -232,7 +233,7 @@ class TestRun:
         assert (done.returncode, done.stdout, done.stderr) == (1, "", "gpuspawner: module Bad/1 cannot be loaded\n")
 
     def test_a_node_without_modules_is_told(self, tmp_path: Path) -> None:
-        """Rather than 'command not found' for each."""
+        """Instead of 'command not found' for each."""
         done = self._run(tmp_path, _render(_request({"environment": {"modules": ["CUDA"]}})))
         assert done.stderr.endswith("gpuspawner: there is no module command on this node\n")
 
@@ -264,7 +265,7 @@ class TestRun:
 
 
 def test_the_launcher_in_the_script_is_the_launcher() -> None:
-    """Byte for byte, in lines that a person can page over."""
+    """Byte for byte, in lines short enough to page through."""
     launcher = bytes(range(256)) * 40
     script = _render(_request({}), launcher=launcher)
     block = script.split("gpuspawner_launcher() (")[1].split("'\n")[1].split("\n'")[0]
@@ -284,7 +285,7 @@ hostile = st.text(max_size=30) | st.builds(
 
 @given(st.sampled_from(_RESOURCES), hostile)
 def test_no_text_of_a_profile_can_add_a_directive(field: str, value: str) -> None:
-    """It is refused, or stands as one value on one line."""
+    """It is rejected, or appears as one value on one line."""
     try:
         request = _request({"slurm": {field: value}})
         script = _render(request)
@@ -299,7 +300,7 @@ def test_no_text_of_a_profile_can_add_a_directive(field: str, value: str) -> Non
 
 @given(st.sampled_from(_ENVIRONMENT), hostile)
 def test_no_text_of_a_user_can_add_a_line(field: str, value: str) -> None:
-    """Even where the admin's pattern lets everything through."""
+    """Even if the admin's pattern allows anything."""
     option = {"unlisted_choice": {"validation_regex": "(?s).*", "sets": f"environment.{field}"}}
     try:
         script = _render(_request({"profile_options": {"o": option}}, o=value))

@@ -54,19 +54,19 @@ def _head(rendered: Rendered) -> list[str]:
 
 
 def test_the_workshops_template_runs_on_todays_slurm() -> None:
-    """As printed, with {cmd} added: compared whole, and each thing that was mended is told."""
+    """Templates as published, with {cmd} added: compared whole, and every correction is noted."""
     rendered = _render((DATA / "templates" / "workshop.txt").read_text(encoding="utf-8"))
     assert rendered.script == (DATA / "scripts" / "workshop.sh").read_text(encoding="utf-8")
     assert rendered.notes == (
-        "--workdir=/home/ada is written --chdir=/home/ada: that is the option's name today.",
-        "--uid=ada is left out: it is root's alone, and the job is submitted as its user.",
-        "A bare #SBATCH line, of an empty value, is left out.",
+        "--workdir=/home/ada is replaced by --chdir=/home/ada, the option's current name.",
+        "--uid=ada is left out: only root may use it, and the job is submitted as its user.",
+        "An empty #SBATCH line is left out.",
     )
     subprocess.run(["bash", "-n"], input=rendered.script, text=True, check=True)
 
 
 def test_batchspawners_own_template_is_filled_in() -> None:
-    """Its jinja2, its srun, its prologue; nothing to mend."""
+    """Its jinja2, its srun, its prologue; nothing to correct."""
     rendered = _render(
         (DATA / "templates" / "batchspawner.txt").read_text(encoding="utf-8"), gres="gpu:1", prologue="module load a\nb"
     )
@@ -78,17 +78,17 @@ def test_batchspawners_own_template_is_filled_in() -> None:
 @pytest.mark.parametrize(
     ("line", "mended", "notes"),
     [
-        ("#SBATCH --workdir /x", "#SBATCH --chdir=/x", ["--workdir=/x is written --chdir=/x"]),
-        ("#SBATCH --uid ada --mem=1G", "#SBATCH --mem=1G", ["--uid=ada is left out: it is root's alone"]),
-        ("#SBATCH --gid=g", None, ["--gid=g is left out: it is root's alone"]),
-        ("#SBATCH", None, ["A bare #SBATCH line"]),
-        ("#SBATCH  ", None, ["A bare #SBATCH line"]),
+        ("#SBATCH --workdir /x", "#SBATCH --chdir=/x", ["--workdir=/x is replaced by --chdir=/x"]),
+        ("#SBATCH --uid ada --mem=1G", "#SBATCH --mem=1G", ["--uid=ada is left out: only root may use it"]),
+        ("#SBATCH --gid=g", None, ["--gid=g is left out: only root may use it"]),
+        ("#SBATCH", None, ["An empty #SBATCH line"]),
+        ("#SBATCH  ", None, ["An empty #SBATCH line"]),
         ("#SBATCH --gres=", None, ["--gres is left out: it has no value"]),
         ("#SBATCH --account {account}", None, ["--account is left out: it has no value"]),
         ('#SBATCH --account="{account}"', None, ["--account is left out: it has no value"]),
         ("#SBATCH --exclusive", "#SBATCH --exclusive", []),
         ('#SBATCH --output="a b.log" -p gpu', '#SBATCH --output="a b.log" -p gpu', []),
-        ("#SBATCH --comment=mine", None, ["--comment=mine is left out: the comment of a job is the tag"]),
+        ("#SBATCH --comment=mine", None, ["--comment=mine is left out: the hub uses a job's comment"]),
         ("#SBATCH --comment={tag}", None, []),
         ("#SBATCH --mem=1G # enough", "#SBATCH --mem=1G", []),
         ("# SBATCH --uid=ada", "# SBATCH --uid=ada", []),
@@ -125,18 +125,18 @@ def test_a_template_that_names_what_is_exported_keeps_it(export: str) -> None:
     ],
 )
 def test_what_a_profile_promises_and_the_template_leaves_out_is_added_and_told(template: str, added: list[str]) -> None:
-    """A GPU profile is no CPU job, and a course runs in its reservation."""
+    """A GPU profile is not submitted as a CPU job, and a course runs in its reservation."""
     rendered = _render(template, gres="gpu:k80:1", reservation="ml-hpc-1")
     assert rendered.notes == tuple(
-        f"{option} is added: the profile asks for it, and the template does not." for option in added
+        f"{option} is added: the profile requests it, and the template does not." for option in added
     )
     assert [line for line in _head(rendered) if line[8:] in added] == [f"#SBATCH {option}" for option in added]
 
 
 def test_a_policy_that_only_slurm_can_keep_is_asked_for_in_a_template_too() -> None:
-    """Where the template does not say it itself."""
+    """Unless the template sets it itself."""
     rendered = _render("#!/bin/bash\n#SBATCH --gres={gres}\n{cmd}", gres="gpu:1", plan=LaunchPlan(policy="restricted"))
-    assert rendered.notes == ("--gres-flags=enforce-binding is added: the policy restricted asks it of Slurm.",)
+    assert rendered.notes == ("--gres-flags=enforce-binding is added: the policy restricted requires it.",)
     assert "#SBATCH --gres-flags=enforce-binding" in _head(rendered)
 
 
@@ -181,8 +181,7 @@ def test_exec_is_told_to_leave_a_folder_behind() -> None:
         ("", "batch_script: the template has no {cmd}"),
         (
             "{cmd} {queu}",
-            "batch_script: there is no value called 'queu'. "
-            "A brace that is the shell's own is written twice: ${{HOME}}.",
+            "batch_script: there is no value called 'queu'. Write each brace of the shell twice: ${{HOME}}.",
         ),
         ("{{ cmd }} {{ queu }}", "batch_script: 'queu' is undefined. Names are account, cmd, epilogue,"),
         ("{{ cmd }}\n{% if %}", "batch_script, line 2: Expected an expression, got 'end of statement block'."),
@@ -194,7 +193,7 @@ def test_exec_is_told_to_leave_a_folder_behind() -> None:
     ],
 )
 def test_a_template_that_cannot_be_a_script_is_explained(template: str, says: str) -> None:
-    """The error names the fault and the names that there are."""
+    """The error names the fault and the valid names."""
     with pytest.raises(ConfigError) as caught:
         _render(template)
     assert str(caught.value).startswith(says)
@@ -205,7 +204,7 @@ def test_a_template_that_cannot_be_a_script_is_explained(template: str, says: st
     st.text(max_size=20) | st.sampled_from(["a\n#SBATCH --uid=0", "a\r\nid", "{cmd}", "{{ cmd }}", "{% raw %}"]),
 )
 def test_no_value_can_add_a_line_or_be_a_template(name: str, value: str) -> None:
-    """It is refused, or stands in the line where the template puts it, letter by letter."""
+    """It is rejected, or appears unchanged in the line where the template puts it."""
     template = f"#!/bin/bash\n#SBATCH --nodes=1\necho '{{{name}}}'\n{{cmd}}\n"
     try:
         lines = _render(template, **{name: value}).script.split("\n")

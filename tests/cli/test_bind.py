@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node.launch import VERBOSE
-from jupyterhub_gpuspawner.units import parse_cpulist
 from tests.cli.conftest import MACHINES
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def test_more_tasks_than_gpus_share_them(tasks: Tasks) -> None:
     """Tasks share GPUs round-robin, the first one reports it, and each still has its own cores."""
     found = tasks.run("-p gpu --gres=gpu:k80:2 --ntasks-per-node=3 --cpus-per-task=2", "--ntasks=3")
     assert found == {"g1.0": "0; 0-1; 2 threads", "g1.1": "1; 2-3; 2 threads", "g1.2": "0; 4-5; 2 threads"}
-    assert tasks.log.count("3 tasks share 2 GPUs on this node, in turn.") == 1
+    assert tasks.log.count("3 tasks share 2 GPUs on this node.") == 1
 
 
 @pytest.mark.slurm

@@ -13,7 +13,7 @@ import pytest
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan, parse_plan
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, recover_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ def test_what_a_profile_with_a_claim_submits(gpuspawner: Call, tmp_path: Path) -
     assert result.exit_code == 0, result.stderr
     plan = re.search(r"^'(\{.*\})'$", result.stdout, re.MULTILINE)
     assert plan is not None
-    assert parse_plan(plan[1]) == LaunchPlan(gpus=2, cpus=4, claim="/run/claims")
+    assert recover_plan(plan[1]) == (LaunchPlan(gpus=2, cpus=4, claim="/run/claims"), "")
     assert "gres" not in result.stdout
     assert re.search(r"apptainer exec .*--nv", result.stdout)
 
@@ -85,7 +85,7 @@ def test_jobs_on_one_node_get_different_gpus(slurm: PrivateSlurm, public_folder:
     one, two, three = submit(2), submit(1), submit(2)
     assert [gpus_of(one), gpus_of(two), gpus_of(three)] == ["0,1", "2", "3"]
     log = (folder / f"{three}.log").read_text()
-    assert "gpuspawner: Others have claimed GPU 0-2." in log
+    assert "gpuspawner: GPU 0-2 is claimed by other servers." in log
     assert "Slurm does not hand out" not in log
     slurm.run("scancel", "--full", "--signal=KILL", one)
     wait_until(lambda: not slurm.run("squeue", "-h", "--jobs", f"{one},999999"), "the first job is gone")

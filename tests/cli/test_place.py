@@ -39,7 +39,7 @@ DGX1V = TEXTS / "024_dgx1v_microway.txt"
                 "mean_gbps": None,
                 "numa_nodes": [1],
                 "aligned": True,
-                "why": "GPU 2: none of 4 granted is nearer to the CPUs.",
+                "why": "GPU 2: the nearest to the CPUs, of 4 granted.",
             },
         ),
         (
@@ -63,7 +63,7 @@ DGX1V = TEXTS / "024_dgx1v_microway.txt"
                 "mean_gbps": None,
                 "numa_nodes": [1],
                 "aligned": None,
-                "why": "GPU 2 (1g.10gb): of 2 granted it leaves the best links to others.",
+                "why": "GPU 2 (1g.10gb): of 2 granted, it leaves the best links to other jobs.",
             },
         ),
     ],

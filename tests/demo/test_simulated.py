@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.demo import slurm_cluster
 from jupyterhub_gpuspawner.demo.simulated import DEMO_CLUSTER, SimulatedNode
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
-from jupyterhub_gpuspawner.units import parse_cpulist
 
 
 def topology(node: SimulatedNode) -> NodeTopology:

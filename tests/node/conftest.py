@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ASK = """
 import json, os, sys
 from jupyterhub_gpuspawner.node.observe import nvml
-from jupyterhub_gpuspawner.node.observe import sources
+from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import to_document
 for line in sys.stdin:
     text, nodes = json.loads(line)
@@ -29,13 +29,13 @@ for line in sys.stdin:
         file.write(text)
     try:
         print(json.dumps(to_document(nvml.read(nodes))), flush=True)
-    except sources.UnavailableError as error:
+    except UnavailableError as error:
         print(json.dumps(str(error)), flush=True)
 """
 
 
 class AskNvml(Protocol):
-    """Serve each text in turn; returns what our reader makes of it, or says why NVML cannot be had."""
+    """Serve each text in turn; returns what our reader makes of it, or says why NVML is not available."""
 
     def __call__(self, *texts: str, nodes: Sequence[int] = ()) -> list[NodeTopology | str]: ...
 

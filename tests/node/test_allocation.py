@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from jupyterhub_gpuspawner.node import allocation
-from jupyterhub_gpuspawner.node.allocation import GpuGrant, JobDetail
+from jupyterhub_gpuspawner.node.allocation import GpuGrant, GrantedJob
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 
 
@@ -15,11 +15,11 @@ from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 class Slurmctld:
     """Answers as told, and counts what it was asked."""
 
-    detail: JobDetail = field(default_factory=JobDetail)
+    detail: GrantedJob = field(default_factory=GrantedJob)
     gpus_handed_out: bool | None = None
     asked: int = 0
 
-    def job(self) -> JobDetail:
+    def job(self) -> GrantedJob:
         self.asked += 1
         return self.detail
 
@@ -158,37 +158,37 @@ def test_the_grant_is_read_from_the_environment(
         pytest.param(
             {"SLURM_GPUS_ON_NODE": "2"},
             node(4),
-            JobDetail(gpus=(0, 3)),
+            GrantedJob(gpus=(0, 3)),
             GpuGrant(("0", "3"), (0, 3), (0, 3)),
             id="a count alone",
         ),
         pytest.param(
             {"CUDA_VISIBLE_DEVICES": "0,1"},
             node(4, source="file"),
-            JobDetail(gpus=(2, 3)),
+            GrantedJob(gpus=(2, 3)),
             GpuGrant(("0", "1"), (2, 3), (2, 3)),
             id="names under a file may be the job's own numbers",
         ),
         pytest.param(
             {"CUDA_VISIBLE_DEVICES": "2,3"},
             node(4, source="file"),
-            JobDetail(),
+            GrantedJob(),
             GpuGrant(("2", "3"), (2, 3), (2, 3)),
             id="without an answer the names are Slurm's",
         ),
         pytest.param(
             {"SLURM_GPUS_ON_NODE": "2"},
             node(4),
-            JobDetail(),
-            GpuGrant((), None, (), ("Slurm granted 2 GPUs but does not say which; 4 could be found.",)),
+            GrantedJob(),
+            GpuGrant((), None, (), ("Slurm granted 2 GPUs, but does not say which; 4 were found.",)),
             id="without an answer a count names none",
         ),
     ],
 )
 def test_slurmctld_is_the_last_resort(
-    environ: dict[str, str], topology: NodeTopology, detail: JobDetail, expected: GpuGrant
+    environ: dict[str, str], topology: NodeTopology, detail: GrantedJob, expected: GpuGrant
 ) -> None:
-    """It is asked once, where the environment leaves open which devices are meant."""
+    """It is asked once, if the environment leaves open which devices are meant."""
     slurm = Slurmctld(detail)
 
     assert allocation.gpus(JOB | environ, topology, slurm) == expected
@@ -205,7 +205,7 @@ def test_gpus_that_slurm_does_not_hand_out_are_everybodys(handed_out: bool | Non
 
 
 def test_a_cpu_job_on_a_node_without_gpus_asks_nothing() -> None:
-    """No question to slurmctld for what cannot matter."""
+    """slurmctld is not asked for what cannot matter."""
     slurm = Slurmctld()
 
     assert allocation.gpus(JOB, node(0), slurm) == GpuGrant()
@@ -218,25 +218,30 @@ def test_a_cpu_job_on_a_node_without_gpus_asks_nothing() -> None:
         pytest.param(
             {"SLURM_JOB_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": "2,3"},
             node(0),
-            GpuGrant(("2", "3"), None, (2, 3), ("GPU 2-3 is this server's, but no GPU could be found on this node.",)),
+            GpuGrant(("2", "3"), None, (2, 3), ("GPU 2-3 was granted, but no GPU was found on this node.",)),
             id="no driver",
         ),
         pytest.param(
             {"SLURM_JOB_GPUS": "6,7", "CUDA_VISIBLE_DEVICES": "6,7"},
             node(4),
-            GpuGrant(("6", "7"), None, (6, 7), ("GPU 6-7 is this server's, but GPU 0-3 could be found on this node.",)),
+            GpuGrant(
+                ("6", "7"),
+                None,
+                (6, 7),
+                ("GPU 6-7 was granted, but only GPU 0-3 was found on this node.",),
+            ),
             id="a file of another machine",
         ),
         pytest.param(
             {"CUDA_VISIBLE_DEVICES": "GPU-9999"},
             node(4),
-            GpuGrant(("GPU-9999",), None, (), ("No GPU that could be found on this node is GPU-9999.",)),
+            GpuGrant(("GPU-9999",), None, (), ("No GPU on this node matches GPU-9999.",)),
             id="a UUID of nobody",
         ),
         pytest.param(
             {"CUDA_VISIBLE_DEVICES": "GPU-"},
             node(4),
-            GpuGrant(("GPU-",), None, (), ("No GPU that could be found on this node is GPU-.",)),
+            GpuGrant(("GPU-",), None, (), ("No GPU on this node matches GPU-.",)),
             id="a beginning of several",
         ),
     ],
@@ -244,7 +249,7 @@ def test_a_cpu_job_on_a_node_without_gpus_asks_nothing() -> None:
 def test_what_cannot_be_found_keeps_its_name(
     environ: dict[str, str], topology: NodeTopology, expected: GpuGrant
 ) -> None:
-    """The server still gets what Slurm wrote; only nothing is known of it."""
+    """The server still gets what Slurm set; only nothing is known about it."""
     assert allocation.gpus(JOB | environ, topology, Slurmctld()) == expected
 
 
@@ -273,17 +278,17 @@ def test_names_that_an_admins_line_changed_never_widen(
     assert (names, slurm) == (granted.names, granted.slurm)
     positions = slurm if shown == 4 else tuple(index - 2 for index in slurm)
     assert granted.positions == positions
-    told = f"CUDA_VISIBLE_DEVICES is {visible} though Slurm granted GPU 2-3; what both allow is used."
+    told = f"CUDA_VISIBLE_DEVICES is {visible}, but Slurm granted GPU 2-3; only GPUs in both are used."
     assert granted.problems == (() if len(names) == 2 and visible.count(",") == 1 else (told,))
 
 
 def test_a_lost_gpu_is_left_out_where_others_remain() -> None:
-    """CUDA fails as a whole if one of its devices does."""
+    """CUDA fails entirely if one of its devices fails."""
     lost = replace(node(3), gpus=(*node(3).gpus[:2], Gpu(2)))
 
     granted = allocation.gpus(JOB | {"SLURM_JOB_GPUS": "1,2", "CUDA_VISIBLE_DEVICES": "1,2"}, lost, Slurmctld())
 
-    problem = "GPU 2 is this server's but does not answer; it was left out."
+    problem = "GPU 2 was granted but does not respond; it is not used."
     assert granted == GpuGrant(("1",), (1,), (1,), (problem,))
 
 
@@ -306,7 +311,7 @@ def test_the_only_gpu_is_kept_though_it_is_lost() -> None:
     ],
 )
 def test_outside_a_job_all_that_the_environment_leaves_visible(environ: dict[str, str], expected: GpuGrant) -> None:
-    """On the hub's own machine nobody hands out GPUs."""
+    """On the hub's own machine, nothing manages GPUs."""
     assert allocation.gpus(environ, node(4), Slurmctld()) == expected
 
 
@@ -320,11 +325,11 @@ TWO_SOCKETS = NodeTopology(
 @pytest.mark.parametrize(
     ("environ", "allowed", "detail", "expected", "asked"),
     [
-        pytest.param({}, (0, 1), JobDetail(), ((0, 1), ()), 0, id="outside a job: what the kernel allows"),
+        pytest.param({}, (0, 1), GrantedJob(), ((0, 1), ()), 0, id="outside a job: what the kernel allows"),
         pytest.param(
             JOB | {"SLURM_CPUS_ON_NODE": "2"},
             (3, 7),
-            JobDetail(),
+            GrantedJob(),
             ((3, 7), ()),
             0,
             id="a cpuset: what the kernel allows",
@@ -332,7 +337,7 @@ TWO_SOCKETS = NodeTopology(
         pytest.param(
             JOB | {"SLURM_CPUS_ON_NODE": "4"},
             tuple(range(8)),
-            JobDetail(cpus=(0, 1, 4, 5)),
+            GrantedJob(cpus=(0, 1, 4, 5)),
             ((0, 1, 4, 5), ()),
             1,
             id="nothing binds the job: the first core of each socket, in the kernel's numbers",
@@ -340,7 +345,7 @@ TWO_SOCKETS = NodeTopology(
         pytest.param(
             JOB | {"SLURM_CPUS_ON_NODE": "2"},
             (0, 1, 2, 3),
-            JobDetail(cpus=(0, 1)),
+            GrantedJob(cpus=(0, 1)),
             ((0,), ()),
             1,
             id="never more than the kernel allows",
@@ -348,16 +353,16 @@ TWO_SOCKETS = NodeTopology(
         pytest.param(
             JOB | {"SLURM_CPUS_ON_NODE": "2"},
             (0, 1, 2, 3),
-            JobDetail(),
-            ((0, 1, 2, 3), ("Slurm granted 2 of 4 CPUs, does not hold the job to them nor say which.",)),
+            GrantedJob(),
+            ((0, 1, 2, 3), ("Slurm granted 2 of 4 CPUs, but neither binds the job to them nor says which.",)),
             1,
             id="no answer",
         ),
         pytest.param(
             JOB | {"SLURM_CPUS_ON_NODE": "2"},
             (5, 6, 7),
-            JobDetail(cpus=(0, 1)),
-            ((5, 6, 7), ("Slurm granted CPUs 0-1, of which this process may use none.",)),
+            GrantedJob(cpus=(0, 1)),
+            ((5, 6, 7), ("Slurm granted CPUs 0-1, but this process may use none of them.",)),
             1,
             id="an answer that cannot be",
         ),
@@ -366,7 +371,7 @@ TWO_SOCKETS = NodeTopology(
 def test_cpus_are_what_the_kernel_allows_and_slurm_granted(
     environ: dict[str, str],
     allowed: tuple[int, ...],
-    detail: JobDetail,
+    detail: GrantedJob,
     expected: tuple[tuple[int, ...], tuple[str, ...]],
     asked: int,
 ) -> None:
@@ -378,9 +383,9 @@ def test_cpus_are_what_the_kernel_allows_and_slurm_granted(
 
 
 def test_on_a_simulated_node_the_numbers_are_the_nodes_own() -> None:
-    """What the real machine's kernel allows says nothing there."""
+    """What the real machine's kernel allows does not matter there."""
     simulated = replace(TWO_SOCKETS, siblings=(), simulated=True)
-    slurm = Slurmctld(JobDetail(cpus=(4, 5)))
+    slurm = Slurmctld(GrantedJob(cpus=(4, 5)))
 
     assert allocation.cpus(JOB | {"SLURM_CPUS_ON_NODE": "2"}, simulated, (0,), slurm) == ((1, 3), ())
 
@@ -398,5 +403,5 @@ def test_on_a_simulated_node_the_numbers_are_the_nodes_own() -> None:
 def test_slurms_abstract_cpus_count_by_package_core_and_thread(
     topology: NodeTopology, abstract: tuple[int, ...], kernel: tuple[int, ...]
 ) -> None:
-    """Where the node is known well enough to count; else the numbers are taken as they are."""
+    """If the node's packages and cores are known; otherwise the numbers are used as they are."""
     assert allocation.kernel_cpus(abstract, topology) == kernel

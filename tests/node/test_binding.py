@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="affinity and me
 NODES = Path("/sys/devices/system/node")
 CPUS = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 numa = pytest.mark.skipif(
-    not (NODES / "node0").exists() or platform.machine() not in binding._NUMBERS,
+    not (NODES / "node0").exists() or platform.machine() not in binding.SYSCALLS,
     reason="this kernel has no NUMA nodes, or its system call numbers are not known here",
 )
 
@@ -60,7 +60,7 @@ def test_a_process_stays_on_the_cpus_it_is_bound_to_and_so_does_what_it_becomes(
 
 
 def test_a_foreign_cpu_is_not_taken() -> None:
-    """Of a wish that is partly foreign the rest is bound, and the kernel's answer is what is told."""
+    """CPUs that are not allowed are left out, and the kernel's answer is returned."""
     assert in_a_process(f"result = binding.bind_cpus([{CPUS[0]}, 4000])") == [[CPUS[0]], []]
 
 
@@ -69,11 +69,11 @@ def test_only_foreign_cpus_leave_the_process_where_it_is() -> None:
     allowed, problems = binding.bind_cpus([4000, 4001])
 
     assert list(allowed) == CPUS
-    assert [problem.partition(";")[0] for problem in problems] == ["CPUs 4000-4001 are not this process's to use"]
+    assert [problem.partition(";")[0] for problem in problems] == ["This process may not use CPUs 4000-4001"]
 
 
 def test_no_wish_is_no_binding() -> None:
-    """Without a CPU to bind to nothing is asked of the kernel."""
+    """Without a CPU to bind to, the kernel is not called."""
     assert binding.bind_cpus([]) == (tuple(CPUS), ())
 
 
@@ -117,7 +117,7 @@ def test_the_memory_policy_survives_exec() -> None:
 
 @numa
 def test_several_preferred_nodes_are_many_or_the_first() -> None:
-    """A kernel without MPOL_PREFERRED_MANY (before 5.15) refuses it, and takes one node."""
+    """A kernel before 5.15 rejects MPOL_PREFERRED_MANY; then one node is preferred."""
     code = """
 import errno
 calls = []
@@ -125,8 +125,8 @@ def kernel(mode, nodes):
     calls.append((mode, nodes))
     if mode == 5 and OLD:
         raise OSError(errno.EINVAL, "Invalid argument")
-binding._set_mode = kernel
-binding._get = lambda flags: (0, (0, 1, 2))
+binding.set_mempolicy = kernel
+binding.get_mempolicy = lambda flags: (0, (0, 1, 2))
 binding.bind_memory("preferred", [1, 0])
 result = calls
 """
@@ -136,21 +136,21 @@ result = calls
 
 @numa
 def test_memory_that_is_not_the_jobs_is_not_asked_for() -> None:
-    """The policy stays, and the sentence says what the job has."""
+    """The policy stays, and the problem says what the job may use."""
     policy, problems = binding.bind_memory("bind", [63])
 
     assert policy == "default"
     has = (NODES / "has_memory").read_text().strip()
-    assert problems == (f"Memory of NUMA nodes 63 is not this job's to use, which has {has}; no policy was set.",)
+    assert problems == (f"This job may not use memory of NUMA nodes 63, only of {has}; no policy was set.",)
 
 
 @numa
 def test_a_container_that_forbids_the_call_is_told() -> None:
-    """Seccomp answers EPERM: a problem, and the policy is said to be unknown, never claimed."""
+    """Seccomp answers EPERM: a problem is reported, and the policy counts as unknown."""
     filtered = """
 import ctypes, struct
 libc = ctypes.CDLL(None, use_errno=True)
-numbers = binding._NUMBERS[os.uname().machine]
+numbers = binding.SYSCALLS[os.uname().machine]
 code = [(0x20, 0, 0, 0)]  # load the number of the system call
 for n, number in enumerate(numbers):
     code.append((0x15, 1 - n + 0, 0, number) if n == 0 else (0x15, 0, 1, number))
@@ -168,14 +168,14 @@ result = binding.bind_memory("preferred", [0])
         "none",
         [
             f"The kernel refused the memory policy preferred: {because}.",
-            f"The kernel does not tell its memory policy: {because}.",
+            f"The memory policy cannot be read from the kernel: {because}.",
         ],
     ]
 
 
 def test_an_unknown_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system call's number is not known, nothing is called by a wrong one."""
-    monkeypatch.setattr(binding, "_NUMBERS", {})
+    """If the system call's number is not known, no call is made."""
+    monkeypatch.setattr(binding, "SYSCALLS", {})
 
     policy, problems = binding.bind_memory("preferred", [0])
 
@@ -189,5 +189,5 @@ ONE_NODE = (("bind:0", (0,)), ("default", (0,)), ("bind:0", (0, 1)), ("default",
 
 
 def test_memory_is_where_a_policy_holds_it() -> None:
-    """A bound policy is on its node alone; without one, memory follows the CPU where the job may use that node."""
+    """A bound policy uses only its nodes; without a policy, memory follows the CPU if the job may use that node."""
     assert [binding.memory_is_on(policy, nodes) for policy, nodes in ONE_NODE] == [True, True, False, False]

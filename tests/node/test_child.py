@@ -8,10 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyterhub_gpuspawner.node.child import ask, run
+from jupyterhub_gpuspawner.node.child import ask, ask_documents, run
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.node.child import Say
 
 
 def test_the_answer_is_what_the_work_wrote() -> None:
@@ -31,6 +35,22 @@ def test_a_large_answer_comes_whole() -> None:
     assert ask(work, 10) == (line, True)
 
 
+def test_documents_come_as_they_were_said() -> None:
+    """In order and complete, even if larger than a pipe's buffer; at the deadline, those received so far."""
+    large = "x" * 1_000_000
+
+    def work(say: Say) -> None:
+        say(doing="one", links=["NV1", None])
+        say(text=large)
+
+    def hang(say: Say) -> None:
+        say(doing="one")
+        signal.pause()
+
+    assert ask_documents(work, 10) == ([{"doing": "one", "links": ["NV1", None]}, {"text": large}], True)
+    assert ask_documents(hang, 0.5) == ([{"doing": "one"}], False)
+
+
 def test_a_failure_of_the_work_is_silence() -> None:
     """An exception in the child neither reaches the parent nor prints anything."""
 
@@ -42,7 +62,7 @@ def test_a_failure_of_the_work_is_silence() -> None:
 
 
 def test_at_the_deadline_what_is_known_counts_and_the_child_is_gone() -> None:
-    """A child that hangs, and what it started, are killed; a line it had not ended is dropped."""
+    """A child that hangs is killed with everything it started; an incomplete line is dropped."""
     pids = []
 
     def work(fd: int) -> None:

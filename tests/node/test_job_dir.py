@@ -48,7 +48,7 @@ def _own_locks() -> Iterator[None]:
 
 
 def test_what_killed_jobs_have_left_is_removed(tmp_path: Path) -> None:
-    """Every folder that nobody holds; a young one's job may be just starting, and what is odd stays."""
+    """Every unlocked folder is removed; a new one's job may be just starting, and anything unexpected stays."""
     own = make(tmp_path, "gpuspawner.AAAAAAAAAA", age=0)
     make(tmp_path, "gpuspawner.BBBBBBBBBB")
     make(tmp_path, "gpuspawner.CCCCCCCCCC", age=5)
@@ -68,7 +68,7 @@ def test_what_killed_jobs_have_left_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_held_as_long_as_its_server_lives(tmp_path: Path) -> None:
-    """Also after exec, and no longer than that, however it ended."""
+    """The claim outlives exec, and ends with the server, however that ends."""
     theirs, own = make(tmp_path, "gpuspawner.AAAAAAAAAA"), make(tmp_path, "gpuspawner.BBBBBBBBBB", age=0)
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(theirs)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -26,7 +26,7 @@ from tests.standins.report_hub import ReportHub
 SERVER = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))"
 MOUNTS = 'for each in $READ_ONLY; do mount -t tmpfs -o ro none "$each" || exit 99; done; '
 TINY = 'for each in $FULL; do mount -t tmpfs -o size=16k none "$each" || exit 99; done; '
-"""Less than the launcher takes: it is found out when that is written."""
+"""Less space than the launcher needs, which shows only when it is written."""
 
 
 TMP, SHM, VAR = "/tmp", "/dev/shm", "/var/tmp"  # noqa: S108 - the real ones are meant
@@ -137,7 +137,7 @@ def elsewhere(tmp_path: Path) -> Iterator[Path]:
 def test_of_folders_that_are_full_or_take_nothing_the_next_one_is_used(
     elsewhere: Path, shell: str, full: list[str], read_only: list[str], used: str
 ) -> None:
-    """In the end there is the memory of a process; each that failed is named, and the server is placed and reported."""
+    """At last a process keeps it in memory; each folder that failed is named; the server is placed and reported."""
     known = {"TMPDIR": str(elsewhere / "tmp"), "HOME": f"{elsewhere}/home"}
     for folder in known.values():
         Path(folder).mkdir()
@@ -150,7 +150,7 @@ def test_of_folders_that_are_full_or_take_nothing_the_next_one_is_used(
     assert [line.split()[1] for line in said if line.startswith("gpuspawner: ")] == [*broken[0], *broken[1]]
     if used == LAST:
         assert ran.server["GPUSPAWNER_LAUNCHER"].startswith("/proc/")
-        assert "gpuspawner: no folder takes the launcher; it is kept in memory" in ran.log
+        assert "gpuspawner: no folder could hold the launcher; it is kept in memory" in ran.log
     else:
         assert ran.folder == known.get(used, used)
 
@@ -168,7 +168,7 @@ BAD = "raise SystemExit('this is not Python\\'s own module')\n"
 
 @pytest.mark.parametrize("name", ["PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONPLATLIBDIR"])
 def test_no_variable_of_pythons_keeps_the_launcher_from_starting(tmp_path: Path, shell: str, name: str) -> None:
-    """The server gets it as it is: it is the user's."""
+    """The server gets the variable unchanged, since it is the user's."""
     modules = tmp_path / "modules"
     modules.mkdir()
     for module in ("json", "socket", "zipimport", "runpy", "ctypes", "dataclasses", "typing", "site"):
@@ -182,7 +182,7 @@ def test_no_variable_of_pythons_keeps_the_launcher_from_starting(tmp_path: Path,
 
 
 def test_a_pythonhome_that_is_none_is_named_and_unset(tmp_path: Path, shell: str) -> None:
-    """With it no Python starts, so neither would the server."""
+    """With it no Python starts, so the server would not start either."""
     ran = run(tmp_path, {"PYTHONHOME": str(tmp_path)}, shell=shell)
 
     assert (ran.code, ran.reports) == (0, 1)

@@ -20,7 +20,7 @@ import pytest
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
-from jupyterhub_gpuspawner.placement.topology import load
+from jupyterhub_gpuspawner.placement.topology import from_document, load
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, NodeReport
 from tests.standins.nvml import describe
 from tests.standins.report_hub import ReportHub
@@ -141,7 +141,7 @@ def test_a_job_is_placed_reported_and_started(archive: Path, hub: ReportHub, k80
     assert placed.ends_at == "2026-11-21T11:14:50Z"
     assert placed.simulated
     assert report.topology is not None
-    assert len(report.topology["gpus"]) == 4
+    assert len(from_document(report.topology).gpus) == 4
 
 
 @pytest.mark.parametrize("version", sorted(SUPPORTED))
@@ -172,7 +172,7 @@ sys.addaudithook(watch)
 
 @pytest.mark.parametrize("version", sorted(TOO_OLD) or [pytest.param("", marks=pytest.mark.skip("no older Python"))])
 def test_a_python_that_is_too_old_starts_the_server_all_the_same(archive: Path, version: str) -> None:
-    """With the launcher's help if that runs by chance, and else without it."""
+    """With the launcher if that happens to run, otherwise without it."""
     done = launch(archive, LaunchPlan(), {}, "/bin/echo", "started", python=TOO_OLD[version])
 
     assert (done.returncode, done.stdout) == (0, "started\n")
@@ -194,7 +194,7 @@ def test_the_real_node_is_read_bound_and_reported(archive: Path, hub: ReportHub)
 def test_a_job_that_nothing_binds_stays_on_the_cpus_that_slurm_granted(
     archive: Path, hub: ReportHub, tmp_path: Path
 ) -> None:
-    """scontrol says which; the kernel holds the server to them."""
+    """scontrol says which; the kernel restricts the server to them."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         pytest.skip("this machine has one CPU")
@@ -210,7 +210,7 @@ def test_a_job_that_nothing_binds_stays_on_the_cpus_that_slurm_granted(
 
 
 def test_gpus_are_read_through_nvml(archive: Path, hub: ReportHub, nvml_folder: Path, tmp_path: Path) -> None:
-    """The driver's own names and links, in a report of a job in a device cgroup."""
+    """The driver's own names and links, in the report of a job in a device cgroup."""
     pytest.importorskip("pynvml")
     known = load(str(MACHINES / "dgx1.json"))
     (tmp_path / "machine.txt").write_text(describe(known))
@@ -230,7 +230,7 @@ def test_gpus_are_read_through_nvml(archive: Path, hub: ReportHub, nvml_folder: 
 def test_a_driver_that_hangs_delays_the_server_by_the_deadline(
     archive: Path, hub: ReportHub, nvml_folder: Path, tmp_path: Path, call: str
 ) -> None:
-    """It starts, with the GPUs that Slurm granted, and the report says what was waited for."""
+    """It starts with the GPUs that Slurm granted, and the report says what timed out."""
     pytest.importorskip("pynvml")
     text = describe(load(str(MACHINES / "k80-2socket.json"))) + f"fail {call} hang -1\n"
     (tmp_path / "machine.txt").write_text(text)
@@ -243,7 +243,7 @@ def test_a_driver_that_hangs_delays_the_server_by_the_deadline(
     assert server["environ"]["CUDA_VISIBLE_DEVICES"] == "2,3"
     placed = reported(hub).placement
     assert [gpu.index for gpu in placed.gpus] == [2, 3]
-    assert "Looking at the node was given up after 1 s while asking NVML." in placed.problems
+    assert "Reading the hardware timed out after 1 s while asking NVML." in placed.problems
 
 
 BREAK = """
@@ -251,7 +251,6 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from jupyterhub_gpuspawner.node import allocation, binding, launch, observation, placing
 from jupyterhub_gpuspawner.node.claim import claimant
-from jupyterhub_gpuspawner.node.report import report
 from jupyterhub_gpuspawner.placement import choice
 def broken(*_, **__):
     raise RuntimeError("broken by the test")
@@ -265,9 +264,9 @@ launch.main(sys.argv[3:])
 @pytest.mark.parametrize(
     ("targets", "problem"),
     [
-        ("launch.observe", "Looking at the node failed: RuntimeError: broken by the test"),
-        ("observation._tell", "Looking at the node ended by itself while starting."),
-        ("observation.from_document", "Looking at the node failed: RuntimeError: broken by the test"),
+        ("launch.observe", "Reading the hardware failed: RuntimeError: broken by the test"),
+        ("observation._look", "Reading the hardware ended unexpectedly while starting."),
+        ("observation.from_document", "Reading the hardware failed: RuntimeError: broken by the test"),
         ("binding.allowed_cpus", "Reading the CPU affinity failed: RuntimeError: broken by the test"),
         ("allocation.cpus", "Reading the granted CPUs failed: RuntimeError: broken by the test"),
         ("allocation.gpus", "Choosing GPUs failed: RuntimeError: broken by the test"),
@@ -276,19 +275,19 @@ launch.main(sys.argv[3:])
         ("placing.Placing._bind_cpus", "Binding CPUs failed: RuntimeError: broken by the test"),
         ("placing.Placing._bind_memory", "Binding memory failed: RuntimeError: broken by the test"),
         ("placing.Placing._export", "Setting the environment failed: RuntimeError: broken by the test"),
-        ("placing.aligned", "Comparing failed: RuntimeError: broken by the test"),
+        ("placing.aligned", "Checking the alignment failed: RuntimeError: broken by the test"),
         ("placing.Placing._ends_at", "Reading the job's end failed: RuntimeError: broken by the test"),
         ("placing.Placing.place", "Placing the server failed: RuntimeError: broken by the test"),
         ("placing.PlacementDocument", "Placing the server failed: RuntimeError: broken by the test"),
         ("launch.to_document", None),
-        ("report.announce", None),
+        ("launch.announce", None),
         ("launch.read_plan", "The launch plan could not be read: broken by the test"),
     ],
 )
 def test_whatever_step_breaks_the_server_starts(
     archive: Path, hub: ReportHub, tmp_path: Path, targets: str, problem: str | None
 ) -> None:
-    """Each in turn; the report, where that is not what broke, says it, and so does the job's log."""
+    """Each step in turn; the job's log names it, and so does the report, unless that is what broke."""
     topology = json.loads((MACHINES / "k80-2socket.json").read_text()) | {"simulated": False}
     (tmp_path / "k1.json").write_text(json.dumps(topology))
     plan = LaunchPlan(gpus=1, cpus=1, topology_file=str(tmp_path / "k1.json")).dumps()
@@ -308,7 +307,7 @@ def test_whatever_step_breaks_the_server_starts(
 
 
 def test_the_launcher_itself_broken_starts_the_server(archive: Path, tmp_path: Path) -> None:
-    """An archive with a fault in its first module execs the command, and says so."""
+    """If the first module of the archive is broken, the command is still run, with a message."""
     damaged = tmp_path / "damaged.pyz"
     with zipfile.ZipFile(archive) as old, zipfile.ZipFile(damaged, "w") as new:
         for name in old.namelist():
@@ -329,20 +328,20 @@ def test_the_launcher_itself_broken_starts_the_server(archive: Path, tmp_path: P
 
 
 def test_a_hub_that_is_not_there_is_one_sentence_in_the_log(archive: Path) -> None:
-    """The server starts; it is not known to the hub before that is back."""
+    """The server starts; the hub learns of it when it is back."""
     environ = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api", "JUPYTERHUB_API_TOKEN": "t"}
 
     done = launch(archive, LaunchPlan(), environ, "/bin/echo", "started")
 
     assert (done.returncode, done.stdout) == (0, "started\n")
     assert done.stderr == (
-        "gpuspawner: The hub could not be told where this server is: [Errno 111] Connection refused\n"
-        "gpuspawner: The hub is told as soon as it can be, in the next ten minutes.\n"
+        "gpuspawner: The report could not be sent to the hub: [Errno 111] Connection refused\n"
+        "gpuspawner: The report will be sent again for up to ten minutes.\n"
     )
 
 
 def test_a_log_that_takes_no_more_starts_the_server_all_the_same(archive: Path, tmp_path: Path) -> None:
-    """A full disk: what the launcher has to say is lost, and no more."""
+    """A full disk: only the launcher's messages are lost."""
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, str(archive), "--plan", LaunchPlan().dumps(), "--", "touch", str(tmp_path / "started")],
@@ -387,7 +386,7 @@ def test_the_server_starts_as_if_there_had_been_no_launcher(archive: Path, hub: 
     ],
 )  # fmt: skip
 def test_a_command_that_is_not_there_is_named(archive: Path, command: list[str], code: int, sentence: str) -> None:
-    """With a shell's exit code, and where it was looked for."""
+    """With a shell's exit code, and the PATH that was searched."""
     done = launch(archive, LaunchPlan(report=False), {}, *command)
 
     assert (done.returncode, done.stderr) == (code, f"gpuspawner: {sentence}\n")
@@ -399,8 +398,8 @@ def test_a_command_that_is_not_there_is_named(archive: Path, command: list[str],
         ([], "there is no command after --"),
         (["--plan", "{}"], "there is no command after --"),
         (["--plan", "{}", "--"], "there is no command after --"),
-        (["--plan"], "--plan: not understood"),
-        (["--plan", "{}", "command"], "command: not understood"),
+        (["--plan"], "--plan: unknown argument"),
+        (["--plan", "{}", "command"], "command: unknown argument"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(archive: Path, arguments: list[str], reason: str) -> None:
@@ -418,12 +417,12 @@ def test_arguments_that_make_no_sense_are_refused(archive: Path, arguments: list
     [
         ("/nonexistent/plan.json", "No such file or directory"),
         ("{", "Expecting property name"),
-        ('{"version": 1, "gpus": "two"}', "gpus: 'two' is not what a launch plan may say"),
-        ('{"version": 1, "port_range": [1, 2]}', "port_range: [1, 2] is not what a launch plan may say"),
+        ('{"version": 1, "gpus": "two"}', "gpus: 'two' is not valid in a launch plan"),
+        ('{"version": 1, "port_range": [1, 2]}', "port_range: [1, 2] is not valid in a launch plan"),
     ],
 )
 def test_a_plan_that_cannot_be_read_starts_the_server(archive: Path, hub: ReportHub, plan: str, reason: str) -> None:
-    """With what of it can be read, and the report says what cannot."""
+    """With those parts of it that can be read; the report names the others."""
     seen(launch(archive, plan, hub.environ))
 
     problem, *others = reported(hub).placement.problems
@@ -432,7 +431,7 @@ def test_a_plan_that_cannot_be_read_starts_the_server(archive: Path, hub: Report
     assert others in ([], [NO_CLAIM])
 
 
-NO_CLAIM = "No GPU is used: the launch plan would have said whether they must be claimed here."
+NO_CLAIM = "No GPU is used: only the launch plan says whether GPUs must be claimed on this node."
 PLANS: dict[str, tuple[str, str, str | None]] = {
     "a wrong value beside a claim": ('{"claim": "CLAIMS", "deadline": 0, "gpus": 1}', "2", None),
     "a newer hub's bounds": ('{"claim": "CLAIMS", "deadline": 3600, "gpus": 2}', "2,3", None),
@@ -514,7 +513,7 @@ runpy.run_path(archive, run_name="__main__")
 
 
 def test_a_plan_may_be_a_file_and_newer_than_the_launcher(archive: Path, hub: ReportHub, tmp_path: Path) -> None:
-    """A field that it does not know is no reason to do nothing."""
+    """Unknown fields are ignored."""
     path = tmp_path / "plan.json"
     path.write_text('{"version": 2, "policy": "none", "moon_phase": "full"}')
 

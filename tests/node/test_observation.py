@@ -1,4 +1,4 @@
-"""Looking at the node: which source counts, what is merged, what a driver that hangs costs."""
+"""Reading the hardware: which source counts, what is merged, what a driver that hangs costs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def k80_driver(nvml_folder: Path, tmp_path: Path) -> dict[str, str]:
 
 
 def test_driver_and_kernel_together_are_the_machine(k80_tree: Path, k80_driver: dict[str, str]) -> None:
-    """NVML tells of GPUs and links, sysfs of CPUs and NUMA nodes."""
+    """GPUs and links come from NVML, CPUs and NUMA nodes from sysfs."""
     known = load(str(MACHINES / "k80-2socket.json"))
 
     seen = look(k80_driver, root=str(k80_tree))
@@ -87,7 +87,7 @@ def test_driver_and_kernel_together_are_the_machine(k80_tree: Path, k80_driver: 
 def test_a_driver_that_hangs_costs_its_own_facts_and_the_deadline(
     k80_tree: Path, k80_driver: dict[str, str], call: str
 ) -> None:
-    """The kernel's facts are there, the sentence says what was waited for, and no more time is lost."""
+    """The kernel's data are there, the problem says what timed out, and the time limit is kept."""
     with Path(k80_driver["STANDIN_NVML"]).open("a") as file:
         file.write(f"fail {call} hang -1\n")
 
@@ -97,7 +97,7 @@ def test_a_driver_that_hangs_costs_its_own_facts_and_the_deadline(
     assert time.monotonic() - start < 10
     assert [gpu.pci for gpu in seen.gpus] == [gpu.pci for gpu in load(str(MACHINES / "k80-2socket.json")).gpus]
     assert len(seen.numa_nodes) == 2
-    assert seen.problems == ("Looking at the node was given up after 1 s while asking NVML.",)
+    assert seen.problems == ("Reading the hardware timed out after 1 s while asking NVML.",)
 
 
 def test_without_nvml_nvidia_smi_is_asked(k80_tree: Path, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ esac
 
 
 def test_nvidia_smi_that_hangs_is_given_up_and_killed(k80_tree: Path, tmp_path: Path) -> None:
-    """Not only our child, the command too."""
+    """The command is killed as well as our child."""
     folder = tmp_path / "bin"
     folder.mkdir()
     smi = folder / "nvidia-smi"
@@ -140,7 +140,7 @@ def test_nvidia_smi_that_hangs_is_given_up_and_killed(k80_tree: Path, tmp_path: 
 
     seen = look({"PATH": f"{folder}:/usr/bin:/bin"}, root=str(k80_tree), deadline=1)
 
-    assert seen.problems == ("Looking at the node was given up after 1 s while asking nvidia-smi.",)
+    assert seen.problems == ("Reading the hardware timed out after 1 s while asking nvidia-smi.",)
     assert len(seen.gpus) == 4
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/cmdline").exists() or _ended(tmp_path)
 
@@ -158,7 +158,7 @@ def _ended(tmp_path: Path) -> bool:
 
 
 def test_a_node_without_gpus_is_no_problem(tmp_path: Path) -> None:
-    """Where the kernel shows no NVIDIA device, that no driver can be had is not worth a sentence."""
+    """If the kernel shows no NVIDIA device, a missing driver is not reported."""
     tree = Tree(tmp_path)
     tree.online("0-1")
     tree.node(0, "0-1", "10")
@@ -175,8 +175,8 @@ def test_gpus_without_any_driver_are_told_with_the_reasons(k80_tree: Path) -> No
     assert [gpu.numa_node for gpu in seen.gpus] == [0, 0, 1, 1]
     assert seen.links == ()
     assert [problem.partition(":")[0] for problem in seen.problems] == [
-        "NVML cannot be had",
-        "nvidia-smi cannot be had",
+        "NVML is not available",
+        "nvidia-smi is not available",
     ]
 
 
@@ -202,7 +202,7 @@ def test_a_topology_file_stands_in_for_the_hardware(tmp_path: Path) -> None:
     ],
 )
 def test_a_topology_file_of_no_use_leaves_the_hardware(tmp_path: Path, content: str | None, reason: str) -> None:
-    """It is told what is wrong with it, and the node is read instead."""
+    """The problem is reported, and the hardware is read instead."""
     path = tmp_path / "n1.json"
     if content is not None:
         path.write_text(content)
@@ -210,7 +210,7 @@ def test_a_topology_file_of_no_use_leaves_the_hardware(tmp_path: Path, content: 
     seen = observe(node="n1", topology_file=str(path), deadline=20, root=str(tmp_path))
 
     assert seen.source == "sysfs"
-    assert seen.problems[-1].startswith(f"The topology file {path} is of no use, the hardware was read instead:")
+    assert seen.problems[-1].startswith(f"The topology file {path} cannot be used; the hardware was read instead:")
     assert reason in seen.problems[-1]
 
 
@@ -219,18 +219,18 @@ def test_a_strange_node_name_opens_no_file(tmp_path: Path, node: str) -> None:
     """What is put in the place of ``{node}`` is a host name and nothing else."""
     seen = observe(node=node, topology_file=f"{tmp_path}/{{node}}.json", deadline=20, root=str(tmp_path))
 
-    assert "is no node name to look up a file by" in seen.problems[-1]
+    assert "is not a valid node name" in seen.problems[-1]
 
 
 def test_a_file_that_never_opens_is_given_up(tmp_path: Path) -> None:
-    """A file system that hangs is as bounded as a driver."""
+    """The time limit holds for a file system that hangs, as for a driver."""
     os.mkfifo(tmp_path / "n1.json")
 
     seen = observe(node="n1", topology_file=str(tmp_path / "n1.json"), deadline=0.5)
 
     assert seen == NodeTopology(
         hostname="n1",
-        problems=("Looking at the node was given up after 0.5 s while reading the topology file.",),
+        problems=("Reading the hardware timed out after 0.5 s while reading the topology file.",),
     )
 
 

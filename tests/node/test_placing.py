@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.node import binding
-from jupyterhub_gpuspawner.node.allocation import JobDetail
+from jupyterhub_gpuspawner.node.allocation import GrantedJob
 from jupyterhub_gpuspawner.node.placing import THREADS, Placing
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
-from jupyterhub_gpuspawner.units import parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
@@ -26,9 +26,9 @@ class Job(Placing):
     def __init__(self, node: NodeTopology | str, environ: dict[str, str], cpu_ids: str = "", **plan: Any) -> None:
         topology = load(str(MACHINES / f"{node}.json")) if isinstance(node, str) else node
         super().__init__(LaunchPlan(**plan), {"SLURM_JOB_ID": "7", **environ}, "n1", lambda: topology)
-        self.detail = JobDetail(cpus=parse_cpulist(cpu_ids) or None)
+        self.detail = GrantedJob(cpus=parse_cpulist(cpu_ids) or None)
 
-    def job(self) -> JobDetail:
+    def job(self) -> GrantedJob:
         return self.detail
 
     def hands_out_gpus(self) -> bool | None:
@@ -77,7 +77,7 @@ def test_gpus_and_cpus_are_chosen_together(
 
 
 def test_a_mig_device_is_named_by_its_uuid() -> None:
-    """CUDA takes no number for it; the report tells its parent's."""
+    """CUDA accepts no number for it; the report gives the number of its parent."""
     job = Job("a100-mig", granted("3", 4), "0-3", gpus=1, cpus=4)
     device = load(str(MACHINES / "a100-mig.json")).gpus[3]
 
@@ -89,14 +89,14 @@ def test_a_mig_device_is_named_by_its_uuid() -> None:
 
 
 def test_a_cpu_job_on_a_gpu_node_sees_no_gpu() -> None:
-    """They are hidden, and it is said so."""
+    """They are hidden, and the report says so."""
     job = Job("k80-2socket", {"SLURM_CPUS_ON_NODE": "4"}, "0-3", cpus=4)
 
     placed = job.placed()
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == ""
     assert placed.gpus == ()
-    assert placed.why == "This job has no GPU; those of the node are hidden from it."
+    assert placed.why == "This job has no GPU; the node's GPUs are hidden from it."
 
 
 def test_a_cpu_job_on_a_cpu_node_has_nothing_set() -> None:
@@ -117,8 +117,8 @@ def test_what_was_promised_and_is_not_there_is_told() -> None:
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == "1"
     assert placed.problems == (
-        "The profile promises 2 GPUs; 1 could be had.",
-        "The profile promises 4 CPUs; 2 could be had.",
+        "The profile promises 2 GPUs; only 1 available.",
+        "The profile promises 4 CPUs; only 2 available.",
         SIMULATED,
     )
 
@@ -131,7 +131,7 @@ def test_gpus_that_nothing_is_known_of_keep_slurms_names() -> None:
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == "2"
     assert [(gpu.index, gpu.uuid) for gpu in placed.gpus] == [(2, "")]
-    assert placed.problems[0] == "GPU 2-3 is this server's, but no GPU could be found on this node."
+    assert placed.problems[0] == "GPU 2-3 was granted, but no GPU was found on this node."
 
 
 def test_outside_a_job_gpus_are_chosen_only_where_the_profile_asks() -> None:
@@ -197,7 +197,7 @@ def test_on_a_real_node_the_kernels_answers_are_told(monkeypatch: pytest.MonkeyP
 
 
 def test_a_share_of_a_gpu_is_that_gpu() -> None:
-    """Shards name the GPU that they are of."""
+    """Shards name the GPU that they belong to."""
     node = NodeTopology(gpus=(Gpu(0, "GPU-0"), Gpu(1, "GPU-1")), source="file", simulated=True)
 
     placed = Job(node, granted("1", 1) | {"SLURM_SHARDS_ON_NODE": "2"}).placed()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.node import scontrol
-from jupyterhub_gpuspawner.node.allocation import JobDetail
+from jupyterhub_gpuspawner.node.allocation import GrantedJob
 
 RECORDED = Path(__file__).parents[1] / "data" / "slurm-outputs"
 
@@ -45,22 +45,22 @@ def _written(numbers: tuple[int, ...] | None) -> str:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("Nodes=g1 CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)", JobDetail((0, 1), (0, 1, 2, 3))),
-        ("Nodes=g[1-2] CPU_IDs=0,12 Mem=1 GRES=gpu:k80:1(IDX:3)", JobDetail((3,), (0, 12))),
-        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=gpu:a100:1(IDX:1),gpu:1g.10gb:2(IDX:4-5)", JobDetail((1, 4, 5), (0,))),
-        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=shard:3(0/4,3/4)", JobDetail((1,), (0,))),
-        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=", JobDetail(None, (0,))),
-        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=craynetwork:1", JobDetail(None, (0,))),
-        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=gpu:2(IDX:odd)", JobDetail(None, (0,))),
-        ("Nodes=g1 CPU_IDs=odd Mem=1 GRES=", JobDetail()),
-        ("Nodes=g2 CPU_IDs=0 Mem=1 GRES=gpu:1(IDX:0)", JobDetail()),
-        ("JobName=x Nodes=g1 CPU_IDs=7 Mem=1 GRES=gpu:1(IDX:7)", JobDetail()),
-        ("slurm_load_jobs error: Invalid job id specified", JobDetail()),
-        ("", JobDetail()),
+        ("Nodes=g1 CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:2(IDX:0-1)", GrantedJob((0, 1), (0, 1, 2, 3))),
+        ("Nodes=g[1-2] CPU_IDs=0,12 Mem=1 GRES=gpu:k80:1(IDX:3)", GrantedJob((3,), (0, 12))),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=gpu:a100:1(IDX:1),gpu:1g.10gb:2(IDX:4-5)", GrantedJob((1, 4, 5), (0,))),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=shard:3(0/4,3/4)", GrantedJob((1,), (0,))),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=", GrantedJob(None, (0,))),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=craynetwork:1", GrantedJob(None, (0,))),
+        ("Nodes=g1 CPU_IDs=0 Mem=1 GRES=gpu:2(IDX:odd)", GrantedJob(None, (0,))),
+        ("Nodes=g1 CPU_IDs=odd Mem=1 GRES=", GrantedJob()),
+        ("Nodes=g2 CPU_IDs=0 Mem=1 GRES=gpu:1(IDX:0)", GrantedJob()),
+        ("JobName=x Nodes=g1 CPU_IDs=7 Mem=1 GRES=gpu:1(IDX:7)", GrantedJob()),
+        ("slurm_load_jobs error: Invalid job id specified", GrantedJob()),
+        ("", GrantedJob()),
     ],
 )
-def test_only_this_nodes_own_line_counts(line: str, expected: JobDetail) -> None:
-    """What cannot be read is not known."""
+def test_only_this_nodes_own_line_counts(line: str, expected: GrantedJob) -> None:
+    """Values that cannot be read are unknown."""
     assert scontrol.parse_job(f"JobId=7 JobName=x\n   NodeList=g1\n     {line}\n   MinCPUsNode=1\n", "g1") == expected
 
 
@@ -106,7 +106,7 @@ def test_the_command_is_asked_about_this_job_and_node() -> None:
     """By the numbers that Slurm put into the job's environment."""
     environ = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "g1"}
 
-    assert scontrol.show_job(environ) == JobDetail((2,), (4, 5))
+    assert scontrol.show_job(environ) == GrantedJob((2,), (4, 5))
     assert scontrol.show_node_gpus(environ) is True
 
 
@@ -116,14 +116,14 @@ def test_a_controller_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(scontrol, "SECONDS", 0.5)
     start = time.monotonic()
 
-    assert scontrol.show_job({"SLURM_JOB_ID": "18", "SLURMD_NODENAME": "g1"}) == JobDetail()
+    assert scontrol.show_job({"SLURM_JOB_ID": "18", "SLURMD_NODENAME": "g1"}) == GrantedJob()
     assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize("environ", [{}, {"SLURM_JOB_ID": "--help"}, {"SLURM_JOB_ID": "99"}])
 def test_without_an_answer_nothing_is_known(environ: dict[str, str], command: Path) -> None:
     """No job number, an option in its place, an error, no such command."""
-    assert scontrol.show_job(environ) == JobDetail()
+    assert scontrol.show_job(environ) == GrantedJob()
     assert scontrol.show_node_gpus(environ) is None
     command.unlink()
-    assert scontrol.show_job({"SLURM_JOB_ID": "17"}) == JobDetail()
+    assert scontrol.show_job({"SLURM_JOB_ID": "17"}) == GrantedJob()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyterhub_gpuspawner.placement.choice import aligned, choose_cpus, memory_nodes
+from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
+from jupyterhub_gpuspawner.placement.affinity import aligned, choose_cpus, memory_nodes
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
-from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 
 MACHINES = Path(__file__).parents[2] / "jupyterhub_gpuspawner" / "demo" / "machines"
 K80 = load(str(MACHINES / "k80-2socket.json"))
@@ -44,7 +44,7 @@ MEMORYLESS = NodeTopology(
                 NumaNode(5, (4, 5), 1000, (32, 32, 10))),
 )  # fmt: skip
 UNKNOWN = NodeTopology(gpus=(Gpu(0, cpus=(4, 5, 6, 7)), Gpu(1)))
-"""What a text alone may tell: near CPUs of one GPU, nothing of the other."""
+"""What a text may show: near CPUs of one GPU, nothing about the other."""
 
 
 @pytest.mark.parametrize(
@@ -119,5 +119,5 @@ def test_memory_nodes(machine: NodeTopology, cpus: str, gpus: tuple[int, ...], n
     ],
 )
 def test_aligned(machine: NodeTopology, cpus: str, gpus: tuple[int, ...], answer: bool | None) -> None:
-    """Aligned means the same NUMA nodes on both sides. CPUs called near may be clipped: they prove only a no."""
+    """Aligned means the same NUMA nodes on both sides. Lists of near CPUs may be clipped: they can only disprove it."""
     assert aligned(machine, gpus, parse_cpulist(cpus)) is answer

@@ -78,7 +78,7 @@ def test_known_best_set(
     ],
 )
 def test_one_gpu(machine: str, free: str, cpus: range, gpu: int) -> None:
-    """One GPU is the nearest to the CPUs; among those one without a partner, so that no fast pair is broken."""
+    """A single GPU is the nearest to the CPUs; among equals, one without a partner, so that no fast pair is broken."""
     assert choose(NAMED[machine], granted=[int(each) for each in free], count=1, cpus=cpus).gpus == (gpu,)
 
 
@@ -94,7 +94,7 @@ def test_one_gpu(machine: str, free: str, cpus: range, gpu: int) -> None:
     ],
 )
 def test_policy(policy: str, granted: tuple[int, ...], gpus: tuple[int, ...]) -> None:
-    """``none`` keeps Slurm's order; the strict policies look at nodes first, and take what there is all the same."""
+    """``none`` keeps Slurm's order; the strict policies rank NUMA nodes first, but take what there is."""
     assert choose(NAMED["a100-bridges"], granted=granted, count=2, policy=policy).gpus == gpus
 
 
@@ -102,7 +102,7 @@ def test_policy(policy: str, granted: tuple[int, ...], gpus: tuple[int, ...]) ->
     ("policy", "gpus"), [("best-effort", (0, 1)), ("restricted", (1, 2)), ("single-numa-node", (1, 2))]
 )
 def test_strict_policy_gives_up_a_bridge(policy: str, gpus: tuple[int, ...]) -> None:
-    """A bridge between two nodes is the best pair, but not for who asked for one node."""
+    """A bridge between two NUMA nodes is the best pair, but not if one node is requested."""
     links = (("X", "NV12", "SYS"), ("NV12", "X", "NODE"), ("SYS", "NODE", "X"))
     machine = NodeTopology(gpus=(Gpu(0, numa_node=0), Gpu(1, numa_node=1), Gpu(2, numa_node=1)), links=links)
     assert choose(machine, granted=range(3), count=2, policy=policy).gpus == gpus
@@ -118,11 +118,11 @@ def test_strict_policy_gives_up_a_bridge(policy: str, gpus: tuple[int, ...]) -> 
          Choice((3, 1), "SYS", 7.0, 7.0, (0, 1), False,
                 "GPUs 3 and 1, as granted; the slowest link of their ring is SYS (about 7 GB/s).")),
         ("k80-2socket", {"granted": (0, 1, 2), "count": 1, "cpus": range(12, 16)},
-         Choice((2,), numa_nodes=(1,), aligned=True, why="GPU 2: none of 3 granted is nearer to the CPUs.")),
+         Choice((2,), numa_nodes=(1,), aligned=True, why="GPU 2: the nearest to the CPUs, of 3 granted.")),
         ("k80-2socket", {"granted": (0, 1, 2), "count": 1},
-         Choice((2,), numa_nodes=(1,), why="GPU 2: of 3 granted it leaves the best links to others.")),
+         Choice((2,), numa_nodes=(1,), why="GPU 2: of 3 granted, it leaves the best links to other jobs.")),
         ("k80-2socket", {"granted": (0,), "count": 2},
-         Choice((0,), numa_nodes=(0,), why="GPU 0: all that were granted of 2 asked for.")),
+         Choice((0,), numa_nodes=(0,), why="GPU 0: all that were granted, of 2 requested.")),
         ("k80-2socket", {"granted": (0, 1, 2, 3), "count": 3, "policy": "none"},
          Choice((0, 1, 2), "SYS", 7.0, 8.67, (0, 1), None,
                 "GPUs 0, 1 and 2, the first of 4 granted; the slowest link of their ring is SYS (about 7 GB/s).")),
@@ -136,18 +136,18 @@ def test_strict_policy_gives_up_a_bridge(policy: str, gpus: tuple[int, ...]) -> 
     ],
 )  # fmt: skip
 def test_whole_choice(machine: str, arguments: dict[str, Any], choice: Choice) -> None:
-    """A choice with its figures and its sentence, also where less was granted than asked for."""
+    """A choice with its figures and its sentence, also if fewer GPUs were granted than requested."""
     assert choose(NAMED[machine], **arguments) == choice
 
 
 def test_unknown_links_give_no_figures() -> None:
-    """Where nothing is known of the links, none is named, and no bandwidth claimed."""
+    """If nothing is known about the links, neither a link nor a bandwidth is named."""
     choice = choose(NodeTopology(gpus=(Gpu(0), Gpu(1), Gpu(2))), granted=range(3), count=2)
     assert choice == Choice((0, 1), why="GPUs 0 and 1: the best 2 of 3 granted; the links between them are not known.")
 
 
 def test_dozens_of_mig_devices_are_placed_by_the_cpus() -> None:
-    """56 MIG devices have more sets than can be looked at; the nearest to the CPUs are taken, at once."""
+    """56 MIG devices have too many sets to examine; the nearest to the CPUs are taken, at once."""
     size = 56
     links = [
         tuple(
@@ -173,7 +173,7 @@ def test_dozens_of_mig_devices_are_placed_by_the_cpus() -> None:
     ],
 )
 def test_faults_of_the_caller(arguments: dict[str, Any], message: str) -> None:
-    """What can't be meant is refused by name."""
+    """Invalid values are rejected by name."""
     with pytest.raises(ValueError, match=message):
         choose(NAMED["dgx1"], **arguments)
 

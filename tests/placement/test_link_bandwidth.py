@@ -37,7 +37,7 @@ def test_figures(link: str, nvlink: int | None, pcie: int | None, figure: float)
 @pytest.mark.parametrize("nvlink", [None, 1, 2, 3, 4, 5])
 @pytest.mark.parametrize("pcie", [None, 3, 4, 5])
 def test_order(nvlink: int | None, pcie: int | None) -> None:
-    """The farther the path the less it carries, and what is not known carries least."""
+    """The longer the path, the lower the bandwidth; an unknown link has the lowest."""
     words = ("PIX", "PXB", "PHB", "NODE", "SYS", "?")
     figures = [gbps(word, nvlink_generation=nvlink, pcie_generation=pcie) for word in words]
     assert figures == sorted(set(figures), reverse=True)
@@ -45,6 +45,6 @@ def test_order(nvlink: int | None, pcie: int | None) -> None:
 
 @pytest.mark.parametrize("word", ["", "OK", "NV", "nv1", "C2C"])
 def test_other_words_are_refused(word: str) -> None:
-    """A word that is no link word is a fault of the caller."""
-    with pytest.raises(ValueError, match="is no link word"):
+    """Any other word raises ValueError."""
+    with pytest.raises(ValueError, match="is not a link"):
         gbps(word)

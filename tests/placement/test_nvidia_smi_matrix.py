@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.placement.nvidia_smi_matrix import TopoTextError, parse
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, is_link
-from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 
 DATA = Path(__file__).parents[1] / "data"
 INDEX = {
@@ -74,7 +74,7 @@ def test_index_agrees(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(INDEX) - set(USABLE)))
 def test_peer_table_is_refused(name: str) -> None:
-    """A table of topo -p2p is no matrix of links, and the refusal says what it is."""
+    """The output of topo -p2p is not a link matrix, and the error says so."""
     with pytest.raises(TopoTextError, match="topo -p2p"):
         parse(text(name))
 
@@ -90,7 +90,7 @@ def test_other_text_is_refused(words: str) -> None:
 
 
 def test_names_twice_are_refused() -> None:
-    """Two columns of one name can't be told apart."""
+    """Two columns with the same name cannot be told apart."""
     with pytest.raises(TopoTextError, match="GPU0 twice"):
         parse("\tGPU0\tGPU0\nGPU0\t X \tPIX\n")
 
@@ -137,7 +137,7 @@ def test_affinity_of_a_row_with_tabs(tail: str, gpu: Gpu) -> None:
     ],
 )  # fmt: skip
 def test_affinity_of_a_row_without_tabs(tail: str, gpu: Gpu, problem: tuple[str, ...]) -> None:
-    """Where tabs are gone only a full set of values is clear; a column's place in the line proves nothing."""
+    """Without tabs only a complete set of values is clear; a value's position in the line proves nothing."""
     words = HEADER + ROWS.format(tail, "1 0 N/A")
     topology = parse(words.replace("\t", "    "))
     assert (topology.gpus, topology.problems) == ((gpu, PLAIN), problem)
@@ -182,7 +182,7 @@ def test_rows(words: str, links: list[list[str]], problems: tuple[str, ...]) -> 
     ],
 )
 def test_every_cut_tells_no_lie(name: str) -> None:
-    """However short a text is cut, a link that is told is the true one, and a missing link comes with a problem."""
+    """However short the text is cut, every link that is read is right, and a missing link comes with a problem."""
     words = text(name).split("Legend")[0].rstrip()
     whole = parse(words)
     for end in range(len(words)):

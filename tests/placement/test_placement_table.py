@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_table_of_losses_is_the_scripts_own() -> None:
-    """No figure in it is typed in by hand."""
+    """All figures in it come from the benchmark."""
     printed = subprocess.run(
         [sys.executable, "benchmarks/placement_table.py"], cwd=ROOT, capture_output=True, text=True, check=True
     )

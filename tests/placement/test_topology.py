@@ -42,7 +42,7 @@ def test_document_comes_back_as_it_was() -> None:
 
 
 def test_document_of_an_older_version_of_this_form_is_read() -> None:
-    """Fields that are left out are unknown."""
+    """Missing fields are unknown."""
     assert from_document({"version": 1, "gpus": [{"index": 3}]}) == NodeTopology(gpus=(Gpu(3),))
 
 
@@ -68,7 +68,7 @@ def test_document_of_an_older_version_of_this_form_is_read() -> None:
         ("numa_nodes", [{"id": 0}, {"id": 0}], "numa_nodes must have different ids"),
         ("numa_nodes", [{"id": 0, "distances": [10, 21]}], "distances of a NUMA node must be 1 numbers, or none"),
         ("links", [["X", "FAST"], ["FAST", "X"]],
-         "links[0][1]: 'FAST' is no link word; words are NV1 to NV99, X, PIX, PXB, PHB, NODE, SYS, SOC, ?"),
+         "links[0][1]: 'FAST' is not a link; links are NV1 to NV99, X, PIX, PXB, PHB, NODE, SYS, SOC, ?"),
         ("links", [["X", "PIX"]], "links must be a square of 2 GPUs"),
         ("links", [["X", "PIX"], ["SYS", "X"]], "link 1-0 is SYS one way and PIX the other"),
         ("links", [["PIX", "X"], ["X", "PIX"]], "link 0-0 is PIX, not X"),
@@ -77,7 +77,7 @@ def test_document_of_an_older_version_of_this_form_is_read() -> None:
     ],
 )  # fmt: skip
 def test_fault_is_named_by_its_field(path: str, value: Any, message: str) -> None:
-    """A document that is wrong in one place is refused with that place and what would be right."""
+    """A document with one invalid value is rejected; the error names the field and what would be valid."""
     with pytest.raises(ValueError) as caught:
         from_document({**to_document(NODE), path: value})
     assert str(caught.value).startswith(message)
@@ -85,7 +85,7 @@ def test_fault_is_named_by_its_field(path: str, value: Any, message: str) -> Non
 
 @pytest.mark.parametrize("document", [None, [], "topology", {}])
 def test_other_documents_are_refused(document: Any) -> None:
-    """What is no topology document at all is refused by its version."""
+    """Other documents are rejected by their version."""
     with pytest.raises(ValueError, match="version: must be 1, not None"):
         from_document(document)
 
@@ -107,7 +107,7 @@ def test_a_problem_is_said_once() -> None:
 
 @pytest.mark.parametrize("name", ["k80-2socket", "dgx1", "a100-mig", "cpu"])
 def test_demo_machine_is_whole(name: str) -> None:
-    """Each machine of the demo says that it is simulated, and knows all: GPUs, CPUs, memory, distances, NICs."""
+    """Each machine of the demo is marked as simulated and complete: GPUs, CPUs, memory, distances, NICs."""
     machine = load(str(MACHINES / f"{name}.json"))
     cpus = sorted(cpu for node in machine.numa_nodes for cpu in node.cpus)
     nodes = {node.id: node for node in machine.numa_nodes}

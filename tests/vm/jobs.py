@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
-from jupyterhub_gpuspawner.units import parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 SOCKETS = (tuple(range(12)), tuple(range(12, 24)))
@@ -152,7 +152,7 @@ JOBS = (
     Job(
         "right CPUs, memory of the other socket", "12-15", "0", "2", plan(),
         Held("2", "12-15", (1,), "default", aligned=False), pages=(0,),
-        problems=("Memory of NUMA nodes 1 is not this job's to use, which has 0; no policy was set.",),
+        problems=("This job may not use memory of NUMA nodes 1, only of 0; no policy was set.",),
     ),
     Job(
         "the script bound memory itself", "12-15", "0-1", "2", plan(memory_policy="none"),

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.placement.topology import NumaNode, from_document, to_document
-from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import NodeReport
 from tests.standins import nvml
 from tests.vm.jobs import BOARDS, JOBS, K80, NIC, SOCKETS, Held, Job
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
 
 TOUCHED = 2 * (10 << 20) // 4096
 """Pages that the witness touches."""
-NO_DRIVER = ("NVML cannot be had", "nvidia-smi cannot be had")
+NO_DRIVER = ("NVML is not available", "nvidia-smi is not available")
 CAN_BUILD = pytest.mark.skipif(nvml.compiler() is None, reason="no C compiler for the stand-in of NVML")
 EACH = [pytest.param(job, marks=(CAN_BUILD,) if job.driver else (), id=job.name) for job in JOBS]
 

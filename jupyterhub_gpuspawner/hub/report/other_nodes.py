@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.units import format_cpulist
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT, NodeGrant
 
 if TYPE_CHECKING:

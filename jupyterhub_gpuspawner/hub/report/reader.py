@@ -23,11 +23,11 @@ from pydantic import (
     field_validator,
 )
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
+from jupyterhub_gpuspawner.placement.policies import POLICIES
 from jupyterhub_gpuspawner.placement.topology import from_document, is_link
-from jupyterhub_gpuspawner.units import parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import (
     LIST_LIMIT,
-    POLICIES,
     REPORT_LIMIT,
     REPORT_VERSION,
     SEEN,

@@ -10,9 +10,10 @@ from traitlets import Enum, Unicode, default
 from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, PortRange, Seconds
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
+from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.profiles.placement_rules import CLAIM_FOLDER
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL
-from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT, MEMORY_POLICIES, POLICIES
+from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
 
 JUPYTERHUB_PORT = 8081
 """Where a hub listens unless told otherwise."""

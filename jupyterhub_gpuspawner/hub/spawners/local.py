@@ -23,9 +23,10 @@ from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.hub.spawners.launcher_file import LAUNCHER
+from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.profiles.placement_rules import CLAIM_FOLDER
 from jupyterhub_gpuspawner.slurm.run_as import checked_user_name
-from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT, MEMORY_POLICIES, POLICIES, LaunchPlan
+from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT, LaunchPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,12 +8,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jupyterhub_gpuspawner.batch import script
+from jupyterhub_gpuspawner.batch import script, template
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.ending.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.site.account import job_owner, owner_number
-from jupyterhub_gpuspawner.jobs.comment import job_name
+from jupyterhub_gpuspawner.jobs import comment
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profile
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
@@ -126,7 +126,7 @@ def refuse_options(_spawner: object, user_options: Mapping[str, object]) -> None
 
 def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, start_id: str) -> BatchJob:
     """The job of ``request``; ``start_id`` is empty for a trial. Raises ConfigError or RequestError."""
-    tag = script.tag(settings.hub_name, request.username, request.server_name)
+    tag = comment.tag(settings.hub_name, request.username, request.server_name)
     if start_id:
         tag = f"{tag}#{start_id}"
     identity = JobIdentity(
@@ -137,9 +137,9 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
     command = [*(request.command or settings.cmd), *settings.get_args()]
     log_dir = settings.log_dir.replace("{homedir}", account.home).replace("{username}", account.name)
     log_path = f"{log_dir}/jupyterhub-%j.log"
-    name = job_name(settings.job_name, start_id)
+    name = comment.job_name(settings.job_name, start_id)
     if settings.batch_script:
-        rendered = script.render_template(
+        rendered = template.render_template(
             settings.batch_script,
             template_variables(settings, request, account),
             launcher=launcher_archive(),

@@ -1,1 +1,1 @@
-"""GPUs of a node without Slurm's help: claimed by locks."""
+"""Claiming GPUs by file locks, on nodes whose GPUs Slurm does not allocate."""

@@ -1,22 +1,20 @@
-"""A server that claims its GPUs: of those that Slurm leaves to it, the best of the ones that nobody uses.
+"""Placing a server that must claim its GPUs: the best of the unused ones, among those that Slurm leaves to it.
 
-For sites whose Slurm does not hand out GPUs, and for nodes that several servers share. GPUs are positions into
+For sites whose Slurm does not manage GPUs, and for nodes that several servers share. GPUs are indices into
 ``topology.gpus``.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.node import child
 from jupyterhub_gpuspawner.node.allocation import UNMANAGED, GpuGrant
 from jupyterhub_gpuspawner.node.claim.locks import ClaimError, claim
 from jupyterhub_gpuspawner.node.placing import Gpus, Placing
 from jupyterhub_gpuspawner.placement import choice
-from jupyterhub_gpuspawner.units import format_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Claimant(Placing):
-    """The launch of a server that has only the GPUs that it claims."""
+    """The launch of a server that may use only the GPUs it has claimed."""
 
-    without_choice = Gpus(visible="", why="No GPU could be claimed; those of the node are hidden from this server.")
+    without_choice = Gpus(visible="", why="No GPU could be claimed; the node's GPUs are hidden from this server.")
 
     _visible = ""
 
     def place(self) -> tuple[PlacementDocument, NodeTopology]:
-        """As every placing; but whatever step of it fails, the server sees no GPU beside those it has claimed."""
+        """As :meth:`Placing.place`; whichever step fails, the server sees no GPUs other than those it has claimed."""
         try:
             return super().place()
         finally:
@@ -47,36 +45,36 @@ class Claimant(Placing):
     def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
         return claimed(super()._grant(topology, cpus), topology, self.plan, node=self.node, cpus=cpus)
 
-    def _no_gpus(self, topology: NodeTopology, granted: GpuGrant) -> Gpus:  # noqa: ARG002 - none is none
+    def _no_gpus(self, topology: NodeTopology, granted: GpuGrant) -> Gpus:  # noqa: ARG002 - the same in every case
         return self.without_choice
 
 
 class NoClaim(Claimant):
-    """The launch of a server whose plan could not be read: any GPU may be one that another server has claimed."""
+    """The launch of a server whose plan could not be read: any GPU might be claimed by another server."""
 
-    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:  # noqa: ARG002 - whatever there is
-        self.problems.append("No GPU is used: the launch plan would have said whether they must be claimed here.")
+    def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:  # noqa: ARG002 - the same in every case
+        self.problems.append("No GPU is used: only the launch plan says whether GPUs must be claimed on this node.")
         return self.without_choice
 
 
 def claimed(
     granted: GpuGrant, topology: NodeTopology, plan: LaunchPlan, *, node: str, cpus: Iterable[int] = ()
 ) -> GpuGrant:
-    """The part of the grant that this server has claimed: as many GPUs as promised, or as there are; else all.
+    """Claim as many of the granted GPUs as the plan promises (or all, if it promises none); returns the claimed part.
 
-    Without a claim there is no GPU, never one that may be another's.
+    If nothing can be claimed, the server gets no GPU, never one that another server may be using.
     """
     if plan.claim is None or not granted.names:
         return granted
     problems = [problem for problem in granted.problems if problem != UNMANAGED]
     if granted.positions is None:
-        problems.append("No GPU was claimed: it is not known which ones are there.")
+        problems.append("No GPU was claimed: it is not known which GPUs this node has.")
         return GpuGrant(problems=tuple(problems))
     used, why_unknown = ({}, "") if topology.simulated else in_use(plan.deadline)
     if why_unknown:
-        problems.append(f"Only claims tell which GPUs are free: {why_unknown}")
+        problems.append(f"Only claims show which GPUs are free: {why_unknown}")
     busy = {gpu: used[topology.gpus[gpu].uuid] for gpu in granted.positions if topology.gpus[gpu].uuid in used}
-    problems += [f"GPU {topology.gpus[gpu].index} is left out: it is in use by {by}." for gpu, by in busy.items()]
+    problems += [f"GPU {topology.gpus[gpu].index} is skipped: it is in use by {by}." for gpu, by in busy.items()]
     names = {gpu: name_of(topology, gpu, node) for gpu in granted.positions if gpu not in busy}
     wanted = plan.gpus or len(granted.positions)
 
@@ -91,7 +89,9 @@ def claimed(
         return GpuGrant(problems=tuple(problems))
     problems += got.problems
     if got.taken and len(got.gpus) < wanted:
-        problems.append(f"Others have claimed GPU {format_cpulist(topology.gpus[gpu].index for gpu in got.taken)}.")
+        problems.append(
+            f"GPU {format_cpulist(topology.gpus[gpu].index for gpu in got.taken)} is claimed by other servers."
+        )
     return _part(granted, got.gpus, problems)
 
 
@@ -107,39 +107,35 @@ def _part(granted: GpuGrant, gpus: Sequence[int], problems: Sequence[str]) -> Gp
 
 
 def name_of(topology: NodeTopology, gpu: int, node: str) -> str:
-    """What every job calls this GPU, however much it could learn: node and PCI bus id, and the UUID of a MIG device."""
+    """A GPU's name that is the same in every job: node and PCI bus id, and the UUID of a MIG device."""
     device = topology.gpus[gpu]
     name = f"{node}-{device.pci or device.uuid or device.index}"
     return name if device.mig is None else f"{name}+{device.uuid or gpu}"
 
 
 def in_use(seconds: float) -> tuple[Mapping[str, str], str]:
-    """What uses each GPU or MIG device that is in use, by UUID; and why that is not known, if it is not."""
+    """What uses each busy GPU or MIG device, by UUID; and the reason, if that cannot be found out."""
     try:
-        output, finished = child.ask(_tell, seconds)
+        documents, finished = child.ask_documents(ask_driver, seconds)
     except OSError as error:
-        return {}, f"there is no process to ask the driver with: {error.strerror}."
-    for line in output.splitlines():
-        document = json.loads(line)
+        return {}, f"no process could be started to ask the driver: {error.strerror}."
+    for document in documents:
         return document["used"], document["failed"]
-    return {}, "the driver was not waited for any longer." if not finished else "asking the driver failed."
+    return {}, "the driver did not answer in time." if not finished else "asking the driver failed."
 
 
-def _tell(fd: int) -> None:
-    """The child's part: one line of JSON."""
-    used, failed = _asked()
-    os.write(fd, json.dumps({"used": used, "failed": failed}).encode() + b"\n")
-
-
-def _asked() -> tuple[dict[str, str], str]:
-    """As the driver tells, through NVML or nvidia-smi."""
+def ask_driver(say: child.Say) -> None:
+    """The child's part of :func:`in_use`: ask through NVML, or else through nvidia-smi."""
     from jupyterhub_gpuspawner.node.observe import nvidia_smi, nvml
-    from jupyterhub_gpuspawner.node.observe.sources import UnavailableError
+    from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 
     failed = []
     for name, source in (("NVML", nvml), ("nvidia-smi", nvidia_smi)):
         try:
-            return source.in_use(), ""
+            used = source.in_use()
         except UnavailableError as error:
-            failed.append(f"{name} cannot be had: {error}.")
-    return {}, " ".join(failed)
+            failed.append(f"{name} is not available: {error}.")
+        else:
+            say(used=used, failed="")
+            return
+    say(used={}, failed=" ".join(failed))

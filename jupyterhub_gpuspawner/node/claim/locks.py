@@ -1,10 +1,10 @@
-"""GPUs claimed by locks, on nodes where Slurm does not tell whose they are.
+"""Claims on GPUs by file locks, on nodes where Slurm does not allocate them.
 
-Each user has a file of their own for each GPU, in a folder that the jobs of a node share. A GPU is claimed while one of
-its files is locked (flock(2)). The lock goes with an open file that the server inherits, so it ends with the server,
-however that ends. To claim is to lock the own file, and then to find no other user's locked: of two who try at the same
-time at most one succeeds. Nobody can remove or replace another's file, since the folder is the system's and sticky;
-all that a hostile user can do is to claim what is not needed.
+In a folder that all jobs of a node share, each user has one file per GPU. A GPU is claimed while one of its files is
+locked (flock(2)). The lock belongs to an open file that the server inherits, so it ends with the server, however that
+ends. To claim a GPU is to lock one's own file and then to find no other user's file locked: of two servers that try at
+the same time, at most one succeeds. Nobody can remove or replace another user's file, since the folder belongs to root
+and is sticky; the most that a hostile user can do is to claim GPUs without using them.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 PREFIX = "gpuspawner-claim"
 TURN = 2.0
-"""Seconds to wait for the others who are choosing; after that the choice may be less good, but it is as safe."""
+"""Seconds to wait while other servers choose; after that the choice may be worse, but is still safe."""
 _STEP = 0.005
 _FIRST = 100
-"""Descriptors from here on: scripts use the small numbers for files of their own."""
+"""Lowest file descriptor for locks: scripts use the small numbers for their own files."""
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9+-]+", re.ASCII)
 
 
 class ClaimError(Exception):
-    """The folder is not fit for claims; the text says why and what would be right."""
+    """The folder cannot be used for claims; the text says why, and what would be right."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """The GPUs that are ours as long as this process, and what it becomes, lives."""
+    """The GPUs claimed by this process, and by the server it becomes, until that ends."""
 
     gpus: tuple[int, ...] = ()
     """In the order in which they were chosen."""
     taken: tuple[int, ...] = ()
-    """Those that others have claimed."""
+    """GPUs claimed by other servers."""
     problems: tuple[str, ...] = ()
 
 
@@ -54,18 +54,18 @@ def claim(
     *,
     turn: float = TURN,
 ) -> Claim:
-    """Claim what ``choose`` picks of the GPUs that nobody has claimed; raises :class:`ClaimError`.
+    """Claim the GPUs that ``choose`` picks from the unclaimed ones; raises :class:`ClaimError`.
 
-    ``names`` are the GPUs, each with a name that every job that uses the folder gives it. ``a+b`` is a part of ``a``:
-    whoever has claimed one of the two has it against the other. ``choose`` gets the free ones and is asked again where
-    another was faster.
+    ``names`` gives each GPU a name on which all jobs that use the folder agree. ``a+b`` is a part of ``a`` (a MIG
+    device): a claim on either excludes a claim on the other. ``choose`` gets the free GPUs, and is called again if
+    another server was faster.
     """
     problems: list[str] = []
     directory = _open_folder(folder)
     try:
         with _turn(directory, turn) as mine:
             if not mine:
-                problems.append(f"Others are choosing GPUs for more than {turn:g} s; the choice was made beside them.")
+                problems.append(f"Other servers took more than {turn:g} s to choose GPUs; this one did not wait.")
             return _claim(directory, names, choose, problems)
     finally:
         os.close(directory)
@@ -101,7 +101,7 @@ def _claim(
 
 
 def _lock(directory: int, file: str) -> int | None:
-    """The own file of a GPU, locked; None where the GPU is claimed. Raises OSError where the file is not ours."""
+    """Lock this user's file of a GPU; None if the GPU is claimed. Raises OSError if the file has another owner."""
     own = f"{file}.{os.geteuid()}"
     descriptor = _make(own, os.O_CREAT, directory)
     try:
@@ -115,7 +115,7 @@ def _lock(directory: int, file: str) -> int | None:
 
 
 def _make(name: str, flags: int, directory: int) -> int:
-    """Open the file, and make it if it is not there; whatever the umask is, others must be able to see its lock."""
+    """Open the file, or create it, readable for all whatever the umask is: others must be able to see its lock."""
     umask = os.umask(0o022)
     try:
         return os.open(name, os.O_RDWR | flags | _SAFE, 0o644, dir_fd=directory)
@@ -124,7 +124,7 @@ def _make(name: str, flags: int, directory: int) -> int:
 
 
 def _is_ours(descriptor: int, own: str, directory: int) -> bool:
-    """Lock our file; False where another process of ours has it, or it is no longer the one in the folder."""
+    """Lock our own file; False if another process of this user has it, or the folder now holds another file."""
     opened = os.fstat(descriptor)
     if not stat.S_ISREG(opened.st_mode) or opened.st_uid != os.geteuid():
         raise OSError(errno.EPERM, f"{own} is not a file of this user's")
@@ -132,13 +132,13 @@ def _is_ours(descriptor: int, own: str, directory: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    os.utime(descriptor)  # who tidies up goes by the time
+    os.utime(descriptor)  # programs that clean up old files go by the time
     there = os.stat(own, dir_fd=directory, follow_symlinks=False)
     return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
 
 
 def _is_claimed(directory: int, file: str, own: str) -> bool:
-    """Whether a file of this GPU, other than ``own``, is locked. One that cannot be looked at counts as locked."""
+    """Whether a file of this GPU, other than ``own``, is locked. A file that cannot be examined counts as locked."""
     for name in os.listdir(directory):
         base, _, uid = name.rpartition(".")
         if name != own and _overlap(base, file) and _is_locked(directory, name, uid):
@@ -147,7 +147,7 @@ def _is_claimed(directory: int, file: str, own: str) -> bool:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether the files are of one GPU, or of a GPU and a part of it."""
+    """Whether the files belong to the same GPU, or to a GPU and a part of it."""
     return one == other or one.startswith(f"{other}+") or other.startswith(f"{one}+")
 
 
@@ -168,7 +168,7 @@ def _is_locked(directory: int, name: str, uid: str) -> bool:
 
 
 def _keep(descriptor: int) -> None:
-    """Let the file stay open over exec, under a number that is out of the way."""
+    """Keep the file open across exec, with a descriptor that scripts do not use."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FIRST)
     except OSError:
@@ -181,8 +181,8 @@ def _open_folder(folder: str) -> int:
     try:
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
-        hint = f"make it with: install -d -o root -m 1777 {folder}" if error.errno == errno.ENOENT else ""
-        raise ClaimError(f"the folder of claims, {folder}: {error.strerror}{hint and '; '}{hint}") from None
+        hint = f"create it with: install -d -o root -m 1777 {folder}" if error.errno == errno.ENOENT else ""
+        raise ClaimError(f"the claims folder {folder}: {error.strerror}{hint and '; '}{hint}") from None
     found = os.fstat(directory)
     fault = ""
     if found.st_uid not in (0, os.geteuid()):
@@ -191,13 +191,13 @@ def _open_folder(folder: str) -> int:
         fault = "lets others remove claims; it must have mode 1777"
     if fault:
         os.close(directory)
-        raise ClaimError(f"the folder of claims, {folder}, {fault}")
+        raise ClaimError(f"the claims folder {folder} {fault}")
     return directory
 
 
 @contextmanager
 def _turn(directory: int, seconds: float) -> Iterator[bool]:
-    """One at a time, so that all see the same GPUs free; False where that could not be had in time."""
+    """Wait for this server's turn to choose, since all see the same free GPUs; yields False if it took too long."""
     try:
         descriptor = _open_turn(directory)
     except OSError:
@@ -210,7 +210,7 @@ def _turn(directory: int, seconds: float) -> Iterator[bool]:
 
 
 def _open_turn(directory: int) -> int:
-    """A file that everyone can lock; whoever comes first makes it."""
+    """Open the file that every server locks while it chooses; the first one creates it."""
     name = f"{PREFIX}.turn"
     try:
         return os.open(name, os.O_RDONLY | _SAFE, dir_fd=directory)

@@ -1,6 +1,6 @@
-"""The GPUs as ``nvidia-smi`` prints them, for nodes whose Python has no pynvml.
+"""Read the GPUs from the output of ``nvidia-smi``, on nodes whose Python has no pynvml.
 
-Three questions: ``--query-gpu`` for what they are, ``topo -m`` for their links, ``-L`` for MIG devices.
+Three calls: ``--query-gpu`` for the GPUs, ``topo -m`` for their links, ``-L`` for MIG devices.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 import subprocess
 from dataclasses import replace
 
-from jupyterhub_gpuspawner.node.observe.sources import UnavailableError
+from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 from jupyterhub_gpuspawner.placement import nvidia_smi_matrix
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 
@@ -36,7 +36,7 @@ def read() -> NodeTopology:
 
 
 def in_use() -> dict[str, str]:
-    """What uses each GPU that somebody uses, by UUID; raises :class:`UnavailableError`."""
+    """What uses each busy GPU, by UUID; raises :class:`UnavailableError`."""
     answer = _run("--query-compute-apps=gpu_uuid", "--format=csv,noheader")
     if isinstance(answer, Exception):
         raise UnavailableError(str(answer))
@@ -47,7 +47,7 @@ def in_use() -> dict[str, str]:
 def _run(*arguments: str) -> str | Exception:
     command = ["nvidia-smi", *arguments]
     try:
-        # No time-out: all of this runs in a child that is given up at its deadline.
+        # No time-out here: all of this runs in a child process with a deadline.
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
         )
@@ -60,7 +60,7 @@ def _run(*arguments: str) -> str | Exception:
 
 
 def parse_query(text: str) -> tuple[list[Gpu], str]:
-    """GPUs and driver version of ``--query-gpu`` with the fields of :data:`QUERY`; other lines are left out."""
+    """Parse ``--query-gpu`` with the fields of :data:`QUERY` into GPUs and driver version; other lines are skipped."""
     gpus, driver = [], ""
     for line in text.splitlines():
         values = [value.strip() for value in line.split(",")]
@@ -96,7 +96,7 @@ def parse_listing(text: str) -> dict[int, list[tuple[str, str]]]:
 def compose(
     gpus: list[Gpu], matrix: str, listing: str, *, driver: str = "", problems: tuple[str, ...] = ()
 ) -> NodeTopology:
-    """One topology of the three answers; a matrix that is damaged or of other GPUs leaves the links unknown."""
+    """Combine the three answers; if the matrix is damaged, or of other GPUs, the links stay unknown."""
     links: dict[tuple[int, int], str] = {}
     extra = NodeTopology()
     if matrix:

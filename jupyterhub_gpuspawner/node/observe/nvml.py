@@ -1,46 +1,47 @@
-"""The GPUs as NVML tells, through pynvml (nvidia-ml-py) where it can be imported.
+"""Read the GPUs through NVML, if pynvml (nvidia-ml-py) can be imported.
 
-Every call may fail: not supported on this model, no permission in this container, a GPU that fell off the bus, a
-library that does not fit the driver. Each failure costs one fact and is told in one sentence; "not supported" and "not
-found" are answers. Source: NVML API reference, nvml.h of CUDA 13.2.
+Any call may fail: not supported on this model, no permission in this container, a GPU that fell off the bus, a library
+that does not match the driver. A failure leaves one value unknown and is reported in one sentence; "not supported" and
+"not found" are answers, not failures. Source: NVML API reference, nvml.h of CUDA 13.2.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.node.observe.sources import UnavailableError
+from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
-from jupyterhub_gpuspawner.units import format_cpulist
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-"""nvmlGpuTopologyLevel_t; 0 is one board, which nvidia-smi writes as PIX."""
+"""nvmlGpuTopologyLevel_t; 0 is the same board, for which nvidia-smi prints PIX."""
 _NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
 """nvmlNvlinkVersion_t is an enumeration: 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0, 6.0."""
 _MAX_NVLINKS = 36
 _REMOTE_GPU, _REMOTE_SWITCH = 0, 2
 _NODE_SCOPE = 0
 IDLE_MIB = 1024
-"""Or a fiftieth of the memory, if that is more: an idle GPU has less in use."""
+"""An idle GPU uses less memory than this, or less than a fiftieth of its memory if that is more."""
 _MASK_WORDS = 64
 """64-bit words of a CPU or node mask: 4096, more than any kernel counts."""
 
 
 def read(nodes_with_cpus: Sequence[int] = ()) -> NodeTopology:
-    """Every GPU that NVML shows, MIG devices in place of their GPU; raises :class:`UnavailableError`.
+    """Every GPU that NVML shows, with MIG devices instead of their GPU; raises :class:`UnavailableError`.
 
-    Inside a device cgroup these are the job's GPUs alone, numbered from 0. Of the NUMA nodes near to a GPU one counts
-    as its own only if it is in ``nodes_with_cpus``, where that is given.
+    Inside a device cgroup these are only the job's GPUs, numbered from 0. If ``nodes_with_cpus`` is given, a NUMA node
+    near to a GPU counts as the GPU's own only if it is one of these.
     """
     return _Driver(_opened(), nodes_with_cpus).topology()
 
 
 def in_use() -> dict[str, str]:
-    """What uses each GPU or MIG device that somebody uses, by UUID; raises :class:`UnavailableError`."""
+    """What uses each busy GPU or MIG device, by UUID; raises :class:`UnavailableError`."""
     return _Driver(_opened(), ()).in_use()
 
 
@@ -73,14 +74,14 @@ class _Driver:
         )
 
     def ask(self, gpu: int | None, function: str, *arguments: Any) -> Any:
-        """What the call returns; None, and a note which GPU it was, where it fails."""
+        """What the call returns; None if it fails, which is recorded for this GPU."""
         value, error = self.call(function, *arguments)
         if error is not None and getattr(error, "value", None) not in self.silent:
             self.failures.setdefault((function, str(error)), set()).update(() if gpu is None else (gpu,))
         return value
 
     def call(self, function: str, *arguments: Any) -> tuple[Any, Exception | None]:
-        """What the call returns, and what it raised."""
+        """What the call returned, and what it raised."""
         try:
             return getattr(self.nvml, function)(*arguments), None
         except AttributeError:
@@ -89,7 +90,7 @@ class _Driver:
             return None, error
 
     def topology(self) -> NodeTopology:
-        """All that can be learned."""
+        """Everything that NVML knows about the GPUs."""
         driver = _text(self.ask(None, "nvmlSystemGetDriverVersion"))
         count = self.ask(None, "nvmlDeviceGetCount") or 0
         handles = self._handles(count)
@@ -104,7 +105,7 @@ class _Driver:
         )
 
     def in_use(self) -> dict[str, str]:
-        """By processes, of which NVML tells all users'; or, where it tells none, by more memory than idling takes."""
+        """By processes, which NVML lists for all users; without any, by more memory in use than an idle GPU has."""
         found: dict[str, str] = {}
         for index, whole in self._handles(self.ask(None, "nvmlDeviceGetCount") or 0).items():
             places = 0 if whole is None else self.ask(index, "nvmlDeviceGetMaxMigDeviceCount", whole) or 0
@@ -121,7 +122,7 @@ class _Driver:
         count = len(self.ask(index, "nvmlDeviceGetComputeRunningProcesses", device) or ())
         if count:
             return f"{count} process{'es' if count > 1 else ''}"
-        # Of the second version of this call memory in use is without what the driver keeps for itself.
+        # In the second version of this call, used memory excludes what the driver reserves for itself.
         version = getattr(self.nvml, "nvmlMemory_v2", None)
         memory = None if version is None else self.call("nvmlDeviceGetMemoryInfo", device, version)[0]
         memory = memory or self.ask(index, "nvmlDeviceGetMemoryInfo", device)
@@ -129,14 +130,14 @@ class _Driver:
         return f"{used} MiB of memory" if used > max(IDLE_MIB, total // 50) else ""
 
     def _handles(self, count: int) -> dict[int, Any]:
-        """A handle for each GPU that may be seen; None for one that may be seen but does not answer."""
+        """A handle for each GPU that this process may see; None for one that does not respond."""
         handles: dict[int, Any] = {}
         for index in range(count):
             handle, error = self.call("nvmlDeviceGetHandleByIndex", index)
             if error is not None and getattr(error, "value", None) == self.nvml.NVML_ERROR_NO_PERMISSION:
                 continue
             if error is not None:
-                self.problems.append(f"GPU {index} does not answer: {error}.")
+                self.problems.append(f"GPU {index} does not respond: {error}.")
             handles[index] = handle
         return handles
 
@@ -162,14 +163,14 @@ class _Driver:
         )
 
     def _mask(self, index: int, function: str, handle: Any, *, scoped: bool = True) -> tuple[int, ...]:
-        """Numbers of the bits set in a CPU or node mask."""
+        """Numbers of the bits that are set in a CPU or node mask."""
         words = self.ask(index, function, handle, _MASK_WORDS, *((_NODE_SCOPE,) if scoped else ()))
         if words is None:
             return ()
         return tuple(64 * w + bit for w, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1)
 
     def _mig_devices(self, parent: Gpu, handle: Any) -> list[Gpu]:
-        """The MIG devices of a GPU, by place; places may be empty, so all are tried. None where MIG is off."""
+        """The MIG devices of a GPU; all slots are tried, since some may be empty. An empty list if MIG is off."""
         if handle is None:
             return []
         mode = self.ask(parent.index, "nvmlDeviceGetMigMode", handle)
@@ -203,7 +204,7 @@ class _Driver:
         return found
 
     def _links(self, handles: dict[int, Any], gpus: dict[int, Gpu]) -> dict[tuple[int, int], str]:
-        """The link word of each pair of GPU indices; ``PIX`` within one GPU, that is between its MIG devices."""
+        """The link word of each pair of GPU indices; ``PIX`` within a GPU, that is, between its MIG devices."""
         direct, switched = self._nvlinks(handles, gpus)
         words = {}
         for a in handles:
@@ -247,7 +248,7 @@ class _Driver:
         return direct, switched
 
     def _active(self, index: int, handle: Any) -> list[int]:
-        """Numbers of the active NVLinks; the first number out of range is refused."""
+        """Numbers of the active NVLinks; NVML refuses the first number out of range."""
         active = []
         for link in range(_MAX_NVLINKS if handle is not None else 0):
             state, error = self.call("nvmlDeviceGetNvLinkState", handle, link)
@@ -262,7 +263,7 @@ class _Driver:
         return active
 
     def _sentences(self) -> list[str]:
-        """What failed, once for all GPUs that it failed on."""
+        """One sentence for each failed call, with all GPUs on which it failed."""
         return [
             f"{function} failed{f' on GPU {format_cpulist(gpus)}' if gpus else ''}: {error}."
             for (function, error), gpus in self.failures.items()
@@ -276,17 +277,17 @@ def _with_generation(gpu: Gpu, generation: int) -> Gpu:
 
 
 def _within(high: int, value: Any) -> int | None:
-    """The number, if it is one that can be: drivers answer with -1 or all bits set, too."""
+    """The number if it is plausible: drivers also answer -1, or all bits set."""
     return value if isinstance(value, int) and 0 <= value <= high else None
 
 
 def _text(value: Any) -> str:
-    """A string of NVML's, which old pynvml hands out as bytes."""
+    """A string from NVML; old versions of pynvml return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
 
 
 def _pci(info: Any) -> str:
-    """``0000:07:00.0`` of NVML's ``00000000:07:00.0``, as sysfs names the device."""
+    """The device's name in sysfs, such as ``0000:07:00.0`` for NVML's ``00000000:07:00.0``."""
     words = _text(getattr(info, "busId", "")).lower().split(":", 1)
     if len(words) != 2:
         return ""

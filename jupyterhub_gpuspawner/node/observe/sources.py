@@ -1,7 +1,7 @@
-"""The sources of what is known about a node, from the best to the least, and how they become one.
+"""Where the facts about a node come from, in order of preference, and how they are merged into one topology.
 
-A topology file stands in for all of them. Else NVML through pynvml, or ``nvidia-smi`` where NVML cannot be had, tells
-of the GPUs, and sysfs of CPUs, NUMA nodes and the GPUs' place among them.
+A topology file replaces all other sources. Otherwise the GPUs are read through NVML (pynvml), or from ``nvidia-smi``
+where NVML is not available, and CPUs, NUMA nodes and the GPUs' position among them from sysfs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.observe import sysfs
+from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load, to_document
 from jupyterhub_gpuspawner.wire.documents import printable
 
@@ -22,12 +23,8 @@ if TYPE_CHECKING:
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 
 
-class UnavailableError(Exception):
-    """A source that cannot be had; the text says why."""
-
-
 def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., None]) -> None:
-    """Say, source by source, what is being read (``doing``) and what is known so far (``topology``)."""
+    """Read source by source; say what is being read (``doing``), and what is known so far (``topology``)."""
     problems: list[str] = []
 
     def told(topology: NodeTopology, *more: str) -> None:
@@ -39,7 +36,7 @@ def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., 
         try:
             told(from_file(topology_file, node))
         except (OSError, ValueError) as error:
-            problems.append(f"The topology file {topology_file} is of no use, the hardware was read instead: {error}")
+            problems.append(f"The topology file {topology_file} cannot be used; the hardware was read instead: {error}")
         else:
             return
     say(doing="reading sysfs")
@@ -51,7 +48,7 @@ def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., 
         try:
             told(merged(read(kernel), kernel))
         except UnavailableError as error:
-            failed.append(f"{name} cannot be had: {error}")
+            failed.append(f"{name} is not available: {error}")
         else:
             return
     if kernel.gpus:
@@ -59,7 +56,7 @@ def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., 
 
 
 def in_print(topology: NodeTopology) -> NodeTopology:
-    """With every text of a driver's or the kernel's as a document may hold it."""
+    """The topology with all texts of driver and kernel made printable, as a document requires."""
     return replace(
         topology,
         gpus=tuple(
@@ -79,10 +76,10 @@ def in_print(topology: NodeTopology) -> NodeTopology:
 
 
 def from_file(name: str, node: str) -> NodeTopology:
-    """The topology file ``name``, with ``{node}`` in it replaced; raises OSError or ValueError."""
+    """Read the topology file ``name``, in which ``{node}`` is replaced; raises OSError or ValueError."""
     if "{node}" in name:
         if _NODE_NAME.fullmatch(node) is None:
-            raise ValueError(f"{node!r} is no node name to look up a file by")
+            raise ValueError(f"{node!r} is not a valid node name")
         name = name.replace("{node}", node)
     return replace(load(name), source="file")
 
@@ -104,15 +101,15 @@ def _nvidia_smi(_: NodeTopology) -> NodeTopology:
 
 
 def nodes_with_cpus(nodes: Iterable[NumaNode]) -> tuple[int, ...]:
-    """NUMA nodes that a GPU can be near to; those without CPUs are memory alone, often a GPU's own."""
+    """NUMA nodes that have CPUs; the others are memory only, often that of a GPU."""
     return tuple(node.id for node in nodes if node.cpus)
 
 
 def merged(driver: NodeTopology, kernel: NodeTopology) -> NodeTopology:
-    """What the driver says of its GPUs, put into what the kernel says of the node.
+    """Merge the driver's view of the GPUs into the kernel's view of the node.
 
-    A GPU's NUMA node is the kernel's word (the PCI device's), else the driver's; the kernel's CPUs near to it are the
-    whole truth where the driver's are clipped to the job's cpuset.
+    A GPU's NUMA node is taken from the kernel (its PCI device), or else from the driver. CPUs near to a GPU are taken
+    from the kernel if it has them: the driver's are clipped to the job's cpuset.
     """
     devices = {gpu.pci: gpu for gpu in kernel.gpus if gpu.pci}
     return replace(

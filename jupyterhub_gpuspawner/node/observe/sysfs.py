@@ -1,6 +1,6 @@
-"""The node as the kernel tells it in ``/sys`` and ``/proc``: NUMA nodes, cores, packages, the GPUs' PCI devices.
+"""Read NUMA nodes, cores, packages and the GPUs' PCI devices from ``/sys`` and ``/proc``.
 
-Read from a root folder, so that a recorded tree is as good as a machine. Sources: the kernel's
+The root folder is a parameter, so that a recorded tree can be read like a machine. Sources: the kernel's
 ``Documentation/ABI/stable/sysfs-devices-node``, ``Documentation/admin-guide/cputopology.rst``,
 ``Documentation/ABI/testing/sysfs-bus-pci``; NVIDIA's driver README on ``/proc/driver/nvidia``.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
-from jupyterhub_gpuspawner.units import parse_cpulist
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")
@@ -18,7 +18,7 @@ _DISPLAY_CLASSES = ("0x0300", "0x0302")
 
 
 def read(root: str = "/") -> NodeTopology:
-    """What the kernel knows of the node whose file systems are under ``root``. Never raises for what is missing."""
+    """What the kernel knows about the node whose file systems are under ``root``; missing files are no error."""
     nodes, problems = _numa_nodes(root)
     siblings, packages = _cores(root)
     gpus = _gpus(root, nodes)
@@ -34,7 +34,7 @@ def read(root: str = "/") -> NodeTopology:
 
 
 def _text(*parts: str) -> str:
-    """A small file's text without its last newline; empty where it cannot be read."""
+    """A small file's text, stripped; empty if it cannot be read."""
     try:
         with open(os.path.join(*parts), encoding="utf-8", errors="replace") as file:
             return file.read().strip()
@@ -57,7 +57,7 @@ def _cpus(*parts: str) -> tuple[int, ...]:
 
 
 def _names(folder: str, prefix: str) -> list[int]:
-    """Numbers of the entries ``prefix<number>`` of a folder, sorted; none where there is no folder."""
+    """Numbers of the entries ``prefix<number>`` of a folder, sorted; none if there is no such folder."""
     try:
         entries = os.listdir(folder)
     except OSError:
@@ -98,7 +98,7 @@ def _memory_mib(meminfo: str) -> int | None:
 
 
 def _cores(root: str) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
-    """Groups of CPUs that are one core, and CPUs of each package; empty where one CPU tells nothing."""
+    """Groups of CPUs that share a core, and CPUs of each package; empty if they are not known for all CPUs."""
     folder = os.path.join(root, "sys/devices/system/cpu")
     online = _cpus(folder, "online") or tuple(_names(folder, "cpu"))
     cores: dict[tuple[int, ...], None] = {}
@@ -119,7 +119,7 @@ def _cores(root: str) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...
 
 
 def _gpus(root: str, nodes: tuple[NumaNode, ...]) -> tuple[Gpu, ...]:
-    """NVIDIA's display devices in the order of their bus ids, which is NVML's and Slurm's too."""
+    """NVIDIA's display devices in the order of their bus ids, as NVML and Slurm count too."""
     folder = os.path.join(root, "sys/bus/pci/devices")
     try:
         devices = sorted(os.listdir(folder))

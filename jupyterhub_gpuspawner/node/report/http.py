@@ -1,6 +1,6 @@
-"""The report's way to the hub: one small HTTP/1.1 request, bounded in time, tried three times.
+"""Send the report to the hub: one small HTTP/1.1 request with a time limit, tried up to three times.
 
-Written on a socket, since ``http.client`` brings 40 modules and a third of the whole launch's time to send one
+Implemented on a socket: ``http.client`` would load 40 modules, and take a third of the whole launch's time, to send one
 request and read one status line.
 """
 
@@ -10,7 +10,7 @@ import json
 import socket
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.report.port import Url, parse_url
 from jupyterhub_gpuspawner.wire.documents import (
@@ -24,51 +24,47 @@ from jupyterhub_gpuspawner.wire.documents import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any, TypeVar
 
-Record = TypeVar("Record", PlacementDocument, PlacedGpu)
+    Record = TypeVar("Record", PlacementDocument, PlacedGpu)
 
 TIMEOUT = 5.0
 """Seconds for one try."""
 PAUSES = (0.5, 2.0)
-"""Seconds between the tries; there is one try more than pauses."""
+"""Seconds between the tries; there is one more try than pauses."""
 LONGEST_PAUSE = 5.0
-"""Of what the hub asks for (Retry-After)."""
+"""Seconds that are waited at most if the hub asks for a pause (Retry-After)."""
 _ANSWER_LIMIT = 8192
 
 
 class RefusedError(Exception):
-    """The hub answered, and not with 2xx."""
+    """The hub answered with a status other than 2xx."""
 
     def __init__(self, status: int, message: str, *, wait: float = 0.0) -> None:
         super().__init__(f"{status} {message}".strip())
         self.wait = wait
-        """Seconds after which the hub wants to be asked again."""
+        """Seconds after which the hub allows another try (Retry-After)."""
         self.status = status
 
     @property
     def passes(self) -> bool:
-        """Whether it may be another time: 429, 5xx, and 401 and 403.
+        """Whether the refusal may be temporary: 429, 5xx, 401 or 403.
 
-        A hub, or a proxy that asks it, says 401 or 403 also where it could not look the token up.
+        A hub, or a proxy in front of it, answers 401 or 403 also if it could not look up the token.
         """
         return self.status >= 500 or self.status in (401, 403, 429)
 
 
 class UntrustedError(ValueError):
-    """The hub's certificate does not hold; nothing has been sent, and trying again is of no use."""
-
-
-def deliver(report: NodeReport, environ: Mapping[str, str]) -> str | None:
-    """Tell the hub; returns a sentence where it could not be told. As :func:`attempt`."""
-    return attempt(report, environ)[0]
+    """The hub's certificate could not be verified; nothing was sent, and another try would not help."""
 
 
 def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None, bool]:
-    """Tell the hub; returns a sentence where it could not be told, and whether it may be told later.
+    """Send the report; returns None or a sentence that says what failed, and whether a later try may succeed.
 
-    A body that the hub finds wrong (400) is sent once more with nothing but the port and the reason, since without
-    the port there is no server. No answer, 401, 403, 429 and 5xx are tried again; other 4xx and a certificate that does
-    not hold are final.
+    A report that the hub rejects as invalid (400) is sent again with only the port and the reason, since without the
+    port the server cannot be reached. No answer, 401, 403, 429 and 5xx are tried again; other 4xx, and a certificate
+    that cannot be verified, are final.
     """
     try:
         _try(fit(report), environ)
@@ -81,7 +77,7 @@ def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None,
             return _sentence(refused), second.passes if isinstance(second, RefusedError) else isinstance(
                 second, OSError
             )
-        return f"The hub refused the full report, and was told the port alone: {refused}", False
+        return f"The hub refused the full report; only the port was reported: {refused}", False
     except OSError as error:
         return _sentence(error), True
     except ValueError as error:
@@ -90,7 +86,7 @@ def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None,
 
 
 def _try(report: NodeReport, environ: Mapping[str, str]) -> None:
-    """Post until it succeeds or trying again is of no use; raises what the last try raised."""
+    """Post until it succeeds, the refusal is final, or the tries are used up; raises what the last try raised."""
     body = report.dumps().encode()
     for pause in PAUSES:
         wanted = 0.0
@@ -107,11 +103,11 @@ def _try(report: NodeReport, environ: Mapping[str, str]) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    return f"The hub could not be told where this server is: {error}"
+    return f"The report could not be sent to the hub: {error}"
 
 
 def fit(report: NodeReport) -> NodeReport:
-    """The report within the bounds that the hub will check; the topology goes first."""
+    """Cut the report to the limits that the hub enforces; the topology is left out first."""
     placement = _in_print(report.placement)
     placement = replace(
         placement,
@@ -137,13 +133,13 @@ def _least(report: NodeReport, refused: RefusedError) -> NodeReport:
 
 
 def post(body: bytes, environ: Mapping[str, str]) -> None:
-    """Send ``body`` with the server's own token; raises RefusedError, OSError (no answer) or ValueError."""
+    """Post ``body`` with the server's own token; raises RefusedError, OSError (no answer) or ValueError."""
     api = environ.get("JUPYTERHUB_API_URL", "")
     token = environ.get("JUPYTERHUB_API_TOKEN", "")
     if not api or not token:
         raise ValueError("JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set")
     if any(not "!" <= c <= "~" for c in api + token):
-        raise ValueError("JUPYTERHUB_API_URL or JUPYTERHUB_API_TOKEN holds a character that HTTP does not allow")
+        raise ValueError("JUPYTERHUB_API_URL or JUPYTERHUB_API_TOKEN contains a character that HTTP does not allow")
     url = parse_url(api)
     head = (
         f"POST {url.path.rstrip('/')}/gpuspawner/report HTTP/1.1\r\n"
@@ -180,7 +176,7 @@ def _connect(url: Url, environ: Mapping[str, str]) -> socket.socket:
 
 
 def _secured(plain: socket.socket, host: str, environ: Mapping[str, str]) -> socket.socket:
-    """TLS; with the hub's internal certificates where it gave this server some (``internal_ssl``)."""
+    """TLS, with the hub's internal certificates if this server has any (``internal_ssl``)."""
     import ssl
 
     context = ssl.create_default_context(cafile=environ.get("JUPYTERHUB_SSL_CLIENT_CA") or None)
@@ -190,11 +186,11 @@ def _secured(plain: socket.socket, host: str, environ: Mapping[str, str]) -> soc
     try:
         return context.wrap_socket(plain, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
-        raise UntrustedError(f"{host} showed a certificate that does not hold: {error.verify_message}") from error
+        raise UntrustedError(f"the certificate of {host} could not be verified: {error.verify_message}") from error
 
 
 def _read(connection: socket.socket, ends_at: float) -> bytes:
-    """The answer up to its end; 204 has no body."""
+    """Read the answer to its end; an answer with status 204 has no body."""
     answer = b""
     while len(answer) < _ANSWER_LIMIT:
         connection.settimeout(max(0.01, ends_at - time.monotonic()))
@@ -206,7 +202,7 @@ def _read(connection: socket.socket, ends_at: float) -> bytes:
 
 
 def _wait(answer: bytes) -> float:
-    """The seconds of a Retry-After header; 0 where there is none."""
+    """The seconds in the Retry-After header; 0 if there is none."""
     for line in answer.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"retry-after" and value.strip().isdigit():
@@ -215,7 +211,7 @@ def _wait(answer: bytes) -> float:
 
 
 def _message(answer: bytes) -> str:
-    """The ``message`` of JupyterHub's JSON error body; empty where there is none."""
+    """The ``message`` in JupyterHub's JSON error body; empty if there is none."""
     try:
         document = json.loads(answer.partition(b"\r\n\r\n")[2])
     except ValueError:

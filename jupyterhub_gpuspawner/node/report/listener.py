@@ -1,7 +1,7 @@
-"""Who listens at a port of this machine: the kernel's table of sockets, and the processes that hold them.
+"""Find out who listens on a port of this machine, from the kernel's table of sockets and the processes' open files.
 
-``/proc/net/tcp`` and ``tcp6`` (proc(5), of this process's network namespace) tell address, user and inode of every
-listening socket, of whatever user. Which process holds a socket is told by ``/proc/PID/fd``, for one's own processes.
+``/proc/net/tcp`` and ``tcp6`` (proc(5), of this process's network namespace) give address, user and inode of every
+listening socket, whichever user owns it. ``/proc/PID/fd`` shows which process holds a socket, for one's own processes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -20,37 +21,39 @@ NOBODY, OURS, TAKEN = "nobody", "ours", "taken"
 PROCESS, USER, UNSEEN = "process", "user", "unseen"
 _LISTEN = b"0A"
 _OVERFLOW = 65534
-"""The user that a user namespace shows for those whom it does not know (``/proc/sys/kernel/overflowuid``)."""
+"""The uid that a user namespace shows for users not mapped in it (``/proc/sys/kernel/overflowuid``)."""
 
 
-class Socket(NamedTuple):
-    """A listening socket; ``uid`` is that of the process that made it."""
+@dataclass(frozen=True)
+class Socket:
+    """A listening socket; ``uid`` is the user of the process that created it."""
 
     address: str
     uid: int
     inode: int
 
 
-class Look(NamedTuple):
-    """Whether the server listens at its port."""
+@dataclass(frozen=True)
+class Look:
+    """Whether the server listens on its port."""
 
     state: str = NOBODY
-    """``nobody`` listens there, the server does (``ours``), or it is ``taken`` by another process."""
+    """``nobody`` listens, the server does (``ours``), or the port is ``taken`` by another process."""
     seen: str = ""
-    """How it is known that it is the server: its ``process`` holds the socket, or its ``user`` does."""
+    """How the server was recognised: its ``process`` holds the socket, or only its ``user`` matches."""
     addresses: tuple[str, ...] = ()
-    """On which the server listens."""
+    """Addresses on which the server listens."""
     uid: int = -1
-    """Whose it is where it is taken."""
+    """User of the other process if the port is taken."""
 
 
 def look(port: int, server: int, token: str) -> Look:
-    """Whether process ``server``, or one that it has started, listens at ``port``; raises OSError without ``/proc``."""
+    """Whether process ``server``, or one that it started, listens on ``port``; raises OSError without ``/proc``."""
     return whose(listening(port), server, token)
 
 
 def whose(found: Collection[Socket], server: int, token: str) -> Look:
-    """Whether these sockets are the server's, which has this ``token``; raises OSError without ``/proc``."""
+    """Whether these sockets belong to the server, recognised by pid or ``token``; raises OSError without ``/proc``."""
     if not found:
         return Look()
     ours, others = holders({each.inode for each in found}, server, token)
@@ -58,11 +61,11 @@ def whose(found: Collection[Socket], server: int, token: str) -> Look:
 
 
 def judge(found: Iterable[Socket], *, uid: int, ours: Collection[int], others: Collection[int]) -> Look:
-    """The verdict on the sockets that listen at the server's port.
+    """Decide whose the sockets are that listen on the server's port.
 
-    ``ours`` are inodes that the server's processes hold, ``others`` those of other processes of ``uid``; of the rest no
-    process can be seen, and the user decides. One socket of somebody else's is enough for ``taken``: it may listen on
-    the very address by which the hub comes.
+    ``ours`` are inodes held by the server's processes, ``others`` those held by other processes of ``uid``. For the
+    rest no process can be seen, so the user decides. A single foreign socket means ``taken``: it may listen on the very
+    address that the hub connects to.
     """
     addresses: list[str] = []
     seen = PROCESS
@@ -78,9 +81,9 @@ def judge(found: Iterable[Socket], *, uid: int, ours: Collection[int], others: C
 
 
 def listening(port: int, net: str = NET) -> list[Socket]:
-    """The sockets that listen at ``port``, on any address; raises OSError where the kernel's table cannot be read."""
+    """The sockets that listen on ``port``, on any address; raises OSError if the kernel's table cannot be read."""
     found = _table(f"{net}/tcp", port)
-    if os.path.exists(f"{net}/tcp6"):  # not with a kernel without IPv6
+    if os.path.exists(f"{net}/tcp6"):  # missing on a kernel without IPv6
         found += _table(f"{net}/tcp6", port)
     return found
 
@@ -93,14 +96,14 @@ def _table(path: str, port: int) -> list[Socket]:
         for line in file:
             words = line.split()
             if words[3] != _LISTEN:
-                break  # the kernel lists those that listen first; there may be many others
+                break  # the kernel lists listening sockets first; many others may follow
             if words[1].endswith(wanted):
                 found.append(Socket(_address(words[1].split(b":")[0]), int(words[7]), int(words[9])))
     return found
 
 
 def _address(text: bytes) -> str:
-    """From the kernel's hexadecimal, each 32 bits of it in this machine's order of bytes."""
+    """Parse the kernel's hexadecimal address, in which each 32 bits are in this machine's byte order."""
     packed = bytes.fromhex(text.decode())
     if sys.byteorder == "little":
         packed = b"".join(packed[start : start + 4][::-1] for start in range(0, len(packed), 4))
@@ -108,10 +111,10 @@ def _address(text: bytes) -> str:
 
 
 def holders(inodes: Collection[int], server: int, token: str, proc: str = PROC) -> tuple[set[int], set[int]]:
-    """Which of these sockets the server's processes hold, and which only other processes that can be looked into.
+    """Which of these sockets the server's processes hold, and which only other processes hold, as far as visible.
 
-    The server's are ``server`` itself, what descends from it, and what has its token in its environment, such as a
-    process that has left its parent. They are the server's whatever their user: a container may map users.
+    The server's processes are ``server`` itself, its descendants, and processes with its token in their environment,
+    such as one that has detached from its parent. Their user does not matter: a container may map users.
     """
     names = {f"socket:[{inode}]": inode for inode in inodes}
     ours: set[int] = set()
@@ -130,13 +133,13 @@ def _processes(proc: str) -> list[int]:
 
 
 def _open(folder: str) -> list[str]:
-    """What a process has open; nothing where that is not for us to see, or it has ended."""
+    """The files that a process has open; none if it has ended or may not be examined."""
     found = []
     try:
         for name in os.listdir(folder):
             try:
                 found.append(os.readlink(f"{folder}/{name}"))
-            except OSError:  # closed meanwhile
+            except OSError:  # closed in the meantime
                 continue
     except OSError:
         return found

@@ -1,9 +1,9 @@
-"""The server's port: free now, on every address of this machine.
+"""Choose the server's port: one that is free now, on every address of this machine.
 
-Between this choice and the server's own ``bind`` another process can take the port, by chance or on purpose. Held open
-it cannot be: the server would not get it either. So the hub is told of it once the server listens there
-(:mod:`~jupyterhub_gpuspawner.node.report.retry`). The choice is written down, and where the server fails at once and
-another has its port, the job's script launches it once more.
+Another process can take the port before the server binds it, by chance or on purpose. The launcher cannot hold it open,
+since then the server could not bind it either. So the hub learns the port only once the server listens on it
+(:mod:`~jupyterhub_gpuspawner.node.report.retry`). The choice is also written to a file: if the server fails at once,
+and another process has its port, the batch script launches it a second time.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import errno
 import os
 import socket
 import time
+from dataclasses import dataclass, replace
 from os import urandom
-from typing import NamedTuple
 
 AT_ONCE = 120.0
-"""Seconds since its launch within which a server that fails may have failed for its port."""
+"""Seconds after the launch within which a failure of the server may be due to its port."""
 _TRIES = 10
-"""To get a port at which nobody listens on another address."""
+"""Tries to get a port on which nobody listens on another address."""
 
 
-class Url(NamedTuple):
+@dataclass(frozen=True)
+class Url:
     """The parts of a URL that the launcher needs; ``host`` without brackets."""
 
     scheme: str
@@ -40,7 +41,7 @@ class Url(NamedTuple):
 
 
 def parse_url(text: str) -> Url:
-    """Scheme, host, port and path; raises ValueError."""
+    """Split a URL into scheme, host, port and path; raises ValueError."""
     scheme, separator, rest = text.partition("://")
     authority, slash, path = rest.partition("/")
     place = authority.rpartition("@")[2]
@@ -50,14 +51,14 @@ def parse_url(text: str) -> Url:
     else:
         host, _, port = place.partition(":")
     if not separator or not scheme or (port and not (port.isascii() and port.isdigit())):
-        raise ValueError(f"{text!r} is no URL of the form scheme://host:port/path")
+        raise ValueError(f"{text!r} is not a URL of the form scheme://host:port/path")
     return Url(scheme.lower(), host, int(port) if port else None, slash + path)
 
 
 def door(service_url: str, port_range: tuple[int, int] | None) -> tuple[int, str | None, list[str]]:
-    """A free port on the host of ``JUPYTERHUB_SERVICE_URL``, that URL with the port in it, and what went wrong.
+    """A free port on the host of ``JUPYTERHUB_SERVICE_URL``, that URL with the port in it, and problems.
 
-    A port that the hub chose is kept if it is free and in the range. Port 0 where none is to be had at all.
+    A port that the hub chose is kept if it is free and in the range. The port is 0 if none can be had at all.
     """
     problems: list[str] = []
     url = Url("http", "", None, "/")
@@ -72,16 +73,16 @@ def door(service_url: str, port_range: tuple[int, int] | None) -> tuple[int, str
         except OSError as error:
             problems.append(f"No port on {host or 'any address'}: {error.strerror or error}.")
         else:
-            return number, str(url._replace(port=number)) if service_url else None, problems
+            return number, str(replace(url, port=number)) if service_url else None, problems
     return 0, None, problems
 
 
 def pick(host: str, *, port_range: tuple[int, int] | None, wish: int = 0) -> int:
-    """A port that is free on ``host`` (empty: all addresses) now.
+    """A port that is now free on ``host`` (empty: all addresses).
 
-    From ``port_range`` (both ends included), beginning at ``wish`` if that is in it, else at a random one; without a
-    range ``wish`` if it is free, else any. Raises OSError where the whole range is taken, or
-    ``host`` is no address of this machine.
+    It is taken from ``port_range`` (both ends included), starting at ``wish`` if that is in the range, or else at a
+    random port. Without a range it is ``wish`` if that is free, or else any port. Raises OSError if the whole range is
+    taken, or ``host`` is not an address of this machine.
     """
     if port_range is None:
         if wish and _free(host, wish):
@@ -113,7 +114,7 @@ def _free(host: str, port: int) -> bool:
 
 
 def _heard(port: int) -> bool:
-    """Whether anybody listens there, on whatever address; false where the kernel does not tell."""
+    """Whether any process listens on the port, on any address; False if the kernel does not show that."""
     from jupyterhub_gpuspawner.node.report import listener
 
     try:
@@ -123,7 +124,7 @@ def _heard(port: int) -> bool:
 
 
 def _bound(host: str, port: int) -> int:
-    """Bind, let go, tell the port."""
+    """Bind a socket, close it, and return its port."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -133,7 +134,7 @@ def _bound(host: str, port: int) -> int:
 
 
 def remember(folder: str, number: int) -> None:
-    """Write down, in the job's own folder, which port the server was told to take; on a full disk, do not."""
+    """Write the server's port to a file in the job's folder; a full disk is ignored."""
     try:
         with open(os.path.join(folder, "port"), "w", encoding="ascii", opener=_private) as file:
             file.write(str(number))
@@ -146,7 +147,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def was_taken(folder: str) -> bool:
-    """Whether another process has the port of a server that was launched just now, and has ended."""
+    """Whether another process has the port of a server that was launched a moment ago and has ended."""
     path = os.path.join(folder, "port")
     try:
         if time.time() - os.stat(path).st_mtime > AT_ONCE:
@@ -158,7 +159,7 @@ def was_taken(folder: str) -> bool:
 
 
 def remembered(folder: str) -> int:
-    """The port that was written down in the job's folder; 0 where there is none."""
+    """The port written to the job's folder; 0 if there is none."""
     try:
         with open(os.path.join(folder, "port"), encoding="ascii") as file:
             return int(file.read())
@@ -167,11 +168,11 @@ def remembered(folder: str) -> int:
 
 
 def _held(port: int) -> bool:
-    """Whether somebody has bound the port, and perhaps does not listen."""
-    for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - nothing listens
+    """Whether a process has bound the port, even if it does not listen on it."""
+    for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - it does not listen
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection that has ended is nobody's
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ignore connections that have ended
                 probe.bind((host, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -180,7 +181,7 @@ def _held(port: int) -> bool:
 
 
 def answers(port: int, service_url: str = "") -> bool:
-    """Whether anybody accepts a connection at this port of this machine."""
+    """Whether any process accepts a connection on this port of this machine."""
     hosts = ["127.0.0.1", "::1", os.uname().nodename]
     if "://" in service_url:
         hosts.append(service_url.partition("://")[2].partition("/")[0].rpartition(":")[0].strip("[]"))

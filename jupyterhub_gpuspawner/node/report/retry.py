@@ -1,9 +1,9 @@
-"""A process beside the server, from the launch on: it tells the hub the port, once the server listens there.
+"""A process beside the server that reports its port to the hub, once the server listens on it.
 
-A port that is named before the server listens can be taken meanwhile by any user of the node, and the hub would take
-that user's process for the server. So the kernel's table of sockets is looked at until the server is in it, and for a
-while after. The same process brings what the hub could not be told at the launch: a hub may be down for a minute while
-servers start, or wait itself for Slurm's answer about this very job.
+If the port were reported earlier, any user of the node could take it in the meantime, and the hub would take that
+user's process for the server. So this process polls the kernel's table of sockets until the server is in it, and for a
+while afterwards. It also delivers a report that could not be sent at the launch: the hub may be down for a minute while
+servers start, or may itself be waiting for Slurm's answer about this very job.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.node.report.listener import Look
 
 PATIENCE = 600.0
-"""Seconds after which a report that the hub does not take is given up."""
+"""Seconds after which a report that the hub does not accept is dropped."""
 PAUSES = (1.0, 2.0, 4.0, 8.0)
-"""Seconds between tries; the last one again and again."""
+"""Seconds between tries; the last one is repeated."""
 LOOKS = ((10.0, 0.05), (60.0, 0.1), (600.0, 0.5), (86400.0, 2.0))
-"""Until so many seconds after the launch, the seconds between two looks at the port."""
+"""Pairs: until so many seconds after the launch, the seconds between two checks of the port."""
 AFTERWARDS = 120.0
-"""Seconds for which the port is looked at once the hub knows it: by then the server is ready, or its start failed."""
+"""Seconds for which the port is checked after it was reported: by then the server is ready, or its start failed."""
 _BETWEEN = 0.25
-"""Seconds between two looks then."""
+"""Seconds between two checks in that time."""
 _WHOSE = 1.0
-"""Seconds after which it is found out anew whose sockets these are, though they are the same."""
+"""Seconds after which the owner of unchanged sockets is determined again."""
 
 
-class Beside:
-    """What is known of the server's port, and what the hub has yet to hear."""
+class PortReporter:
+    """Watches the server's port, and delivers reports until the hub knows it."""
 
     def __init__(self, report: NodeReport, port: int, environ: Mapping[str, str], server: int) -> None:
-        """``server`` is the process that becomes, or has become, the server."""
+        """``server`` is the pid of the process that becomes, or has become, the server."""
         self.report, self.port, self.environ, self.server = report, port, environ, server
         self._sockets: list[object] | None = None
         self._whose: tuple[float, Look] | None = None
 
     def run(self, *, told: bool) -> None:
-        """Look and tell until the server has ended, or the hub has had its port for a while.
+        """Check the port and report until the server has ended, or the hub has known the port for a while.
 
-        ``told`` is whether the hub has the report already, without the port.
+        ``told`` is whether the hub already has the report, without the port.
         """
         from jupyterhub_gpuspawner.node.report import listener
 
@@ -58,8 +58,8 @@ class Beside:
         while _lives(self.server) and time.monotonic() - began < LOOKS[-1][0]:
             now = time.monotonic()
             look = self.look()
-            # twice the same: a server that listens on two addresses does so one after the other
-            if look.state != listener.NOBODY and look == before and look[:1] + look[3:] != last[:1] + last[3:]:
+            # only if it is the same twice: a server opens several addresses one after the other
+            if look.state != listener.NOBODY and look == before and (look.state, look.uid) != (last.state, last.uid):
                 last, letter = look, self.letter(look)
                 due, gives_up, tries = now, now + PATIENCE, 0
             before = look
@@ -79,16 +79,16 @@ class Beside:
             time.sleep(_BETWEEN if ready else next(pause for until, pause in LOOKS if now - began <= until))
 
     def _deliver(self, letter: NodeReport) -> tuple[bool, bool]:
-        """Whether it may be tried again, and whether the hub knows."""
+        """Send the report; returns whether another try may succeed, and whether the hub accepted it."""
         from jupyterhub_gpuspawner.node.report import http
 
-        signal.alarm(round(PATIENCE))  # a name may be looked up for ever
+        signal.alarm(round(PATIENCE))  # looking up a name may take forever
         failure, again = http.attempt(letter, self.environ)
         signal.alarm(0)
         return again, failure is None
 
     def look(self) -> Look:
-        """Who listens at the port; where the kernel does not tell, whether anybody does."""
+        """Who listens on the port; if the kernel does not show that, whether anyone does."""
         from jupyterhub_gpuspawner.node.report import listener
         from jupyterhub_gpuspawner.node.report import port as ports
 
@@ -104,11 +104,11 @@ class Beside:
         return look
 
     def letter(self, look: Look) -> NodeReport:
-        """The report of what was seen."""
+        """The report of what was found at the port."""
         from jupyterhub_gpuspawner.node.report import listener
 
         if look.state == listener.OURS:
-            unseen = f"Who listens at port {self.port} cannot be seen on this node."
+            unseen = f"This node does not show which process listens on port {self.port}."
             problems: tuple[str, ...] = (unseen,) if look.seen == listener.UNSEEN else ()
             return self._with(problems, self.port, Door(look.seen, look.addresses[:64]))
         whose = "another process of this user" if look.uid == os.geteuid() else f"another user (uid {look.uid})"

@@ -1,1 +1,1 @@
-"""One of several tasks that srun starts on a node: its part of the GPUs and CPUs."""
+"""Dividing GPUs and CPUs among several tasks that srun starts on a node."""

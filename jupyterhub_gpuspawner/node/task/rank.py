@@ -1,24 +1,25 @@
-"""One task's part of what a job step has on a node: its GPUs, and its CPUs beside them. Pure.
+"""One task's share of a job step's GPUs and CPUs on a node. Pure.
 
-``srun`` starts several tasks on a node and, unless told otherwise, shows each of them all of the step's GPUs and CPUs.
-Every task works out the same division of them, from what all tasks know alike, and takes its own part. What Slurm has
-divided already is left as it is. (srun(1), "OUTPUT ENVIRONMENT VARIABLES".)
+``srun`` can start several tasks on a node and, by default, shows each of them all GPUs and CPUs of the step. Each task
+computes the same division, from what all tasks know, and takes its own share. What Slurm has already divided is left
+unchanged. (srun(1), "OUTPUT ENVIRONMENT VARIABLES".)
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.placement.affinity import choose_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import TypeVar
 
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
-T = TypeVar("T")
+    T = TypeVar("T")
 
 _TASKS = re.compile(r"(\d{1,6})(?:\(x(\d{1,6})\))?", re.ASCII)
 
@@ -33,12 +34,12 @@ class Rank:
     """Tasks of the step on this node."""
 
     def share(self, items: Sequence[T]) -> tuple[T, ...]:
-        """This task's part of ``items``, see :func:`shares`."""
+        """This task's share of ``items``, see :func:`shares`."""
         return shares(items, self.count)[self.local]
 
 
 def rank_of(environ: Mapping[str, str]) -> Rank | None:
-    """This task's place on its node; None outside of a job step, alone on the node, or where Slurm does not tell."""
+    """This task's rank on its node; None outside a job step, for the only task of a node, or if Slurm does not say."""
     local, node = _number(environ.get("SLURM_LOCALID")), _number(environ.get("SLURM_NODEID"))
     counts = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
     if local is None or node is None or node >= len(counts) or not 0 <= local < counts[node] or counts[node] == 1:
@@ -47,7 +48,7 @@ def rank_of(environ: Mapping[str, str]) -> Rank | None:
 
 
 def tasks_per_node(text: str) -> tuple[int, ...]:
-    """The numbers of a list such as ``2(x3),1``; none where it is of another form."""
+    """Expand a list such as ``2(x3),1``; empty if the text has another form."""
     found: list[int] = []
     for word in text.split(","):
         match = _TASKS.fullmatch(word)
@@ -62,9 +63,9 @@ def _number(text: str | None) -> int | None:
 
 
 def shares(items: Sequence[T], count: int) -> tuple[tuple[T, ...], ...]:
-    """``items`` in ``count`` parts of neighbours, the first ones larger by one where it does not come out even.
+    """Split ``items`` into ``count`` contiguous parts; if they are not equal, the first ones have one more.
 
-    Of fewer items than parts each part has one, in turn.
+    If there are fewer items than parts, the parts get one item each, in turn.
     """
     if 0 < len(items) < count:
         return tuple((items[n % len(items)],) for n in range(count))
@@ -86,10 +87,10 @@ def has_own_cpus(environ: Mapping[str, str], allowed: int) -> bool:
 def divide_cpus(
     topology: NodeTopology, granted: Sequence[int], gpus: Sequence[Sequence[int]], *, each: int | None = None
 ) -> tuple[tuple[int, ...], ...]:
-    """CPUs for each task, given the positions of its GPUs; no CPU is in two parts unless there are fewer than tasks.
+    """CPUs for each task, given the positions of its GPUs; CPUs are shared only if there are fewer than tasks.
 
-    ``each`` is how many CPUs a task was promised; None, or too many: all are divided, in whole cores if there are
-    enough. First every task takes from those near to its GPUs, then what is missing from the rest.
+    ``each`` is the number of CPUs promised to a task. If it is None or too large, all CPUs are divided, in whole cores
+    if there are enough. Each task first takes CPUs near to its GPUs, then what is missing from the rest.
     """
     free = sorted(set(granted))
     if len(free) < len(gpus):

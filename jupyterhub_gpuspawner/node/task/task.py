@@ -1,4 +1,4 @@
-"""The place of one of several tasks that ``srun`` started on a node: its part of what the step has there."""
+"""Placing one of several tasks that ``srun`` started on a node: it gets a share of the step's GPUs and CPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StepPlacing(Placing):
-    """The launch of one task. What it takes follows from what all tasks of the step on this node know alike."""
+    """The launch of one task. Its share follows from what all tasks of the step on this node know."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class StepPlacing(Placing):
         super().__init__(plan, environ, node, look)
         self.rank = rank
         self._beside: tuple[tuple[int, ...], ...] = ((),) * rank.count
-        """The GPUs of each task by position; empty where not known."""
+        """The GPUs of each task, by position; empty if not known."""
 
     def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
         granted = super()._grant(topology, cpus)
@@ -46,7 +46,7 @@ class StepPlacing(Placing):
             order = [granted.positions.index(position) for position in ring]
             self._beside = shares(ring, self.rank.count)
         if 0 < len(order) < self.rank.count and self.rank.local == 0:
-            self.problems.append(f"{self.rank.count} tasks share {len(order)} GPUs on this node, in turn.")
+            self.problems.append(f"{self.rank.count} tasks share {len(order)} GPUs on this node.")
         mine = self.rank.share(order)
         return replace(
             granted,
@@ -59,14 +59,14 @@ class StepPlacing(Placing):
         gpus = super()._gpus(topology, cpus)
         return replace(gpus, why=f"Task {self.rank.local} of {self.rank.count} on this node. {gpus.why}".rstrip())
 
-    def _cpus(self, topology: NodeTopology, granted: tuple[int, ...], gpus: Gpus) -> tuple[int, ...]:  # noqa: ARG002 - what all tasks know decides
+    def _cpus(self, topology: NodeTopology, granted: tuple[int, ...], gpus: Gpus) -> tuple[int, ...]:  # noqa: ARG002 - only what all tasks know counts
         if self.plan.policy == "none" or has_own_cpus(self.environ, len(granted)):
             return granted
         each = self.plan.cpus or _number(self.environ.get("SLURM_CPUS_PER_TASK", ""))
         return divide_cpus(topology, granted, self._beside, each=each)[self.rank.local]
 
     def _export(self, topology: NodeTopology, cpus: tuple[int, ...], gpus: Gpus) -> None:
-        # What the launcher of the whole job's server has set is not meant for a part of it.
+        # What was set for the server of the whole job does not hold for a part of it.
         whole = self.environ.pop(THREADS_SET, None)
         for name in [name for name in THREADS if self.environ.get(name, "") == whole]:
             del self.environ[name]
@@ -74,7 +74,7 @@ class StepPlacing(Placing):
 
 
 def _of_the_job(indices: str, topology: NodeTopology) -> tuple[int, ...]:
-    """Positions of the GPUs that Slurm has for the whole job here; none where they cannot all be seen."""
+    """Positions of the GPUs that the whole job has on this node; empty if some of them cannot be seen."""
     places = {str(gpu.index): n for n, gpu in enumerate(topology.gpus) if gpu.mig is None}
     words = indices.split(",")
     return tuple(places[word] for word in words) if all(word in places for word in words) else ()

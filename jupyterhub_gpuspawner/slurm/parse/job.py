@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.jobs.status import JobDetail, NodeAllocation, Phase, end_of, phase_of
 from jupyterhub_gpuspawner.slurm.parse.records import epoch, present, read
-from jupyterhub_gpuspawner.units import expand_nodelist, parse_cpulist, parse_gres, parse_walltime
+from jupyterhub_gpuspawner.units import expand_nodelist, parse_gres, parse_walltime
 
 _NEEDED = (
     "UserId",

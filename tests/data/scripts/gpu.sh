@@ -14,17 +14,17 @@
 #SBATCH --mem=16384M
 #SBATCH --gres=gpu:1
 
-# srun does not take --cpus-per-task from its job (since Slurm 22.05)
+# Since Slurm 22.05, srun does not inherit --cpus-per-task from its job
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 
-# --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder that goes with the job
+# --- gpuspawner: the launcher (a Python zipapp in base64) and its plan, in a private folder of the job
 gpuspawner_plan() { command printf '%s\n' \
 '{"claim": null, "cpus": null, "deadline": 3.0, "gpus": 1, "memory_policy": "preferred", "policy": "best-effort", "port_range": null, "report": true, "set_threads": true, "topology_file": null, "version": 1}'
 }
 gpuspawner_launcher() ( { set +x; } 2>/dev/null; command printf '%s\n' '
 dGhlIGxhdW5jaGVyJ3MgemlwYXBw
 ' )
-# The first folder that takes both. No here-documents: the shell would write these to TMPDIR
+# Use the first folder that can hold both. No here-documents: the shell would write them to TMPDIR
 gpuspawner_unpack() (
     { set +eux; } 2>/dev/null
     set +C
@@ -55,8 +55,8 @@ GPUSPAWNER_LAUNCHER=$GPUSPAWNER_FOLDER/launch.pyz
 GPUSPAWNER_PLAN=$GPUSPAWNER_FOLDER/plan.json
 # --- gpuspawner: end of the launcher
 
-# A Python for the launcher: 3.9 or newer; GPUSPAWNER_PYTHON may name one. PYTHONHOME and the like are not read (-I),
-# and a function or an alias called python3 is not meant
+# Find a Python for the launcher: 3.9 or newer; GPUSPAWNER_PYTHON may name one. PYTHONHOME and similar variables are
+# ignored (-I), and so are functions and aliases called python3
 gpuspawner_server=$(command -v -- jupyterhub-singleuser || :)
 gpuspawner_found=none
 for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 \
@@ -73,7 +73,7 @@ if [ -n "${PYTHONHOME:-}" ]; then
     gpuspawner_try=${gpuspawner_server%/*}/python3
     [ -x "$gpuspawner_try" ] || gpuspawner_try=$GPUSPAWNER_PYTHON
     if ! "$gpuspawner_try" -S -c '' 2>/dev/null && "$gpuspawner_try" -I -S -c '' 2>/dev/null; then
-        echo "gpuspawner: with PYTHONHOME=$PYTHONHOME $gpuspawner_try does not start; it is unset for the server" >&2
+        echo "gpuspawner: with PYTHONHOME=$PYTHONHOME $gpuspawner_try does not start: it is unset for the server" >&2
         unset PYTHONHOME
     fi
 fi
@@ -81,7 +81,7 @@ if [ "$GPUSPAWNER_PYTHON" = none ]; then
     echo "gpuspawner: no Python 3.9 or newer on $(hostname); load a module that has one, or set GPUSPAWNER_PYTHON" >&2
     exit 1
 fi
-# No folder takes the launcher: a process holds it in memory while this script runs
+# No folder can hold the launcher: a process keeps it in memory while this script runs
 if [ -z "$GPUSPAWNER_FOLDER" ]; then
     GPUSPAWNER_PLAN=$(gpuspawner_plan)
     GPUSPAWNER_LAUNCHER=$(gpuspawner_launcher | "$GPUSPAWNER_PYTHON" -I -c '
@@ -100,20 +100,20 @@ with os.fdopen(os.memfd_create("launch.pyz"), "wb") as file:
     while os.path.exists(f"/proc/{sys.argv[1]}"):
         time.sleep(1)
 ' "$$") || {
-        echo "gpuspawner: no folder of $(hostname) takes the launcher, nor does its memory: the server cannot start" >&2
+        echo "gpuspawner: neither a folder nor the memory of $(hostname) can hold the launcher: no server" >&2
         exit 1
     }
-    echo "gpuspawner: no folder takes the launcher; it is kept in memory" >&2
+    echo "gpuspawner: no folder could hold the launcher; it is kept in memory" >&2
 fi
 
-# The server. A signal waits for its end, so that the lines below still run
+# The server. Signals are handled after it ends, so that the lines below still run
 gpuspawner_serve() {
     "$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyterhub-singleuser
 }
 trap : TERM INT HUP
 status=0
 gpuspawner_serve || status=$?
-# Another program took the port before the server had it: once more, with another port
+# If another program took the port before the server had it, start again with another port
 if [ "$status" != 0 ] && "$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --port-taken; then
     status=0
     gpuspawner_serve || status=$?

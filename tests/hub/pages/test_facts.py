@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup
 
+from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, headline, server_facts
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load, to_document
-from jupyterhub_gpuspawner.units import format_cpulist
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
 MACHINES = Path(__file__).parents[3] / "jupyterhub_gpuspawner" / "demo" / "machines"

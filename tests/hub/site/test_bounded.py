@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import launch_plan
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
-from jupyterhub_gpuspawner.wire.documents import parse_plan
+from jupyterhub_gpuspawner.wire.documents import recover_plan
 
 SPAWNERS = (GPUSlurmSpawner, GPULocalSpawner, GPUProfilesSpawner)
 
@@ -135,8 +135,8 @@ def test_every_plan_that_the_hub_can_send_is_one_that_a_node_takes(
     request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime(2026, 3, 3))
     plan = launch_plan(GPUSlurmSpawner(**site), request)
 
-    assert parse_plan(plan.dumps()) == plan
+    assert recover_plan(plan.dumps()) == (plan, "")
 
     local = GPULocalSpawner(**{name: value for name, value in site.items() if GPULocalSpawner.class_traits().get(name)})
     local.request = request
-    assert parse_plan(local.plan().dumps()) == local.plan()
+    assert recover_plan(local.plan().dumps()) == (local.plan(), "")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.node.allocation import UNMANAGED, JobDetail
+from jupyterhub_gpuspawner.node.allocation import UNMANAGED, GrantedJob
 from jupyterhub_gpuspawner.node.claim import claimant
 from jupyterhub_gpuspawner.node.claim.claimant import Claimant, name_of
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, load
@@ -22,6 +22,8 @@ from tests.standins.nvml import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from jupyterhub_gpuspawner.node.child import Say
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
 K80, DGX1, MIG = (load(str(MACHINES / f"{name}.json")) for name in ("k80-2socket", "dgx1", "a100-mig"))
@@ -37,8 +39,8 @@ class Server(Claimant):
         plan = LaunchPlan(gpus=gpus, claim=str(folder))
         super().__init__(plan, {"SLURM_JOB_ID": "7", **(environ or {})}, "n1", lambda: node)
 
-    def job(self) -> JobDetail:
-        return JobDetail()
+    def job(self) -> GrantedJob:
+        return GrantedJob()
 
     def hands_out_gpus(self) -> bool | None:
         return False
@@ -69,12 +71,12 @@ def seen(server: Server) -> tuple[str, tuple[str, ...]]:
 
 
 def test_servers_on_one_node_get_different_gpus(folder: Path) -> None:
-    """Each gets the best of what is left; the last ones are told who is short of what, and see no GPU of others."""
+    """Each gets the best of what is left; the last are told what is missing, and see no GPU of others."""
     assert [seen(Server(folder, K80, gpus)) for gpus in (1, 2, 2, 1)] == [
         ("0", ()),
         ("2,3", ()),
-        ("1", ("Others have claimed GPU 0,2-3.", "The profile promises 2 GPUs; 1 could be had.")),
-        ("", ("Others have claimed GPU 0-3.", "The profile promises 1 GPU; 0 could be had.")),
+        ("1", ("GPU 0,2-3 is claimed by other servers.", "The profile promises 2 GPUs; only 1 available.")),
+        ("", ("GPU 0-3 is claimed by other servers.", "The profile promises 1 GPU; only 0 available.")),
     ]
 
 
@@ -86,7 +88,7 @@ def test_a_job_claims_within_what_slurm_granted(folder: Path) -> None:
 
 
 def test_a_local_server_without_a_claim_sees_no_gpu(folder: Path) -> None:
-    """Outside of Slurm too: what others have claimed is hidden."""
+    """Outside Slurm too, GPUs claimed by others are hidden."""
     servers = [Server(folder, K80, 3) for _ in range(3)]
     for server in servers:
         del server.environ["SLURM_JOB_ID"]
@@ -94,19 +96,19 @@ def test_a_local_server_without_a_claim_sees_no_gpu(folder: Path) -> None:
 
 
 def test_an_unfit_folder_costs_the_gpu_and_not_the_server(folder: Path) -> None:
-    """Where no claim can be made there is no GPU, and the reason is in the report."""
+    """If no claim can be made, there is no GPU, and the reason is in the report."""
     assert seen(Server(folder / "none", K80, 1)) == (
         "",
         (
-            f"No GPU was claimed: the folder of claims, {folder}/none: No such file or directory; "
-            f"make it with: install -d -o root -m 1777 {folder}/none.",
-            "The profile promises 1 GPU; 0 could be had.",
+            f"No GPU was claimed: the claims folder {folder}/none: No such file or directory; "
+            f"create it with: install -d -o root -m 1777 {folder}/none.",
+            "The profile promises 1 GPU; only 0 available.",
         ),
     )
 
 
 def test_names_of_gpus() -> None:
-    """A GPU has one name for all jobs: by its bus id, since a driver that hangs tells no UUID."""
+    """All jobs use the same name of a GPU: its bus id, since a driver that hangs gives no UUID."""
     assert name_of(K80, 0, "g1") == f"g1-{K80.gpus[0].pci}"
     assert name_of(MIG, 2, "m1") == f"m1-{MIG.gpus[2].pci}+{MIG.gpus[2].uuid}"
     assert name_of(NodeTopology(gpus=(Gpu(0, uuid="GPU-1"), Gpu(1))), 1, "g1") == "g1-1"
@@ -115,17 +117,22 @@ def test_names_of_gpus() -> None:
 @pytest.mark.parametrize(
     ("used", "failed", "visible", "problems"),
     [
-        ({K80.gpus[0].uuid: "2 processes"}, "", "1", ("GPU 0 is left out: it is in use by 2 processes.",)),
+        ({K80.gpus[0].uuid: "2 processes"}, "", "1", ("GPU 0 is skipped: it is in use by 2 processes.",)),
         (
             {gpu.uuid: "9000 MiB of memory" for gpu in K80.gpus},
             "",
             "",
             (
-                *[f"GPU {n} is left out: it is in use by 9000 MiB of memory." for n in range(4)],
-                "The profile promises 1 GPU; 0 could be had.",
+                *[f"GPU {n} is skipped: it is in use by 9000 MiB of memory." for n in range(4)],
+                "The profile promises 1 GPU; only 0 available.",
             ),
         ),
-        ({}, "NVML cannot be had: gone.", "0", ("Only claims tell which GPUs are free: NVML cannot be had: gone.",)),
+        (
+            {},
+            "NVML is not available: gone.",
+            "0",
+            ("Only claims show which GPUs are free: NVML is not available: gone.",),
+        ),
     ],
 )
 def test_gpus_in_use_are_left_out(
@@ -136,7 +143,7 @@ def test_gpus_in_use_are_left_out(
     visible: str,
     problems: tuple[str, ...],
 ) -> None:
-    """Somebody who claims nothing may use a GPU all the same; where that can't be known, claims alone count."""
+    """A process without a claim may use a GPU too; if that cannot be found out, only claims count."""
     monkeypatch.setattr(claimant, "in_use", lambda _: (used, failed))
     real = NodeTopology(gpus=K80.gpus, links=K80.links)
     server = Server(folder, real, 1)
@@ -147,16 +154,16 @@ def test_gpus_in_use_are_left_out(
 @pytest.mark.parametrize(
     ("work", "known"),
     [
-        (lambda fd: os.write(fd, b'{"used": {"GPU-1": "1 process"}, "failed": ""}\n'), ({"GPU-1": "1 process"}, "")),
+        (lambda say: say(used={"GPU-1": "1 process"}, failed=""), ({"GPU-1": "1 process"}, "")),
         (lambda _: 1 / 0, ({}, "asking the driver failed.")),
-        (lambda _: time.sleep(60), ({}, "the driver was not waited for any longer.")),
+        (lambda _: time.sleep(60), ({}, "the driver did not answer in time.")),
     ],
 )
 def test_a_driver_that_hangs_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, work: Callable[[int], object], known: object
+    monkeypatch: pytest.MonkeyPatch, work: Callable[[Say], object], known: object
 ) -> None:
-    """What is in use is asked for in a child with a deadline."""
-    monkeypatch.setattr(claimant, "_tell", work)
+    """The driver is asked in a child process with a deadline."""
+    monkeypatch.setattr(claimant, "ask_driver", work)
     assert claimant.in_use(0.3) == known
 
 
@@ -181,7 +188,7 @@ def ask(nvml_folder: Path, tmp_path: Path) -> Callable[[str], Any]:
 
 
 def test_nvml_tells_processes_and_memory(ask: Callable[[str], Any]) -> None:
-    """Processes count; where none is told of, memory beyond what an idle GPU has; MIG devices each for itself."""
+    """Processes count; without any, more memory than an idle GPU has; each MIG device is judged separately."""
     text = describe(DGX1) + "used 0 -1 300 2\nused 1 -1 1024 0\nused 2 -1 1025 0\nused 3 -1 0 1\n"
     assert ask(text) == [
         {DGX1.gpus[0].uuid: "2 processes", DGX1.gpus[2].uuid: "1025 MiB of memory", DGX1.gpus[3].uuid: "1 process"},
@@ -191,7 +198,7 @@ def test_nvml_tells_processes_and_memory(ask: Callable[[str], Any]) -> None:
 
 
 def test_calls_that_fail_tell_nothing_is_in_use(ask: Callable[[str], Any]) -> None:
-    """A call that is not supported leaves the other; without any answer a GPU is not known to be in use."""
+    """If one call is not supported the other is used; without any answer, a GPU does not count as in use."""
     used = describe(DGX1) + "used 0 -1 9000 2\n"
     assert ask(f"{used}fail nvmlDeviceGetComputeRunningProcesses_v3 3 -1\n") == [
         {DGX1.gpus[0].uuid: "9000 MiB of memory"},
@@ -205,7 +212,7 @@ def test_calls_that_fail_tell_nothing_is_in_use(ask: Callable[[str], Any]) -> No
 
 
 def test_nvidia_smi_stands_in(ask: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where NVML cannot be had, nvidia-smi tells the processes."""
+    """If NVML is not available, nvidia-smi lists the processes."""
     program = tmp_path / "nvidia-smi"
     program.write_text('#!/bin/sh\n[ "$1" = --query-compute-apps=gpu_uuid ] && printf "GPU-1\\nGPU-2\\nGPU-1\\n"\n')
     program.chmod(0o755)
@@ -214,9 +221,9 @@ def test_nvidia_smi_stands_in(ask: Callable[[str], Any], tmp_path: Path, monkeyp
 
 
 def test_without_a_driver_it_is_not_known(ask: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Why neither NVML nor nvidia-smi answers is told."""
+    """The report says why neither NVML nor nvidia-smi answers."""
     monkeypatch.setenv("PATH", "/nowhere")
     assert ask("fail nvmlInitWithFlags 9 -1\n") == [
         {},
-        "NVML cannot be had: Driver Not Loaded. nvidia-smi cannot be had: nvidia-smi: No such file or directory.",
+        "NVML is not available: Driver Not Loaded. nvidia-smi is not available: nvidia-smi: No such file or directory.",
     ]

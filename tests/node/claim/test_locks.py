@@ -146,7 +146,7 @@ def test_forty_processes_race_for_eight_gpus(folder: Path, crowd: ExitStack, att
 
 
 def test_no_gpu_goes_to_two_where_nobody_waits_for_their_turn(folder: Path, crowd: ExitStack) -> None:
-    """That each GPU has one owner at most is owed to the locks alone, not to the order in which all choose."""
+    """The locks alone ensure that each GPU has at most one owner, not the order in which servers choose."""
     won = [racer.answer()[0] for racer in claimers(crowd, folder, [None] * 24, turn=0)]
     taken = [gpu for gpus in won for gpu in gpus]
     assert sorted(taken) == sorted(set(taken))
@@ -175,7 +175,7 @@ def test_users_race(folder: Path, crowd: ExitStack, two_users: tuple[str, str]) 
 
 @pytest.mark.users
 def test_a_name_taken_by_another_user_costs_that_gpu_alone(folder: Path, two_users: tuple[str, str]) -> None:
-    """A file under our name that is not ours is not used, and another GPU is claimed."""
+    """A lock file with our name but another owner is not used, and another GPU is claimed."""
     squatted = folder / f"gpuspawner-claim.g1-GPU-0.{os.geteuid()}"
     squatted.touch()
     os.chown(squatted, pwd.getpwnam(two_users[0]).pw_uid, -1)
@@ -198,7 +198,7 @@ def test_a_claim_is_seen_by_other_users(folder: Path, crowd: ExitStack, two_user
 
 
 def test_a_symbolic_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
-    """A link under our name leads nowhere: what it names is neither made nor changed."""
+    """A symbolic link in place of our lock file is not followed: its target is neither created nor changed."""
     target = tmp_path / "precious"
     (folder / f"gpuspawner-claim.g1-GPU-0.{os.geteuid()}").symlink_to(target)
     got = claim(str(folder), GPUS, first())
@@ -219,7 +219,7 @@ def test_what_is_no_claim_is_passed_over(folder: Path) -> None:
 
 
 def test_a_file_that_was_replaced_is_not_held(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock on a file that is gone by then is worth nothing: the GPU is left to whoever has the new one."""
+    """A lock on a file that was removed meanwhile does not count: the GPU goes to the owner of the new file."""
     own = folder / f"gpuspawner-claim.g1-GPU-0.{os.geteuid()}"
     flock = fcntl.flock
 
@@ -234,7 +234,7 @@ def test_a_file_that_was_replaced_is_not_held(folder: Path, monkeypatch: pytest.
 
 
 def test_a_gpu_and_its_parts_exclude_each_other(folder: Path) -> None:
-    """Of a divided GPU parts are claimed one by one; who sees it whole gets it only when no part is claimed."""
+    """MIG devices are claimed one by one; the whole GPU can be claimed only if none of them is."""
     whole, parts = {0: "g1-0000:07:00.0"}, {n: f"g1-0000:07:00.0+MIG-{n}" for n in range(2)}
     assert claim(str(folder), parts, first()) == Claim((0,))
     assert claim(str(folder), whole, first()) == Claim((), (0,))
@@ -244,15 +244,15 @@ def test_a_gpu_and_its_parts_exclude_each_other(folder: Path) -> None:
 
 
 def test_who_waits_too_long_for_the_turn_chooses_all_the_same(folder: Path) -> None:
-    """One who holds the turn for ever delays others by a bounded time."""
+    """A server that never ends its turn delays the others by a limited time."""
     with (folder / "gpuspawner-claim.turn").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         got = claim(str(folder), GPUS, first(), turn=0.1)
-    assert got == Claim((0,), (), ("Others are choosing GPUs for more than 0.1 s; the choice was made beside them.",))
+    assert got == Claim((0,), (), ("Other servers took more than 0.1 s to choose GPUs; this one did not wait.",))
 
 
 def test_the_choice_is_asked_again_where_another_was_faster(folder: Path) -> None:
-    """What was lost between choice and lock is not offered again, and nothing of that choice is kept."""
+    """A GPU lost between choice and lock is not offered again, and the other GPUs of that choice are released."""
     offered: list[tuple[int, ...]] = []
 
     def choose(free: Sequence[int]) -> Sequence[int]:
@@ -273,15 +273,15 @@ def test_the_choice_is_asked_again_where_another_was_faster(folder: Path) -> Non
     ],
 )
 def test_an_unsafe_folder_is_refused(folder: Path, mode: int, reason: str) -> None:
-    """Where others can remove files, no lock is worth anything."""
+    """If others can remove files, locks protect nothing."""
     folder.chmod(mode)
     with pytest.raises(ClaimError) as refused:
         claim(str(folder), GPUS, first())
-    assert str(refused.value) == f"the folder of claims, {folder}, {reason}"
+    assert str(refused.value) == f"the claims folder {folder} {reason}"
 
 
 def test_a_folder_that_is_not_there_is_refused(folder: Path, tmp_path: Path) -> None:
-    """A missing folder comes with the command that makes it; a link to a folder is none."""
+    """For a missing folder the error gives the command that creates it; a link to a folder is not accepted."""
     link = tmp_path / "link"
     link.symlink_to(folder)
     said = []
@@ -290,15 +290,15 @@ def test_a_folder_that_is_not_there_is_refused(folder: Path, tmp_path: Path) -> 
             claim(str(path), GPUS, first())
         said.append(str(refused.value))
     assert said == [
-        f"the folder of claims, {tmp_path}/none: No such file or directory; "
-        f"make it with: install -d -o root -m 1777 {tmp_path}/none",
-        f"the folder of claims, {link}: Not a directory",
+        f"the claims folder {tmp_path}/none: No such file or directory; "
+        f"create it with: install -d -o root -m 1777 {tmp_path}/none",
+        f"the claims folder {link}: Not a directory",
     ]
 
 
 @pytest.mark.users
 def test_a_folder_of_another_user_is_refused(folder: Path, two_users: tuple[str, str]) -> None:
-    """Its owner could remove every claim in it."""
+    """The folder's owner could remove every claim in it."""
     uid = pwd.getpwnam(two_users[0]).pw_uid
     os.chown(folder, uid, -1)
     with pytest.raises(ClaimError, match=f"belongs to uid {uid}, who could remove claims; root must own it"):

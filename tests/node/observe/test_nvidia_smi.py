@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.node.observe import nvidia_smi
-from jupyterhub_gpuspawner.node.observe.sources import UnavailableError
+from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 
 QUERY = """\
@@ -54,7 +54,7 @@ def test_the_query_tells_what_the_gpus_are() -> None:
     ],
 )
 def test_what_it_does_not_know_is_unknown(line: str, gpu: Gpu | None) -> None:
-    """And a line of another form is no GPU."""
+    """Lines in another form are ignored."""
     assert nvidia_smi.parse_query(line)[0] == ([gpu] if gpu else [])
 
 
@@ -64,7 +64,7 @@ def test_the_listing_tells_mig_devices_by_gpu() -> None:
 
 
 def test_three_answers_make_one_topology() -> None:
-    """MIG devices in the place of their GPU, linked as that is."""
+    """MIG devices replace their GPU and have its links."""
     whole = "\n".join(line for line in LISTING.splitlines() if "MIG" not in line)
 
     assert nvidia_smi.compose([FIRST, SECOND], MATRIX, whole, driver="535") == NodeTopology(

@@ -79,7 +79,7 @@ def test_a_machine_is_read_as_it_is(ask_nvml: AskNvml, name: str) -> None:
 
 
 def test_mig_devices_stand_in_the_place_of_their_gpu(ask_nvml: AskNvml) -> None:
-    """Each MIG device is told by UUID and profile, with the holes between them passed over."""
+    """Each MIG device is reported by UUID and profile; empty slots are skipped."""
     known = load(str(MACHINES / "a100-mig.json"))
 
     [read] = ask_nvml(describe(known), nodes=tuple(node.id for node in known.numa_nodes))
@@ -94,7 +94,7 @@ def test_mig_devices_stand_in_the_place_of_their_gpu(ask_nvml: AskNvml) -> None:
 
 
 def test_mig_without_any_device_is_a_gpu_that_nothing_runs_on(ask_nvml: AskNvml) -> None:
-    """A GPU with MIG enabled and no MIG device is told as the GPU, with a problem."""
+    """A GPU with MIG enabled but no MIG device is reported as the whole GPU, with a problem."""
     gpu = Gpu(0, "GPU-0", "0000:07:00.0", "A100", 40960)
 
     [read] = ask_nvml(describe(NodeTopology(gpus=(gpu,))) + "mig 0 7\n")
@@ -105,7 +105,7 @@ def test_mig_without_any_device_is_a_gpu_that_nothing_runs_on(ask_nvml: AskNvml)
 
 
 def test_links_to_switches_count_for_every_pair(ask_nvml: AskNvml) -> None:
-    """Between GPUs on NVSwitches there are as many links as the one with fewer has."""
+    """GPUs on NVSwitches are connected by as many links as the GPU with fewer links has."""
     word = {2: "NV6", 1: "NV12"}
     gpus = tuple(Gpu(n, f"GPU-{n}", f"0000:{n:02x}:00.0", "A100", 40960, nvlink_generation=3) for n in range(3))
     links = tuple(tuple("X" if a == b else "NV12" for b in range(3)) for a in range(3))
@@ -124,7 +124,7 @@ def _is_link(line: str, *, gpu: int, above: int) -> bool:
 
 
 def test_links_to_nowhere_are_told_and_the_pci_level_counts(ask_nvml: AskNvml) -> None:
-    """In a virtual machine the far end of an NVLink may have a bus id that nobody has."""
+    """In a virtual machine, the far end of an NVLink may have an unknown bus id."""
     gpus = tuple(Gpu(n, f"GPU-{n}", f"0000:{n:02x}:00.0", "V100", 16384) for n in range(2))
     text = describe(NodeTopology(gpus=gpus, links=(("X", "SYS"), ("SYS", "X"))))
 
@@ -164,7 +164,7 @@ def test_a_recorded_matrix_comes_back_equal(matrices: dict[str, NodeTopology | s
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND, NO_PERMISSION, LOST, UNKNOWN])
 def test_a_call_that_fails_for_a_gpu_costs_one_fact_of_that_gpu(ask_nvml: AskNvml, code: int) -> None:
-    """Whatever GPU 3 does not tell, all else stands; "not supported" and "not found" are answers, the rest is told."""
+    """Whatever GPU 3 does not answer, the rest is complete; "not supported" and "not found" are answers."""
     known = load(str(MACHINES / "dgx1.json"))
     text = describe(known)
 
@@ -188,7 +188,7 @@ def test_a_call_that_fails_for_a_gpu_costs_one_fact_of_that_gpu(ask_nvml: AskNvm
     ],
 )
 def test_one_end_of_a_link_is_enough(ask_nvml: AskNvml, call: str, links: tuple[tuple[str, ...], ...]) -> None:
-    """A link that one GPU tells of is there, though the other cannot tell."""
+    """A link that one GPU reports counts, even if the other GPU cannot report it."""
     gpus = tuple(Gpu(n, f"GPU-{n}", f"0000:{n:02x}:00.0", "V100", 16384) for n in range(2))
     text = describe(NodeTopology(gpus=gpus, links=links))
 
@@ -200,7 +200,7 @@ def test_one_end_of_a_link_is_enough(ask_nvml: AskNvml, call: str, links: tuple[
 
 @pytest.mark.parametrize("code", [NO_PERMISSION, LOST, UNKNOWN])
 def test_an_unknown_distance_is_no_guess(ask_nvml: AskNvml, code: int) -> None:
-    """Where NVML does not tell how two GPUs are connected, the link word is ``?``."""
+    """If NVML does not say how two GPUs are connected, the link word is ``?``."""
     text = describe(load(str(MACHINES / "k80-2socket.json")))
 
     [read] = ask_nvml(f"{text}fail nvmlDeviceGetTopologyCommonAncestor {code} 1\n")
@@ -213,7 +213,7 @@ def test_an_unknown_distance_is_no_guess(ask_nvml: AskNvml, code: int) -> None:
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, LOST, UNKNOWN])
 @pytest.mark.parametrize("name", ["dgx1", "a100-mig"])
 def test_no_failure_of_a_call_for_all_gpus_is_an_exception(ask_nvml: AskNvml, name: str, code: int) -> None:
-    """Whichever call fails for every GPU, there is a topology of the same GPUs, as long as they can be counted."""
+    """Whichever call fails for all GPUs, the topology has the same GPUs, as long as they can be counted."""
     text = describe(load(str(MACHINES / f"{name}.json")))
 
     [whole, *answers] = ask_nvml(text, *(f"{text}fail {call} {code} -1\n" for call in CALLS))
@@ -241,7 +241,7 @@ def test_numbers_that_cannot_be_are_unknown(ask_nvml: AskNvml) -> None:
 
 
 def test_a_gpu_of_another_job_is_left_out_and_a_lost_one_is_kept_without_facts(ask_nvml: AskNvml) -> None:
-    """NVML counts both; no permission means that a GPU is not ours, lost means that it is broken."""
+    """NVML counts both; "no permission" means another job's GPU, "lost" means that it is broken."""
     text = describe(load(str(MACHINES / "k80-2socket.json")))
 
     [read] = ask_nvml(
@@ -251,7 +251,7 @@ def test_a_gpu_of_another_job_is_left_out_and_a_lost_one_is_kept_without_facts(a
     assert isinstance(read, NodeTopology)
     assert [(gpu.index, bool(gpu.uuid)) for gpu in read.gpus] == [(1, True), (2, False), (3, True)]
     assert read.links == (("X", "?", "SYS"), ("?", "X", "?"), ("SYS", "?", "X"))
-    assert read.problems == ("GPU 2 does not answer: GPU is lost.",)
+    assert read.problems == ("GPU 2 does not respond: GPU is lost.",)
 
 
 @pytest.mark.parametrize(
@@ -259,5 +259,5 @@ def test_a_gpu_of_another_job_is_left_out_and_a_lost_one_is_kept_without_facts(a
     [(9, "Driver Not Loaded"), (18, "RM has detected an NVML/RM version mismatch."), (999, "Unknown Error")],
 )
 def test_nvml_that_does_not_open_cannot_be_had(ask_nvml: AskNvml, code: int, reason: str) -> None:
-    """A driver that is not loaded, or does not fit the library, is one sentence."""
+    """A driver that is not loaded, or does not match the library, is reported in one sentence."""
     assert ask_nvml(f"fail nvmlInitWithFlags {code} -1\n") == [reason]

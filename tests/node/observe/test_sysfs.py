@@ -50,7 +50,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def test_a_root_without_files_is_an_unknown_node(tmp_path: Path) -> None:
-    """Nothing is raised and nothing made up."""
+    """No exception, and no invented values."""
     assert sysfs.read(str(tmp_path)) == NodeTopology(
         source="sysfs", problems=("The kernel lists no NUMA nodes in /sys/devices/system/node.",)
     )
@@ -99,7 +99,7 @@ def test_only_nvidia_display_devices_are_gpus(tree: Tree) -> None:
 
 @pytest.mark.parametrize(("nodes", "expected"), [((0,), 0), ((0, 1), None), ((), None)])
 def test_a_gpu_whose_node_the_firmware_hides(tree: Tree, nodes: tuple[int, ...], expected: int | None) -> None:
-    """``numa_node`` -1 is the only node there is, or unknown."""
+    """``numa_node`` -1 means the only node there is, or else unknown."""
     for node in nodes:
         tree.node(node, str(node), " ".join("10" for _ in nodes))
     tree.pci("0000:07:00.0", numa=-1)
@@ -126,7 +126,7 @@ def test_reversed_sparse_and_empty_nodes(tree: Tree) -> None:
 
 
 def test_hyperthreads_are_one_core(tree: Tree) -> None:
-    """Siblings come together, packages by their numbers."""
+    """Siblings are grouped, packages are in the order of their numbers."""
     tree.online("0-7")
     for cpu in range(8):
         tree.cpu(cpu, f"{cpu % 4},{cpu % 4 + 4}", cpu % 2)
@@ -138,7 +138,7 @@ def test_hyperthreads_are_one_core(tree: Tree) -> None:
 
 
 def test_offline_cpus_are_not_there(tree: Tree) -> None:
-    """An offline CPU is in no node, no core and no package, whatever the lists say."""
+    """An offline CPU is left out of nodes, cores and packages, whatever the kernel's lists say."""
     tree.online("0-1,3")
     tree.node(0, "0-3")
     for cpu in (0, 1, 3):
@@ -152,7 +152,7 @@ def test_offline_cpus_are_not_there(tree: Tree) -> None:
 
 
 def test_cores_that_are_known_in_part_are_not_known(tree: Tree) -> None:
-    """Some CPUs without their siblings would make cores out of threads."""
+    """With siblings of only some CPUs, threads would count as cores."""
     tree.online("0-3")
     tree.cpu(0, "0,2", 0)
 

@@ -33,7 +33,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_report_is_one_request_with_the_servers_own_token() -> None:
     """To the hub's API, as JSON; the hub reads back what was sent."""
     with ReportHub() as hub:
-        assert http.deliver(REPORT, hub.environ) is None
+        assert http.attempt(REPORT, hub.environ)[0] is None
 
     [request] = hub.requests
     assert request.path == "/hub/api/gpuspawner/report"
@@ -66,36 +66,36 @@ def test_a_report_is_one_request_with_the_servers_own_token() -> None:
     ],
 )
 def test_what_may_pass_is_tried_again(answers: tuple[int | bytes, ...], tries: int, failure: str | None) -> None:
-    """No answer, 401, 403, 429 and 5xx three times in all; all else is the hub's last word, told in the hub's words."""
+    """No answer, 401, 403, 429 and 5xx: three tries in all. Anything else is final, and reported in the hub's words."""
     with ReportHub(*answers) as hub:
-        told = http.deliver(REPORT, hub.environ)
+        told = http.attempt(REPORT, hub.environ)[0]
 
-    assert told == (failure and f"The hub could not be told where this server is: {failure}")
+    assert told == (failure and f"The report could not be sent to the hub: {failure}")
     assert len(hub.requests) == tries
 
 
 def test_a_report_that_the_hub_finds_wrong_is_sent_as_the_port_alone() -> None:
-    """Without the port there is no server, so nothing else in the report may stand in its way."""
+    """Without the port the server cannot be reached, so nothing else in the report may prevent its delivery."""
     with ReportHub(400) as hub:
-        told = http.deliver(REPORT, hub.environ)
+        told = http.attempt(REPORT, hub.environ)[0]
 
     problem = "The hub refused the full report: 400 The hub says 400."
-    assert told == "The hub refused the full report, and was told the port alone: 400 The hub says 400."
+    assert told == "The hub refused the full report; only the port was reported: 400 The hub says 400."
     assert parse_report(hub.requests[1].body) == NodeReport(41234, PlacementDocument(problems=(problem,)))
 
 
 def test_a_hub_that_takes_neither_is_given_up() -> None:
     """After the full report and the port alone."""
     with ReportHub(400, 400) as hub:
-        told = http.deliver(REPORT, hub.environ)
+        told = http.attempt(REPORT, hub.environ)[0]
 
-    assert told == "The hub could not be told where this server is: 400 The hub says 400."
+    assert told == "The report could not be sent to the hub: 400 The hub says 400."
     assert len(hub.requests) == 2
 
 
 @pytest.mark.parametrize(("second", "again"), [(503, True), (403, True), (404, False), (b"", True)])
 def test_the_port_alone_may_be_told_later(second: int | bytes, again: bool) -> None:
-    """A report that the hub finds wrong, and then a hub that has trouble."""
+    """A report that the hub rejects as invalid, followed by a temporary failure."""
     with ReportHub(400, *(second,) * 3) as hub:
         _, later = http.attempt(REPORT, hub.environ)
 
@@ -110,7 +110,7 @@ def test_a_hub_that_is_down_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPa
         port = reserved.getsockname()[1]
     told: list[str | None] = []
     environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{port}/hub/api", "JUPYTERHUB_API_TOKEN": "t"}
-    launcher = threading.Thread(target=lambda: told.append(http.deliver(REPORT, environ)))
+    launcher = threading.Thread(target=lambda: told.append(http.attempt(REPORT, environ)[0]))
     launcher.start()
     time.sleep(0.3)
 
@@ -122,7 +122,7 @@ def test_a_hub_that_is_down_is_told_when_it_is_back(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each try has its time."""
+    """Each try has a time limit."""
     monkeypatch.setattr(http, "TIMEOUT", 0.2)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -130,7 +130,7 @@ def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
         start = time.monotonic()
 
-        assert http.deliver(REPORT, environ) == "The hub could not be told where this server is: timed out"
+        assert http.attempt(REPORT, environ)[0] == "The report could not be sent to the hub: timed out"
         assert time.monotonic() - start < 10
 
 
@@ -160,7 +160,7 @@ def test_a_hub_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.start()
         environ = {"JUPYTERHUB_API_URL": f"http://127.0.0.1:{listener.getsockname()[1]}", "JUPYTERHUB_API_TOKEN": "t"}
         start = time.monotonic()
-        told = http.deliver(REPORT, environ)
+        told = http.attempt(REPORT, environ)[0]
         elapsed = time.monotonic() - start
         stop.set()
         listener.close()
@@ -175,11 +175,11 @@ def test_a_hub_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"JUPYTERHUB_API_URL": ""}, "JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set"),
         ({"JUPYTERHUB_API_TOKEN": ""}, "JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set"),
-        ({"JUPYTERHUB_API_URL": "127.0.0.1:8081"}, "is no URL of the form"),
+        ({"JUPYTERHUB_API_URL": "127.0.0.1:8081"}, "is not a URL of the form"),
         ({"JUPYTERHUB_API_URL": "ftp://127.0.0.1/"}, "JUPYTERHUB_API_URL begins with ftp, not http or https"),
-        ({"JUPYTERHUB_API_TOKEN": "a\r\nX-Evil: 1"}, "holds a character that HTTP does not allow"),
-        ({"JUPYTERHUB_API_TOKEN": "é"}, "holds a character that HTTP does not allow"),
-        ({"JUPYTERHUB_API_URL": "http://127.0.0.1/a HTTP/1.0"}, "holds a character that HTTP does not allow"),
+        ({"JUPYTERHUB_API_TOKEN": "a\r\nX-Evil: 1"}, "contains a character that HTTP does not allow"),
+        ({"JUPYTERHUB_API_TOKEN": "é"}, "contains a character that HTTP does not allow"),
+        ({"JUPYTERHUB_API_URL": "http://127.0.0.1/a HTTP/1.0"}, "contains a character that HTTP does not allow"),
         ({"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"}, "Connection refused"),
         ({"JUPYTERHUB_API_URL": "http://hub.invalid/hub/api"}, "Name or service not known|resolution|No address"),
     ],
@@ -188,7 +188,7 @@ def test_what_cannot_be_sent_is_a_sentence(changes: dict[str, str], reason: str)
     """With what is wrong in it."""
     environ = {"JUPYTERHUB_API_URL": "http://127.0.0.1:1/", "JUPYTERHUB_API_TOKEN": "t", **changes}
 
-    told = http.deliver(REPORT, environ)
+    told = http.attempt(REPORT, environ)[0]
 
     assert told is not None
     assert any(each in told for each in reason.split("|"))
@@ -197,7 +197,7 @@ def test_what_cannot_be_sent_is_a_sentence(changes: dict[str, str], reason: str)
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A certificate authority and a certificate of it, made as the hub makes its internal ones."""
+    """A certificate authority and a certificate, created in the way the hub creates its internal ones."""
     certipy = pytest.importorskip("certipy")
     folder = tmp_path_factory.mktemp("certificates")
     maker = certipy.Certipy(store_dir=str(folder))
@@ -219,9 +219,9 @@ def _server_side(certificates: dict[str, str]) -> ssl.SSLContext:
 
 
 def test_with_internal_ssl_both_sides_show_their_certificates(certificates: dict[str, str]) -> None:
-    """As the hub does, which takes no client without one."""
+    """As the hub does, which requires a client certificate."""
     with ReportHub(tls=_server_side(certificates)) as hub:
-        assert http.deliver(REPORT, hub.environ | certificates) is None
+        assert http.attempt(REPORT, hub.environ | certificates)[0] is None
 
     assert parse_report(hub.requests[0].body) == REPORT
 
@@ -262,11 +262,11 @@ def test_a_hub_that_cannot_prove_itself_gets_no_token(
             return connect(("127.0.0.1", address[1]), timeout=timeout)
 
         monkeypatch.setattr(socket, "create_connection", connected)
-        told = http.deliver(REPORT, environ)
+        told = http.attempt(REPORT, environ)[0]
 
     assert told is not None
     assert told.startswith(
-        f"The hub could not be told where this server is: {host} showed a certificate that does not "
+        f"The report could not be sent to the hub: the certificate of {host} could not be verified: "
     )
     assert re.search(reason, told)
     assert len(connections) == 1
@@ -280,7 +280,7 @@ def test_over_https_the_authority_may_be_the_systems(certificates: dict[str, str
     program = (
         "import os; from jupyterhub_gpuspawner.node.report import http; "
         "from jupyterhub_gpuspawner.wire.documents import NodeReport; "
-        "print(http.deliver(NodeReport(41234), os.environ))"
+        "print(http.attempt(NodeReport(41234), os.environ)[0])"
     )
     with ReportHub(tls=context) as hub:
         told = [
@@ -296,18 +296,20 @@ def test_over_https_the_authority_may_be_the_systems(certificates: dict[str, str
         ]
 
     assert told[0] == "None\n"
-    assert told[1].startswith("The hub could not be told where this server is: 127.0.0.1 showed a certificate that ")
+    assert told[1].startswith(
+        "The report could not be sent to the hub: the certificate of 127.0.0.1 could not be verified: "
+    )
     assert len(hub.requests) == 1
 
 
 def test_the_hub_says_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retry-After is kept to, up to a bound."""
+    """Retry-After is honoured, up to a limit."""
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     again = ((503, "3"), (429, "3600"))
     answers = [f"HTTP/1.1 {status} x\r\nRetry-After: {after}\r\n\r\n{{}}".encode() for status, after in again]
     with ReportHub(*answers) as hub:
-        assert http.deliver(REPORT, hub.environ) is None
+        assert http.attempt(REPORT, hub.environ)[0] is None
 
     assert slept == [3.0, http.LONGEST_PAUSE]
 
@@ -334,7 +336,7 @@ def test_a_topology_that_makes_the_report_too_large_is_left_out() -> None:
     )
 )
 def test_whatever_was_learned_the_hub_takes_it(placement: PlacementDocument) -> None:
-    """Names and messages of drivers are anybody's text; a report is never refused for them."""
+    """Names and messages from drivers may be any text; a report is never rejected for them."""
     fitted = http.fit(NodeReport(41234, placement))
 
     assert parse_report(fitted.dumps().encode()) == fitted

@@ -83,7 +83,7 @@ def _open(pid: int) -> set[str]:
 
 
 def test_the_server_is_known_by_its_process(listens: Listens) -> None:
-    """By itself, by a parent, or by its token where it has left its parent; not by its user alone."""
+    """By its pid, an ancestor, or, if it has detached from its parent, its token; the user alone is not enough."""
     pid, port = listens(token="mine")  # noqa: S106 - nobody's
     address = ("127.0.0.1",)
 
@@ -94,7 +94,7 @@ def test_the_server_is_known_by_its_process(listens: Listens) -> None:
 
 
 def test_nobody_listens_before_the_server_does() -> None:
-    """A port that is bound and not listened on is nobody's yet."""
+    """A port that is bound but not listened on counts as free of listeners."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
 
@@ -135,12 +135,12 @@ JUDGED = {
 def test_one_socket_of_somebody_elses_is_enough(
     found: list[Socket], ours: set[int], others: set[int], look: Look
 ) -> None:
-    """A port is the server's where every socket that listens there is."""
+    """The port counts as the server's if every socket that listens on it is the server's."""
     assert listener.judge(found, uid=7, ours=ours, others=others) == look
 
 
 def test_the_user_of_all_unknown_users_tells_nothing() -> None:
-    """In a user namespace those who have no number of their own share one."""
+    """In a user namespace, unmapped users share one uid."""
     found = [Socket("::", 65534, 1)]
 
     assert listener.judge(found, uid=65534, ours=(), others=()) == Look(TAKEN, uid=65534)
@@ -159,7 +159,9 @@ def beside(listens: Listens, tmp_path: Path) -> Iterator[Callable[[ReportHub, in
         child = os.fork()
         if child == 0:
             try:
-                retry.Beside(NodeReport(0, PlacementDocument(node="g1")), port, hub.environ, server).run(told=True)
+                retry.PortReporter(NodeReport(0, PlacementDocument(node="g1")), port, hub.environ, server).run(
+                    told=True
+                )
             finally:
                 os._exit(0)
         children.append(child)
@@ -216,7 +218,7 @@ def test_another_user_who_comes_after_the_port_was_told_is_told_too(
 def test_where_the_kernel_does_not_tell_a_connection_is_enough(
     listens: Listens, beside: Callable[[ReportHub, int, int], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The server starts all the same, and the report says that nobody saw who it was."""
+    """The server starts anyway, and the report says that the process could not be identified."""
     monkeypatch.setattr(listener.listening, "__defaults__", (str(tmp_path / "no-such-folder"),))
     server, port = listens()
     with ReportHub() as hub:
@@ -224,4 +226,4 @@ def test_where_the_kernel_does_not_tell_a_connection_is_enough(
         [report] = reports(hub, 1)
 
     assert (report.port, report.door) == (port, Door("unseen"))
-    assert report.placement.problems == (f"Who listens at port {port} cannot be seen on this node.",)
+    assert report.placement.problems == (f"This node does not show which process listens on port {port}.",)

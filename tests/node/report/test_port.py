@@ -33,7 +33,7 @@ def test_a_url_is_read_and_written(text: str, url: Url) -> None:
 @pytest.mark.parametrize("text", ["", "127.0.0.1:80", "/user/ada", "http://host:port/", "http://host:٣/"])
 def test_what_is_no_url_is_refused(text: str) -> None:
     """With a sentence that says what one looks like."""
-    with pytest.raises(ValueError, match="is no URL of the form"):
+    with pytest.raises(ValueError, match="is not a URL of the form"):
         port.parse_url(text)
 
 
@@ -63,7 +63,7 @@ def test_the_port_that_the_hub_chose_is_kept_if_it_is_free(taken: int) -> None:
 
 
 def test_of_a_range_the_free_port_is_found(taken: int) -> None:
-    """Wherever in the range the search begins."""
+    """Wherever in the range the search starts."""
     first, last = (taken, taken + 1) if taken < 65535 else (taken - 1, taken)
     [free] = {first, last} - {taken}
     try:
@@ -96,7 +96,7 @@ def test_the_door_keeps_the_url_but_for_the_port() -> None:
 
 
 def test_without_a_url_there_is_a_port_all_the_same() -> None:
-    """For servers that the hub knows by their command line alone."""
+    """For servers that take their port only from the command line."""
     number, url, problems = port.door("", None)
 
     assert number >= 1024
@@ -104,7 +104,7 @@ def test_without_a_url_there_is_a_port_all_the_same() -> None:
 
 
 def test_a_taken_range_gives_any_port_and_a_problem(taken: int) -> None:
-    """The server starts; whether it can be reached is the firewall's word."""
+    """The server starts; whether it can be reached depends on the firewall."""
     number, url, problems = port.door("http://127.0.0.1:0/", (taken, taken))
 
     assert url == f"http://127.0.0.1:{number}/"

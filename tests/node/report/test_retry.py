@@ -25,7 +25,7 @@ server = socket.create_server(("127.0.0.1", int(url.split(":")[2].split("/")[0])
 print(url, flush=True)
 time.sleep(SECONDS)
 """
-LATER = "The hub is told as soon as it can be, in the next ten minutes."
+LATER = "The report will be sent again for up to ten minutes."
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_hub_that_comes_back_is_told_while_the_server_runs(launched: Callable[
 def test_a_hub_that_could_not_look_the_token_up_is_asked_again(
     launched: Callable[..., subprocess.Popen[str]], refusal: int
 ) -> None:
-    """A hub whose database is away knows no token; it takes the report when the database is back."""
+    """A hub without its database cannot look up the token; it accepts the report when the database is back."""
     with ReportHub(*[refusal] * 4) as hub:
         process = launched(hub.environ, 60)
 
@@ -130,7 +130,7 @@ def test_a_server_that_ends_takes_its_messenger_along(launched: Callable[..., su
 
 
 def test_a_hub_that_refuses_is_not_asked_again(launched: Callable[..., subprocess.Popen[str]]) -> None:
-    """404 is the hub's last word, on the placement and on the port."""
+    """A 404 is final, for the placement and for the port."""
     with ReportHub(404, 404) as hub:
         process = launched(hub.environ, 60)
 

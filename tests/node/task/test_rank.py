@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.node.task.rank import (
     Rank,
     divide_cpus,
@@ -19,7 +20,6 @@ from jupyterhub_gpuspawner.node.task.rank import (
     tasks_per_node,
 )
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
-from jupyterhub_gpuspawner.units import format_cpulist, parse_cpulist
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
 K80 = load(str(MACHINES / "k80-2socket.json"))
@@ -51,7 +51,7 @@ def test_rank_as_srun_tells_it(local: str, node: str, tasks: str, rank: Rank | N
 
 
 def test_a_batch_script_is_no_rank() -> None:
-    """It has SLURM_LOCALID too, but no step's tasks."""
+    """It has SLURM_LOCALID too, but no tasks of a step."""
     assert rank_of({"SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_TASKS_PER_NODE": "4"}) is None
 
 
@@ -73,13 +73,13 @@ def test_tasks_per_node(text: str, counts: tuple[int, ...]) -> None:
     ],
 )
 def test_shares(items: str, count: int, parts: tuple[str, ...]) -> None:
-    """Neighbours stay together; more tasks than items take them in turn."""
+    """Neighbours stay together; if there are more tasks than items, they take turns."""
     assert tuple("".join(part) for part in shares(items, count)) == parts
 
 
 @given(st.integers(0, 40), st.integers(1, 20))
 def test_shares_are_all_of_it(size: int, count: int) -> None:
-    """Nothing is lost, nothing is in two parts unless it must be, and sizes differ by one at most."""
+    """Nothing is lost, nothing is assigned twice unless it must be, and sizes differ by at most one."""
     parts = shares(range(size), count)
     together = [item for part in parts for item in part]
     assert len(parts) == count
@@ -98,7 +98,7 @@ def test_shares_are_all_of_it(size: int, count: int) -> None:
     ],
 )
 def test_what_slurm_has_divided(environ: dict[str, str], visible: int, own: bool) -> None:
-    """A task that sees fewer GPUs or CPUs than the step has here was given its own."""
+    """A task that sees fewer GPUs or CPUs than the step has on this node was given its own by Slurm."""
     assert has_own_gpus(environ, visible) == own
     assert has_own_cpus({key.replace("GPUS", "CPUS"): value for key, value in environ.items()}, visible) == own
 
@@ -121,7 +121,7 @@ def test_what_slurm_has_divided(environ: dict[str, str], visible: int, own: bool
 def test_cpus_are_divided_beside_the_gpus(
     node: NodeTopology, granted: str, gpus: list[tuple[int, ...]], each: int | None, parts: str
 ) -> None:
-    """Each task gets cores next to its GPUs, whole ones where there are enough; nothing is in two parts."""
+    """Each task gets cores next to its GPUs, whole ones if there are enough; nothing is assigned twice."""
     found = divide_cpus(node, parse_cpulist(granted), gpus, each=each)
     assert " ".join(map(format_cpulist, found)) == parts
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import jupyterhub_gpuspawner
-from jupyterhub_gpuspawner.node.allocation import JobDetail
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
+from jupyterhub_gpuspawner.node.allocation import GrantedJob
 from jupyterhub_gpuspawner.node.task.rank import rank_of
 from jupyterhub_gpuspawner.node.task.task import StepPlacing
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
-from jupyterhub_gpuspawner.units import parse_cpulist
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacementDocument
 
 MACHINES = Path(jupyterhub_gpuspawner.__file__).parent / "demo" / "machines"
@@ -28,9 +28,9 @@ class Task(StepPlacing):
         rank = rank_of(environ)
         assert rank is not None
         super().__init__(LaunchPlan(report=False, **plan), environ, "n1", lambda: node, rank=rank)
-        self.detail = JobDetail(cpus=parse_cpulist(cpu_ids) or None)
+        self.detail = GrantedJob(cpus=parse_cpulist(cpu_ids) or None)
 
-    def job(self) -> JobDetail:
+    def job(self) -> GrantedJob:
         return self.detail
 
 
@@ -82,7 +82,7 @@ def seen(tasks: list[tuple[Task, PlacementDocument]]) -> list[str]:
     ],
 )
 def test_tasks_divide_the_node(node: NodeTopology, tasks: int, gpus: str, cpus: str, parts: list[str]) -> None:
-    """Each task has neighbours of the best ring and cores beside them; nothing is in two parts unless it must be."""
+    """Each task gets neighbours in the best ring and cores near them; nothing is assigned twice unless it must be."""
     assert seen(step(node, tasks, gpus, cpus)) == parts
 
 
@@ -115,20 +115,20 @@ def test_mig_devices_are_divided_by_their_uuids() -> None:
 
 
 def test_names_that_cannot_be_found_are_divided_in_slurms_order() -> None:
-    """Where the driver tells nothing, the names alone are divided."""
+    """If the driver says nothing, only the names are divided."""
     unknown = NodeTopology(numa_nodes=K80.numa_nodes, simulated=True)
     assert seen(step(unknown, 2, "0,1,2,3", "0-23")) == ["0,1 on 0-11", "2,3 on 12-23"]
 
 
 def test_threads_of_the_whole_server_are_not_those_of_a_part() -> None:
-    """What our launcher set for the server is set anew; what somebody else set stays."""
+    """Values that the launcher set for the server are replaced; values set by others stay."""
     [(task, _), _] = step(K80, 2, "0,1", "0-7", GPUSPAWNER_THREADS="8", OMP_NUM_THREADS="8", MKL_NUM_THREADS="3")
     threads = {name: task.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "GPUSPAWNER_THREADS")}
     assert threads == {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "3", "GPUSPAWNER_THREADS": "4"}
 
 
 def test_without_a_policy_cpus_are_left_as_they_are() -> None:
-    """``none`` divides the GPUs, which srun shows to all, and binds nothing."""
+    """``none`` divides the GPUs, which srun shows to all tasks, and binds nothing."""
     task = Task(
         K80,
         {

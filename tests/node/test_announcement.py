@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.node.launch import Announcement, announce
 from jupyterhub_gpuspawner.node.report import http, port
-from jupyterhub_gpuspawner.node.report.report import Announcement, announce
 from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument
 from tests.standins.report_hub import ReportHub
 
@@ -35,7 +35,7 @@ def test_the_hub_is_told_the_placement_at_once_and_the_port_when_it_is_listened_
 
 
 def test_what_was_wrong_with_the_port_is_in_the_report() -> None:
-    """A range that is taken is told to the hub, too."""
+    """That a port range is used up is reported to the hub, too."""
     with socket.socket() as taken, ReportHub() as hub:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -54,7 +54,7 @@ def test_a_hub_that_cannot_be_told_leaves_the_port() -> None:
     assert told.port >= 1024
     assert told.service_url == f"http://127.0.0.1:{told.port}/"
     assert told.problems == (
-        "The hub could not be told where this server is: JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set",
+        "The report could not be sent to the hub: JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN are not both set",
     )
 
 
@@ -72,13 +72,13 @@ def test_a_name_that_is_looked_up_for_ever_is_given_up(monkeypatch: pytest.Monke
     assert time.monotonic() - start < 10
     assert told.port >= 1024
     assert told.problems == (
-        "Telling the hub was given up after 0.5 s.",
-        "The hub is told as soon as it can be, in the next ten minutes.",
+        "Reporting to the hub timed out after 0.5 s.",
+        "The report will be sent again for up to ten minutes.",
     )
 
 
 def test_a_fault_of_ours_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And there is no port."""
+    """There is no port then."""
 
     def broken(*_: Any) -> None:
         raise RuntimeError("broken by the test")
@@ -86,4 +86,4 @@ def test_a_fault_of_ours_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(port, "door", broken)
     told = announce(REPORT, port_range=None, environ={})
 
-    assert told == Announcement(0, None, ("Telling the hub failed: RuntimeError: broken by the test",))
+    assert told == Announcement(0, None, ("Reporting to the hub failed: RuntimeError: broken by the test",))
