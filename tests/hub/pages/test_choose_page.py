@@ -155,7 +155,7 @@ def test_without_a_form_a_click_is_needed_all_the_same(make_hub: MakeHub, lines:
     hub.wait("ann", ready=True)
 
     assert asked.status == 200
-    assert "one click starts your server" in asked.text
+    assert "Click Start to start your server" in asked.text
     assert before is None
     hub.end("ann")
 
