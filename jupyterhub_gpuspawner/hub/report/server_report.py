@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import proxy_of
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_placement
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
@@ -162,7 +163,7 @@ class ServerReport:
         if spawner.ready and self.port == port:  # still
             spawner.server.port = port
             self._state.store()
-            proxy = spawner.user.settings["proxy"]
+            proxy = proxy_of(spawner)
             await (proxy.add_user if port else proxy.delete_user)(spawner.user, spawner.name)
 
     def hand_over(self) -> None:

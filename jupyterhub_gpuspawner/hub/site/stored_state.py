@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sqlalchemy import inspect
-
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 from jupyterhub_gpuspawner.hub.site.database import AWAY, TO_STOP, fault, roll_back, written
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 
@@ -65,5 +64,4 @@ class StoredState:
     @property
     def session(self) -> Session | None:
         """The session of the hub's database; None for a spawner without a row."""
-        orm_spawner = self._spawner().orm_spawner
-        return inspect(orm_spawner).session if orm_spawner is not None else None
+        return session_of(self._spawner().orm_spawner)

@@ -12,6 +12,7 @@ from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_serv
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.ending.verdict import verdict
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import internal_certificates
 from jupyterhub_gpuspawner.hub.pages.text import wait
 from jupyterhub_gpuspawner.hub.report.confirmation import confirmed, names_a_node_of
 from jupyterhub_gpuspawner.hub.report.reach import resolved, way
@@ -217,8 +218,7 @@ class Readiness:
     async def _serves_at(self, port: int) -> None:
         """Return when the server answers as JupyterHub will ask it: its own check would find a failure late."""
         await connected(self._report.address, port)
-        names = ("internal_ssl_key", "internal_ssl_cert", "internal_ssl_ca")
-        key, certificate, authority = (self._server.user.settings.get(name) for name in names)
+        key, certificate, authority = internal_certificates(self._server)
         await wait_for_http_server(
             url_path_join(await self._server.get_url(), "api"),
             timeout=self._server.http_timeout,

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import checked_server_name
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import checked_server_name, cookie_secret
 from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
@@ -106,7 +106,7 @@ class Startup:
         self._report.forget()
         self._ending.forget()
         self._job.stopping = False
-        self.start = Start.begin(hub_mark(server.user.settings.get("cookie_secret", b"")), server.start_timeout)
+        self.start = Start.begin(hub_mark(cookie_secret(server)), server.start_timeout)
         try:
             require_registration()
             checked_server_name(server.name)
