@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
 from jupyterhub_gpuspawner.hub.pages.server.card import server_card
-from jupyterhub_gpuspawner.hub.pages.text import choose, cluster, home, log, wait
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.text import choose, cluster, home, log, wait
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.pages.server.card import ServerCard

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub.apihandlers.users import SpawnProgressAPIHandler
 from tornado import web
 
-from jupyterhub_gpuspawner.hub.pages.text import wait
+from jupyterhub_gpuspawner.hub.text import wait
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator

@@ -10,8 +10,8 @@ from sqlalchemy import inspect
 from jupyterhub_gpuspawner.errors import RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
-from jupyterhub_gpuspawner.hub.pages.text import wait
 from jupyterhub_gpuspawner.hub.site.database import roll_back
+from jupyterhub_gpuspawner.hub.text import wait
 
 if TYPE_CHECKING:
     from tornado import web

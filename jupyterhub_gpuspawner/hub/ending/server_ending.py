@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub.ending.failure import start_failed
 from jupyterhub_gpuspawner.hub.ending.joblog import outgrew_memory
 from jupyterhub_gpuspawner.hub.ending.record import Ending
-from jupyterhub_gpuspawner.hub.pages.text import wait
+from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.jobs.advice import SILENT, advice
 from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase, admin_hint, sentence
 

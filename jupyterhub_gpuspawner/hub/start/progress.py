@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.hub.pages.text import wait
 from jupyterhub_gpuspawner.hub.site.tasks import first_of
+from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.jobs.advice import advice
 from jupyterhub_gpuspawner.jobs.status import Phase, never_clears, sentence
 

@@ -13,12 +13,12 @@ from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_serv
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.ending.verdict import verdict
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import internal_certificates
-from jupyterhub_gpuspawner.hub.pages.text import wait
 from jupyterhub_gpuspawner.hub.report.confirmation import confirmed, names_a_node_of
 from jupyterhub_gpuspawner.hub.report.reach import resolved, way
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.start.submission import check_comment
+from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, Phase
 from jupyterhub_gpuspawner.slurm.watcher import HIDDEN
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument

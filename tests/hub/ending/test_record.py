@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.errors import (
 )
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of, spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.ending.record import TEXT_LIMIT, Ending, parse_ending
-from jupyterhub_gpuspawner.hub.pages.text import wait
+from jupyterhub_gpuspawner.hub.text import wait
 
 WHOLE = Ending(
     "The job reached its time limit of 1 h.",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.pages.text import wait
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, stages
+from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
-from jupyterhub_gpuspawner.hub.pages.text import choose
+from jupyterhub_gpuspawner.hub.text import choose
 from jupyterhub_gpuspawner.profiles.option import UNLISTED
 from jupyterhub_gpuspawner.profiles.user_options import choice_from_form
 

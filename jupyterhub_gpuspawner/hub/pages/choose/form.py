@@ -13,10 +13,10 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
 from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
-from jupyterhub_gpuspawner.hub.pages.text import choose
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.outlook import outlooks
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.hub.text import choose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

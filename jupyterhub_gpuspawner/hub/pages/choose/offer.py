@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.errors import RefusalKind
 from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import what_you_get
-from jupyterhub_gpuspawner.hub.pages.text import choose
+from jupyterhub_gpuspawner.hub.text import choose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.cluster_map import GpuUse, totals
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.hub.pages.text import cluster
+from jupyterhub_gpuspawner.hub.text import cluster
 from jupyterhub_gpuspawner.words import counted, memory
 
 if TYPE_CHECKING:

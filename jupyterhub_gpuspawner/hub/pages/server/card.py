@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, headline, server_facts
-from jupyterhub_gpuspawner.hub.pages.text import home
 from jupyterhub_gpuspawner.hub.start.progress import event
+from jupyterhub_gpuspawner.hub.text import home
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.spawners.server import Server

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
-from jupyterhub_gpuspawner.hub.pages.text import home
 from jupyterhub_gpuspawner.hub.report.other_nodes import in_words
+from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.picture import node_svg
 from jupyterhub_gpuspawner.placement.topology import from_document
 from jupyterhub_gpuspawner.words import memory

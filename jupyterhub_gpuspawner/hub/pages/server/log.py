@@ -9,8 +9,8 @@ from jupyterhub.scopes import needs_scope
 from tornado import web
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name
-from jupyterhub_gpuspawner.hub.pages.text import home
 from jupyterhub_gpuspawner.hub.spawners.server import running_log, server_of
+from jupyterhub_gpuspawner.hub.text import home
 
 if TYPE_CHECKING:
     from jupyterhub.spawner import Spawner

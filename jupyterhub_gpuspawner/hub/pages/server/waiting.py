@@ -13,9 +13,9 @@ from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of
 from jupyterhub_gpuspawner.hub.ending.record import Ending
-from jupyterhub_gpuspawner.hub.pages.text import wait
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, updated_server
 from jupyterhub_gpuspawner.hub.start.progress import document
+from jupyterhub_gpuspawner.hub.text import wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
