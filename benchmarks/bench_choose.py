@@ -20,13 +20,13 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-from jupyterhub_gpuspawner.hub.site.outlook import Outlook, outlooks
+from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.slurm.parse.cluster import parse_nodes, parse_partitions, parse_reservations
 from jupyterhub_gpuspawner.slurm.parse.jobs import OWN_WORDS, PLAIN, parse_jobs
 
 NODES, RUNNING, WAITING, PROFILES = 10_000, 15_000, 5_000, 30
-OUTLOOKS, FIRST = 0.020, 0.050
+STATUSES, FIRST = 0.020, 0.050
 """Limits in seconds: on an indexed snapshot, and for the first request with these constraints and reservations."""
 NOW = 1_800_000_000
 TYPES = ("a100", "h100", "k80", "1g.10gb")
@@ -127,25 +127,25 @@ def profiles() -> tuple[Profile, ...]:
     )
 
 
-def look(snapshot: ClusterSnapshot) -> tuple[Outlook, ...]:
+def look(snapshot: ClusterSnapshot) -> tuple[ProfileStatus, ...]:
     """The work for one visitor of the page."""
     now = datetime.fromtimestamp(NOW + 10).astimezone()
-    return outlooks(profiles(), username="alice", groups=("ml",), snapshot=snapshot, now=now)
+    return profile_statuses(profiles(), username="alice", groups=("ml",), snapshot=snapshot, now=now)
 
 
 @pytest.mark.benchmark(timer=time.process_time)
-def test_outlooks_of_an_indexed_snapshot(benchmark: Any) -> None:
+def test_statuses_of_an_indexed_snapshot(benchmark: Any) -> None:
     """Every visitor but the first one after a new snapshot."""
     snapshot = read()
     found = look(snapshot)
     assert {each.availability.chance.value for each in found if each.availability} == {"now", "later", "never"}
     assert len(found) == PROFILES
     benchmark.pedantic(look, args=(snapshot,), rounds=20, warmup_rounds=1)
-    assert benchmark.stats.stats.min <= OUTLOOKS
+    assert benchmark.stats.stats.min <= STATUSES
 
 
 @pytest.mark.benchmark(timer=time.process_time)
-def test_first_outlooks_of_a_snapshot(benchmark: Any) -> None:
+def test_first_statuses_of_a_snapshot(benchmark: Any) -> None:
     """The first visitor after a new snapshot, for whom constraints and reservations must be evaluated."""
     benchmark.pedantic(look, setup=lambda: ((read(),), {}), rounds=3)
     assert benchmark.stats.stats.min <= FIRST

@@ -96,10 +96,10 @@ def form_of(page: Page, hub: HubProcess, query: str = "") -> None:
     page.goto(f"{hub.url}/hub/spawn{query}")
 
 
-def outlook(page: Page, slug: str) -> str:
+def availability(page: Page, slug: str) -> str:
     """The availability of a profile as the page shows it, without its age."""
     box = page.locator(".gpuspawner-profile", has=page.locator(f"#profile-{slug}"))
-    return re.sub(r" checked .*", "", " ".join(box.locator(".gpuspawner-outlook").inner_text().split()))
+    return re.sub(r" checked .*", "", " ".join(box.locator(".gpuspawner-availability").inner_text().split()))
 
 
 def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
@@ -110,7 +110,7 @@ def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
     with taken(slurm_cluster):
         expect_fresh(page, course, "full")
         shoot(page, "choose-full")
-        said = {slug: outlook(page, slug) for slug in ("k80", "dgx1", "course", "week", "summer")}
+        said = {slug: availability(page, slug) for slug in ("k80", "dgx1", "course", "week", "summer")}
         expect(page.locator("input[type=radio]:disabled")).to_have_count(2)
 
     assert said["k80"] == "Starts now, 4 of 4 K80 free."
@@ -214,12 +214,12 @@ def test_a_page_left_open_is_renewed(course: HubProcess, slurm_cluster: PrivateS
     expect_fresh(page, course, "8 of 8 p100 free")
     with taken(slurm_cluster):
         page.clock.run_for(50_000)
-        expect(page.locator(".gpuspawner-outlook small").first).to_have_text(re.compile(r"checked \d+ s ago"))
+        expect(page.locator(".gpuspawner-availability small").first).to_have_text(re.compile(r"checked \d+ s ago"))
         while "full" not in page.locator("#gpuspawner-profiles").inner_text().lower():
             page.clock.run_for(60_000)
             page.wait_for_timeout(1000)
 
-        assert outlook(page, "dgx1").startswith("Full. Expected wait: up to ")
+        assert availability(page, "dgx1").startswith("Full. Expected wait: up to ")
 
 
 def test_what_only_slurm_knows_is_told_before_the_click(course: HubProcess, page: Page) -> None:

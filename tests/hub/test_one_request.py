@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.cli.site import SOMEBODY, Site
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.api.profiles_document import AskedResources, profiles_document
 from jupyterhub_gpuspawner.hub.pages.choose.offer import option_fields
-from jupyterhub_gpuspawner.hub.site.outlook import Outlook, outlooks
+from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus, profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from tests.snapshots import cluster, node
@@ -48,9 +48,9 @@ def spawner_of(site: dict[str, str], *profiles: Any, **more: Any) -> GPUProfiles
     return spawner
 
 
-def form(spawner: GPUProfilesSpawner) -> Outlook:
+def form(spawner: GPUProfilesSpawner) -> ProfileStatus:
     """What the form and the REST document are made of."""
-    (found,) = outlooks(
+    (found,) = profile_statuses(
         spawner.offered(),
         username="ada",
         groups=(),

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.api.profiles_document import profiles_document, trial_document
 from jupyterhub_gpuspawner.hub.api.trial import Trial, trial_of
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
-from jupyterhub_gpuspawner.hub.site.outlook import outlooks
+from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
@@ -66,7 +66,7 @@ class ProfilesHandler(OfUser):
             raise web.HTTPError(500, "%s", error) from error
         snapshot = await cluster.recent() if any(profile.kind == "slurm" for profile in offered) else None
         owner = job_owner(site.exec_prefix, user_name)
-        found = outlooks(
+        found = profile_statuses(
             offered,
             username=user_name,
             groups=spawner.groups_of_user(),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster.availability import Availability
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.api.trial import Trial
-    from jupyterhub_gpuspawner.hub.site.outlook import Outlook
+    from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 VERSION = 1
@@ -116,13 +116,13 @@ class TrialDocument:
 
 
 def profiles_document(
-    outlooks: Sequence[Outlook], snapshot: ClusterSnapshot | None, *, username: str, silent: bool
+    statuses: Sequence[ProfileStatus], snapshot: ClusterSnapshot | None, *, username: str, silent: bool
 ) -> ProfilesDocument:
-    """The document of these outlooks. A profile that is for others by name, or is over, is left out."""
+    """The document of these statuses. A profile that is for others by name, or is over, is left out."""
     return ProfilesDocument(
         taken_at=None if snapshot is None else _iso(snapshot.taken_at),
         silent=silent,
-        profiles=tuple(_offered(outlook) for outlook in outlooks if _is_told(outlook, username)),
+        profiles=tuple(_offered(status) for status in statuses if _is_told(status, username)),
     )
 
 
@@ -138,15 +138,15 @@ def trial_document(trial: Trial) -> TrialDocument:
     )
 
 
-def _is_told(outlook: Outlook, username: str) -> bool:
-    allow = outlook.profile.allow
+def _is_told(status: ProfileStatus, username: str) -> bool:
+    allow = status.profile.allow
     by_name_alone = bool(allow.users) and not allow.groups and username not in allow.users
-    return outlook.refusal is None or not (by_name_alone or outlook.refusal.kind is RefusalKind.ENDED)
+    return status.refusal is None or not (by_name_alone or status.refusal.kind is RefusalKind.ENDED)
 
 
-def _offered(outlook: Outlook) -> OfferedProfile:
-    profile = outlook.profile
-    allowed = outlook.refusal is None
+def _offered(status: ProfileStatus) -> OfferedProfile:
+    profile = status.profile
+    allowed = status.refusal is None
     return OfferedProfile(
         slug=profile.slug,
         display_name=profile.display_name,
@@ -154,9 +154,9 @@ def _offered(outlook: Outlook) -> OfferedProfile:
         default=profile.default,
         kind=profile.kind,
         allowed=allowed,
-        reason=outlook.refusal.text if outlook.refusal is not None else "",
-        resources=_asked(outlook.resources) if outlook.resources is not None else None,
-        availability=_prospect(outlook.availability) if outlook.availability is not None else None,
+        reason=status.refusal.text if status.refusal is not None else "",
+        resources=_asked(status.resources) if status.resources is not None else None,
+        availability=_prospect(status.availability) if status.availability is not None else None,
         options_schema=options_schema(profile) if allowed else None,
     )
 

@@ -122,8 +122,8 @@ def servers_of(users: Iterable[Any]) -> Iterator[Server]:
 async def updated_server(spawner: Any, *, patience: float) -> Server:
     """As :func:`server_of`, after an update of the queue where the job waits in it: ``patience`` seconds at most."""
     inner = _inner(spawner)
-    if hasattr(inner, "see_the_line"):
-        await inner.see_the_line(patience)
+    if hasattr(inner, "update_queue"):
+        await inner.update_queue(patience)
     return server_of(spawner)
 
 

@@ -123,7 +123,7 @@ class GPUSlurmSpawner(LogName, SlurmSettings):
         """What is known of the start that is under way; asks nothing."""
         return self._startup.facts()
 
-    async def see_the_line(self, patience: float) -> None:
+    async def update_queue(self, patience: float) -> None:
         """While the job is pending, update its position in the queue; returns after ``patience`` seconds at most."""
         await self._job.update_queue(patience)
 
@@ -259,7 +259,7 @@ class GPUSlurmSpawner(LogName, SlurmSettings):
 
     def progress(self) -> AsyncIterator[dict[str, Any]]:
         """One event for each change: job, state and reason, position in the queue, node, GPUs."""
-        return events(self.start_facts, update=lambda: self.see_the_line(0.0), placed=lambda: self._report.placed)
+        return events(self.start_facts, update=lambda: self.update_queue(0.0), placed=lambda: self._report.placed)
 
     async def get_url(self) -> str:
         """Where the server is; after a restart of the hub, where one that was starting has arrived."""

@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form
 from jupyterhub_gpuspawner.hub.pages.choose.form import fault_at, form_html, render_form
 from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
 from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import what_you_get
-from jupyterhub_gpuspawner.hub.site.outlook import outlooks
+from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
@@ -123,7 +123,7 @@ def check(options: Mapping[str, object]) -> object:
 
 def form(filled_in: FilledIn, snapshot: ClusterSnapshot | None = CLUSTER) -> BeautifulSoup:
     """The form as the browser receives it."""
-    found = outlooks(PROFILES, username="ann", groups=(), snapshot=snapshot, now=NOW)
+    found = profile_statuses(PROFILES, username="ann", groups=(), snapshot=snapshot, now=NOW)
     html = form_html(offers(found, filled_in, base_url="/hub/", snapshot=snapshot), now=NOW.timestamp())
     return BeautifulSoup(html, "html.parser")
 
@@ -162,7 +162,7 @@ def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
             {"display_name": "No GPU", "slurm": {"gpus": 0, "cpus": 4}},
         ]
     )
-    found = outlooks(profiles, username="ann", groups=(), snapshot=None, now=NOW, defaults=site)
+    found = profile_statuses(profiles, username="ann", groups=(), snapshot=None, now=NOW, defaults=site)
 
     assert [offer.gets for offer in offers(found, FilledIn(), base_url="/hub/")] == [
         ("1 x K80 (12 GB)", "2 cores", "8 GiB memory", "1 h"),
@@ -199,7 +199,7 @@ def test_what_is_offered_and_what_is_not() -> None:
     assert [radio["value"] for radio in page.select("input[type=radio][disabled]")] == ["week", "spring"]
 
 
-def test_an_outlook_has_its_age() -> None:
+def test_an_availability_has_its_age() -> None:
     """Availability is shown with the age of the data."""
     line = form(FilledIn()).select_one(".gpuspawner-now")
 
@@ -269,7 +269,7 @@ def test_a_fault_is_told_at_its_field_and_the_values_are_kept(
     """A link and a refused click give the same form."""
     by_link = of_a_link(fields, check)
     by_click = of_a_form(fields, None if by_link.field == "gpus" and len(fields["gpus"]) > 1 else _refusal(fields))
-    found = outlooks(PROFILES, username="ann", groups=(), snapshot=CLUSTER, now=NOW)
+    found = profile_statuses(PROFILES, username="ann", groups=(), snapshot=CLUSTER, now=NOW)
     shown = offers(found, by_link, base_url="/hub/")
     page = form(by_link)
     told = page.find(id=f"{at}-fault")

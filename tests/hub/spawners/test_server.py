@@ -42,7 +42,7 @@ class Job:
     def start_facts(self) -> StartFacts:
         return StartFacts(self.job_id, silent=True)
 
-    async def see_the_line(self, _: float) -> None:
+    async def update_queue(self, _: float) -> None:
         self.updates += 1
 
     async def job_log(self) -> tuple[str, str]:

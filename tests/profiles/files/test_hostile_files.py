@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.hub.site.outlook import outlooks
+from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.profiles.files.folder import FILES_LIMIT, ProfileFolder
 from jupyterhub_gpuspawner.profiles.files.rights import EVERYTHING
 from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
@@ -90,7 +90,7 @@ def test_what_looks_odd_and_is_right_is_offered_and_starts(folder: Path, says: s
     assert look(profiles) == (["odd", "good"], [])
     for hours in (-12, 0, 14):
         now = NOW.astimezone(timezone(timedelta(hours=hours)))
-        seen = outlooks(profiles.profiles(), username="ada", groups=(), snapshot=None, now=now)
+        seen = profile_statuses(profiles.profiles(), username="ada", groups=(), snapshot=None, now=now)
         assert [each.refusal for each in seen] == [None, None]
         resolve(profiles.profiles(), {"profile": "odd"}, username="ada", groups=(), server_name="", now=now)
 
@@ -333,7 +333,7 @@ def test_any_text_is_refused_in_a_sentence_or_can_be_offered_and_started(
     profiles, faults = offered(ProfileFolder(tmp_path, EVERYTHING))
     assert all(fault.startswith("p.yaml") and fault.isprintable() for fault in faults)
     assert len(faults) == (0 if profiles else 1) or text.strip() == "[]"
-    outlooks(profiles, username="ada", groups=(), snapshot=None, now=now)
+    profile_statuses(profiles, username="ada", groups=(), snapshot=None, now=now)
     for profile in profiles:
         options_schema(profile)
         with suppress(RequestError):  # it is not for today

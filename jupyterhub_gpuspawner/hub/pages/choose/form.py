@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form
 from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
-from jupyterhub_gpuspawner.hub.site.outlook import outlooks
+from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.text import choose
 
@@ -46,7 +46,7 @@ async def render_form(source: OfferSource) -> str:
     visit.filled_in = _filled_in(source, visit)
     now = datetime.now().astimezone()
     found = offers(
-        outlooks(
+        profile_statuses(
             offered,
             username=source.user.name,
             groups=source.groups_of_user(),

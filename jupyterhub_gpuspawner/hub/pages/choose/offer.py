@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cluster.availability import Availability
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn
-    from jupyterhub_gpuspawner.hub.site.outlook import Outlook
+    from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
     from jupyterhub_gpuspawner.profiles.option import ProfileOption
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
@@ -58,7 +58,7 @@ class Offer:
     profile: Profile
     gets: tuple[str, ...]
     fields: tuple[OptionField, ...]
-    outlook: Availability | None = None
+    availability: Availability | None = None
     """None for a profile that does not use Slurm."""
     closed: str = ""
     """Why it cannot be chosen; empty if it can."""
@@ -104,43 +104,43 @@ def fields_set(option: ProfileOption) -> frozenset[str]:
     return frozenset(found)
 
 
-def closed_by(outlook: Outlook) -> str:
+def closed_by(status: ProfileStatus) -> str:
     """Why a profile cannot be chosen, in a sentence; empty if it can.
 
     It begins later, or its job can never run and no option could change that.
     """
-    if outlook.refusal is not None:
-        return choose.not_yet(outlook.refusal.text)
-    found = outlook.availability
-    if found is None or found.chance is not Chance.NEVER or option_for(outlook.profile, found.field) is not None:
+    if status.refusal is not None:
+        return choose.not_yet(status.refusal.text)
+    found = status.availability
+    if found is None or found.chance is not Chance.NEVER or option_for(status.profile, found.field) is not None:
         return ""
     return choose.sentence(found.sentence)
 
 
-def is_shown(outlook: Outlook) -> bool:
+def is_shown(status: ProfileStatus) -> bool:
     """Whether the profile is listed on this user's page.
 
     Profiles of other users and those that have ended are left out: the user can do nothing about them, and their names
     may be confidential. A profile that begins later is listed with its first day.
     """
-    return outlook.refusal is None or outlook.refusal.kind is RefusalKind.NOT_YET
+    return status.refusal is None or status.refusal.kind is RefusalKind.NOT_YET
 
 
 def offers(
-    outlooks: Sequence[Outlook], filled_in: FilledIn, *, base_url: str, snapshot: ClusterSnapshot | None = None
+    statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, base_url: str, snapshot: ClusterSnapshot | None = None
 ) -> list[Offer]:
     """The page's offers; one of them is selected where any can be chosen."""
     found = [
         Offer(
-            outlook.profile,
-            gets=what_you_get(outlook.profile, outlook.resources, gpu_type=_only_type(outlook.resources, snapshot)),
-            fields=option_fields(outlook.profile, {}),
-            outlook=outlook.availability,
-            closed=closed_by(outlook),
-            link=link_to(base_url, outlook.profile.slug, {}),
+            status.profile,
+            gets=what_you_get(status.profile, status.resources, gpu_type=_only_type(status.resources, snapshot)),
+            fields=option_fields(status.profile, {}),
+            availability=status.availability,
+            closed=closed_by(status),
+            link=link_to(base_url, status.profile.slug, {}),
         )
-        for outlook in outlooks
-        if is_shown(outlook)
+        for status in statuses
+        if is_shown(status)
     ]
     one = chosen(found, filled_in)
     return [_with_choice(offer, filled_in, base_url) if offer is one else offer for offer in found]

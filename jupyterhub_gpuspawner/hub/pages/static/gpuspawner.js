@@ -112,7 +112,7 @@ function choose(form) {
       input.classList.remove("is-invalid");
       input.removeAttribute("aria-invalid");
     }
-    for (const general of form.querySelectorAll(".gpuspawner-about .gpuspawner-outlook")) general.hidden = false;
+    for (const general of form.querySelectorAll(".gpuspawner-about .gpuspawner-availability")) general.hidden = false;
     for (const status of form.querySelectorAll(".gpuspawner-trial")) {
       status.className = "gpuspawner-trial";
       status.textContent = "";
@@ -135,9 +135,9 @@ function choose(form) {
     const text = sentence((refused ? said.message : answer.ok ? said.sentence : "") || "");
     const blamed = chance === "never" && blame(profile, said.field, text);
     status.textContent = blamed ? "" : text;
-    if (chance && !blamed) status.classList.add("gpuspawner-outlook", `gpuspawner-${chance}`);
+    if (chance && !blamed) status.classList.add("gpuspawner-availability", `gpuspawner-${chance}`);
     // the availability of the profile with its defaults no longer applies
-    const general = profile.querySelector(".gpuspawner-about .gpuspawner-outlook");
+    const general = profile.querySelector(".gpuspawner-about .gpuspawner-availability");
     if (general) general.hidden = ["now", "later", "never"].includes(chance);
   }
 
@@ -176,9 +176,9 @@ function choose(form) {
     const { taken_at: takenAt, profiles } = await answer.json();
     for (const { slug, availability } of profiles) {
       const profile = document.getElementById(`profile-${slug}`)?.closest(".gpuspawner-profile:not(.gpuspawner-closed)");
-      const line = profile?.querySelector(".gpuspawner-about .gpuspawner-outlook");
+      const line = profile?.querySelector(".gpuspawner-about .gpuspawner-availability");
       if (!line || !availability) continue;
-      line.className = `gpuspawner-outlook gpuspawner-${availability.chance}`;
+      line.className = `gpuspawner-availability gpuspawner-${availability.chance}`;
       const age = document.createElement("small");
       age.dataset.age = Math.max(0, Math.round((Date.parse(answer.headers.get("Date")) - Date.parse(takenAt)) / 1000));
       line.replaceChildren(`${sentence(availability.sentence)} `, ...(takenAt ? [age] : []));

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class ProfileStatus:
     """One profile, and whether a user can start it now."""
 
     profile: Profile
@@ -34,7 +34,7 @@ class Outlook:
     """What that job requests, with the site's defaults; None without a job."""
 
 
-def outlooks(
+def profile_statuses(
     offered: Sequence[Profile],
     *,
     username: str,
@@ -44,17 +44,17 @@ def outlooks(
     defaults: Resources | None = None,
     owner: str = "",
     unix_groups: Mapping[str, bool] = MappingProxyType({}),
-) -> tuple[Outlook, ...]:
-    """Return the outlook of every profile, in the given order, with each option at its default.
+) -> tuple[ProfileStatus, ...]:
+    """Return the status of every profile, in the given order, with each option at its default.
 
     ``now`` has a time zone; ``defaults`` are the site's. ``owner`` is the account that would own the job, empty if
     unknown, and ``unix_groups`` says whether that account is in a group, as far as the hub's machine knows.
     """
 
-    def outlook(profile: Profile) -> Outlook:
+    def status(profile: Profile) -> ProfileStatus:
         refusal = permitted(profile, username, groups, now)
         if refusal is not None or profile.kind != "slurm":
-            return Outlook(profile, refusal, None)
+            return ProfileStatus(profile, refusal, None)
         choice = {"profile": profile.slug}
         try:
             request = resolve(
@@ -62,11 +62,11 @@ def outlooks(
             )
         except RequestError as error:  # no reservation today
             told = _clause(str(error))
-            return Outlook(profile, None, Availability(Chance.NEVER, f"cannot run: {told}", field=error.field))
+            return ProfileStatus(profile, None, Availability(Chance.NEVER, f"cannot run: {told}", field=error.field))
         told_now = availability(request.resources, snapshot, now=now.timestamp(), user=owner, groups=unix_groups)
-        return Outlook(profile, None, told_now, request.resources)
+        return ProfileStatus(profile, None, told_now, request.resources)
 
-    return tuple(map(outlook, offered))
+    return tuple(map(status, offered))
 
 
 def _clause(sentence: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.cluster.snapshot import Reservation
 from jupyterhub_gpuspawner.hub.site.account import job_owner
-from jupyterhub_gpuspawner.hub.site.outlook import outlooks
+from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from tests.snapshots import NOW, cluster, node
@@ -35,7 +35,7 @@ FOUR = cluster(node("g1", "gpu:k80:4", "gpu:k80:1(IDX:0)"))
 def told(**more: Any) -> dict[str, tuple[str | None, str | None]]:
     """Return refusal and sentence of each profile."""
     asked: dict[str, Any] = {"username": "alice", "groups": (), "snapshot": FOUR, **more}
-    found = outlooks(PROFILES, now=datetime.fromtimestamp(NOW).astimezone(), **asked)
+    found = profile_statuses(PROFILES, now=datetime.fromtimestamp(NOW).astimezone(), **asked)
     assert [each.profile for each in found] == list(PROFILES)
     return {
         each.profile.slug: (
@@ -46,7 +46,7 @@ def told(**more: Any) -> dict[str, tuple[str | None, str | None]]:
     }
 
 
-def test_the_outlook_of_every_profile() -> None:
+def test_the_status_of_every_profile() -> None:
     """Available, not for this user, without Slurm, never, by its options' defaults, without a reservation today."""
     day = datetime.fromtimestamp(NOW).astimezone().date().isoformat()
     assert told() == {
@@ -76,9 +76,9 @@ def test_silent_slurm_keeps_no_profile_from_being_shown() -> None:
     assert found["course"] == ("it is reserved for the group ml-course", None)
 
 
-def test_outlook_carries_what_the_job_would_ask_for() -> None:
+def test_a_status_carries_what_the_job_would_ask_for() -> None:
     """The profile's values before the site's, and the options' defaults."""
-    found = outlooks(
+    found = profile_statuses(
         PROFILES[4:5],
         username="alice",
         groups=(),
