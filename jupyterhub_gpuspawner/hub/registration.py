@@ -32,6 +32,7 @@ from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
 from jupyterhub_gpuspawner.hub.registered import record, this_hub
 from jupyterhub_gpuspawner.hub.site.account import refused_names
+from jupyterhub_gpuspawner.hub.site.database import register_descriptions
 from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.upkeep.reconciliation import register_reconciliation
@@ -116,5 +117,6 @@ def register() -> None:
         register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
         register_check(app)
+        register_descriptions(app)
         register_reconciliation(app)
         register_unfinished(app)

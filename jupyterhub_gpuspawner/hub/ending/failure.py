@@ -10,7 +10,7 @@ from sqlalchemy import inspect
 from jupyterhub_gpuspawner.errors import RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
-from jupyterhub_gpuspawner.hub.site.database import roll_back
+from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
 from jupyterhub_gpuspawner.hub.text import wait
 
 if TYPE_CHECKING:
@@ -55,11 +55,7 @@ def database_away(orm_spawner: Any = None) -> web.HTTPError:
     """The exception of a start that failed with the hub's database; the session of ``orm_spawner`` is rolled back."""
     if orm_spawner is not None:
         roll_back(inspect(orm_spawner).session)
-    return start_failed(
-        "The hub's database did not answer while your server was being started. Please start it again.",
-        reason="database",
-        status_code=503,
-    )
+    return start_failed(AWAY_MESSAGE, reason="database", status_code=503)
 
 
 def ending_of(failure: BaseException | None) -> Ending | None:

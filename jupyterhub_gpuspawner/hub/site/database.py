@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub import orm
-from sqlalchemy import update
+from sqlalchemy import event, update
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 from traitlets.log import get_logger
 
@@ -23,12 +23,15 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from jupyterhub.app import JupyterHub
+    from sqlalchemy.engine import Engine, ExceptionContext
     from sqlalchemy.orm import Session
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries; the last one is repeated."""
 TO_START, TO_TELL, TO_STOP = 60.0, 20.0, 600.0
 """Seconds to wait for the database when a server has started, has ended, or is stopped."""
+AWAY_MESSAGE = "The hub's database did not answer while your server was being started. Please start it again."
 AWAY = (DBAPIError, PendingRollbackError)
 """Exceptions while the database is unreachable, full or locked: a later try may succeed."""
 
@@ -84,3 +87,21 @@ async def takes_changes(orm_spawner: Any, patience: float) -> bool:
         session.commit()
 
     return session is None or await written(session, write, patience)
+
+
+def describe_errors(engine: Engine) -> None:
+    """Give every error of this database a message for users, in place of the driver's, which names files and hosts.
+
+    JupyterHub writes to the database before it calls a spawner, and shows ``jupyterhub_message`` of whatever a start
+    raises.
+    """
+
+    @event.listens_for(engine, "handle_error")
+    def describe(context: ExceptionContext) -> None:
+        if context.sqlalchemy_exception is not None:
+            vars(context.sqlalchemy_exception)["jupyterhub_message"] = AWAY_MESSAGE
+
+
+def register_descriptions(app: JupyterHub) -> None:
+    """Describe the errors of this hub's database as soon as it is opened."""
+    app.observe(lambda change: describe_errors(change.new.kw["bind"]), "session_factory")

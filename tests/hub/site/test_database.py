@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from jupyterhub import orm
+from jupyterhub.app import JupyterHub
 from sqlalchemy.exc import InvalidRequestError, OperationalError
 
+from jupyterhub_gpuspawner.hub import jupyterhub_compat
 from jupyterhub_gpuspawner.hub.site import database
 from jupyterhub_gpuspawner.hub.site.database import fault, takes_changes, written
 from jupyterhub_gpuspawner.hub.start.records import RecordedStart
@@ -133,3 +135,24 @@ async def test_jobs_without_a_server_are_looked_for_again_after_an_outage(
     await reconciliation.Reconciliation(site, Servers(), "0a1b2c3d").run()  # type: ignore[arg-type]
 
     assert rolled_back == [True]
+
+
+async def test_jupyterhub_shows_a_sentence_for_an_error_of_its_own_write(tmp_path: Path) -> None:
+    """Not the driver's message, which names a file or a host; here another connection has locked the database."""
+    app = JupyterHub()
+    database.register_descriptions(app)
+    app.session_factory = orm.new_session_factory(f"sqlite:///{tmp_path / 'hub.sqlite'}", connect_args={"timeout": 0})
+    other = sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    session = app.session_factory()
+
+    session.add(orm.User(name="ann"))
+    with pytest.raises(OperationalError) as raised:
+        session.commit()
+
+    assert jupyterhub_compat.first_line(raised.value) == (
+        "The hub's database did not answer while your server was being started. Please start it again."
+    )
+    other.close()
+    session.close()
+    session.get_bind().dispose()
