@@ -323,7 +323,7 @@ def test_a_job_that_was_made_although_sbatch_got_no_answer(hub: HubProcess, slur
     assert in_the_end(slurm_cluster, made[1]) == "CANCELLED"
 
 
-# --- what it is given ------------------------------------------------------------------------------
+# --- the environment of a server -------------------------------------------------------------------
 
 
 def test_environments_of_site_hook_and_profile_all_arrive(hub: HubProcess) -> None:
@@ -359,7 +359,7 @@ def test_a_group_override_reaches_the_job(hub: HubProcess) -> None:
     hub.end("pia")
 
 
-# --- what is said ----------------------------------------------------------------------------------
+# --- messages --------------------------------------------------------------------------------------
 
 
 def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateSlurm, full_node: str) -> None:

@@ -110,7 +110,7 @@ def test_the_files_an_admin_copies_are_in_order() -> None:
     assert [(name, script) for name, text in told.items() for script in scripts if f"`{script}`" not in text] == []
 
 
-# --- it works ---------------------------------------------------------------------------------------
+# --- what works -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,7 @@ def test_a_failed_start_shows_the_persons_log(hub: HubProcess, site: Site) -> No
     assert site.run("cat", log[0]).returncode != 0 or Path(log[0]).stat().st_mode & 0o004
 
 
-# --- nothing else does ------------------------------------------------------------------------------
+# --- what is refused --------------------------------------------------------------------------------
 
 
 def test_sudo_lists_four_commands_and_no_more(site: Site) -> None:
