@@ -289,7 +289,7 @@ def test_a_server_that_ends_before_it_is_ready(hub: HubProcess, profile: str, se
 
 @pytest.mark.parametrize("line", ["exec sh", "exit 0", "exit 3"])
 def test_a_login_profile_that_ends_the_shell_is_named(hub: HubProcess, line: str) -> None:
-    """The script is never read and its log is empty, so the page says where to look; without that line it starts."""
+    """The script is never read, so the log is empty and the page says where to look; without the line, it starts."""
     home = hub.folder / "homes" / "ann"
     home.mkdir(parents=True, exist_ok=True)
     (home / ".bash_profile").write_text(f"{line}\n")

@@ -80,7 +80,7 @@ def alive(slurm: PrivateSlurm) -> list[str]:
 def test_a_start_that_is_stopped_at_any_moment_leaves_no_job(
     slow_hub: tuple[HubProcess, float], slurm_cluster: PrivateSlurm
 ) -> None:
-    """Sixteen starts, stopped one after the other, leave no job and no state, and each user can start again."""
+    """Sixteen starts, each stopped a little later than the one before: no job or state is left, and all can restart."""
     hub, step = slow_hub
     users = [f"user{next(_COUNT)}" for _ in range(MOMENTS)]
 

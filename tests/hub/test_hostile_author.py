@@ -1,4 +1,4 @@
-"""Write access to the profile folder does not give access to the hub's account, its files or its time."""
+"""Write access to the profile folder gives no access to the hub's account, to the files it may read, or to its time."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_servers_start_while_all_of_them_are_there(hub: HubProcess, tmp_path: Pa
 
 
 def test_no_text_of_a_user_holds_the_hub_up(hub: HubProcess) -> None:
-    """A regular expression with catastrophic backtracking is tried on the longest text that causes it."""
+    """A regular expression with catastrophic backtracking does not block the hub, even with the longest text."""
     hub.api("POST", "/users/ann")
     answer = hub.api("POST", "/users/ann/server", {"profile": "expression", "a": "a" * 254 + "!"})
 

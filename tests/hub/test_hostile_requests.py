@@ -1,4 +1,4 @@
-"""Hundreds of hostile requests to a real hub cause no 500, no line in a batch script, and no leftover server."""
+"""Hundreds of hostile requests to a real hub cause no 500 and no line in a batch script, and leave nothing behind."""
 
 from __future__ import annotations
 

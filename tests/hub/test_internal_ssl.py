@@ -31,7 +31,7 @@ c.JupyterHub.internal_certs_location = str(folder / "internal-ssl")
 
 
 def test_a_server_over_tls(slurm_cluster: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only clients with the hub's certificate reach the server; its files have mode 0600 and end with the job."""
+    """Only the hub's certificate gives access to the server; its files have mode 0600 and are removed with the job."""
     lines = CONFIG.replace("str(folder /", f"str(__import__('pathlib').Path({str(tmp_path / 'hub')!r}) /")
     hub = new_hub(slurm_cluster, tmp_path / "hub", lines=lines)
     monkeypatch.setattr(type(hub), "answers", lambda each: _answers(each.url))
@@ -76,7 +76,7 @@ SILENT = """
 def test_a_neighbour_with_a_server_of_their_own_passes_for_any_server(
     slurm_cluster: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TLS does not tell servers apart: the hub requires a certificate from its authority, but all have the same names.
+    """TLS does not tell servers apart: each has a certificate from the hub's authority for the same names.
 
     The report names a port before a server listens on it, as reports of version 1 do.
     """

@@ -158,7 +158,7 @@ def test_the_name_in_the_log_is_read_once() -> None:
 
 
 async def test_a_start_that_is_taken_up_is_pending_until_it_is_over() -> None:
-    """The start appears as one by JupyterHub's own handler; a failed start is kept for the server's page."""
+    """The start is shown like one by JupyterHub's own handler; a failed one is kept for the server's page."""
     spawner = Spawner()
     spawner._check_pending = True
     checked = (compat.is_first_check(spawner), compat.is_checked(spawner))

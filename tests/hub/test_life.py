@@ -214,7 +214,7 @@ def test_a_profiles_start_timeout_gives_up_and_cancels_the_job(hub: HubProcess, 
 
 @pytest.mark.usefixtures("full_node")
 def test_a_job_that_is_cancelled_from_outside_while_it_waits(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """The start fails within seconds, with a sentence."""
+    """The start fails within seconds, and the page gives the reason."""
     visitor = Visitor(hub, "lea")
     start(hub, "lea", "k80-node")
     job = waiting_job(slurm_cluster)
@@ -237,7 +237,7 @@ def test_a_job_that_is_cancelled_from_outside_while_it_waits(hub: HubProcess, sl
     ],
 )
 def test_a_server_that_never_answers(hub: HubProcess, slurm_cluster: PrivateSlurm, profile: str, sentence: str) -> None:
-    """After the profile's http_timeout the page says whether the server listens, and where it and its log are."""
+    """After the profile's http_timeout: whether the server listens, where it was expected, and where its log is."""
     user = f"mia-{profile}"
     visitor = Visitor(hub, user)
     start(hub, user, profile)
@@ -363,7 +363,7 @@ def test_a_group_override_reaches_the_job(hub: HubProcess) -> None:
 
 
 def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateSlurm, full_node: str) -> None:
-    """Job, reason, node and the end of the start are each reported once; a second client reads the same messages."""
+    """The job, its reason, the node and the finished start are reported once each; other clients read the same."""
     start(hub, "quin", "k80-node")
     heard: list[list[dict[str, Any]]] = [[], []]
     listeners = [threading.Thread(target=lambda to: to.extend(events(hub, "quin")), args=(to,)) for to in heard]

@@ -123,7 +123,7 @@ def slurm_with_a_plugin(needs_slurm: None, public_folder: Path, tmp_path: Path) 
 def test_where_a_plugin_replaces_comments_jobs_are_found_by_their_names(
     slurm_with_a_plugin: PrivateSlurm, tmp_path: Path
 ) -> None:
-    """A server starts, survives a hub restart and stops; an orphaned job is cancelled; the log says so once."""
+    """A server starts, survives a hub restart and stops; an orphaned job is cancelled; one warning is logged."""
     slurm, answered = slurm_with_a_plugin, tmp_path / "answered"
     slow_answer = f'"$real" "$@" >{answered}.part; mv {answered}.part {answered}; sleep 20; cat {answered}'
     slow = commands(tmp_path / "slow", slurm.bin_dir, {"sbatch": slow_answer})

@@ -168,7 +168,7 @@ def test_a_suspended_server_is_kept_and_goes_on(hub: HubProcess, slurm_cluster: 
 
 
 def test_a_server_is_not_put_back(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """Its script forbids requeueing, since a requeued job does not bring back what the server had in memory."""
+    """The server's script forbids requeueing, since its contents in memory do not come back with its job."""
     job = hub.spawn("rita", {"profile": "light"})["job_id"]
     with pytest.raises(SlurmFailed):
         slurm_cluster.run("scontrol", "requeue", job)
@@ -210,7 +210,7 @@ def soon(true: Callable[[], bool]) -> bool:
 
 
 def test_a_scancel_is_noticed_within_an_interval_and_named(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """The watcher's query, not the hub's poll, notices it: route and placement are gone, and the reason is stored."""
+    """The watcher's query notices the end before the hub's poll: route and placement are gone, the reason is stored."""
     job = hub.spawn("sven", {"profile": "light"})["job_id"]
     slurm_cluster.run("scancel", job)
 

@@ -62,7 +62,7 @@ c.JupyterHub.spawner_class = GPULocalSpawner
 def test_a_hub_changes_only_if_it_uses_a_spawner_of_ours(
     lines: str, handlers: list[str], ours: bool, tmp_path: Path
 ) -> None:
-    """Our handlers, pages and templates replace /api/batchspawner only in a hub that uses a spawner class of ours."""
+    """A hub with our spawner gets our handlers, pages and templates but no /api/batchspawner; others are unchanged."""
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(lines)
     program = f"""

@@ -202,7 +202,7 @@ def test_a_server_that_started_arrives(
 def test_servers_that_waited_wait_on_and_each_arrives_when_its_own_node_is_free(
     restarted: Restarted, slurm_cluster: PrivateSlurm
 ) -> None:
-    """Their pages say what they wait for; one can be reached while another is still waiting."""
+    """Pages say what the servers wait for; one can be reached while another is still waiting."""
     hub, first, second = restarted.hub, restarted.job_ids["waiting"], restarted.job_ids["waiting/named"]
     said = events(hub, "waiting")
     messages = [next(said)["message"], next(said)["message"]]
@@ -237,7 +237,7 @@ def test_servers_that_waited_wait_on_and_each_arrives_when_its_own_node_is_free(
 @pytest.mark.slurm
 @pytest.mark.hub
 def test_a_server_that_waited_can_be_stopped_while_it_waits(restarted: Restarted, slurm_cluster: PrivateSlurm) -> None:
-    """Stopping it cancels the job and removes the server, and a new server can be started."""
+    """Stopping the waiting server cancels its job, and a new server can be started."""
     hub, job = restarted.hub, restarted.job_ids["stopped"]
     answer = hub.api("DELETE", server_path("stopped"))
     hub.wait("stopped", ready=False)

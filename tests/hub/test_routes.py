@@ -64,7 +64,7 @@ def stop(visitor: Visitor, path: str) -> int:
 @pytest.mark.hub
 @pytest.mark.usefixtures("running")
 def test_a_right_to_a_server_named_none_is_none_to_the_default_server(hub: HubProcess) -> None:
-    """Placement, log and *Stop* of the default server answer as if it did not exist."""
+    """For ben the placement, log and *Stop* of the default server answer 404, as if it did not exist."""
     ben = Visitor(hub, "ben")
     bens = token(ben)
 

@@ -90,7 +90,7 @@ def test_servers_whose_numbers_belong_to_other_jobs_have_ended(
 def test_a_stop_and_a_look_at_the_log_touch_no_other_job(
     own_slurm: PrivateSlurm, tmp_path: Path, public_folder: Path
 ) -> None:
-    """The user's own batch job has the id before the hub has noticed: it is not cancelled, and its log is not shown."""
+    """The user's own batch job has the id, which the hub has not noticed yet: it is neither cancelled nor shown."""
     log = public_folder / "own.log"
     with ExitStack() as stack:
         hub = hub_of(stack, own_slurm, tmp_path / "hub", rest=600.0)

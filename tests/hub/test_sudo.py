@@ -98,7 +98,7 @@ def site(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, public_folder:
 
 
 def test_the_files_an_admin_copies_are_in_order() -> None:
-    """visudo accepts the sudoers file, no rule has a wildcard or regular expression, and the scripts are executable."""
+    """visudo accepts the sudoers file, no rule has a wildcard or expression, and all users may run the scripts."""
     checked = subprocess.run(["visudo", "-c", "-f", CONFIG / "sudoers"], capture_output=True, text=True, check=False)
     rules = [line for line in (CONFIG / "sudoers").read_text().splitlines() if line and not line.startswith("#")]
     scripts = {each.name for each in (CONFIG / "wrappers").iterdir() if each.stat().st_mode & 0o111 == 0o111}
@@ -381,7 +381,7 @@ def test_of_a_job_its_logs_end_is_read_and_no_other_file(site: Site, command: st
 
 
 def test_anothers_job_is_neither_cancelled_nor_read(site: Site) -> None:
-    """Slurm refuses to cancel it, and the script refuses to read its log."""
+    """Slurm refuses to cancel another user's job, and the script refuses to read its log."""
     script = "#!/bin/sh\n#SBATCH --output=/dev/null\n#SBATCH --chdir=/\nsleep 300\n"
     roots = subprocess.run(
         [f"{site.slurm.bin_dir}/sbatch", "--parsable"],

@@ -129,7 +129,7 @@ def test_a_server_runs_as_its_user_at_home(hub: HubProcess, servers: dict[str, d
 def test_a_servers_token_is_in_nobody_elses_reach(
     hub: HubProcess, servers: dict[str, dict[str, str]], slurm_cluster: PrivateSlurm, public_folder: Path
 ) -> None:
-    """The token is in no script, job record, command line or log, nor in a file or process another user can read."""
+    """The token is in no script, job record, command line or hub log, nor in files or processes others can read."""
     (first, seen), (second, _) = servers.items()
     token, job = seen["JUPYTERHUB_API_TOKEN"], seen["SLURM_JOB_ID"]
     mine = [each for each in psutil.process_iter() if each.uids().real == pwd.getpwnam(first).pw_uid]

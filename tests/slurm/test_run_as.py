@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.slurm.run_as import command_prefix
     ],
 )
 def test_exec_prefix_becomes_words(text: str | list[str], words: tuple[str, ...]) -> None:
-    """It is batchspawner's string or a list; fields are replaced within each argument, and no shell is involved."""
+    """``exec_prefix`` is batchspawner's string or a list; fields are replaced in each argument, without a shell."""
     assert command_prefix(text, "alice", group="course") == words
 
 

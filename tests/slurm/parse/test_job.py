@@ -254,7 +254,7 @@ def test_what_every_job_has_in_one_answer(version: str) -> None:
 
 
 def test_a_job_whose_name_imitates_another_gives_neither() -> None:
-    """A name that contains a whole job takes no GPUs from it, and one that contains fields is left out."""
+    """If a name imitates a whole job, neither of the two is reported; a job with fields in its name is left out."""
     text = recorded("22.05", "scontrol", "jobs_late_d_o").stdout
     (real,) = (line for line in text.splitlines() if line.startswith("JobId=37 "))
     forged = real.replace("JobId=37 ", "JobId=45 ").replace("(IDX:0-1)", "(IDX:0-7)")

@@ -14,7 +14,7 @@ answered = [answer for area in ("test_only", "cluster") for answer in all_record
 @pytest.mark.parametrize("answer", answered, ids=lambda answer: f"{answer.version}-{answer.name}")
 @pytest.mark.usefixtures("utc")
 def test_every_recorded_start_is_read(answer: Recorded) -> None:
-    """Start, nodes and partition are read; a job that cannot be scheduled now has a start centuries in the future."""
+    """The start is during the recordings or, for a job that has none, centuries ahead; the nodes are in a partition."""
     told = parse_trial(answer.stderr)
     centuries_ahead = answer.name in ("downp", "noroot")
     assert (told.starts_at > 12_000_000_000) is centuries_ahead
