@@ -1,4 +1,4 @@
-"""Slurm's commands with something in their way: a folder for ``slurm_bin_dir``."""
+"""Slurm's commands wrapped in shell scripts that delay or change them: a folder for ``slurm_bin_dir``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ NAMES = ("sbatch", "scancel", "scontrol", "sinfo", "squeue")
 
 
 def commands(folder: Path, real: str, changed: Mapping[str, str]) -> Path:
-    """A new folder with all commands; ``changed`` has shell lines by name, in which ``"$real" "$@"`` is the real one.
+    """Create a folder of all commands; lines of shell in ``changed`` call the real command as ``"$real" "$@"``.
 
-    Standard input, output and exit status are the command's own where a line is the last of its script.
+    Standard input and output are the real command's; so is the exit status if it is the last command of the script.
     """
     folder.mkdir(parents=True)
     for name in NAMES:
@@ -24,5 +24,5 @@ def commands(folder: Path, real: str, changed: Mapping[str, str]) -> Path:
 
 
 def slow(before: float = 0.0, after: float = 0.0) -> str:
-    """Lines of a command that takes so many seconds more."""
+    """Shell lines that run the command with so many seconds of delay before and after it."""
     return f'sleep {before}\n"$real" "$@"\nstatus=$?\nsleep {after}\nexit $status'

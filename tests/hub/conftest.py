@@ -1,4 +1,4 @@
-"""Hubs whose servers are stand-ins: what is proved here is the way to a server and back, not the server."""
+"""Hubs whose single-user servers are stand-ins: these tests cover how a server is started and ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LIGHT = f"""
 def start_hub(
     stack: ExitStack, slurm: PrivateSlurm, folder: Path, *, lines: str = "", profiles: str = LIGHT, **environment: str
 ) -> HubProcess:
-    """A hub of the demo's configuration with ``lines`` after it; stopped with ``stack``."""
+    """Start a hub with the demo's configuration followed by ``lines``; it stops with ``stack``."""
     if shutil.which("configurable-http-proxy") is None:
         pytest.skip("configurable-http-proxy is not on the PATH (npm install -g configurable-http-proxy)")
     hub = new_hub(slurm, folder, lines=lines, profiles=profiles, environment=environment)
@@ -54,7 +54,7 @@ def new_hub(
     port: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> HubProcess:
-    """The same, not started."""
+    """Return the same hub without starting it."""
     (folder / "profiles").mkdir(parents=True)
     (folder / "profiles" / "own.yaml").write_text(profiles)
     config = folder / "jupyterhub_config.py"
@@ -72,7 +72,7 @@ StartHub = Callable[..., HubProcess]
 
 @pytest.fixture(scope="module")
 def start_light_hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartHub]:
-    """``start_light_hub(lines="...", profiles="...")``, as often as a module needs one."""
+    """``start_light_hub(lines="...", profiles="...")``; a module may call it several times."""
     with ExitStack() as stack:
 
         def start(lines: str = "", profiles: str = LIGHT, **environment: str) -> HubProcess:
@@ -84,5 +84,5 @@ def start_light_hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(scope="module")
 def light_hub(start_light_hub: StartHub) -> HubProcess:
-    """One hub with light profiles for a module's tests."""
+    """One hub with light profiles for all tests of a module."""
     return start_light_hub()

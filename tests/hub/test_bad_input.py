@@ -1,4 +1,4 @@
-"""What cannot be done is said in one sentence, over form and REST alike, and leaves nothing behind."""
+"""Requests that cannot be fulfilled are refused with one sentence, by form and REST alike, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IMPOSSIBLE = f"""
 - {{display_name: Fails, slug: fails, environment: {{setup: "echo the disk is full >&2; exit 3"}}, command: {COMMAND}}}
 - {{display_name: No command here, slug: no-command-here, kind: local, command: [/no/such/command]}}
 """
-"""Profiles that parse, and that Slurm, a node or this machine refuses."""
+"""Valid profiles that Slurm, a node or this machine refuses to start."""
 OF_THE_ADMIN = f"""
 c.GPUProfilesSpawner.profiles = [
     {{
@@ -52,18 +52,18 @@ c.GPUProfilesSpawner.profiles = [
     }},
 ]
 """
-"""The same, with settings that the admin alone may give to a profile."""
+"""The same, with settings that only the admin may give to a profile."""
 
 
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub) -> HubProcess:
-    """A hub that offers possible and impossible profiles."""
+    """A hub with valid profiles and profiles that cannot start."""
     return start_light_hub(lines=OF_THE_ADMIN, profiles=LIGHT + IMPOSSIBLE)
 
 
 @pytest.fixture
 def leaves_nothing(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[None]:
-    """Afterwards there is no job and no server, nothing failed unseen, and the next start is good."""
+    """After each test there is no job, no server and no unhandled error, and the next start succeeds."""
     begun = len(hub.log.read_text())
     yield
     assert jobs(slurm_cluster) == ""
@@ -78,7 +78,7 @@ def leaves_nothing(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[Non
 
 
 def jobs(slurm: PrivateSlurm, *, seconds: float = 15.0) -> str:
-    """Slurm's queue, once what is ending has ended."""
+    """Slurm's queue, after jobs that are completing have ended."""
     ends_at = time.monotonic() + seconds
     while (queue := slurm.run("squeue", "-h", "-o", "%i %j %T")) and time.monotonic() < ends_at:
         time.sleep(0.3)
@@ -86,7 +86,7 @@ def jobs(slurm: PrivateSlurm, *, seconds: float = 15.0) -> str:
 
 
 def refusal(hub: HubProcess, options: object) -> tuple[int, str]:
-    """Status and message of a start over REST."""
+    """Status and message of a start requested over REST."""
     hub.api("POST", "/users/ann")
     answer = hub.api("POST", "/users/ann/server", options)
     return answer.status_code, answer.json()["message"] if answer.text else ""
@@ -129,7 +129,7 @@ def test_a_choice_that_is_not_offered(
     fields: Mapping[str, str] | None,
     sentence: str,
 ) -> None:
-    """400 with the same sentence over REST and on the form, which names the field and what is allowed."""
+    """Form and REST answer 400 with the same sentence, which names the field and the allowed values."""
     status, message = refusal(hub, options)
 
     assert status == 400
@@ -206,7 +206,7 @@ BY_OTHERS: dict[str, tuple[str, int, str]] = {
 
 
 def missing(words: str, text: str) -> list[str]:
-    """Those of the sentences that the page does not say; it has what happened and what to do apart."""
+    """The sentences that do not occur in the page, which shows the error and the advice in separate places."""
     return [sentence for sentence in re.split(r"(?<=\.) (?=[A-Z])", words) if sentence not in text]
 
 
@@ -214,7 +214,7 @@ def missing(words: str, text: str) -> list[str]:
 @pytest.mark.parametrize(("profile", "status", "sentence"), BY_OTHERS.values(), ids=BY_OTHERS.keys())
 @pytest.mark.usefixtures("leaves_nothing")
 def test_a_start_that_slurm_or_the_machine_refuses(hub: HubProcess, profile: str, status: int, sentence: str) -> None:
-    """The sentence over REST, on the form, and on the page that leads to a new try."""
+    """The same sentence is shown over REST, on the form, and on the page that offers another try."""
     visitor = Visitor(hub, "ann")
 
     assert refusal(hub, {"profile": profile}) == (status, sentence)
@@ -228,7 +228,7 @@ def test_a_start_that_slurm_or_the_machine_refuses(hub: HubProcess, profile: str
 
 @pytest.mark.usefixtures("leaves_nothing")
 def test_a_job_that_can_never_start_is_not_waited_for(hub: HubProcess) -> None:
-    """A partition's time limit may show only in the queue: told within seconds, and the job is cancelled."""
+    """A partition's time limit may show only in the queue: the start fails within seconds, and the job is cancelled."""
     status, message = refusal(hub, {"profile": "too-long"})
 
     assert (status, re.sub("[0-9]+", "N", message)) == (
@@ -239,10 +239,10 @@ def test_a_job_that_can_never_start_is_not_waited_for(hub: HubProcess) -> None:
 
 
 def end_of_start(hub: HubProcess, profile: str) -> tuple[int, str]:
-    """Start by the form, wait until it has failed; the status and words of the page then."""
+    """Start from the form and wait until the start has failed; return the page's status and text."""
     visitor = Visitor(hub, "ann")
     page = visitor.start({"profile": profile})
-    if page.status == 200:  # the hub had answered before the server ended
+    if page.status == 200:  # the hub answered before the server ended
         hub.wait("ann", ready=False)
         page = visitor.pending()
     return page.status, page.error or page.text
@@ -271,14 +271,14 @@ DYING = {
 @pytest.mark.parametrize(("profile", "sentence", "detail"), DYING.values(), ids=DYING.keys())
 @pytest.mark.usefixtures("leaves_nothing")
 def test_a_server_that_ends_before_it_is_ready(hub: HubProcess, profile: str, sentence: str, detail: str) -> None:
-    """How it ended, where its log is, and the log's last lines, soon after it ended."""
+    """Soon after the server ends, the message says how it ended, and has the log's path and last lines."""
     began = time.monotonic()
     status, message = refusal(hub, {"profile": profile})
 
     assert status == 500
     assert sentence in message
     assert detail in message
-    assert time.monotonic() - began < 10  # of http_timeout's 120 s
+    assert time.monotonic() - began < 10  # instead of http_timeout's 120 s
 
     status, text = end_of_start(hub, profile)
 
@@ -289,14 +289,14 @@ def test_a_server_that_ends_before_it_is_ready(hub: HubProcess, profile: str, se
 
 @pytest.mark.parametrize("line", ["exec sh", "exit 0", "exit 3"])
 def test_a_login_profile_that_ends_the_shell_is_named(hub: HubProcess, line: str) -> None:
-    """The script is never read: its log is empty. The page says where to look; without that line the server starts."""
+    """The script is never read, so the log is empty and the page says where to look; without the line, it starts."""
     home = hub.folder / "homes" / "ann"
     home.mkdir(parents=True, exist_ok=True)
     (home / ".bash_profile").write_text(f"{line}\n")
     try:
         status, text = end_of_start(hub, "light")
     finally:
-        (home / ".bash_profile").write_text("return 1\n")  # ends that file alone
+        (home / ".bash_profile").write_text("return 1\n")  # ends only the reading of that file
 
     assert (status, missing("look for exec or exit in ~/.bash_profile", text)) == (500, [])
 
@@ -305,8 +305,8 @@ def test_a_login_profile_that_ends_the_shell_is_named(hub: HubProcess, line: str
 
 
 def told(hub: HubProcess, options: object) -> tuple[int, str]:
-    """Status and words of the page after a start over REST that the hub may have answered before it failed."""
-    visitor = Visitor(hub, "ann")  # signing in later would open the form, and that forgets the failure
+    """The page's status and text after a failed start over REST, even if the hub answered before the start failed."""
+    visitor = Visitor(hub, "ann")  # signing in later would open the form, which clears the failure
     status, message = refusal(hub, options)
     hub.wait("ann", ready=False)
     page = visitor.pending()
@@ -317,7 +317,7 @@ def told(hub: HubProcess, options: object) -> tuple[int, str]:
 
 @pytest.mark.usefixtures("leaves_nothing")
 def test_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """503 with a sentence for a person and a hint for the admin; a server that runs is kept."""
+    """The answer is 503 with a sentence for users and a hint for the admin; a running server is kept."""
     hub.spawn("ben", {"profile": "light"})
     slurm_cluster.stop_controller()
     try:
@@ -335,7 +335,7 @@ def test_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
 
 
 def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
-    """503, and where to look; Slurm's commands themselves would try for a minute."""
+    """The answer is 503 and says where to look; Slurm's commands themselves would retry for a minute."""
     lost = start_light_hub(SLURM_CONF="/no/such/slurm.conf")
     status, text = told(lost, {"profile": "light"})
 
@@ -350,7 +350,7 @@ def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
 
 
 def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
-    """The other profiles are still offered; fault and repair are logged once each; admins see it on the form."""
+    """The other profiles remain available; error and repair are logged once each; admins see the error on the form."""
     begun = len(hub.log.read_text())
     bad = hub.folder / "profiles" / "zz.yaml"
     visitor = Visitor(hub, "ann")
@@ -379,7 +379,7 @@ def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
 
 
 def slugs_of(visitor: Visitor) -> list[str]:
-    """What the form offers."""
+    """The profiles on the form."""
     return [str(radio["value"]) for radio in visitor.look("/hub/spawn").soup.select("input[name=profile]")]
 
 
@@ -426,7 +426,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("lines", "sentence"), WRONG.values(), ids=WRONG.keys())
 def test_a_hub_refuses_to_start_with_a_broken_configuration(tmp_path: Path, lines: str, sentence: str) -> None:
-    """One critical line with the path to the field, no traceback, and no hub."""
+    """The hub logs one critical line with the path to the field, without a traceback, and exits."""
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(
         f"c.JupyterHub.spawner_class = 'gpu-profiles'\nc.JupyterHub.db_url = 'sqlite://'\n"
@@ -451,14 +451,14 @@ def test_a_hub_refuses_to_start_with_a_broken_configuration(tmp_path: Path, line
 
 
 def unused_port() -> int:
-    """A port of 127.0.0.1."""
+    """A free port on 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def test_the_hub_does_not_start_where_its_port_is_taken(slurm_cluster: PrivateSlurm, tmp_path: Path) -> None:
-    """The port is named, and nothing was started."""
+    """The error names the port, and nothing is started."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         hub = new_hub(slurm_cluster, tmp_path / "hub", port=other.getsockname()[1])
         with pytest.raises(ConfigError) as refused:
@@ -472,7 +472,7 @@ def test_the_hub_does_not_start_where_its_port_is_taken(slurm_cluster: PrivateSl
 
 
 def test_the_hub_does_not_start_without_its_proxy(slurm_cluster: PrivateSlurm, tmp_path: Path) -> None:
-    """The program is named, and how to get it."""
+    """The error names the missing program and says how to install it."""
     hub = new_hub(slurm_cluster, tmp_path / "hub", environment={"PATH": str(tmp_path)})
     with pytest.raises(ConfigError) as refused:
         hub.start()

@@ -1,4 +1,4 @@
-"""A start that is given up at any moment, however slow Slurm is, leaves no job."""
+"""A start that is cancelled at any moment leaves no job, however slow Slurm is."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SLOW: dict[str, tuple[dict[str, str], float]] = {
     "sbatch begins late": ({"sbatch": slow(5.0)}, 0.4),
     "squeue and scontrol are dead": ({"squeue": "sleep 60", "scontrol": "exit 1"}, 0.2),
 }
-"""What is changed in Slurm's commands, and seconds between two moments at which starts are given up."""
+"""Changes to Slurm's commands, and the seconds between two moments at which starts are cancelled."""
 MOMENTS = 16
 _COUNT = itertools.count()
 
@@ -63,7 +63,7 @@ _COUNT = itertools.count()
 def slow_hub(
     request: pytest.FixtureRequest, start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
 ) -> Iterator[tuple[HubProcess, float]]:
-    """A hub whose Slurm is slow in one of these ways, and the time between two moments."""
+    """A hub whose Slurm is slow in one of these ways, and the seconds between two cancellations."""
     changed, step = request.param
     folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, changed)
     hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))), profiles=PROFILES)
@@ -72,7 +72,7 @@ def slow_hub(
 
 
 def alive(slurm: PrivateSlurm) -> list[str]:
-    """Jobs of servers that wait or run."""
+    """The servers' jobs that are pending or running."""
     said = slurm.run("squeue", "-h", "-t", "PD,CF,R,S", "-O", "JobID:|,Comment:").splitlines()
     return sorted(line.strip() for line in said if "|jupyterhub-gpuspawner/" in line)
 
@@ -80,14 +80,14 @@ def alive(slurm: PrivateSlurm) -> list[str]:
 def test_a_start_that_is_stopped_at_any_moment_leaves_no_job(
     slow_hub: tuple[HubProcess, float], slurm_cluster: PrivateSlurm
 ) -> None:
-    """Sixteen starts, each stopped a little later than the one before: no job, no state, and each may start again."""
+    """Sixteen starts, each stopped a little later than the one before: no job or state is left, and all can restart."""
     hub, step = slow_hub
     users = [f"user{next(_COUNT)}" for _ in range(MOMENTS)]
 
     def give_up(user: str, seconds: float) -> None:
         start(hub, user, "light")
         time.sleep(seconds)
-        # JupyterHub waits a second for a start that it has cancelled, and then answers 500 and leaves the server
+        # JupyterHub waits one second for a start that it has cancelled, then answers 500 and keeps the server
         assert wait_for(lambda: hub.api("DELETE", server_path(user)).status_code < 500)
         hub.wait(user, ready=False)
 
@@ -96,14 +96,14 @@ def test_a_start_that_is_stopped_at_any_moment_leaves_no_job(
 
     assert wait_for(lambda: not alive(slurm_cluster), seconds=60), (alive(slurm_cluster), hub.log_end())
     assert [state_job_ids(stored(hub, user)) for user in users] == [set()] * MOMENTS
-    time.sleep(1)  # a job that sbatch makes still
+    time.sleep(1)  # time for a job that sbatch is still submitting
     assert alive(slurm_cluster) == []
 
 
 def test_a_start_that_takes_too_long_at_any_moment_leaves_no_job(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
 ) -> None:
-    """The time is over before sbatch has begun, while it runs, when it has answered, and while the job starts."""
+    """The timeout expires before sbatch runs, while it runs, after it has answered, and while the job starts."""
     changed = {"sbatch": slow(1.5, 2.0), "squeue": slow(0.3), "scontrol": slow(4.0)}
     folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, changed)
     hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))), profiles=PROFILES)
@@ -115,7 +115,7 @@ def test_a_start_that_takes_too_long_at_any_moment_leaves_no_job(
 
     assert wait_for(lambda: not alive(slurm_cluster), seconds=60), (alive(slurm_cluster), hub.log_end())
     assert [state_job_ids(stored(hub, user)) for user in users] == [set()] * len(users)
-    time.sleep(2.5)  # what sbatch makes still
+    time.sleep(2.5)  # time for jobs that sbatch is still submitting
     assert alive(slurm_cluster) == []
     hub.stop()
 
@@ -123,7 +123,7 @@ def test_a_start_that_takes_too_long_at_any_moment_leaves_no_job(
 def test_a_hub_that_is_killed_at_any_moment_of_a_start_finds_the_job_again(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
 ) -> None:
-    """Eight users start one after the other, the hub dies: each job is its server's, or cancelled."""
+    """The hub is killed while eight users start servers: afterwards each job belongs to its server or is cancelled."""
     folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, {"sbatch": slow(0.2, 1.0), "scontrol": slow(0.3)})
     hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))), profiles=PROFILES)
     users = [f"kill{number}" for number in range(8)]
@@ -134,7 +134,7 @@ def test_a_hub_that_is_killed_at_any_moment_of_a_start_finds_the_job_again(
     hub.restart()
 
     def settled() -> bool:
-        """Every server is there or not, and the jobs are theirs."""
+        """Whether every start has succeeded or failed, and the jobs are exactly those of the servers."""
         models = [hub.server(user) for user in users]
         if any(model and model["pending"] for model in models):
             return False
@@ -155,7 +155,7 @@ def test_a_hub_that_is_killed_at_any_moment_of_a_start_finds_the_job_again(
 def test_a_stop_that_slurm_did_not_hear_is_made_good_by_the_next_hub(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm
 ) -> None:
-    """slurmctld hangs, a user stops the server, the hub is killed, slurmctld is well again: the job is cancelled."""
+    """slurmctld hangs, a user stops the server, and the hub is killed: the next hub cancels the job."""
     hub = start_light_hub(lines="c.GPUSlurmSpawner.slurm_timeout = 1.0")
     job = hub.spawn("wes", {"profile": "light"})["job_id"]
     with hanging(slurm_cluster):
@@ -167,7 +167,7 @@ def test_a_stop_that_slurm_did_not_hear_is_made_good_by_the_next_hub(
             return slurm_cluster.run("squeue", "-h", "-j", job, "-t", "PD,R") == ""
         return False
 
-    time.sleep(3)  # commands that were under way have ended
+    time.sleep(3)  # commands that were running have ended
     lost = not ended()
     hub.start()
 

@@ -1,4 +1,4 @@
-"""A hub that was made from a backup of another one leaves that one's jobs alone."""
+"""A hub created from a backup of another hub leaves the jobs of that hub alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ c.GPUSlurmSpawner.reconcile_interval = 0.5
 def test_a_hub_made_from_a_backup_cancels_none_of_productions_servers(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
 ) -> None:
-    """The same secret, name and database: older servers, newer ones and those that were started again live on."""
+    """The copy has the same secret, name and database; older, newer and restarted servers all keep running."""
     production = start_light_hub(lines=CONFIG)
     for user in ("old", "again"):
         production.spawn(user, {"profile": "light"})
@@ -48,7 +48,7 @@ def test_a_hub_made_from_a_backup_cancels_none_of_productions_servers(
         text = copy.log.read_text()
     finally:
         assert copy.process is not None
-        os.killpg(copy.process.pid, signal.SIGKILL)  # at a proper end a hub stops the servers that it has
+        os.killpg(copy.process.pid, signal.SIGKILL)  # a hub that exits normally stops its servers
         copy.process.wait()
         copy.process = None
 

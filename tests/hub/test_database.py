@@ -1,4 +1,4 @@
-"""The hub's database goes away while servers start, run and stop: none is lost, no job is left, nothing hangs."""
+"""The hub's database is unavailable while servers start, run and stop: no server is lost, and no job is left."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ PROFILES = f"""
 SENTENCE = "The hub's database did not answer while your server was being started. Please start it again."
 NOT_RECORDED = "Spawn failed: The hub's database could not record this start, so no job was submitted."
 OUTAGE = 5.0
-"""Seconds; a restart of Postgres takes as long."""
+"""Seconds, about as long as a restart of Postgres takes."""
 
 
 @pytest.fixture(scope="module")
 def gate(public_folder: Path) -> Path:
-    """A file for which servers wait."""
+    """A file whose existence lets servers start."""
     return public_folder / "gate"
 
 
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub, postgres: PrivatePostgres, gate: Path) -> Iterator[HubProcess]:
-    """A hub on Postgres."""
+    """A hub with a Postgres database."""
     hub = start_light_hub(lines=CONFIG.replace("URL", repr(postgres.url)), profiles=PROFILES.replace("GATE", str(gate)))
     yield hub
     hub.stop()
@@ -70,7 +70,7 @@ def hub(start_light_hub: StartHub, postgres: PrivatePostgres, gate: Path) -> Ite
 
 @pytest.fixture(autouse=True)
 def no_server_is_left(hub: HubProcess, gate: Path) -> Iterator[None]:
-    """Whatever a test leaves is stopped, and the gate is shut again."""
+    """After each test all servers are stopped and the gate file is removed."""
     yield
     with ThreadPoolExecutor(10) as threads:
         list(threads.map(hub.end, [user["name"] for user in hub.api("GET", "/users?state=active").json()]))
@@ -78,12 +78,12 @@ def no_server_is_left(hub: HubProcess, gate: Path) -> Iterator[None]:
 
 
 def running(slurm: PrivateSlurm) -> int:
-    """How many jobs run."""
+    """The number of running jobs."""
     return len(slurm.run("squeue", "-h", "-t", "R", "-o", "%i").split())
 
 
 def outcome(hub: HubProcess, user: str) -> str:
-    """The job behind a user's address; where there is none, what the hub says of the start."""
+    """The job behind a user's URL, or else the hub's last message about the start."""
 
     def over() -> bool:
         model = hub.server(user)
@@ -94,7 +94,7 @@ def outcome(hub: HubProcess, user: str) -> str:
     address = f"{hub.url}/user/{user}/environ"
     if wait_for(
         lambda: hub.server(user) is None or requests.get(address, timeout=10, allow_redirects=False).status_code == 200,
-        seconds=45,  # a server that the hub has lost sight of is found again within 20
+        seconds=45,  # the hub finds a server that it has lost track of within 20 seconds
     ):
         return f"job {job_of_server(hub, user)}" if hub.server(user) else str(list(events(hub, user))[-1]["message"])
     return "ready, and not reached"
@@ -103,7 +103,7 @@ def outcome(hub: HubProcess, user: str) -> str:
 def test_postgres_is_restarted_in_the_middle_of_twenty_starts(
     hub: HubProcess, postgres: PrivatePostgres, slurm_cluster: PrivateSlurm, gate: Path
 ) -> None:
-    """Twelve report while it is away, eight are at any step: each arrives or says why not, and no job is left over."""
+    """Twelve report during the outage, eight are at any step: each starts or fails with a reason; no job is left."""
     users = [f"blip{number:02}" for number in range(20)]
     for user in users[:12]:
         start(hub, user, "gated")
@@ -129,7 +129,7 @@ def test_postgres_is_restarted_in_the_middle_of_twenty_starts(
 def test_a_job_that_ends_while_postgres_is_away_ends_its_server(
     hub: HubProcess, postgres: PrivatePostgres, slurm_cluster: PrivateSlurm
 ) -> None:
-    """No server stays that the hub calls ready, and none that is being stopped for ever."""
+    """No ended server remains ready or is stopping for ever."""
     users = ("ida", "jon", "kim")
     jobs = [hub.spawn(user, {"profile": "light"})["job_id"] for user in users]
     with postgres.away():
@@ -144,7 +144,7 @@ def test_a_job_that_ends_while_postgres_is_away_ends_its_server(
 def test_postgres_hangs_while_servers_start(
     hub: HubProcess, postgres: PrivatePostgres, slurm_cluster: PrivateSlurm, gate: Path
 ) -> None:
-    """The hub hangs with it, as JupyterHub asks its database in its loop; the reports come when it is back."""
+    """The hub hangs too, as JupyterHub queries its database in the event loop; reports arrive after the outage."""
     users = [f"hung{number}" for number in range(4)]
     for user in users:
         start(hub, user, "gated")
@@ -161,7 +161,7 @@ def test_postgres_hangs_while_servers_start(
 
 @pytest.fixture
 def small_disk(public_folder: Path) -> Iterator[Path]:
-    """A file system of its own with half a megabyte free."""
+    """A separate file system with half a megabyte of free space."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a file system")
     folder = public_folder / "small"
@@ -176,7 +176,7 @@ def small_disk(public_folder: Path) -> Iterator[Path]:
 def test_the_disk_is_full_when_sbatch_has_answered(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, small_disk: Path, gate: Path, tmp_path: Path
 ) -> None:
-    """The job's id cannot be stored: it is kept, stored as soon as there is room, and the server arrives."""
+    """The job id cannot be stored: it is kept in memory, stored as soon as there is space, and the server starts."""
     fill = f'"$real" "$@"; status=$?; cat /dev/zero >{small_disk}/fill 2>/dev/null; exit $status'
     bin_dir = commands(tmp_path / "bin", slurm_cluster.bin_dir, {"sbatch": fill})
     lines = CONFIG.replace("URL", repr(f"sqlite:///{small_disk}/hub.sqlite"))
@@ -186,7 +186,7 @@ def test_the_disk_is_full_when_sbatch_has_answered(
     assert wait_for(lambda: "The state of liz is not in the hub's database yet" in hub.log.read_text()), hub.log_end()
 
     gate.touch()
-    time.sleep(2.0)  # the report meets the full disk, too
+    time.sleep(2.0)  # the server's report arrives while the disk is still full
     (small_disk / "fill").unlink()
 
     assert outcome(hub, "liz") == f"job {alive(slurm_cluster)[0].partition('|')[0]}"

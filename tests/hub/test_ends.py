@@ -1,6 +1,6 @@
-"""Ends that a Slurm must be set up for, a node with IPv6 alone, a hub whose clock is wrong: the real thing each time.
+"""Ends of servers that depend on Slurm's configuration, a node with only IPv6, and a hub whose clock is wrong.
 
-Each private Slurm here is one node with lines of slurm.conf that the demo's cluster has not.
+Each private Slurm here has one node, and lines in slurm.conf that the demo's cluster does not have.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ c.GPUSlurmSpawner.waiting_interval = 0.3
 c.GPUSlurmSpawner.resting_interval = 1.0
 c.GPUSlurmSpawner.slurm_timeout = 2.0
 """
-"""The hub asks for itself every 30 s: what is told sooner, the watcher has told."""
+"""The hub itself polls every 30 s: what is noticed sooner comes from the watcher."""
 
 
 class ChangedSlurm(PrivateSlurm):
-    """A Slurm of one node whose slurm.conf is changed before a daemon reads it."""
+    """A Slurm with one node, whose slurm.conf is changed before its daemons read it."""
 
     def __init__(self, folder: Path, change: Callable[[str], str]) -> None:
         super().__init__(CLUSTER, folder)
@@ -60,7 +60,7 @@ class ChangedSlurm(PrivateSlurm):
 
 
 def preempts_and_watches_memory(conf: str) -> str:
-    """Partitions take nodes from each other, and slurmd looks at a job's memory once a second."""
+    """Partitions preempt each other, and slurmd checks the memory of jobs once a second."""
     conf = conf.replace("JobAcctGatherType=jobacct_gather/none", WATCHES_MEMORY)
     for name, words in PARTITIONS.items():
         conf = re.sub(rf"^(PartitionName={name} .*)$", rf"\1 {words}", conf, flags=re.MULTILINE)
@@ -69,14 +69,14 @@ def preempts_and_watches_memory(conf: str) -> str:
 
 @pytest.fixture(scope="module")
 def slurm(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
-    """Where a server can be preempted, and killed for its memory."""
+    """A Slurm in which servers can be preempted, and killed for exceeding their memory."""
     with ChangedSlurm(public_folder / "ends", preempts_and_watches_memory) as slurm:
         yield slurm
 
 
 @pytest.fixture(autouse=True)
 def no_job_is_left(slurm: PrivateSlurm) -> Iterator[None]:
-    """Whatever a test leaves is cancelled: the next one needs the node."""
+    """Cancel all jobs after each test, since the next test needs the node."""
     yield
     for job in slurm.run("squeue", "-h", "-o", "%i").split():
         with suppress(SlurmFailed):
@@ -88,7 +88,7 @@ GROW = "import time; held = bytearray(700 << 20); time.sleep(60)"
 
 
 def profiles(trigger: Path) -> str:
-    """One for each end; the hungry server's second process grows once ``trigger`` is there."""
+    """One profile for each end; the second process of the server ``hungry`` needs memory once ``trigger`` exists."""
     hungry = (
         f"(while [ ! -e {trigger} ]; do sleep 0.2; done; exec {sys.executable} -c '{GROW}') & "
         f"exec {sys.executable} {STAND_IN}"
@@ -111,20 +111,20 @@ def profiles(trigger: Path) -> str:
 
 @pytest.fixture(scope="module")
 def trigger(public_folder: Path) -> Path:
-    """The file that lets the hungry server grow."""
+    """The file that makes the server ``hungry`` allocate memory."""
     return public_folder / "grow"
 
 
 @pytest.fixture(scope="module")
 def hub(slurm: PrivateSlurm, trigger: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    """A hub over that Slurm."""
+    """A hub that uses this Slurm."""
     with ExitStack() as stack:
         yield start_hub(stack, slurm, tmp_path_factory.mktemp("ends"), lines=CONFIG, profiles=profiles(trigger))
 
 
 @contextmanager
 def whole_node(slurm: PrivateSlurm, *options: str) -> Iterator[str]:
-    """A plain job that runs in the high partition and has the whole node."""
+    """Run an ordinary job in the high partition that occupies the whole node."""
     job = slurm.run(
         *("sbatch", "--parsable", "-p", "high", "--exclusive", "--mem=0", "--chdir=/", "--output=/dev/null"),
         *(*options, "--wrap=sleep 600"),
@@ -138,7 +138,7 @@ def whole_node(slurm: PrivateSlurm, *options: str) -> Iterator[str]:
 
 
 def card(hub: HubProcess, user: str) -> str:
-    """What the user's home page says."""
+    """The text of the user's home page."""
     return Visitor(hub, user).look("/hub/home").text
 
 
@@ -147,7 +147,7 @@ PREEMPTED = "The job had to make room for a job with higher priority."
 
 @pytest.mark.parametrize("profile", ["low", "back"])
 def test_a_server_that_is_preempted_is_noticed_and_named(hub: HubProcess, slurm: PrivateSlurm, profile: str) -> None:
-    """Where Slurm cancels what it preempts, and where it would put it back: our scripts forbid that."""
+    """Preemption ends the server whether Slurm cancels or would requeue the job; our scripts forbid requeueing."""
     job = hub.spawn(profile, {"profile": profile})["job_id"]
     with whole_node(slurm):
         assert wait_for(lambda: not hub.server(profile), seconds=20)
@@ -158,9 +158,9 @@ def test_a_server_that_is_preempted_is_noticed_and_named(hub: HubProcess, slurm:
 
 
 def test_a_server_that_is_preempted_and_put_back_has_ended(hub: HubProcess, slurm: PrivateSlurm) -> None:
-    """Its profile asks for it: the server is gone all the same, and its job does not start alone later."""
+    """Even if its profile allows requeueing, the server has ended, and its job does not start again by itself."""
     job = hub.spawn("requeued", {"profile": "requeued"})["job_id"]
-    time.sleep(3)  # the answer must be newer than the server
+    time.sleep(3)  # the watcher's answer must be newer than the server
     with whole_node(slurm):
         assert wait_for(lambda: not hub.server("requeued"), seconds=20)
         assert in_the_end(slurm, job) == "CANCELLED"
@@ -171,7 +171,7 @@ def test_a_server_that_is_preempted_and_put_back_has_ended(hub: HubProcess, slur
 def test_a_server_that_outgrows_its_memory_is_noticed_and_named(
     hub: HubProcess, slurm: PrivateSlurm, trigger: Path
 ) -> None:
-    """Without cgroups slurmctld says no more than signal 9; slurmd's own word is in the log, and counts."""
+    """Without cgroups slurmctld only reports signal 9; slurmd's message in the job's log gives the reason."""
     hub.spawn("hungry", {"profile": "hungry"})
     trigger.touch()
     assert wait_for(lambda: not hub.server("hungry"), seconds=30)
@@ -182,7 +182,7 @@ def test_a_server_that_outgrows_its_memory_is_noticed_and_named(
 
 
 def test_an_end_after_the_hub_was_restarted_is_noticed_as_before(hub: HubProcess, slurm: PrivateSlurm) -> None:
-    """Servers that ran before the hub did: one is cancelled, one is put back by Slurm and would start alone later."""
+    """Both servers were running before the restart: one is cancelled, the other requeued and would start again."""
     jobs = {user: hub.spawn(user, {"profile": "requeued"})["job_id"] for user in ("cora", "rene")}
     hub.restart()
     for user in jobs:
@@ -196,7 +196,7 @@ def test_an_end_after_the_hub_was_restarted_is_noticed_as_before(hub: HubProcess
 
 
 def test_a_node_with_ipv6_alone(needs_slurm: None, public_folder: Path, tmp_path: Path) -> None:
-    """Slurm itself reaches it by that address; the hub puts it in brackets, and the proxy leads there."""
+    """Slurm itself uses the node's IPv6 address; the hub writes it in brackets, and the proxy routes to it."""
     if not has_ipv6():
         pytest.skip("this host has no IPv6")
 
@@ -217,7 +217,7 @@ def test_a_node_with_ipv6_alone(needs_slurm: None, public_folder: Path, tmp_path
 
 
 def has_ipv6() -> bool:
-    """Whether this host has the loopback address of IPv6."""
+    """Whether this host has the IPv6 loopback address."""
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))
@@ -230,25 +230,25 @@ def has_ipv6() -> bool:
 
 HOUR = 3600
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-"""The library of Debian's package libfaketime."""
+"""The library in Debian's package libfaketime."""
 ALONE = """
 import select, time
 
 c.ConfigurableHTTPProxy.command = ["env", "-u", "LD_PRELOAD", "configurable-http-proxy"]
 time.sleep = lambda seconds: select.select([], [], [], seconds)  # under libfaketime 0.9.10 sleep fails with EINVAL
 """
-"""Lines of a hub whose clock alone is wrong; Slurm's commands have an environment of their own."""
+"""Configuration lines that change only the hub's clock; Slurm's commands have their own environment."""
 
 
 def off_by(hub: HubProcess) -> float:
-    """Seconds that the hub's clock is ahead of ours, by what it says itself."""
+    """Seconds by which the hub's clock is ahead of ours, according to the hub."""
     answer = requests.get(f"http://127.0.0.1:{hub.ports[1]}/hub/health", timeout=10)
     return parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
 
 
 @pytest.fixture(params=[HOUR, -HOUR], ids=["ahead", "behind"])
 def skewed(request: pytest.FixtureRequest, slurm: PrivateSlurm, tmp_path: Path) -> Iterator[tuple[HubProcess, int]]:
-    """A hub whose clock alone is an hour ahead or behind, and by how many seconds it is."""
+    """A hub whose own clock is an hour ahead or behind, and the difference in seconds."""
     if not FAKETIME:
         pytest.skip("the library libfaketime is not here")
     seconds = request.param
@@ -263,11 +263,11 @@ WRONG = {
     "ahead": ("Time is up: Slurm may end the server at any moment.", "it should start soon"),
     "behind": (r"1 h \d+ min", "Slurm expects it to start by"),
 }
-"""What comparing Slurm's time with the hub's says of a server that has ten minutes, and of a start in half an hour."""
+"""What pages show of a server with ten minutes left and a start in half an hour, by the hub's own clock."""
 
 
 def test_a_hub_whose_clock_is_an_hour_off(skewed: tuple[HubProcess, int], slurm: PrivateSlurm) -> None:
-    """Servers start, wait, end and are found again; wrong is only what is said of the time that is left."""
+    """Servers start, wait, end and are found after a restart; only the remaining time shown on pages is wrong."""
     hub, seconds = skewed
     left, estimate = WRONG["ahead" if seconds > 0 else "behind"]
     ada, bob = Visitor(hub, "ada"), Visitor(hub, "bob")
@@ -283,7 +283,7 @@ def test_a_hub_whose_clock_is_an_hour_off(skewed: tuple[HubProcess, int], slurm:
 
     placement = hub.spawn("ada", {"profile": "high"})
     ends_at = datetime.fromisoformat(placement["ends_at"]).timestamp()
-    assert 300 < ends_at - time.time() < 660  # the time itself is right
+    assert 300 < ends_at - time.time() < 660  # the stored end time is right
     assert re.search(left, ada.look("/hub/home").text)
 
     comment = slurm.run("squeue", "-h", "-j", placement["job_id"], "-O", "Comment:|").rstrip("|")
@@ -297,18 +297,18 @@ def test_a_hub_whose_clock_is_an_hour_off(skewed: tuple[HubProcess, int], slurm:
     assert environment(hub, "ada")["SLURM_JOB_ID"] == placement["job_id"]
 
 
-@pytest.mark.timeout(420)  # two hubs and a whole start_timeout
+@pytest.mark.timeout(420)  # two hubs and a full start_timeout
 def test_a_start_is_given_up_in_its_own_time_by_a_hub_whose_clock_was_set_back(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
-    """By an hour, while no hub ran: not an hour later."""
+    """The clock was set back by an hour while no hub was running; the start is not given up an hour late."""
     if not FAKETIME:
         pytest.skip("the library libfaketime is not here")
     with ExitStack() as stack, whole_node(slurm):
         lines, choices = f"{CONFIG}\n{ALONE}\nc.GPUSlurmSpawner.start_timeout = 60", profiles(tmp_path / "never")
         hub = start_hub(stack, slurm, tmp_path / "hub", lines=lines, profiles=choices)
         start(hub, "bob", "high")
-        assert job_id(hub, "bob")  # it is stored
+        assert job_id(hub, "bob")  # the job id is stored
         hub.kill()
         wrong = {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME": f"-{HOUR}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
         hub.environment = {**hub.environment, **wrong, "NO_FAKE_STAT": "1"}

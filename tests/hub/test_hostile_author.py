@@ -1,4 +1,4 @@
-"""Whoever may write into the folder of profiles has neither the hub's account nor its time, nor what it may read."""
+"""Write access to the profile folder gives no access to the hub's account, to the files it may read, or to its time."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ EXPRESSION = """
 
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub) -> HubProcess:
-    """A hub whose files may say all that a word can allow."""
+    """A hub whose profile files may set every field that can be allowed."""
     return start_light_hub(profiles=LIGHT + EXPRESSION)
 
 
 def slugs_of(hub: HubProcess, name: str = "ann") -> list[str]:
-    """What the form offers."""
+    """The profiles on the form."""
     page = Visitor(hub, name).look("/hub/spawn")
     assert page.status == 200
     return [str(radio["value"]) for radio in page.soup.select("input[name=profile]")]
@@ -55,7 +55,7 @@ FILES: dict[str, Callable[[Path, Path], None]] = {
 def test_a_bad_file_harms_neither_form_nor_log(
     hub: HubProcess, tmp_path: Path, make: Callable[[Path, Path], None]
 ) -> None:
-    """The others are offered as before; the administrator reads which file it is, and nobody what is in it."""
+    """Other profiles remain available; the administrator sees the file's name, and nobody sees the file's content."""
     secret = tmp_path / "secret"
     secret.write_text(f"{SECRET}\n")
     folder = hub.folder / "profiles"
@@ -76,7 +76,7 @@ def test_a_bad_file_harms_neither_form_nor_log(
 
 
 def test_servers_start_while_all_of_them_are_there(hub: HubProcess, tmp_path: Path) -> None:
-    """Each file's fault is its own, however many there are."""
+    """An error in one file affects only that file, however many there are."""
     secret = tmp_path / "secret"
     secret.write_text(f"{SECRET}\n")
     folder = hub.folder / "profiles"
@@ -99,7 +99,7 @@ def test_servers_start_while_all_of_them_are_there(hub: HubProcess, tmp_path: Pa
 
 
 def test_no_text_of_a_user_holds_the_hub_up(hub: HubProcess) -> None:
-    """An expression that goes back, and the longest text that it would go back over."""
+    """A regular expression with catastrophic backtracking does not block the hub, even with the longest text."""
     hub.api("POST", "/users/ann")
     answer = hub.api("POST", "/users/ann/server", {"profile": "expression", "a": "a" * 254 + "!"})
 
@@ -137,7 +137,7 @@ ATTACKS = {
 
 @pytest.fixture(scope="module")
 def strict_hub(start_light_hub: StartHub) -> HubProcess:
-    """A hub whose admin allowed files nothing, and wrote the one profile that has a command."""
+    """A hub whose admin allows no restricted fields in files, and has configured the one profile with a command."""
     light = {
         "display_name": "Light",
         "slug": "light",
@@ -150,7 +150,7 @@ def strict_hub(start_light_hub: StartHub) -> HubProcess:
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
 def test_no_file_runs_anything(strict_hub: HubProcess, tmp_path: Path, attack: str) -> None:
-    """The profile is not offered, a start of it is refused, nothing of it has run, and the admin reads which it was."""
+    """The profile is not offered, starting it is refused, nothing in it has run, and the admin sees the file's name."""
     bad, mark = tmp_path / "bad", tmp_path / "mark"
     (bad / "bin").mkdir(parents=True)
     for name in (
@@ -188,6 +188,6 @@ def test_no_file_runs_anything(strict_hub: HubProcess, tmp_path: Path, attack: s
 
 
 def test_the_admins_own_profile_still_starts(strict_hub: HubProcess) -> None:
-    """The configuration may say everything."""
+    """Profiles in the configuration may set every field."""
     strict_hub.spawn("ann", {"profile": "light"})
     strict_hub.end("ann")

@@ -1,4 +1,4 @@
-"""Hundreds of hostile requests at a real hub's doors: no 500, no line in a script, no attribute, nothing left."""
+"""Hundreds of hostile requests to a real hub cause no 500 and no line in a batch script, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ report.REPORTS.burst = report.REPORTS.per_minute = 10**9  # the test's own attac
 
 @pytest.fixture(scope="module")
 def commands(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> SeenCommands:
-    """Slurm's commands, of which sbatch keeps the script and refuses."""
+    """Slurm's commands, with an sbatch that records the script and refuses it."""
     return SeenCommands(tmp_path_factory.mktemp("commands"), slurm_cluster.bin_dir, refuse=True)
 
 
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub, commands: SeenCommands) -> HubProcess:
-    """A hub whose profile lets all of a job be set by a text, as careless as can be."""
+    """A hub with a careless profile in which users may set every property of the job as text."""
     started = start_light_hub(
         lines=CONFIG.format(bin=str(commands.bin)),
         profiles=f"{LIGHT}\n- {json.dumps(ANYTHING)}\n- {{display_name: Here, kind: local, command: {COMMAND}}}\n",
     )
-    started.spawn("cleo", {"profile": "here"})  # a server that needs no job
+    started.spawn("cleo", {"profile": "here"})  # a server without a job
     return started
 
 
 @pytest.fixture(scope="module")
 def visitor(hub: HubProcess) -> Visitor:
-    """Ann, signed in."""
+    """A visitor signed in as ann."""
     return Visitor(hub, "ann")
 
 
 def rest_body(hub: HubProcess, visitor: Visitor, options: Any) -> requests.Response:
-    """User options, or anything, as the body of a start."""
+    """Send user options, or any other JSON, as the body of a start."""
     if isinstance(options, dict):
         options = {"profile": "anything", **options}
     return _post(hub, "/users/ann/server", options)
@@ -71,7 +71,7 @@ def _post(hub: HubProcess, path: str, body: Any, *, token: str = "") -> requests
 
 
 def form(hub: HubProcess, visitor: Visitor, fields: dict[str, list[str]]) -> requests.Response:
-    """The form's fields, whatever they hold."""
+    """Submit the form with arbitrary fields."""
     fields = {"profile": ["anything"], **fields}
     data = urlencode({**fields, "_xsrf": [visitor._xsrf]}, doseq=True, errors="replace")
     return visitor.session.post(
@@ -84,19 +84,19 @@ def form(hub: HubProcess, visitor: Visitor, fields: dict[str, list[str]]) -> req
 
 
 def link(hub: HubProcess, visitor: Visitor, fields: dict[str, list[str]]) -> requests.Response:
-    """A link with options in its address: it fills the form in."""
+    """Open a link with options in its query, which fills in the form."""
     options = {f"opt-{name}": found for name, found in {"profile": ["anything"], **fields}.items()}
     query = urlencode(options, doseq=True, errors="replace")
     return visitor.session.get(f"{hub.url}/hub/spawn?{query}", timeout=60, allow_redirects=False)
 
 
 def server_name(hub: HubProcess, visitor: Visitor, name: str) -> requests.Response:
-    """A named server with such a name."""
+    """Start a named server with this name."""
     return _post(hub, f"/users/ann/servers/{quote(name, safe='', errors='replace')}", {"profile": "anything"})
 
 
 def report(hub: HubProcess, visitor: Visitor, body: bytes) -> requests.Response:
-    """A report with a server's own token."""
+    """Send a report with a server's own token."""
     return _post(hub, "/gpuspawner/report", body, token=_token(hub.url))
 
 
@@ -106,7 +106,7 @@ def _token(url: str) -> str:
 
 
 def trial(hub: HubProcess, visitor: Visitor, options: Any) -> requests.Response:
-    """A choice that is tried."""
+    """Request a trial of these options."""
     return _post(hub, "/gpuspawner/trial/ann", {"user_options": options})
 
 
@@ -114,7 +114,7 @@ ADDRESSES = ("api/gpuspawner/placement/ann/", "api/gpuspawner/profiles/", "gpusp
 
 
 def other_address(hub: HubProcess, visitor: Visitor, part: str) -> requests.Response:
-    """Pages and answers that take a name in their address."""
+    """Request pages and API endpoints that have a name in their path."""
     text = quote(part, safe="", errors="replace")
     first: requests.Response | None = None
     for path in (
@@ -145,7 +145,7 @@ DOORS: dict[str, tuple[Callable[..., requests.Response], st.SearchStrategy[Any],
 def test_no_request_is_the_hubs_fault(
     hub: HubProcess, visitor: Visitor, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Taken or refused, and never a 500 or worse; the person's page is there afterwards, and no server is."""
+    """Requests are accepted or refused, never answered with 500 or above; the user's page works, no server is left."""
     door, strategy, wanted = DOORS[name]
     begun = len(hub.log.read_text(errors="replace"))
     count = Counter[int]()
@@ -155,11 +155,11 @@ def test_no_request_is_the_hubs_fault(
     def attack(thrown: Any) -> None:
         try:
             answer = door(hub, visitor, thrown)
-        except (ValueError, UnicodeEncodeError):  # what no client can send
+        except (ValueError, UnicodeEncodeError):  # cannot be sent by any client
             return
         count[answer.status_code] += 1
         assert answer.status_code < 500, (thrown, answer.url, answer.text[:300])
-        assert door is not form or answer.status_code != 200, thrown  # a form that comes back was refused
+        assert door is not form or answer.status_code != 200, thrown  # a form that is shown again was refused
 
     attack()
     with capsys.disabled():
@@ -174,7 +174,7 @@ def test_no_request_is_the_hubs_fault(
 
 
 def test_no_script_has_a_line_of_theirs(hub: HubProcess, commands: SeenCommands) -> None:
-    """Of all scripts that were submitted: known options with one word each, and one and the same program."""
+    """Every submitted script has only known options with one word each, and all scripts contain the same program."""
     for options in ({"slurm-partition": "gpu"}, {"environment-variables-COURSE": "$(id)"}, {"slurm-cpus": "2"}):
         rest_body(hub, Visitor(hub, "ben"), options)
     scripts = commands.texts("sbatch", "script")

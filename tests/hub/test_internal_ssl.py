@@ -1,4 +1,4 @@
-"""``internal_ssl``: hub, proxy and server speak TLS with each other, and the server's key is the job's alone."""
+"""With ``internal_ssl``, hub, proxy and server communicate over TLS, and only the job can read the server's key."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ c.JupyterHub.internal_certs_location = str(folder / "internal-ssl")
 
 
 def test_a_server_over_tls(slurm_cluster: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reached through the proxy and by nobody without the hub's certificate; its files are 0600 and go with the job."""
+    """Only the hub's certificate gives access to the server; its files have mode 0600 and are removed with the job."""
     lines = CONFIG.replace("str(folder /", f"str(__import__('pathlib').Path({str(tmp_path / 'hub')!r}) /")
     hub = new_hub(slurm_cluster, tmp_path / "hub", lines=lines)
     monkeypatch.setattr(type(hub), "answers", lambda each: _answers(each.url))
     try:
         hub.start()
-    except HubFailed as failed:  # what it said is the best there is
+    except HubFailed as failed:  # the hub's output is the best explanation
         raise AssertionError(failed) from failed
     try:
         placement = hub.spawn("ssl", {"profile": "light"})
@@ -76,9 +76,9 @@ SILENT = """
 def test_a_neighbour_with_a_server_of_their_own_passes_for_any_server(
     slurm_cluster: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A certificate of the hub's is wanted, and each server has one for the same names: TLS does not tell them apart.
+    """TLS does not tell servers apart: each has a certificate from the hub's authority for the same names.
 
-    The report names the port before a server listens there, as those of version 1 do.
+    The report names a port before a server listens on it, as reports of version 1 do.
     """
     lines = CONFIG.replace("str(folder /", f"str(__import__('pathlib').Path({str(tmp_path / 'hub')!r}) /")
     hub = new_hub(slurm_cluster, tmp_path / "hub", lines=lines, profiles=LIGHT + SILENT)
@@ -100,7 +100,7 @@ def test_a_neighbour_with_a_server_of_their_own_passes_for_any_server(
 
 
 def _believed(hub: HubProcess, user: str, certificate: tuple[str, ...], client: tuple[str, ...]) -> bool:
-    """Whether the hub takes a neighbour with this certificate for the user's server."""
+    """Whether the hub accepts a neighbour with this certificate as the user's server."""
     hub.api("POST", f"/users/{user}")
     hub.api("POST", f"/users/{user}/server", {"profile": "silent"})
     environ = hub.folder / "homes" / user / "environ"
@@ -123,7 +123,7 @@ def _believed(hub: HubProcess, user: str, certificate: tuple[str, ...], client: 
 
 
 def self_signed(folder: Path) -> tuple[str, str]:
-    """Certificate and key that no authority of the hub's has signed."""
+    """A certificate and a key that the hub's authority has not signed."""
     files = str(folder / "own.crt"), str(folder / "own.key")
     words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     subprocess.run(
@@ -136,7 +136,7 @@ def self_signed(folder: Path) -> tuple[str, str]:
 
 @contextmanager
 def neighbour(certificate: str, key: str) -> Iterator[int]:
-    """A server over TLS that answers anybody; its port."""
+    """Run a TLS server that answers everyone; yields its port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:

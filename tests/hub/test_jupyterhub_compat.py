@@ -1,4 +1,4 @@
-"""The undocumented names of JupyterHub that this package uses: contract tests for each supported version."""
+"""Contract tests, for each supported version, for the undocumented names of JupyterHub that this package uses."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ NAMES = {
 
 @pytest.mark.parametrize(("owner", "names"), NAMES.values(), ids=NAMES.keys())
 def test_jupyterhub_has_what_is_taken_from_it(owner: object, names: list[str]) -> None:
-    """Missing names are listed."""
+    """Each supported version has every name that this package uses; the failure lists the missing ones."""
     assert [name for name in names if not hasattr(owner, name)] == []
 
 
 @pytest.mark.parametrize("name", ["get", "post", "_render_form"])
 def test_the_choose_page_takes_what_the_spawn_page_is_called_with(name: str) -> None:
-    """Tornado calls the page with the groups of its URL, two in each version."""
+    """Tornado calls the page with the groups of its URL; there are two in every version."""
     theirs = list(inspect.signature(getattr(SpawnHandler, name)).parameters)
     ours = inspect.signature(getattr(ChoosePage, name))
 
@@ -67,7 +67,7 @@ def test_the_choose_page_takes_what_the_spawn_page_is_called_with(name: str) -> 
 
 
 def test_the_choose_page_takes_what_the_spawn_page_calls_itself_with() -> None:
-    """``_post`` by keyword, and ``_wrap_spawn_single_user`` by position, with the spawner among its arguments."""
+    """``_post`` is called by keyword; ``_wrap_spawn_single_user`` by position, with the spawner among its arguments."""
     by_name = {name: "" for name in inspect.signature(SpawnHandler._post).parameters if name != "self"}
     by_position = inspect.signature(SpawnHandler._wrap_spawn_single_user).parameters
 
@@ -77,7 +77,7 @@ def test_the_choose_page_takes_what_the_spawn_page_calls_itself_with() -> None:
 
 
 def test_each_page_that_is_taken_over_is_one_of_the_hubs() -> None:
-    """With its URL and its methods."""
+    """The replaced handlers are among JupyterHub's own."""
     theirs = {handler for _, handler, *_ in (*handlers.default_handlers, *apihandlers.default_handlers)}
 
     taken = {SpawnHandler, SpawnPendingHandler, UserUrlHandler, SpawnProgressAPIHandler}
@@ -87,7 +87,7 @@ def test_each_page_that_is_taken_over_is_one_of_the_hubs() -> None:
 
 
 def test_a_page_keeps_only_the_parameters_that_the_hub_knows() -> None:
-    """JupyterHub 5 takes ``display_name`` for a user option."""
+    """JupyterHub 5 treats ``display_name`` as a user option; later versions treat it as the server's display name."""
     kept = "display_name" in inspect.getsource(SpawnHandler._get)
 
     assert ("display_name" in compat.SPAWN_PAGE_PARAMETERS) is kept
@@ -96,7 +96,7 @@ def test_a_page_keeps_only_the_parameters_that_the_hub_knows() -> None:
 
 @dataclass
 class Named:
-    """A spawner's names."""
+    """The names of a spawner."""
 
     name: str
     display_name: str = ""
@@ -120,12 +120,12 @@ class Named:
     ],
 )
 def test_a_server_is_shown_by_its_name(spawner: object, shown: str) -> None:
-    """Its display name if the version has one and it is set, else the name in the URL."""
+    """The display name is used if the version has one and it is set, else the name in the URL."""
     assert compat.display_name(spawner) == shown
 
 
 async def test_a_spawners_start_and_its_watchers() -> None:
-    """A new spawner has neither; then the start that was set last, and a callback."""
+    """A new spawner has neither a start nor a poll callback; afterwards it has those that were set last."""
     spawner = Spawner()
     before = (compat.last_start(spawner), compat.is_polled(spawner))
     start: Future[None] = Future()
@@ -138,18 +138,18 @@ async def test_a_spawners_start_and_its_watchers() -> None:
 
 
 def test_spawners_are_constructed_with_jupyterhubs_arguments() -> None:
-    """All of which are traits: a child that lacks one would behave differently from its wrapper."""
+    """All constructor arguments are traits: a child that lacks one would behave differently from its wrapper."""
     traits = Spawner.class_traits()
 
     assert [name for name in compat.CONSTRUCTOR_ARGUMENTS if name not in traits] == []
 
 
 class CachingSpawner(compat.LogName, SimpleLocalProcessSpawner):  # type: ignore[misc]
-    """A spawner whose name in the log is cached."""
+    """A spawner that caches its name for log messages."""
 
 
 def test_the_name_in_the_log_is_read_once() -> None:
-    """When the spawner is constructed, since the database may be away later."""
+    """The name is read when the spawner is constructed, since the database may be unavailable later."""
     user = SimpleNamespace(name="ann", url="/")
     spawner = CachingSpawner(user=user, orm_spawner=SimpleNamespace(name="lab", server=None))
     user.name = "read anew"
@@ -158,7 +158,7 @@ def test_the_name_in_the_log_is_read_once() -> None:
 
 
 async def test_a_start_that_is_taken_up_is_pending_until_it_is_over() -> None:
-    """As JupyterHub's own handler shows one; a start that failed is kept for the server's page."""
+    """The start is shown like one by JupyterHub's own handler; a failed one is kept for the server's page."""
     spawner = Spawner()
     spawner._check_pending = True
     checked = (compat.is_first_check(spawner), compat.is_checked(spawner))
@@ -180,7 +180,7 @@ async def test_a_start_that_is_taken_up_is_pending_until_it_is_over() -> None:
 
 
 def test_a_spawners_row_leads_to_its_session() -> None:
-    """Not every spawner has a row, and not every row is in the database."""
+    """Some spawners have no row, and some rows are not in the database."""
     session = orm.new_session_factory("sqlite:///:memory:")()
     user = orm.User(name="ann")
     session.add(user)
@@ -193,7 +193,7 @@ def test_a_spawners_row_leads_to_its_session() -> None:
 
 
 def test_a_spawner_reads_the_hubs_settings_through_its_user() -> None:
-    """The names are those that the hub gives to its web application."""
+    """The names are those that the hub passes to its web application."""
     settings = {"proxy": object(), "cookie_secret": b"secret", "internal_ssl_key": "/key"}
     session = orm.new_session_factory("sqlite:///:memory:")()
     row = orm.User(name="ann")
@@ -211,21 +211,21 @@ def test_a_spawner_reads_the_hubs_settings_through_its_user() -> None:
 
 
 def test_the_hubs_own_template_folders() -> None:
-    """Where the admin sets none."""
+    """The hub's own folders are those that it uses if the admin sets none."""
     app = JupyterHub()
 
     assert compat.stock_template_paths(app) == app.template_paths
 
 
 def failure() -> web.HTTPError:
-    """A start that failed, with lines of a log."""
+    """A failed start with lines from a log."""
     return compat.spawn_exception(
         "The job failed.", reason="job_ended", status_code=500, html="<p>The job failed.</p>", detail="100 % full"
     )
 
 
 class Answer(APIHandler):  # type: ignore[misc]
-    """A handler that turns an exception into JSON as JupyterHub does, without a hub."""
+    """A handler that turns an exception into JSON as JupyterHub does, but needs no hub."""
 
     def __init__(self) -> None:
         self.written = ""
@@ -239,7 +239,7 @@ class Answer(APIHandler):  # type: ignore[misc]
 
 
 def test_rest_answers_with_the_whole_message() -> None:
-    """With the log's lines; 5.4 reads another attribute than 6."""
+    """The answer includes the lines of the log; JupyterHub 5.4 and 6 read the message from different attributes."""
     answer, error = Answer(), failure()
     answer.write_error(500, exc_info=(type(error), error, None))
 
@@ -247,7 +247,7 @@ def test_rest_answers_with_the_whole_message() -> None:
 
 
 def test_pages_show_the_message_as_html() -> None:
-    """And as plain text to other clients."""
+    """A page shows HTML, and other clients get plain text."""
     assert format_exception(failure(), only_jupyterhub=True) == (
         "The job failed.\n100 % full",
         "<p>The job failed.</p>",
@@ -255,19 +255,19 @@ def test_pages_show_the_message_as_html() -> None:
 
 
 def test_the_first_line_of_a_failure() -> None:
-    """Without the log's lines; other exceptions have no text for users."""
+    """The first line excludes the lines of the log; other exceptions have no text for users."""
     assert (compat.first_line(failure()), compat.first_line(ValueError("x"))) == ("The job failed.", "")
 
 
 def test_a_request_with_a_token_is_known() -> None:
-    """By the attribute that JupyterHub sets on the handler."""
+    """A request with a token is recognized by the attribute that JupyterHub sets on the handler."""
     assert "self._token_authenticated = True" in inspect.getsource(BaseHandler)
     assert compat.came_with_token(SimpleNamespace(_token_authenticated=True))
     assert not compat.came_with_token(SimpleNamespace())
 
 
 def test_a_refusal_keeps_its_status_and_its_words_in_the_log() -> None:
-    """A per cent sign is not a format specifier."""
+    """A per cent sign in the message is not a format specifier."""
     error = compat.spawn_exception("At most 50 %s of it.", reason="user_options", status_code=400, html="")
 
     assert error.status_code == 400
@@ -277,7 +277,7 @@ def test_a_refusal_keeps_its_status_and_its_words_in_the_log() -> None:
 @pytest.mark.parametrize("sent", [[], ["gpu"], "", "gpu", 3, 0.5, True])
 @pytest.mark.parametrize("spawner_class", [GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner])
 def test_options_that_are_not_an_object_are_refused(spawner_class: Any, sent: object) -> None:
-    """JupyterHub 5.4 stores any REST body: the spawner must be constructed with it all the same, and refuse it."""
+    """JupyterHub 5.4 stores any REST body, so a spawner must accept it when constructed and refuse it later."""
     spawner = spawner_class(config=Config(), user_options=sent)
 
     assert spawner.user_options == {"user_options": sent}
@@ -294,12 +294,12 @@ def test_options_that_are_not_an_object_are_refused(spawner_class: Any, sent: ob
 
 @pytest.mark.parametrize("name", ["", "two", "zwei Gänge", "#2", "%20"])
 def test_a_server_may_have_any_printable_name(name: str) -> None:
-    """JupyterHub 5.4 accepts all of them; in scripts names are quoted."""
+    """JupyterHub 5.4 accepts all of them; names are quoted in scripts."""
     assert compat.checked_server_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["\0", "a\nb", "a\x1b[0m", "\u202e"])
 def test_a_server_with_a_name_that_does_not_print_is_not_started(name: str) -> None:
-    """An environment cannot contain NUL, and a log should not contain the others."""
+    """An environment variable cannot contain NUL, and a log should not contain the others."""
     with pytest.raises(RequestError, match="must be printable text"):
         compat.checked_server_name(name)

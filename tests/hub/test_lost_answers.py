@@ -1,4 +1,4 @@
-"""sbatch's answer is lost, odd or forged, or a plugin has replaced what a job is known by: no job is lost or taken."""
+"""sbatch's answer is lost, malformed or forged, or a plugin replaces the job's comment: no job is lost or mistaken."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ODD: dict[str, str] = {
     "fails after it has submitted": '"$real" "$@"; echo "submit: the mail was not sent" >&2; exit 3',
     "is killed after it has submitted": '"$real" "$@" >/dev/null; kill -9 $$',
 }
-"""What a site's own sbatch does: shell lines."""
+"""What a site's own sbatch does, as shell lines."""
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
 def test_a_job_whose_sbatch_answered_oddly_becomes_the_persons_server(
     odd: str, start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
 ) -> None:
-    """It is found by its comment at once: one job, and a server that runs in it."""
+    """The job is found at once by its comment, and the user's server runs in it; there is no second job."""
     folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, {"sbatch": odd})
     hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))))
 
@@ -52,7 +52,7 @@ def test_a_job_whose_sbatch_answered_oddly_becomes_the_persons_server(
 def test_a_job_whose_sbatch_answered_oddly_and_that_is_seen_late_is_cancelled(
     odd: str, start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
 ) -> None:
-    """squeue takes a second, so the person is told that the start has failed; the job does not run on."""
+    """squeue takes a second, so the user sees that the start has failed, and the job is cancelled."""
     changed = {"sbatch": odd, "squeue": 'sleep 1; exec "$real" "$@"'}
     folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, changed)
     hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))))
@@ -69,7 +69,7 @@ def test_a_job_whose_sbatch_answered_oddly_and_that_is_seen_late_is_cancelled(
 def test_a_neighbours_job_with_the_starts_comment_is_not_taken_for_the_persons(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, two_users: tuple[str, str], tmp_path: Path
 ) -> None:
-    """sbatch times out without a job; a neighbour, who has seen the comment, has one that carries it."""
+    """sbatch times out without submitting; a neighbour who has seen the comment has a job with the same comment."""
     forge = f"""
 script=$(cat)
 comment=$(sed -n 's/^#SBATCH --comment="\\(.*\\)"$/\\1/p' <<<"$script")
@@ -109,13 +109,13 @@ end
 
 @pytest.fixture
 def slurm_with_a_plugin(needs_slurm: None, public_folder: Path, tmp_path: Path) -> Iterator[PrivateSlurm]:
-    """A Slurm whose job_submit plugin (in Lua) writes the site's own words into every comment."""
+    """A Slurm whose job_submit plugin (in Lua) replaces every comment with the site's own."""
     with PrivateSlurm(DEMO_CLUSTER, public_folder / f"plugin-{tmp_path.name[-20:]}") as slurm:
         (slurm.conf.parent / "job_submit.lua").write_text(PLUGIN)
         slurm.conf.write_text(f"{slurm.conf.read_text()}JobSubmitPlugins=lua\n")
         try:
             slurm.restart_controller()
-        except Exception as error:  # noqa: BLE001 - a Slurm without Lua does not start with it
+        except Exception as error:  # noqa: BLE001 - a Slurm without Lua does not start with this plugin
             pytest.skip(f"no job_submit/lua: {error}")
         yield slurm
 
@@ -123,7 +123,7 @@ def slurm_with_a_plugin(needs_slurm: None, public_folder: Path, tmp_path: Path) 
 def test_where_a_plugin_replaces_comments_jobs_are_found_by_their_names(
     slurm_with_a_plugin: PrivateSlurm, tmp_path: Path
 ) -> None:
-    """A server runs, outlives the hub and stops; a job that lost its hub is cancelled; the log says it once."""
+    """A server starts, survives a hub restart and stops; an orphaned job is cancelled; one warning is logged."""
     slurm, answered = slurm_with_a_plugin, tmp_path / "answered"
     slow_answer = f'"$real" "$@" >{answered}.part; mv {answered}.part {answered}; sleep 20; cat {answered}'
     slow = commands(tmp_path / "slow", slurm.bin_dir, {"sbatch": slow_answer})

@@ -1,4 +1,4 @@
-"""Another user of the node takes the port of a person's server: the hub goes to the server, and to nobody else."""
+"""Another user of the node takes the port of a user's server: the hub connects only to the server."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
 NEIGHBOUR = Path(__file__).parents[1] / "standins" / "neighbour.py"
 PORTS = 5
 SLOW = 2
-"""Seconds that the server takes until it listens, as JupyterLab does: time enough for the neighbour."""
+"""Seconds until the server listens; JupyterLab takes as long, which is enough time for the neighbour."""
 
 
 def free_range() -> tuple[int, int]:
-    """Ports in a row that nobody has, below those that the kernel gives away by itself."""
+    """A range of free ports below the kernel's range for outgoing connections."""
     for first in range(21000, 31000, 50):
         try:
             for port in range(first, first + PORTS):
@@ -42,7 +42,7 @@ def free_range() -> tuple[int, int]:
 
 @pytest.fixture(scope="module")
 def ports() -> tuple[int, int]:
-    """The range that the hub's servers may use."""
+    """The range of ports for the hub's servers."""
     return free_range()
 
 
@@ -50,7 +50,7 @@ def ports() -> tuple[int, int]:
 def hub(
     start_light_hub: StartHub, two_users: tuple[str, str], public_folder: Path, ports: tuple[int, int]
 ) -> HubProcess:
-    """A hub whose servers use a range of ports, as the sample configuration has it."""
+    """A hub whose servers use a range of ports, as in the sample configuration."""
     if shutil.which("sudo") is None:
         pytest.skip("sudo is not installed")
     if not Path(PYTHON).exists():
@@ -83,7 +83,7 @@ Attack = Callable[[str], Path]
 def attack(two_users: tuple[str, str], public_folder: Path, ports: tuple[int, int]) -> Iterator[Attack]:
     """``attack(word)``: the second user waits for a server with this word on its command line.
 
-    What they have to tell comes into the file that is returned.
+    Returns the file to which the attacking process writes.
     """
     person, other = two_users
     with ExitStack() as stack:
@@ -101,7 +101,7 @@ def attack(two_users: tuple[str, str], public_folder: Path, ports: tuple[int, in
 
 
 def until(file: Path, word: str, seconds: float = 60.0) -> None:
-    """Wait for a line that begins so."""
+    """Wait for a line that starts with this word."""
     ends_at = time.monotonic() + seconds
     while not (file.exists() and any(line.startswith(word) for line in file.read_text().splitlines())):
         assert time.monotonic() < ends_at, f"{file} never had {word!r}"
@@ -109,14 +109,14 @@ def until(file: Path, word: str, seconds: float = 60.0) -> None:
 
 
 def asked(told: Path) -> list[str]:
-    """The requests that the neighbour got."""
+    """The requests that the neighbour received."""
     return [line for line in told.read_text().splitlines() if line.startswith("asked")]
 
 
 def test_the_hub_goes_to_the_server_and_never_to_a_neighbour_who_was_quicker(
     hub: HubProcess, two_users: tuple[str, str], attack: Attack, ports: tuple[int, int]
 ) -> None:
-    """The person gets their own server, on another port; the neighbour gets no request, and the page tells of it."""
+    """The user's own server runs on another port; the neighbour gets no request, and the page reports the attempt."""
     person = two_users[0]
     neighbour = attack("slow")
     placement = hub.spawn(person, {"profile": "slow"})
@@ -135,7 +135,7 @@ def test_the_hub_goes_to_the_server_and_never_to_a_neighbour_who_was_quicker(
 def test_a_server_that_does_not_end_without_its_port_is_given_up_in_words(
     hub: HubProcess, two_users: tuple[str, str], attack: Attack, ports: tuple[int, int]
 ) -> None:
-    """The start fails, with the neighbour's user id; the neighbour gets no request."""
+    """The start fails with a message that names the neighbour's user id; the neighbour gets no request."""
     person, other = two_users
     neighbour = attack("stubborn")
     hub.api("POST", f"/users/{person}")

@@ -1,4 +1,4 @@
-"""Nodes as they are: with another address than the name says, with IPv6 alone, with a log folder that is full."""
+"""Nodes with a second address, with only IPv6, or with a full log folder."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ADDRESSES = {
 def test_a_node_is_reached_by_the_address_that_slurm_has_for_it(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path, address: str, ip: str, url: str
 ) -> None:
-    """NodeAddr, whatever the name resolves to; an IPv6 address stands in brackets, and the proxy leads there."""
+    """NodeAddr is used, whatever the name resolves to; the proxy's target has an IPv6 address in brackets."""
     if ":" in address and not _has_ipv6():
         pytest.skip("this host has no IPv6")
     changed = {"scontrol": f'"$real" "$@" | sed "s/NodeAddr=[^ ]*/NodeAddr={address}/"; exit ${{PIPESTATUS[0]}}'}
@@ -73,10 +73,10 @@ def test_a_node_is_reached_by_the_address_that_slurm_has_for_it(
 def test_a_server_that_listens_where_the_hub_does_not_come_is_told_at_once(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
 ) -> None:
-    """On 127.0.0.1, of a node that has another address: there anybody else of the node could listen."""
+    """The server listens on 127.0.0.1 of a node with another address, where any other user could be listening."""
     with socket.socket(type=socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing
+            probe.connect(("192.0.2.1", 9))  # sends no packet
         except OSError:
             pytest.skip("this host has no address but its own")
         address = probe.getsockname()[0]
@@ -97,7 +97,7 @@ def test_a_server_that_listens_where_the_hub_does_not_come_is_told_at_once(
 
 @pytest.fixture
 def full_folder(public_folder: Path) -> Iterator[Path]:
-    """A folder on a file system of its own without a free block."""
+    """A folder on a separate file system without a free block."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a file system")
     folder = public_folder / "full"
@@ -117,7 +117,7 @@ def full_folder(public_folder: Path) -> Iterator[Path]:
 
 
 def test_a_log_folder_that_is_full_keeps_no_server_from_starting(start_light_hub: StartHub, full_folder: Path) -> None:
-    """The log stays empty; the server is there."""
+    """The server starts, and its log stays empty."""
     hub = start_light_hub(lines=f"c.GPUSlurmSpawner.log_dir = {str(full_folder)!r}", profiles=NEIGHBOUR)
     job = hub.spawn("fil", {"profile": "light"})["job_id"]
 
@@ -146,7 +146,7 @@ DIES_AT_THE_DOOR = f"""
 
 
 def test_a_server_that_listens_and_dies_before_it_answers_is_told_at_once(start_light_hub: StartHub) -> None:
-    """Not after http_timeout, two minutes here: the hub itself would wait for its answer so long."""
+    """The start fails before http_timeout, here two minutes, for which the hub itself would wait for an answer."""
     quick = 'c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}'
     hub = start_light_hub(lines=quick, profiles=DIES_AT_THE_DOOR)
     start(hub, "dora", "dies")

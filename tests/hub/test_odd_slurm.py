@@ -1,4 +1,4 @@
-"""Slurm silent, odd, or busy with a job: a server ends when Slurm says so, and then at once, and only then."""
+"""Slurm is silent, answers oddly, or changes a job: a server ends only when Slurm says so, and then at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ c.GPUSlurmSpawner.waiting_interval = 0.3
 c.GPUSlurmSpawner.resting_interval = 1.0
 c.GPUSlurmSpawner.slurm_timeout = 1.0
 """
-"""The hub asks for itself, as it is, every 30 s: what is told sooner, the watcher has told."""
+"""The hub itself polls every 30 s, the default: what is noticed sooner comes from the watcher."""
 PROFILES = f"""{LIGHT}
 - display_name: Put back
   slug: requeued
@@ -60,7 +60,7 @@ esac
 
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> HubProcess:
-    """A hub whose squeue is what its folder's file ``switch`` says."""
+    """A hub whose squeue behaves as the file ``switch`` in its folder says."""
     folder = tmp_path_factory.mktemp("odd")
     changed = {"squeue": SWITCH.replace("FOLDER", str(folder))}
     bin_dir = commands(folder / "bin", slurm_cluster.bin_dir, changed)
@@ -86,14 +86,14 @@ def switch(hub: HubProcess) -> Iterator[Callable[[str], None]]:
 
 @pytest.fixture(autouse=True)
 def no_server_is_left(hub: HubProcess) -> Iterator[None]:
-    """Whatever a test leaves is stopped."""
+    """Stop all servers after each test."""
     yield
     stop_servers(hub, but="minute")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def minute(hub: HubProcess) -> str:
-    """A server whose time is over in a minute, while the other tests run; its job."""
+    """The job of a server whose time limit expires in a minute, while the other tests run."""
     return str(hub.spawn("minute", {"profile": "minute"})["job_id"])
 
 
@@ -107,7 +107,7 @@ def answers(hub: HubProcess, user: str) -> bool:
 
 
 def ending(hub: HubProcess, user: str) -> str:
-    """How the user's last server ended, as the hub has stored it for its pages."""
+    """How the user's last server ended, as stored by the hub for its pages."""
     return str(stored(hub, user).get("ending", {}).get("what", ""))
 
 
@@ -116,11 +116,11 @@ ODD = ["garbage", "nothing", "half", "unknown", "refused", "timeout", "hang", "n
 
 @pytest.mark.parametrize("oddity", ODD)
 def test_an_odd_answer_ends_no_server(hub: HubProcess, switch: Callable[[str], None], oddity: str) -> None:
-    """Whatever squeue says for some seconds: the server is kept, and the log has one line of it, not one a question."""
+    """Odd answers of squeue for some seconds end no server, and at most one line is logged, not one per query."""
     hub.spawn(f"odd-{oddity}", {"profile": "light"})
     begun = len(hub.log.read_text())
     switch(oddity)
-    time.sleep(5)  # several questions
+    time.sleep(5)  # several queries
     kept = ready(hub, f"odd-{oddity}")
     switch("")
     time.sleep(2.5)
@@ -132,11 +132,11 @@ def test_an_odd_answer_ends_no_server(hub: HubProcess, switch: Callable[[str], N
     assert said.count("Slurm does not answer") <= 1
     unknown = re.findall(r"Job (\d+) has the state HIBERNATING", said)
     assert bool(unknown) is (oddity == "unknown")
-    assert len(unknown) == len(set(unknown))  # of each server once
+    assert len(unknown) == len(set(unknown))  # once for each server
 
 
 def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """A server runs through all of it; each outage is one line in the log, and one when it is over."""
+    """A server runs throughout; each outage is logged with one line when it begins and one when it is over."""
     hub.spawn("hugo", {"profile": "light"})
     begun = len(hub.log.read_text())
     with hanging(slurm_cluster):
@@ -156,7 +156,7 @@ def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: P
 
 
 def test_a_suspended_server_is_kept_and_goes_on(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """Its process stands still; Slurm will let it go on, and then it answers."""
+    """The suspended process does not answer; Slurm resumes it later, and then it answers."""
     job = hub.spawn("susan", {"profile": "light"})["job_id"]
     slurm_cluster.run("scontrol", "suspend", job)
     time.sleep(3)
@@ -168,7 +168,7 @@ def test_a_suspended_server_is_kept_and_goes_on(hub: HubProcess, slurm_cluster: 
 
 
 def test_a_server_is_not_put_back(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """Its script says so: what a server held in memory does not come back with its job."""
+    """The server's script forbids requeueing, since its contents in memory do not come back with its job."""
     job = hub.spawn("rita", {"profile": "light"})["job_id"]
     with pytest.raises(SlurmFailed):
         slurm_cluster.run("scontrol", "requeue", job)
@@ -178,9 +178,9 @@ def test_a_server_is_not_put_back(hub: HubProcess, slurm_cluster: PrivateSlurm) 
 
 
 def test_a_server_that_slurm_puts_back_all_the_same_has_ended(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """A site may insist: the server is gone from its node, so it has ended; the job is not left to start alone."""
+    """If a site allows requeueing, the server has ended, since it left its node; its job is cancelled."""
     job = hub.spawn("rolf", {"profile": "requeued"})["job_id"]
-    time.sleep(2)  # the answer must be newer than the server
+    time.sleep(2)  # the watcher's answer must be newer than the server
     slurm_cluster.run("scontrol", "requeue", job)
     hub.wait("rolf", ready=False)
 
@@ -189,7 +189,7 @@ def test_a_server_that_slurm_puts_back_all_the_same_has_ended(hub: HubProcess, s
 
 
 def test_job_arrays_of_the_same_user_are_no_noise(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """Tasks that share a number and copy the server's comment begin and end: nothing happens to the server."""
+    """Array tasks that share an id prefix and copy the server's comment start and end without effect on the server."""
     job = hub.spawn("arno", {"profile": "light"})["job_id"]
     comment = slurm_cluster.run("squeue", "-h", "-j", job, "-O", "Comment:|").rstrip("|")
     array = slurm_cluster.run(
@@ -205,12 +205,12 @@ def test_job_arrays_of_the_same_user_are_no_noise(hub: HubProcess, slurm_cluster
 
 
 def soon(true: Callable[[], bool]) -> bool:
-    """Whether it comes true long before the hub's own poll is due (30 s, less its tenth)."""
+    """Whether the condition becomes true long before the hub's own poll is due (30 s minus 10 %)."""
     return wait_for(true, seconds=15)
 
 
 def test_a_scancel_is_noticed_within_an_interval_and_named(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """By the watcher's one question, not by the hub's poll: route and placement are gone, how it ended is kept."""
+    """The watcher's query notices the end before the hub's poll: route and placement are gone, the reason is stored."""
     job = hub.spawn("sven", {"profile": "light"})["job_id"]
     slurm_cluster.run("scancel", job)
 
@@ -219,13 +219,13 @@ def test_a_scancel_is_noticed_within_an_interval_and_named(hub: HubProcess, slur
     assert list(stored(hub, "sven")) == ["ending"]
     assert hub.api("GET", "/gpuspawner/placement/sven").status_code == 404
     gone = requests.get(f"{hub.url}/user/sven/environ", timeout=10, allow_redirects=False)
-    assert (gone.status_code, gone.headers["Location"]) == (302, "/hub/user/sven/environ")  # the hub's own address
+    assert (gone.status_code, gone.headers["Location"]) == (302, "/hub/user/sven/environ")  # the hub, not the server
 
 
 def test_a_server_that_ends_by_itself_is_noticed_within_an_interval_and_named(
     hub: HubProcess, slurm_cluster: PrivateSlurm
 ) -> None:
-    """Killed from within, with the signal."""
+    """A server that is killed by a signal ends with a message that names the signal."""
     job = hub.spawn("karl", {"profile": "light"})["job_id"]
     slurm_cluster.run("scancel", "--batch", "--signal=KILL", job)
 
@@ -234,7 +234,7 @@ def test_a_server_that_ends_by_itself_is_noticed_within_an_interval_and_named(
 
 
 def resumed(slurm: PrivateSlurm, node: str) -> bool:
-    """Whether the node is back in service: it is not to be had while it cleans up."""
+    """Whether the node is back in service; it is not available while it is completing."""
     with suppress(SlurmFailed):
         slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
     return slurm.run("sinfo", "-h", "-n", node, "-o", "%T") in ("idle", "mixed")
@@ -243,7 +243,7 @@ def resumed(slurm: PrivateSlurm, node: str) -> bool:
 def test_a_node_that_fails_is_noticed_within_an_interval_and_named(
     hub: HubProcess, slurm_cluster: PrivateSlurm
 ) -> None:
-    """Slurm takes the node down: its servers have ended, the others go on."""
+    """When Slurm sets the node to DOWN, its servers have ended; servers on other nodes continue."""
     job = hub.spawn("nina", {"profile": "dgx"})["job_id"]
     hub.spawn("nora", {"profile": "light"})
     slurm_cluster.run("scontrol", "update", "nodename=d1", "state=down", "reason=test")
@@ -258,7 +258,7 @@ def test_a_node_that_fails_is_noticed_within_an_interval_and_named(
 
 
 def test_a_start_whose_job_is_held_is_waited_for(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """A job that is held may be released: the start goes on, and arrives."""
+    """A held job may be released: the start continues and succeeds."""
     full = slurm_cluster.run(
         *("sbatch", "--parsable", "-p", "gpu", "-w", "g1", "--exclusive", "--output=/dev/null", "--wrap=sleep 600")
     )
@@ -281,7 +281,7 @@ def test_a_start_whose_job_is_held_is_waited_for(hub: HubProcess, slurm_cluster:
 
 
 def test_the_time_limit_is_named(hub: HubProcess, slurm_cluster: PrivateSlurm, minute: str) -> None:
-    """Slurm ends the job within the minute after its time; the hub notices, and says which limit it was."""
+    """Slurm ends the job within a minute after its time limit; the hub notices, and the message names the limit."""
     assert wait_for(lambda: not hub.server("minute"), seconds=150)
     assert state(slurm_cluster, minute) == "TIMEOUT"
     assert re.search("time limit|minute", ending(hub, "minute"))

@@ -1,4 +1,4 @@
-"""Form, REST document, dry run and batch script are made of one request."""
+"""Form, REST document, dry run and batch script are made from the same request."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TEMPLATE = "#!/bin/bash\n{% for line in [options] if line %}#SBATCH {{line}}\n{%
 
 
 def spawner_of(site: dict[str, str], *profiles: Any, **more: Any) -> GPUProfilesSpawner:
-    """A hub's spawner for a user."""
+    """A user's spawner in a hub."""
     config = Config(
         {"GPUProfilesSpawner": {"profiles": list(profiles), **more}, "GPUSlurmSpawner": {"exec_prefix": "", **site}}
     )
@@ -49,7 +49,7 @@ def spawner_of(site: dict[str, str], *profiles: Any, **more: Any) -> GPUProfiles
 
 
 def form(spawner: GPUProfilesSpawner) -> ProfileStatus:
-    """What the form and the REST document are made of."""
+    """The profile status from which the form and the REST document are made."""
     (found,) = profile_statuses(
         spawner.offered(),
         username="ada",
@@ -62,14 +62,14 @@ def form(spawner: GPUProfilesSpawner) -> ProfileStatus:
 
 
 def directives(text: str) -> list[str]:
-    """What a script asks of Slurm, without what is the same in every script."""
+    """The options in a script, without those that are the same in every script."""
     found = re.findall("^#SBATCH (.*)", text, re.MULTILINE)
     ours = ("--job-name", "--comment", "--output", "--chdir", "--export", "--no-requeue", "--gres-flags")
     return [line for line in found if not line.startswith(ours)]
 
 
 def submitted(spawner: GPUProfilesSpawner, options: dict[str, object]) -> list[str]:
-    """The options of the job that a click starts."""
+    """The options of the job that *Start* submits."""
     spawner.prepare(spawner.resolve(options))
     return directives(spawner.child_spawner.batch_job(SOMEBODY).script)
 
@@ -122,7 +122,7 @@ DISAGREED: dict[str, tuple[dict[str, str], dict[str, Any], list[str]]] = {
 def test_what_the_form_judges_is_what_is_submitted(
     site: dict[str, str], profile: dict[str, Any], expected: list[str]
 ) -> None:
-    """The site's default in it, or out of it where the profile says so."""
+    """The request includes the site's defaults, except where the profile overrides them."""
     spawner = spawner_of(site, {"display_name": "P", "slug": "p", **profile})
     judged = form(spawner)
 
@@ -132,7 +132,7 @@ def test_what_the_form_judges_is_what_is_submitted(
 
 
 def test_a_group_override_is_in_the_request() -> None:
-    """JupyterHub sets it on the spawner before the options are applied."""
+    """JupyterHub sets the override on the spawner before the options are applied."""
     spawner = spawner_of({"req_partition": "batch"}, {"display_name": "P", "slug": "p"})
     vars(spawner)["req_partition"] = "gpu"  # as JupyterHub's apply_group_overrides does
 
@@ -141,7 +141,7 @@ def test_a_group_override_is_in_the_request() -> None:
 
 
 def test_a_template_of_the_sites_own_gets_the_request() -> None:
-    """A variable is empty where the profile wants nothing, and options that the template leaves out are added."""
+    """A variable is empty if the profile requests nothing, and options that the template leaves out are added."""
     site = {"req_gres": "gpu:1", "req_nnodes": "2", "req_account": "site", "batch_script": "#!/bin/bash\n{cmd}\n"}
     none = {"gpus": 0, "account": None, "nodes": None}
 
@@ -186,7 +186,7 @@ OPTIONS = st.fixed_dictionaries(
 @settings(max_examples=60, deadline=None)
 @given(site=SITES, slurm=SLURM | SHARDS, options=OPTIONS)
 def test_form_click_and_script_agree(site: dict[str, str], slurm: dict[str, Any], options: dict[str, Any]) -> None:
-    """Whatever site, profile and options say: refused everywhere, or one request everywhere."""
+    """For any settings of site, profile and options, the request is refused everywhere or is the same everywhere."""
     profile = {"display_name": "P", "slug": "p", "slurm": slurm, "profile_options": options}
     spawner = spawner_of(site, profile)
     judged = form(spawner)
@@ -213,7 +213,7 @@ def test_form_click_and_script_agree(site: dict[str, str], slurm: dict[str, Any]
 @settings(max_examples=40, deadline=None)
 @given(site=SITES, slurm=SLURM | SHARDS)
 def test_a_templates_variables_are_the_request(site: dict[str, str], slurm: dict[str, Any]) -> None:
-    """Each variable is what the script without a template says, and empty where that says nothing."""
+    """Each variable equals the option in the script without a template, and is empty if there is none."""
     profile = {"display_name": "P", "slug": "p", "slurm": slurm}
     spawner = spawner_of({**site, "batch_script": TEMPLATE + "{{cmd}}\n"}, profile)
     try:

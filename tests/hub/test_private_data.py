@@ -1,4 +1,4 @@
-"""A Slurm that hides users' jobs from the hub's account (PrivateData=jobs): nothing that runs is given up."""
+"""With PrivateData=jobs, Slurm hides users' jobs from the hub's account: the hub keeps all running servers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLUSTER = ClusterDescription(
 
 
 class PrivateJobs(PrivateSlurm):
-    """A Slurm in which a user sees no job of another one."""
+    """A Slurm in which users see only their own jobs."""
 
     def _write_files(self) -> None:
         super()._write_files()
@@ -42,14 +42,14 @@ class PrivateJobs(PrivateSlurm):
 
 @pytest.fixture(scope="module")
 def private(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
-    """One node, with PrivateData=jobs."""
+    """A Slurm with one node and PrivateData=jobs."""
     with PrivateJobs(CLUSTER, public_folder / "private") as slurm:
         yield slurm
 
 
 @pytest.fixture(scope="module")
 def site(two_users: tuple[str, str], private: PrivateSlurm, public_folder: Path) -> Site:
-    """The hub's account with sudo and the scripts, as an admin sets them up."""
+    """The hub's account with sudo and the wrapper scripts, as an admin sets them up."""
     tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0 or shutil.which("sudo") is None or not Path(PYTHON).exists():
         pytest.skip(f"needs sudo, {PYTHON} and a mount namespace: {tried.stderr.strip()}")
@@ -72,7 +72,7 @@ def site(two_users: tuple[str, str], private: PrivateSlurm, public_folder: Path)
 
 @pytest.fixture
 def hub(site: Site, public_folder: Path) -> Iterator[HubProcess]:
-    """A hub of that account's; it looks at its servers every second."""
+    """A hub that runs as this account and polls its servers every second."""
     if shutil.which("configurable-http-proxy") is None:
         pytest.skip("configurable-http-proxy is not on the PATH")
     folder = public_folder / f"private-hub-{time.monotonic_ns()}"
@@ -118,7 +118,7 @@ c.Spawner.poll_interval = 1
 
 
 def wait_for(true: Callable[[], object], seconds: float = 60) -> bool:
-    """Whether it came true in time."""
+    """Whether the condition becomes true in time."""
     ends_at = time.monotonic() + seconds
     while not true():
         if time.monotonic() > ends_at:
@@ -128,13 +128,13 @@ def wait_for(true: Callable[[], object], seconds: float = 60) -> bool:
 
 
 def ready(hub: HubProcess, name: str) -> bool:
-    """The hub has a server of theirs that is ready."""
+    """Whether the hub has a ready server for this user."""
     servers = hub.api("GET", f"/users/{name}").json()["servers"]
     return bool(servers) and all(server["ready"] for server in servers.values())
 
 
 def test_a_server_starts_runs_on_and_its_end_is_noticed(hub: HubProcess, site: Site) -> None:
-    """Slurm shows the hub nothing: the report says that it runs, and a closed port that it has ended."""
+    """Slurm does not show the job to the hub: the report says that the server runs, a closed port that it has ended."""
     assert site.run(f"{site.slurm.bin_dir}/squeue", "-h", environment=site.slurm.environment).stdout == b""
 
     hub.spawn(site.person, {"profile": "one"})
@@ -142,7 +142,7 @@ def test_a_server_starts_runs_on_and_its_end_is_noticed(hub: HubProcess, site: S
     process = requests.get(f"{hub.url}/user/{site.person}/process", timeout=10).json()
     job = seen["SLURM_JOB_ID"]
 
-    time.sleep(8)  # several answers of Slurm's, and several looks of the hub's
+    time.sleep(8)  # several answers from Slurm, and several polls of the hub
     assert ready(hub, site.person)
     assert process["uid"] == pwd.getpwnam(site.person).pw_uid
     assert site.slurm.run("squeue", "-h", "-o", "%i %T %u") == f"{job} RUNNING {site.person}"
@@ -164,7 +164,7 @@ def test_a_server_starts_runs_on_and_its_end_is_noticed(hub: HubProcess, site: S
 
 
 def test_a_start_that_cannot_be_followed_says_why(hub: HubProcess, site: Site) -> None:
-    """A job that never reports: the page says that Slurm tells nothing, and the job is cancelled."""
+    """A job never reports: the page says that Slurm does not show the job, and the job is cancelled."""
     hub.api("POST", f"/users/{site.person}")
     answer = hub.api("POST", f"/users/{site.person}/server", {"profile": "mute"})
     visitor = Visitor(hub, site.person)
@@ -178,7 +178,7 @@ def test_a_start_that_cannot_be_followed_says_why(hub: HubProcess, site: Site) -
 
 
 def test_check_says_so(site: Site, public_folder: Path) -> None:
-    """To the hub's own account; root sees all."""
+    """The command warns the hub's own account; root sees all jobs."""
     config = public_folder / "private-check.py"
     config.write_text(
         'c.JupyterHub.spawner_class = "gpu-slurm"\n'

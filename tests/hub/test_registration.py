@@ -1,4 +1,4 @@
-"""How a spawner of ours sets up the hub whose configuration names it."""
+"""How our spawner classes set up the hub that is configured to use them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ c.JupyterHub.spawner_class = GPULocalSpawner
 def test_a_hub_changes_only_if_it_uses_a_spawner_of_ours(
     lines: str, handlers: list[str], ours: bool, tmp_path: Path
 ) -> None:
-    """It gets our handlers, pages and templates, and loses /api/batchspawner; other hubs stay as they are."""
+    """A hub with our spawner gets our handlers, pages and templates but no /api/batchspawner; others are unchanged."""
     config = tmp_path / "jupyterhub_config.py"
     config.write_text(lines)
     program = f"""
@@ -99,7 +99,7 @@ c.JupyterHub.spawner_class = 'jupyterhub_gpuspawner.GPUProfilesSpawner'
 @pytest.mark.hub
 @pytest.mark.parametrize("lines", HUBS.values(), ids=HUBS.keys())
 def test_batchspawners_address_is_gone_from_a_real_hub(start_light_hub: StartHub, lines: str) -> None:
-    """404, also for the server's own token, which batchspawner would accept; our address exists."""
+    """The old URL answers 404 even to the server's own token, which batchspawner would accept; our URL exists."""
     hub = start_light_hub(lines=lines)
     hub.spawn("ann", {"profile": "light"})
     token = requests.get(f"{hub.url}/user/ann/environ", timeout=10).json()["JUPYTERHUB_API_TOKEN"]
@@ -128,7 +128,7 @@ c.JupyterHub.spawner_class = "jupyterhub_gpuspawner.hub.spawners.slurm.GPUSlurmS
 @pytest.mark.hub
 @pytest.mark.parametrize("lines", UNREGISTERED.values(), ids=UNREGISTERED.keys())
 def test_a_hub_that_comes_to_our_spawner_too_late_starts_no_server(start_light_hub: StartHub, lines: str) -> None:
-    """Without the address for reports the start would only time out."""
+    """Without the URL for reports the start would only time out."""
     hub = start_light_hub(lines=lines)
     hub.api("POST", "/users/ann")
     answer = hub.api("POST", "/users/ann/server", {"profile": "one"} if "wrapspawner" in lines else {})
@@ -143,7 +143,7 @@ def test_a_hub_that_comes_to_our_spawner_too_late_starts_no_server(start_light_h
 
 
 def test_our_templates_come_after_the_admins_and_before_the_hubs() -> None:
-    """An admin's template takes precedence over ours, and ours over the hub's, whenever the admin's folder is set."""
+    """The admin's templates override ours, and ours override the hub's, whenever the admin's folder is set."""
     app = JupyterHub()
     stock = app._template_paths_default()
     register_templates(app)
@@ -156,7 +156,7 @@ def test_our_templates_come_after_the_admins_and_before_the_hubs() -> None:
 
 
 def test_our_templates_find_our_tools_beside_the_admins_variables() -> None:
-    """Ours are added to the admin's template variables, whenever these are set."""
+    """Our template variables are added to those of the admin, whenever these are set."""
     app = JupyterHub()
     register_templates(app)
     app.template_vars = {"announcement": "Back at ten."}

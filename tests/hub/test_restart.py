@@ -1,4 +1,4 @@
-"""The hub is killed without warning and started anew: nothing that runs, starts or waits is lost."""
+"""The hub is killed and restarted: running, starting and waiting servers are all kept."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ NODES = {"k80": "g1", "p100": "d1", "mig": "m1"}
 
 @dataclass
 class Restarted:
-    """A hub that was killed and started anew, and what was there before."""
+    """A hub that was killed and restarted, and its servers before that."""
 
     hub: HubProcess
     blockers: dict[str, str]
-    """Jobs that fill a node, by the feature of that node."""
+    """Jobs that occupy a node, by the feature of that node."""
     job_ids: dict[str, str] = field(default_factory=dict)
     placements: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ def start(hub: HubProcess, user: str, profile: str, server: str = "") -> None:
 
 
 def job_id(hub: HubProcess, user: str, server: str = "") -> str:
-    """The job that the hub's database has for a server, once it has one."""
+    """The job id of a server in the hub's database, once there is one."""
     for _ in range(100):
         model = hub.server(user, server)
         found = ((model or {}).get("state") or {}).get("child", {}).get("job_id")
@@ -86,7 +86,7 @@ def job_id(hub: HubProcess, user: str, server: str = "") -> str:
 
 
 def placement(hub: HubProcess, user: str, server: str = "") -> dict[str, Any]:
-    """What the hub shows of a server, once Slurm has confirmed the node's report."""
+    """The placement that the hub shows for a server, once Slurm has confirmed the node's report."""
     for _ in range(100):
         found: dict[str, Any] = hub.api("GET", f"/gpuspawner/placement/{full_name(user, server)}").json()
         if found.get("job_id"):
@@ -96,7 +96,7 @@ def placement(hub: HubProcess, user: str, server: str = "") -> dict[str, Any]:
 
 
 def state(slurm: PrivateSlurm, job: str) -> str:
-    """The job's state by Slurm's word, once it is not on its way to another."""
+    """The job's state according to Slurm, once it is not changing."""
     for _ in range(100):
         found = slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
         if found != "COMPLETING":
@@ -129,7 +129,7 @@ SERVERS = [
 def restarted(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Restarted]:
-    """Servers that ran, that started and that waited when the hub was killed; the profiles are gone since."""
+    """Servers that were running, starting and waiting when the hub was killed; their profiles were removed since."""
     gate = tmp_path_factory.mktemp("gate") / "open"
     hub = start_light_hub(lines=CONFIG, profiles=PROFILES.replace("GATE", str(gate)))
     blockers = {
@@ -156,7 +156,7 @@ def restarted(
     yield here
     hub.stop()
     for blocker in blockers.values():
-        with suppress(SlurmFailed):  # it has ended
+        with suppress(SlurmFailed):  # it has already ended
             slurm_cluster.run("scancel", blocker)
 
 
@@ -164,7 +164,7 @@ def restarted(
 @pytest.mark.slurm
 @pytest.mark.hub
 def test_a_server_that_ran_goes_on(restarted: Restarted, slurm_cluster: PrivateSlurm, server: str) -> None:
-    """The same job behind the same address, with the same placement; stopping it cancels the job."""
+    """The same job is behind the same URL, with the same placement; stopping the server cancels the job."""
     hub, job = restarted.hub, restarted.job_ids[full_name("running", server)]
     hub.wait("running", server, ready=True)
 
@@ -183,7 +183,7 @@ def test_a_server_that_ran_goes_on(restarted: Restarted, slurm_cluster: PrivateS
 def test_a_server_that_started_arrives(
     restarted: Restarted, slurm_cluster: PrivateSlurm, user: str, server: str
 ) -> None:
-    """Before its report or after it: the job goes on to be reached through the proxy, and shows its placement."""
+    """The hub is killed before or after the server's report: the same job becomes ready, and its placement is shown."""
     hub, job = restarted.hub, restarted.job_ids[full_name(user, server)]
     hub.wait(user, server, ready=True)
     shown = placement(hub, user, server)
@@ -202,7 +202,7 @@ def test_a_server_that_started_arrives(
 def test_servers_that_waited_wait_on_and_each_arrives_when_its_own_node_is_free(
     restarted: Restarted, slurm_cluster: PrivateSlurm
 ) -> None:
-    """Their pages say what they wait for; one that arrives is reached while another one waits."""
+    """Pages say what the servers wait for; one can be reached while another is still waiting."""
     hub, first, second = restarted.hub, restarted.job_ids["waiting"], restarted.job_ids["waiting/named"]
     said = events(hub, "waiting")
     messages = [next(said)["message"], next(said)["message"]]
@@ -237,7 +237,7 @@ def test_servers_that_waited_wait_on_and_each_arrives_when_its_own_node_is_free(
 @pytest.mark.slurm
 @pytest.mark.hub
 def test_a_server_that_waited_can_be_stopped_while_it_waits(restarted: Restarted, slurm_cluster: PrivateSlurm) -> None:
-    """The job is cancelled, the server gone, and a new one can be started."""
+    """Stopping the waiting server cancels its job, and a new server can be started."""
     hub, job = restarted.hub, restarted.job_ids["stopped"]
     answer = hub.api("DELETE", server_path("stopped"))
     hub.wait("stopped", ready=False)
@@ -253,7 +253,7 @@ def test_a_server_that_waited_can_be_stopped_while_it_waits(restarted: Restarted
 @pytest.mark.slurm
 @pytest.mark.hub
 def test_a_job_that_was_cancelled_while_the_hub_was_down_is_told_of(restarted: Restarted) -> None:
-    """The server is gone, and the page of its start says why."""
+    """The server is gone, and the page of its start gives the reason."""
     hub, job = restarted.hub, restarted.job_ids["cancelled"]
     hub.wait("cancelled", ready=False)
     last = list(events(hub, "cancelled"))[-1]
@@ -269,7 +269,7 @@ PLACEMENT = PlacementDocument(job_id="7", node="g1", cpus="0-3")
 
 
 def test_a_state_that_wrapspawner_stored_is_taken_up() -> None:
-    """A hub that changes to our class keeps the job of batchspawner's child, and none of its configuration."""
+    """A hub that changes to our class keeps the job of batchspawner's child, but not its configuration."""
     spawner = GPUProfilesSpawner(config=Config())
     spawner.load_state(
         {
@@ -284,7 +284,7 @@ def test_a_state_that_wrapspawner_stored_is_taken_up() -> None:
 
 
 def test_a_process_that_wrapspawner_stored_is_taken_up() -> None:
-    """The process of a local profile."""
+    """The process of a local profile is found again."""
     spawner = GPUProfilesSpawner(config=Config())
     spawner.load_state({"profile": "local", "child_conf": {"ip": ""}, "child_state": {"pid": 4321}})
 
@@ -293,7 +293,7 @@ def test_a_process_that_wrapspawner_stored_is_taken_up() -> None:
 
 
 def test_our_own_state_comes_back_whole() -> None:
-    """What was stored is what is read: profile, kind, job, port and placement."""
+    """Profile, kind, job, port and placement are read exactly as they were stored."""
     document = json.loads(json.dumps(PLACEMENT.to_json()))
     stored = {
         "version": 1,
@@ -323,7 +323,7 @@ DAMAGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("stored", "child"), DAMAGED.values(), ids=DAMAGED.keys())
 def test_what_does_not_parse_is_dropped(stored: dict[str, Any], child: dict[str, Any]) -> None:
-    """A damaged state never keeps the hub from starting."""
+    """A damaged state does not prevent the hub from starting."""
     spawner = GPUProfilesSpawner(config=Config())
     spawner.load_state(stored)
 
@@ -331,7 +331,7 @@ def test_what_does_not_parse_is_dropped(stored: dict[str, Any], child: dict[str,
 
 
 def test_a_class_that_is_gone_leaves_no_server(caplog: pytest.LogCaptureFixture) -> None:
-    """The stored server of an admin's own class that cannot be imported any more is told of, and dropped."""
+    """A stored server whose class, written by the admin, can no longer be imported is logged and dropped."""
     spawner = GPUProfilesSpawner(config=Config())
     spawner.load_state({"version": 1, "kind": "other", "class": "no.such.Spawner", "child": {"pid": 1}})
 
@@ -340,7 +340,7 @@ def test_a_class_that_is_gone_leaves_no_server(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_class_of_the_admins_own_is_built_again() -> None:
-    """Its name is stored, and its state is its own."""
+    """The name of the class is stored, and its state is passed to it unchanged."""
     spawner = GPUProfilesSpawner(config=Config())
     name = "jupyterhub.spawner.LocalProcessSpawner"
     spawner.load_state({"version": 1, "kind": "other", "class": name, "child": {"pid": 99}})

@@ -1,4 +1,4 @@
-"""Our URLs: access to one server does not grant access to another, whatever its name is."""
+"""Access to one server through our URLs does not grant access to another, whatever its name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATTERNS = [path for path, *_ in (*routes.API, *routes.PAGES)]
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_an_address_leaves_no_parameter_out(pattern: str) -> None:
-    """JupyterHub compares scopes with parameters as text, and an absent optional group would be "None"."""
+    """JupyterHub compares scopes with URL parameters as text, and a missing optional group would become "None"."""
     assert "?" not in PathMatches(f"{pattern}$").regex.pattern
 
 
@@ -39,7 +39,7 @@ def hub(start_light_hub: StartHub) -> HubProcess:
 
 @pytest.fixture
 def running(hub: HubProcess) -> Iterator[None]:
-    """Ann's default server is running."""
+    """Start ann's default server."""
     hub.spawn("ann", {"profile": "light"})
     yield
     hub.end("ann")
@@ -64,7 +64,7 @@ def stop(visitor: Visitor, path: str) -> int:
 @pytest.mark.hub
 @pytest.mark.usefixtures("running")
 def test_a_right_to_a_server_named_none_is_none_to_the_default_server(hub: HubProcess) -> None:
-    """Its placement, its log and *Stop* answer as if it did not exist."""
+    """For ben the placement, log and *Stop* of the default server answer 404, as if it did not exist."""
     ben = Visitor(hub, "ben")
     bens = token(ben)
 
@@ -83,7 +83,7 @@ def test_a_right_to_a_server_named_none_is_none_to_the_default_server(hub: HubPr
 @pytest.mark.hub
 @pytest.mark.usefixtures("running")
 def test_a_right_to_the_default_server_is_enough_for_it(hub: HubProcess) -> None:
-    """With and without a trailing slash, and for no other server."""
+    """A user with that right reaches the default server, with and without a trailing slash, and no other server."""
     cleo = Visitor(hub, "cleo")
     cleos = token(cleo)
 

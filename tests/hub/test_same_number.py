@@ -1,4 +1,4 @@
-"""Another job with a server's number is never taken for the server's: slurmctld has lost its state."""
+"""slurmctld has lost its state, and job ids are reused: another job is never mistaken for the server's job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOST = "Slurm has lost the job: its number belongs to another job now."
 
 @pytest.fixture
 def own_slurm(needs_slurm: None, public_folder: Path, tmp_path: Path) -> Iterator[PrivateSlurm]:
-    """A Slurm for this test alone: its state is going to be lost."""
+    """A separate Slurm for each test, which makes it lose its state."""
     with PrivateSlurm(DEMO_CLUSTER, public_folder / f"slurm-{tmp_path.name[-20:]}") as slurm:
         yield slurm
 
@@ -39,7 +39,7 @@ def hub_of(stack: ExitStack, slurm: PrivateSlurm, folder: Path, *, rest: float) 
 
 
 def lose_state(slurm: PrivateSlurm) -> None:
-    """slurmctld is started anew with an empty StateSaveLocation: job numbers start over."""
+    """Restart slurmctld with an empty StateSaveLocation, so that job ids start over."""
     slurm.stop_controller()
     shutil.rmtree(slurm.layout.folder / "state")
     (slurm.layout.folder / "state").mkdir()
@@ -47,7 +47,7 @@ def lose_state(slurm: PrivateSlurm) -> None:
 
 
 def sleeper(slurm: PrivateSlurm, log: Path, *options: str) -> str:
-    """An ordinary batch job that runs for ten minutes."""
+    """Submit an ordinary batch job that runs for ten minutes."""
     return slurm.run(
         *("sbatch", "--parsable", "-p", "batch", "-c", "1", "--mem=50M", f"--output={log}", "--chdir=/", *options),
         "--wrap=echo the log of another job; sleep 600",
@@ -62,7 +62,7 @@ def alive(slurm: PrivateSlurm, job: str) -> bool:
 def test_servers_whose_numbers_belong_to_other_jobs_have_ended(
     own_slurm: PrivateSlurm, two_users: tuple[str, str], tmp_path: Path, public_folder: Path
 ) -> None:
-    """A stranger's job, and the person's own batch job: both go on, and the pages say how the servers ended."""
+    """The ids now belong to a stranger's job and the user's batch job: both continue, and pages say what happened."""
     log = public_folder / "another.log"
     log.touch(mode=0o666)
     log.chmod(0o666)
@@ -90,13 +90,13 @@ def test_servers_whose_numbers_belong_to_other_jobs_have_ended(
 def test_a_stop_and_a_look_at_the_log_touch_no_other_job(
     own_slurm: PrivateSlurm, tmp_path: Path, public_folder: Path
 ) -> None:
-    """The person's own batch job has the number, and the hub has not noticed yet: it is neither cancelled nor shown."""
+    """The user's own batch job has the id, which the hub has not noticed yet: it is neither cancelled nor shown."""
     log = public_folder / "own.log"
     with ExitStack() as stack:
         hub = hub_of(stack, own_slurm, tmp_path / "hub", rest=600.0)
         visitor = Visitor(hub, "una")
         job = hub.spawn("una", {"profile": "light"})["job_id"]
-        time.sleep(4)  # the start's last questions to Slurm are over: the next one is ten minutes away
+        time.sleep(4)  # the start's last queries are over; the next one is ten minutes away
         lose_state(own_slurm)
         own = sleeper(own_slurm, log)
 
@@ -117,7 +117,7 @@ def test_a_stop_and_a_look_at_the_log_touch_no_other_job(
 
 
 def test_a_hub_that_comes_back_takes_up_no_job_but_its_own(own_slurm: PrivateSlurm, tmp_path: Path) -> None:
-    """Numbers started over while the hub was down; a second server has its number truly, and goes on."""
+    """Job ids started over while the hub was down; a second server, which really has its job id, continues."""
     with ExitStack() as stack:
         hub = hub_of(stack, own_slurm, tmp_path / "hub", rest=1.0)
         gone = hub.spawn("una", {"profile": "light"})["job_id"]

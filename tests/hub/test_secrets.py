@@ -1,4 +1,4 @@
-"""Nothing of the hub's own reaches Slurm's commands, and no token stands where others can read it."""
+"""Slurm's commands get none of the hub's secrets, and no token appears where others can read it."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ FAILS = """
   command: [/bin/true]
 """
 NOT_OURS = r"_|PWD|SHLVL|OLDPWD"
-"""Variables that a shell sets for itself."""
+"""Variables that a shell sets itself."""
 
 
 @pytest.fixture(scope="module")
 def commands(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> SeenCommands:
-    """Slurm's commands, each call seen."""
+    """Slurm's commands, wrapped to record each call."""
     return SeenCommands(tmp_path_factory.mktemp("commands"), slurm_cluster.bin_dir)
 
 
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub, commands: SeenCommands) -> HubProcess:
-    """A hub with secrets in its environment, that logs all it has to say."""
+    """A hub with secrets in its environment, which logs at DEBUG level."""
     lines = f"c.GPUSlurmSpawner.slurm_bin_dir = {str(commands.bin)!r}\nc.JupyterHub.log_level = 'DEBUG'"
     return start_light_hub(lines=lines, profiles=LIGHT + FAILS, **SECRETS)
 
 
 class CommandLines:
-    """Every command line of this host, looked at over and over."""
+    """Samples the command lines of all processes on this host."""
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
@@ -77,7 +77,7 @@ class CommandLines:
 
 @pytest.fixture(scope="module")
 def started(hub: HubProcess) -> Iterator[tuple[str, str, CommandLines]]:
-    """The token and the job of a server, and every command line while it was started."""
+    """The token and the job of a server, and all command lines seen during its start."""
     with CommandLines() as lines:
         hub.spawn("ann", {"profile": "light"})
     seen = requests.get(f"{hub.url}/user/ann/environ", timeout=10).json()
@@ -87,7 +87,7 @@ def started(hub: HubProcess) -> Iterator[tuple[str, str, CommandLines]]:
 
 @pytest.mark.usefixtures("started")
 def test_slurms_commands_get_a_minimal_environment(commands: SeenCommands, slurm_cluster: PrivateSlurm) -> None:
-    """The names are counted; sbatch has the server's variables besides, since the job gets them from it."""
+    """The set of variables is fixed; sbatch also gets those of the server, which the job takes over from it."""
     names: dict[str, set[str]] = {}
     for command in COMMANDS:
         for text in commands.texts(command, "environ"):
@@ -107,7 +107,7 @@ def test_slurms_commands_get_a_minimal_environment(commands: SeenCommands, slurm
 
 @pytest.mark.usefixtures("started")
 def test_no_secret_of_the_hubs_reaches_a_command_or_a_server(hub: HubProcess, commands: SeenCommands) -> None:
-    """Neither by name nor by value."""
+    """Neither the names nor the values of the hub's secrets appear in a command or a server."""
     server = requests.get(f"{hub.url}/user/ann/environ", timeout=10).json()
     given = [text for command in COMMANDS for what in ("environ", "cmdline") for text in commands.texts(command, what)]
     held = Path(f"/proc/{hub.process.pid}/environ").read_text() if hub.process else ""
@@ -121,7 +121,7 @@ def test_no_secret_of_the_hubs_reaches_a_command_or_a_server(hub: HubProcess, co
 def test_a_token_stands_in_no_command_line_script_record_or_log(
     hub: HubProcess, started: tuple[str, str, CommandLines], slurm_cluster: PrivateSlurm, commands: SeenCommands
 ) -> None:
-    """At DEBUG, too, and while it starts."""
+    """No token appears in the log even at DEBUG level, nor on a command line while the server starts."""
     token, job, lines = started
     job_log = next((hub.folder / "homes" / "ann").glob("jupyterhub-*.log"))
     places = {
@@ -142,7 +142,7 @@ def test_a_token_stands_in_no_command_line_script_record_or_log(
 
 
 def test_a_token_that_a_job_prints_is_not_shown(hub: HubProcess) -> None:
-    """Where a site's own lines print the environment, the page of the failed start has no token of a server in it."""
+    """If the site's own lines print the environment, the page of the failed start still contains no token."""
     hub.api("POST", "/users/ben")
     answer = hub.api("POST", "/users/ben/server", {"profile": "fails"})
     log = next((hub.folder / "homes" / "ben").glob("jupyterhub-*.log")).read_text()

@@ -1,4 +1,4 @@
-"""From a choice to a notebook server in a Slurm job, on a real hub and a real Slurm."""
+"""From the choice of a profile to a notebook server in a Slurm job, on a real hub and a real Slurm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
 
 def scontrol(slurm: PrivateSlurm, *arguments: str) -> str:
-    """What Slurm itself says."""
+    """Run scontrol and return its output."""
     answer = subprocess.run(
         ["scontrol", *arguments],
         env={"PATH": "/usr/bin:/bin", **slurm.environment},
@@ -28,7 +28,7 @@ def scontrol(slurm: PrivateSlurm, *arguments: str) -> str:
 
 
 def granted(slurm: PrivateSlurm, job_id: str) -> tuple[str, str, str]:
-    """Node, CPU ids and GPU indices that Slurm granted to a job."""
+    """Node, CPU ids and GPU indices that Slurm allocated to a job."""
     found = re.search(
         r"Nodes=(\S+) CPU_IDs=(\S+) .*?(?:IDX:([0-9,-]+)|$)", scontrol(slurm, "show", "job", "-d", job_id)
     )
@@ -39,7 +39,7 @@ def granted(slurm: PrivateSlurm, job_id: str) -> tuple[str, str, str]:
 def test_a_server_runs_where_slurm_says_with_the_gpus_that_slurm_granted(
     shared_hub: HubProcess, slurm_cluster: PrivateSlurm
 ) -> None:
-    """The placement on the hub equals what `scontrol show job -d` says."""
+    """The placement on the hub equals the output of `scontrol show job -d`."""
     placement = shared_hub.spawn("ada", {"profile": "k80", "gpus": 2})
     node, cpus, gpus = granted(slurm_cluster, placement["job_id"])
     indices = [gpu["index"] for gpu in placement["gpus"]]
@@ -58,7 +58,7 @@ def test_a_server_runs_where_slurm_says_with_the_gpus_that_slurm_granted(
 
 
 def test_two_users_on_one_node_get_different_gpus(shared_hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """No GPU and no core is given twice, and page and Slurm agree for both."""
+    """No GPU or core is allocated twice, and page and Slurm agree for both servers."""
     first = shared_hub.spawn("bea", {"profile": "k80"})
     second = shared_hub.spawn("cem", {"profile": "k80"})
     taken = [granted(slurm_cluster, placement["job_id"]) for placement in (first, second)]
@@ -73,7 +73,7 @@ def test_two_users_on_one_node_get_different_gpus(shared_hub: HubProcess, slurm_
 
 
 def test_named_servers_of_one_user_are_jobs_of_their_own(shared_hub: HubProcess) -> None:
-    """Two servers, two jobs, two ports; one stops, the other goes on."""
+    """Two servers have two jobs and two ports; when one stops, the other continues."""
     default = shared_hub.spawn("dov", {"profile": "cpu"})
     named = shared_hub.spawn("dov", {"profile": "mig"}, server="slice")
 
@@ -87,7 +87,7 @@ def test_named_servers_of_one_user_are_jobs_of_their_own(shared_hub: HubProcess)
 
 
 def test_the_local_profile_reports_like_a_job(shared_hub: HubProcess) -> None:
-    """The same launcher and the same document, without a job."""
+    """A local server uses the same launcher and the same report, without a job."""
     placement = shared_hub.spawn("eli", {"profile": "local"})
 
     assert placement["job_id"] is None
@@ -111,7 +111,7 @@ REFUSED = {
 def test_what_is_not_allowed_is_refused_with_the_field_named(
     shared_hub: HubProcess, options: dict[str, object], field: str
 ) -> None:
-    """400 and one sentence that names the field; nothing runs afterwards."""
+    """The answer is 400 with one sentence that names the field; no job is running afterwards."""
     shared_hub.api("POST", "/users/fay")
     answer = shared_hub.api("POST", "/users/fay/server", options)
 
@@ -121,7 +121,7 @@ def test_what_is_not_allowed_is_refused_with_the_field_named(
 
 
 def test_batchspawners_handler_is_gone_and_ours_takes_no_other_token(shared_hub: HubProcess) -> None:
-    """404 for the old address; 403 for the token of a service."""
+    """The old URL answers 404; ours answers 403 to the token of a service."""
     old = shared_hub.api("POST", "/batchspawner", {"port": 1})
     report = shared_hub.api("POST", "/gpuspawner/report", {"version": 1, "port": 20000})
 
@@ -129,7 +129,7 @@ def test_batchspawners_handler_is_gone_and_ours_takes_no_other_token(shared_hub:
 
 
 def test_a_server_answers_at_its_address(shared_hub: HubProcess) -> None:
-    """The proxy leads to a real JupyterLab inside the job."""
+    """The proxy routes to a real JupyterLab inside the job."""
     shared_hub.spawn("gus", {"profile": "cpu"})
     headers = {"Authorization": f"token {shared_hub.token}"}
     answer = requests.get(f"{shared_hub.url}/user/gus/api/status", headers=headers, timeout=30)

@@ -1,4 +1,4 @@
-"""The types that stand in for the spawners of JupyterHub, batchspawner and wrapspawner name what these have."""
+"""The typed stand-ins for the classes of JupyterHub, batchspawner and wrapspawner match the real ones."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CLASSES = {
 
 
 def test_every_base_is_typed() -> None:
-    """And no other class."""
+    """The stand-ins are exactly these classes."""
     assert sorted(CLASSES) == sorted(spawner_bases.__all__)
 
 
 @pytest.mark.parametrize("name", spawner_bases.__all__)
 def test_the_real_class_has_each_typed_attribute(name: str) -> None:
-    """A name that is missing in a supported version would be an error only when it is used."""
+    """A missing name in a supported version would otherwise only show when it is used."""
     real = getattr(spawner_bases, name)
     typed = {ast.unparse(each.target) for each in CLASSES[name].body if isinstance(each, ast.AnnAssign)}
 
@@ -35,7 +35,7 @@ def test_the_real_class_has_each_typed_attribute(name: str) -> None:
 
 @pytest.mark.parametrize("name", spawner_bases.__all__)
 def test_the_real_method_takes_the_typed_arguments(name: str) -> None:
-    """By the same names."""
+    """The real methods have the same argument names."""
     real = getattr(spawner_bases, name)
     typed = [each for each in CLASSES[name].body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))]
 

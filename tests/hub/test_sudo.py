@@ -1,4 +1,4 @@
-"""A hub with an account of its own, and the sudoers file and scripts that admins copy: it works, and nothing else."""
+"""A hub with its own account, and the sudoers file and scripts that admins copy: they allow what is needed, no more."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ LAND = """
 mount --bind "$SUDOERS" /etc/sudoers && mount -t tmpfs none /etc/sudoers.d
 unset SUDOERS; exec "$@"
 """
-"""A mount namespace in which the sudoers file of config/ is all that sudo knows."""
+"""A mount namespace in which sudo knows only the sudoers file of config/."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where an admin has installed all of it, and for whom: the hub's account, and one person who may sign in."""
+    """An installation by an admin: the hub's account, and one user who may sign in."""
 
     hub: str
     person: str
@@ -50,7 +50,7 @@ class Site:
 
     @property
     def entry(self) -> list[str]:
-        """Words that run what follows as the hub's account, there."""
+        """Command prefix to run something as the hub's account in its own mount namespace."""
         account = pwd.getpwnam(self.hub)
         become = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups"]
         return ["unshare", "--mount", "sh", "-c", LAND, "sh", *become]
@@ -58,7 +58,7 @@ class Site:
     def run(
         self, *argv: str, stdin: str | bytes = "", environment: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        """What a command says to the hub's account."""
+        """Run a command as the hub's account."""
         return subprocess.run(
             [*self.entry, *argv],
             env={"PATH": "/usr/bin:/bin", "SUDOERS": str(self.sudoers), **(environment or {})},
@@ -71,14 +71,14 @@ class Site:
     def sudo(
         self, *argv: str, user: str = "", stdin: str | bytes = "", environment: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        """``sudo -n -u PERSON ARGV``; a name without a folder is a wrapper's."""
+        """``sudo -n -u USER ARGV``; a name without a folder is a wrapper script."""
         words = [str(self.wrappers / argv[0]) if "/" not in argv[0] else argv[0], *argv[1:]]
         return self.run("sudo", "-n", "-u", user or self.person, *words, stdin=stdin, environment=environment)
 
 
 @pytest.fixture(scope="module")
 def site(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, public_folder: Path) -> Site:
-    """config/sudoers and config/wrappers with what is marked SITE changed."""
+    """Copies of config/sudoers and config/wrappers with the lines marked SITE changed."""
     tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0 or shutil.which("sudo") is None or not Path(PYTHON).exists():
         pytest.skip(f"needs sudo, {PYTHON} and a mount namespace: {tried.stderr.strip()}")
@@ -98,7 +98,7 @@ def site(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, public_folder:
 
 
 def test_the_files_an_admin_copies_are_in_order() -> None:
-    """visudo takes the sudoers file; no wildcard and no expression is in it; the scripts are for everyone to run."""
+    """visudo accepts the sudoers file, no rule has a wildcard or expression, and all users may run the scripts."""
     checked = subprocess.run(["visudo", "-c", "-f", CONFIG / "sudoers"], capture_output=True, text=True, check=False)
     rules = [line for line in (CONFIG / "sudoers").read_text().splitlines() if line and not line.startswith("#")]
     scripts = {each.name for each in (CONFIG / "wrappers").iterdir() if each.stat().st_mode & 0o111 == 0o111}
@@ -110,12 +110,12 @@ def test_the_files_an_admin_copies_are_in_order() -> None:
     assert [(name, script) for name, text in told.items() for script in scripts if f"`{script}`" not in text] == []
 
 
-# --- it works ---------------------------------------------------------------------------------------
+# --- what works -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def hub(site: Site, public_folder: Path) -> Iterator[HubProcess]:
-    """A hub of that account's."""
+    """A hub that runs as this account."""
     if shutil.which("configurable-http-proxy") is None:
         pytest.skip("configurable-http-proxy is not on the PATH")
     tried = site.run(sys.executable, "-c", "import jupyterhub_gpuspawner.hub.spawners.slurm")
@@ -162,7 +162,7 @@ c.JupyterHub.log_level = "DEBUG"
 
 
 def test_a_server_starts_as_the_person_and_stops(hub: HubProcess, site: Site) -> None:
-    """With the job's whole environment; the hub itself is nobody's but its own account's."""
+    """The job gets its complete environment; the hub itself runs as its own account."""
     assert hub.process is not None
 
     hub.spawn(site.person, {"profile": "one"})
@@ -189,7 +189,7 @@ def _until_gone(slurm: PrivateSlurm, job: str) -> None:
 
 
 def test_a_failed_start_shows_the_persons_log(hub: HubProcess, site: Site) -> None:
-    """Its last lines, which the hub's account could not read."""
+    """The page shows the last lines of the log, which the hub's account could not read."""
     hub.api("POST", f"/users/{site.person}")
     answer = hub.api("POST", f"/users/{site.person}/server", {"profile": "fails"})
 
@@ -207,11 +207,11 @@ def test_a_failed_start_shows_the_persons_log(hub: HubProcess, site: Site) -> No
     assert site.run("cat", log[0]).returncode != 0 or Path(log[0]).stat().st_mode & 0o004
 
 
-# --- nothing else does ------------------------------------------------------------------------------
+# --- what is refused --------------------------------------------------------------------------------
 
 
 def test_sudo_lists_four_commands_and_no_more(site: Site) -> None:
-    """As the person, without a password, without SETENV, without an argument."""
+    """The commands run as the user, without a password, without SETENV and without arguments."""
     told = site.run("sudo", "-n", "-l").stdout.decode()
     rules = [rule.replace(",", "").split() for rule in re.findall(r"^    (\(.*)$", told, re.MULTILINE)]
     scripts = [word for name in ("submit", "trial", "cancel", "log") for word in (f"{site.wrappers}/{name}", '""')]
@@ -240,7 +240,7 @@ REFUSED: dict[str, tuple[str, Sequence[str]]] = {
 
 @pytest.mark.parametrize(("user", "argv"), REFUSED.values(), ids=REFUSED.keys())
 def test_sudo_refuses(site: Site, user: str, argv: Sequence[str]) -> None:
-    """It asks for a password, that is, it says no."""
+    """sudo asks for a password, which means that the command is not allowed."""
     words = [word.replace("SLURM", site.slurm.bin_dir) for word in argv]
     tried = site.sudo(*words, user=user)
 
@@ -250,7 +250,7 @@ def test_sudo_refuses(site: Site, user: str, argv: Sequence[str]) -> None:
 
 @pytest.mark.parametrize("user", ["root", "#0", "#00"])
 def test_sudo_refuses_root_even_where_it_is_in_the_group(site: Site, user: str, public_folder: Path) -> None:
-    """The scripts would say no as well; they are not reached."""
+    """The scripts would refuse as well, but are not reached."""
     text = site.sudoers.read_text().replace(f"%{site.person}", "%root")
     assert "root" in subprocess.run(["id", "-nG", "root"], capture_output=True, text=True, check=True).stdout.split()
     sudoers = public_folder / "sudoers-of-root"
@@ -264,7 +264,7 @@ def test_sudo_refuses_root_even_where_it_is_in_the_group(site: Site, user: str, 
 
 @pytest.mark.parametrize("script", ["submit", "trial", "cancel", "log"])
 def test_no_script_runs_as_root(script: str) -> None:
-    """Whoever comes to it otherwise, such as an admin who tries it."""
+    """A script refuses root even without sudo, for example when an admin tries it."""
     tried = subprocess.run([PYTHON, "-I", CONFIG / "wrappers" / script], input=b"", capture_output=True, check=False)
 
     assert (tried.returncode, tried.stderr) == (1, f"{script}: not as root\n".encode())
@@ -274,7 +274,7 @@ VARIABLES = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "BASH_ENV", "ENV", "PYTHON
 
 
 def test_no_variable_of_the_hubs_account_has_a_say(site: Site, public_folder: Path, tmp_path: Path) -> None:
-    """Neither kept, nor set on sudo's command line, nor with -E; and the job gets none either."""
+    """No variable passes, whether inherited, set on sudo's command line or with -E, and none reaches the job."""
     evil = public_folder / "evil"
     evil.mkdir()
     evil.chmod(0o777)
@@ -289,7 +289,7 @@ def test_no_variable_of_the_hubs_account_has_a_say(site: Site, public_folder: Pa
     script = f"#!/bin/bash\n#SBATCH --output={out}\n#SBATCH --export=ALL\nenv\n"
     environment = "HOME=/\0ITS=own\0"
     text = f"environment {len(environment)}\n{environment}{script}"
-    path = {"PATH": "/usr/bin:/bin"}  # by which sudo itself is found
+    path = {"PATH": "/usr/bin:/bin"}  # sudo itself is found by this path
 
     submitted = site.sudo("submit", stdin=text, environment={**values, **path})
 
@@ -343,7 +343,7 @@ INPUTS: dict[str, tuple[str, bytes, bytes]] = {
 
 @pytest.mark.parametrize(("script", "text", "said"), INPUTS.values(), ids=INPUTS.keys())
 def test_a_script_refuses_what_is_not_its_input(site: Site, script: str, text: bytes, said: bytes) -> None:
-    """In a sentence; nothing is run."""
+    """The error is one sentence, and nothing is run."""
     tried = site.sudo(script, stdin=text)
 
     assert tried.returncode != 0
@@ -363,7 +363,7 @@ LOGS = {
 
 @pytest.mark.parametrize(("command", "status", "shown"), LOGS.values(), ids=LOGS.keys())
 def test_of_a_job_its_logs_end_is_read_and_no_other_file(site: Site, command: str, status: int, shown: bytes) -> None:
-    """As the person, bounded, and only what is a file of theirs by the name that Slurm has; a comment forges none."""
+    """The script reads, as the user, the end of a regular file at the path that Slurm has; comments cannot forge it."""
     log = Path(pwd.getpwnam(site.person).pw_dir) / f"log-{time.monotonic_ns()}"
     options = ["--parsable", f"--output={log}", "--comment=x\n   StdOut=/etc/passwd\n", "--export=NONE", "--chdir=/"]
     job = subprocess.run(
@@ -381,7 +381,7 @@ def test_of_a_job_its_logs_end_is_read_and_no_other_file(site: Site, command: st
 
 
 def test_anothers_job_is_neither_cancelled_nor_read(site: Site) -> None:
-    """Slurm refuses the one, the script the other."""
+    """Slurm refuses to cancel another user's job, and the script refuses to read its log."""
     script = "#!/bin/sh\n#SBATCH --output=/dev/null\n#SBATCH --chdir=/\nsleep 300\n"
     roots = subprocess.run(
         [f"{site.slurm.bin_dir}/sbatch", "--parsable"],
@@ -400,7 +400,7 @@ def test_anothers_job_is_neither_cancelled_nor_read(site: Site) -> None:
     assert (read.returncode, read.stderr) == (1, b"log: this is not a job of the user\n")
 
 
-# --- a person who stops what runs as them -----------------------------------------------------------
+# --- a user who stops processes that run as them ----------------------------------------------------
 
 STOPPED = """
 import asyncio, json, logging, sys, time
@@ -446,7 +446,7 @@ STOPS = {
 def test_a_person_who_stops_what_runs_as_them_takes_no_turn_of_others_and_leaves_few_processes(
     site: Site, public_folder: Path, line: str, most: int, told: str
 ) -> None:
-    """What the hub may not end is counted and said in the log, and no more of it is made until it has ended."""
+    """Processes that the hub may not kill are counted and logged, and no more are started until they have ended."""
     folder = public_folder / f"stopped-{time.monotonic_ns()}"
     folder.mkdir(mode=0o755)
     shutil.chown(folder, site.hub)
@@ -468,7 +468,7 @@ def test_a_person_who_stops_what_runs_as_them_takes_no_turn_of_others_and_leaves
         wrapper.write_text("#!/bin/sh\nexit 0\n")
         goes_on.touch()
         for each in left:
-            each.send_signal(signal.SIGCONT)  # as the person does
+            each.send_signal(signal.SIGCONT)  # as the user does
         _, log = hub.communicate("go on\n", timeout=60)
         after = json.loads((folder / "after.json").read_text())
     finally:
@@ -485,7 +485,7 @@ def test_a_person_who_stops_what_runs_as_them_takes_no_turn_of_others_and_leaves
 
 
 def running(wrapper: Path) -> list[psutil.Process]:
-    """Processes of a wrapper's, sudo's own too."""
+    """The processes of a wrapper script, including sudo's."""
     return [
         each
         for each in psutil.process_iter(["cmdline", "status"])

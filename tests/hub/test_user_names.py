@@ -1,4 +1,4 @@
-"""People whose name is not the name of an account: nothing is run for them."""
+"""For hub users whose name is not that of an account, no command is run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Recorded:
 
 @pytest.fixture(scope="module")
 def recorded(start_light_hub: StartHub, public_folder: Path) -> Iterator[Recorded]:
-    """Its commands run as the user through a program that writes down for whom; its database is open to all."""
+    """The hub runs commands as the user with a program that records the user's name; others can read its database."""
     recorder, database = public_folder / "recorder", public_folder / "open.sqlite"
     recorder.write_text(RECORDER.format(file=public_folder / "recorded"))
     recorder.chmod(0o755)
@@ -72,7 +72,7 @@ ODD = {
 def test_for_an_odd_name_nothing_is_run(
     recorded: Recorded, slurm_cluster: PrivateSlurm, name: str, sentence: str
 ) -> None:
-    """A start is refused, and a choice is not tried."""
+    """A start is refused, and no trial is run."""
     hub, path = recorded.hub, quote(name, safe="")
     before = recorded.users()
     hub.api("POST", f"/users/{path}")
@@ -87,7 +87,7 @@ def test_for_an_odd_name_nothing_is_run(
 
 @pytest.mark.parametrize("name", ["#1000", "-i"])
 def test_on_the_hubs_machine_it_is_refused_as_well(recorded: Recorded, name: str) -> None:
-    """There its home is a path that is made of the name."""
+    """A local server would have a home folder whose path contains the name."""
     path = quote(name, safe="")
     recorded.hub.api("POST", f"/users/{path}")
     start = recorded.hub.api("POST", f"/users/{path}/server", {"profile": "here"})
@@ -98,7 +98,7 @@ def test_on_the_hubs_machine_it_is_refused_as_well(recorded: Recorded, name: str
 
 
 def test_for_a_name_of_an_account_it_is(recorded: Recorded) -> None:
-    """So the one before is no accident."""
+    """For a valid name the command is run, which shows that the recording works."""
     recorded.hub.spawn("ann", {"profile": "light"})
     recorded.hub.end("ann")
 
@@ -106,7 +106,7 @@ def test_for_a_name_of_an_account_it_is(recorded: Recorded) -> None:
 
 
 def test_the_hubs_log_warns_of_what_is_open_and_of_names(recorded: Recorded) -> None:
-    """Once each, when the hub starts."""
+    """Both warnings are logged once when the hub starts."""
     told = re.findall(r"gpuspawner: (.*)", recorded.hub.log.read_text())
 
     assert told == [
@@ -117,7 +117,7 @@ def test_the_hubs_log_warns_of_what_is_open_and_of_names(recorded: Recorded) -> 
 
 
 def test_what_the_demos_hub_writes_is_its_own(light_hub: HubProcess) -> None:
-    """Its database and its log."""
+    """Only the owner can read the hub's database and its log."""
     files = {name: stat.filemode((light_hub.folder / name).stat().st_mode) for name in ("hub.sqlite", "hub.log")}
 
     assert files == {"hub.sqlite": "-rw-------", "hub.log": "-rw-------"}

@@ -1,4 +1,4 @@
-"""Jobs belong to whoever signed in: a hub of root's and two real accounts."""
+"""Jobs belong to the user who signed in: a hub that runs as root, and two real accounts."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ c.GPUSlurmSpawner.req_homedir = ""  # as the account database says
 c.JupyterHub.log_level = "DEBUG"
 """
 PYTHON = "/usr/bin/python3"
-"""One that other users can run; the tests' own may be in root's home."""
+"""An interpreter that other users can run; the tests' own may be in root's home folder."""
 
 
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub, two_users: tuple[str, str], public_folder: Path) -> HubProcess:
-    """A hub of root's that submits as its users."""
+    """A hub that runs as root and submits jobs as its users."""
     if shutil.which("sudo") is None:
         pytest.skip("sudo is not installed")
     if not Path(PYTHON).exists():
@@ -61,13 +61,13 @@ def hub(start_light_hub: StartHub, two_users: tuple[str, str], public_folder: Pa
 
 @pytest.fixture(scope="module")
 def visitor(hub: HubProcess, two_users: tuple[str, str]) -> Visitor:
-    """The first one, who has signed in before there is a server to be sent on to."""
+    """The first user, signed in before there is a server to which the hub would redirect."""
     return Visitor(hub, two_users[0])
 
 
 @pytest.fixture(scope="module")
 def servers(hub: HubProcess, two_users: tuple[str, str], visitor: Visitor) -> Iterator[dict[str, dict[str, str]]]:
-    """A server of each user: what the hub shows of it, and its process's environment."""
+    """For a server of each user, its placement on the hub and the environment of its process."""
     found = {}
     for user in two_users:
         placement = hub.spawn(user, {"profile": "one"})
@@ -79,12 +79,12 @@ def servers(hub: HubProcess, two_users: tuple[str, str], visitor: Visitor) -> It
 
 
 def as_user(user: str, *argv: str) -> subprocess.CompletedProcess[str]:
-    """What a command says to this user."""
+    """Run a command as this user."""
     return subprocess.run(["runuser", "-u", user, "--", *argv], capture_output=True, text=True, check=False, timeout=60)
 
 
 def command_line(process: psutil.Process) -> str:
-    """A process's words; none of one that has ended meanwhile."""
+    """A process's command line; empty if it has ended."""
     try:
         return " ".join(process.cmdline())
     except psutil.Error:
@@ -94,7 +94,7 @@ def command_line(process: psutil.Process) -> str:
 def test_two_users_jobs_on_one_node_get_different_gpus(
     servers: dict[str, dict[str, str]], slurm_cluster: PrivateSlurm
 ) -> None:
-    """Placement, environment and `scontrol show job -d` agree for both, and no GPU is given twice."""
+    """Placement, environment and `scontrol show job -d` agree for both, and no GPU is allocated twice."""
     by_slurm = {}
     for seen in servers.values():
         told = slurm_cluster.run("scontrol", "show", "job", "-d", seen["SLURM_JOB_ID"])
@@ -110,7 +110,7 @@ def test_two_users_jobs_on_one_node_get_different_gpus(
 
 
 def test_a_server_runs_as_its_user_at_home(hub: HubProcess, servers: dict[str, dict[str, str]]) -> None:
-    """Account, group, folder, HOME and the job's log are the user's."""
+    """The server has the user's account, group, home folder and HOME, and the job's log belongs to the user."""
     for user, seen in servers.items():
         account = pwd.getpwnam(user)
         process = requests.get(f"{hub.url}/user/{user}/process", timeout=10).json()
@@ -129,7 +129,7 @@ def test_a_server_runs_as_its_user_at_home(hub: HubProcess, servers: dict[str, d
 def test_a_servers_token_is_in_nobody_elses_reach(
     hub: HubProcess, servers: dict[str, dict[str, str]], slurm_cluster: PrivateSlurm, public_folder: Path
 ) -> None:
-    """Not in script, record, command line or the hub's log, nor in a file or process that another user can read."""
+    """The token is in no script, job record, command line or hub log, nor in files or processes others can read."""
     (first, seen), (second, _) = servers.items()
     token, job = seen["JUPYTERHUB_API_TOKEN"], seen["SLURM_JOB_ID"]
     mine = [each for each in psutil.process_iter() if each.uids().real == pwd.getpwnam(first).pw_uid]
@@ -154,7 +154,7 @@ def test_a_servers_token_is_in_nobody_elses_reach(
 def test_a_servers_log_is_shown_to_its_user(
     hub: HubProcess, servers: dict[str, dict[str, str]], two_users: tuple[str, str], visitor: Visitor
 ) -> None:
-    """On its page while the server runs, and on the page of a start that failed; a link to another's file is not."""
+    """Pages of running servers and failed starts show the log; a link to another user's file is not followed."""
     first, second = two_users
     running = visitor.look(f"/hub/gpuspawner/log/{first}")
     failed = visitor.start({"profile": "fails"}, server="second")
@@ -183,7 +183,7 @@ def test_a_servers_log_is_shown_to_its_user(
 def test_a_users_job_is_not_another_users_to_stop(
     hub: HubProcess, servers: dict[str, dict[str, str]], slurm_cluster: PrivateSlurm
 ) -> None:
-    """Slurm refuses it; the server goes on."""
+    """Slurm refuses to cancel another user's job, and the server continues."""
     (first, seen), (second, _) = servers.items()
     tried = subprocess.run(
         ["runuser", "-u", second, "--", f"{slurm_cluster.bin_dir}/scancel", seen["SLURM_JOB_ID"]],
@@ -201,7 +201,7 @@ def test_a_users_job_is_not_another_users_to_stop(
 
 
 def test_jupyterlab_runs_as_a_real_user(hub: HubProcess, two_users: tuple[str, str]) -> None:
-    """The real server, in a job of the user's."""
+    """A real JupyterLab server runs in a job of the user."""
     user = two_users[0]
     tried = as_user(user, str(SINGLEUSER), "--version")
     if tried.returncode != 0:

@@ -1,6 +1,6 @@
-"""The configuration of a workshop of 2017 runs today: ``spawner_class`` alone is changed, and ``{cmd}`` added.
+"""The configuration of a workshop in 2017 still runs: only ``spawner_class`` is changed, and ``{cmd}`` added.
 
-Its profiles are pairs, its template is bash with options that Slurm no longer takes. The nodes have 40 cores.
+Its profiles are pairs; its template is bash with options that Slurm no longer accepts. The nodes have 40 cores.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ c.ProfilesSpawner.profiles = [
 
 @pytest.fixture
 def workshop(make_hub: MakeHub) -> HubProcess:
-    """The workshop's hub."""
+    """A hub with the workshop's configuration."""
     return make_hub(WORKSHOP)
 
 
 def test_every_profile_of_the_workshop_starts(workshop: HubProcess) -> None:
-    """Each of the four gives a server where and as it was asked for, and the log says what was mended."""
+    """Each of the four profiles starts the requested server, and the log says what was corrected."""
     slugs = [
         "furiosa-gpu-node-40-cores-32-gb-8-hours",
         "furiosa-cpu-only-node-1-core-16-gb-8-hours",

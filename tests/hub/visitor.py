@@ -1,4 +1,4 @@
-"""A person's way through the hub's pages, without a browser: sign in, choose, read what the page says."""
+"""A user of the hub's pages, without a browser: sign in, choose a profile, read the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 
 @dataclass(frozen=True)
 class Page:
-    """What came back."""
+    """The response to a request."""
 
     status: int
     url: str
@@ -24,12 +24,12 @@ class Page:
 
     @property
     def error(self) -> str:
-        """The error on the form's page; empty where there is none."""
+        """The error on the form's page; empty if there is none."""
         return _text(self.soup, ".spawn-error-msg")
 
     @property
     def text(self) -> str:
-        """The page's own words, without the head and the navigation bar."""
+        """The page's text, without the head and the navigation bar."""
         return _text(self.soup, "body > .container, main .container, .container:last-of-type")
 
 
@@ -38,7 +38,7 @@ def _text(soup: BeautifulSoup, selector: str) -> str:
 
 
 class Visitor:
-    """One person, signed in."""
+    """A signed-in user."""
 
     def __init__(self, hub: HubProcess, name: str) -> None:
         self.hub = hub
@@ -57,12 +57,12 @@ class Visitor:
         return self.session.get(f"{self.hub.url}{path}", timeout=60)
 
     def look(self, path: str) -> Page:
-        """A page of the hub."""
+        """Open a page of the hub."""
         answer = self._get(path)
         return Page(answer.status_code, answer.url, BeautifulSoup(answer.text, "html.parser"))
 
     def pending(self, server: str = "") -> Page:
-        """The page of a server that starts, or has just failed to."""
+        """The page of a server that is starting, or whose start has just failed."""
         return self.look(f"/hub/spawn-pending/{self.name}/{server}".rstrip("/"))
 
     def start(self, fields: Mapping[str, str | bytes], server: str = "") -> Page:
@@ -78,7 +78,7 @@ class Visitor:
 
 
 def events(hub: HubProcess, user: str, server: str = "", *, seconds: float = 60.0) -> Iterator[dict[str, Any]]:
-    """The progress of a start, as it comes, until the hub ends the stream."""
+    """The progress events of a start, as they arrive, until the hub ends the stream."""
     ends_at = time.monotonic() + seconds
     with requests.get(
         f"{hub.url}/hub/api{server_path(user, server)}/progress",

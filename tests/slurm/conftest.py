@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The time zone in which the answers were recorded."""
+    """Set the time zone in which the answers were recorded."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield

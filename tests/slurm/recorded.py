@@ -1,4 +1,4 @@
-"""What real clusters answered: ``tests/data/slurm-outputs/<version>/<area>/<name>.out`` and ``.err``, see INDEX.tsv."""
+"""Answers of real clusters: ``tests/data/slurm-outputs/<version>/<area>/<name>.out`` and ``.err``, see INDEX.tsv."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MARK = "0123456789abcdef"
 
 
 class Recorded(NamedTuple):
-    """One answer."""
+    """One recorded answer."""
 
     version: str
     area: str
@@ -39,16 +39,16 @@ INDEX = _index()
 
 
 def recorded(version: str, area: str, name: str) -> Recorded:
-    """The answer of that name; KeyError where none was recorded."""
+    """The answer with this name; raises KeyError if none was recorded."""
     code = INDEX[version, area, name]
     return Recorded(version, area, name, code, _text(version, area, name, "out"), _text(version, area, name, "err"))
 
 
 def all_recorded(area: str, *, version: str = "") -> list[Recorded]:
-    """Every answer of an area."""
+    """Every answer in an area."""
     return [recorded(*key) for key in INDEX if key[1] == area and version in ("", key[0])]
 
 
 def with_owner(text: str, uid: str = "1000", name: str = "a job") -> str:
-    """A recorded answer, which ends with the comments, with the columns that stand behind them."""
+    """Append the owner's columns to a recorded answer, which ends with the comment."""
     return text.replace(f"|{MARK}\n", f"|{MARK}|{uid}|{name}|{MARK}\n")

@@ -57,7 +57,7 @@ ASKED: list[dict[str, Any]] = [
 
 @pytest.fixture
 async def busy(slurm_cluster: PrivateSlurm) -> AsyncIterator[SlurmClient]:
-    """The demo's cluster with five jobs on it."""
+    """A client of the demo's cluster with five jobs running."""
     client = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment))
     submit = ("sbatch", "--parsable", "--mem=100", "--output=/dev/null", "--wrap=sleep 3000")
     await emptied(slurm_cluster)
@@ -71,7 +71,7 @@ async def busy(slurm_cluster: PrivateSlurm) -> AsyncIterator[SlurmClient]:
 
 
 async def emptied(slurm: PrivateSlurm) -> None:
-    """Make sure that no job is on the cluster."""
+    """Cancel all jobs and wait until the cluster is empty."""
     if jobs := slurm.run("squeue", "-h", "-o", "%A").split():
         slurm.run("scancel", *jobs)
     while slurm.run("squeue", "-h"):  # noqa: ASYNC110
@@ -79,7 +79,7 @@ async def emptied(slurm: PrivateSlurm) -> None:
 
 
 async def test_page_and_slurm_tell_the_same(busy: SlurmClient) -> None:
-    """For every kind of request the snapshot and sbatch --test-only agree."""
+    """For every kind of request the predicted start agrees with sbatch --test-only."""
     snapshot = await busy.snapshot()
     now = time.time()
     told: dict[str, float | None] = {}
@@ -101,7 +101,7 @@ async def test_page_and_slurm_tell_the_same(busy: SlurmClient) -> None:
 
 
 async def test_several_partitions_count_as_their_best_one(busy: SlurmClient, slurm_cluster: PrivateSlurm) -> None:
-    """If the page says now, the job starts; 22.05's --test-only considers the first partition only."""
+    """If the predicted start is now, the job starts; 22.05's --test-only considers only the first partition."""
     resources = ResolvedResources("gpu,batch", cpus=36, memory=100, time=600)
     found = availability(resources, await busy.snapshot(), now=time.time())
     lines = [f"#SBATCH {each}" for each in (*options(resources, "best-effort"), "--output=/dev/null")]
@@ -133,7 +133,7 @@ OWN = {
     "most": "MaxMemPerCPU=2000",
     "both": "DefMemPerCPU=1500 MaxMemPerCPU=2000",
 }
-"""Partitions with a default or a bound of their own."""
+"""Partitions with their own memory default or limit."""
 SIZES: list[dict[str, Any]] = [
     {},
     {"cpus": 3},
@@ -146,7 +146,7 @@ SIZES: list[dict[str, Any]] = [
 
 
 class WithMemory(PrivateSlurm):
-    """Two nodes; each partition of :data:`OWN` besides ``batch``, and ``default`` for the whole cluster."""
+    """Two nodes; the partitions of :data:`OWN` besides ``batch``, and ``default`` for the whole cluster."""
 
     def __init__(self, folder: Path, default: str) -> None:
         super().__init__(NODES, folder)
@@ -163,7 +163,7 @@ class WithMemory(PrivateSlurm):
 
 @pytest.mark.parametrize("default", DEFAULTS)
 async def test_memory_of_jobs_that_ask_for_none(needs_slurm: None, public_folder: Path, default: str) -> None:
-    """With the partition's default, the cluster's, or all of the node's: what is free agrees with Slurm."""
+    """A job without a memory request gets the partition's or cluster's default, or the whole node: Slurm agrees."""
     folder = public_folder / f"memory{DEFAULTS.index(default)}"
     with WithMemory(folder, default) as slurm:
         client = SlurmClient(Installation(bin_dir=slurm.bin_dir, environment=slurm.environment))
@@ -192,5 +192,5 @@ async def test_memory_of_jobs_that_ask_for_none(needs_slurm: None, public_folder
 
 
 def near(told: float | None, said: int | None) -> bool:
-    """The same within a minute, by which Slurm rounds."""
+    """Whether both times are equal within a minute, to which Slurm rounds."""
     return told == said if told is None or said is None else abs(told - said) <= 1

@@ -1,6 +1,6 @@
-"""The client over stand-ins for Slurm's commands: small scripts that check their arguments and answer as Slurm did.
+"""The client with stand-ins for Slurm's commands: small scripts that check their arguments and repeat recorded answers.
 
-What real commands do stands in test_client_real.py.
+Real commands are tested in test_client_real.py.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class StandIns:
         self.folder.mkdir()
 
     def add(self, name: str, body: str) -> None:
-        """A stand-in that runs these lines of shell."""
+        """Add a stand-in that runs these lines of shell."""
         path = self.folder / name
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
 
     def answering(self, name: str, expected: str, answer: Recorded) -> None:
-        """A stand-in that takes exactly the arguments ``expected`` (a shell pattern) and repeats a recorded answer."""
+        """Add a stand-in that prints a recorded answer, only for the arguments ``expected`` (a shell pattern)."""
         stem = shlex.quote(str(FOLDER / answer.version / answer.area / answer.name))
         self.add(
             name,
@@ -57,13 +57,13 @@ class StandIns:
         )
 
     def client(self, **options: Any) -> SlurmClient:
-        """A client of these commands."""
+        """A client that uses these commands."""
         return SlurmClient(Installation(bin_dir=str(self.folder), **options))
 
 
 @pytest.fixture
 def slurm(tmp_path: Path) -> StandIns:
-    """Stand-ins, none yet."""
+    """An empty folder for stand-ins."""
     return StandIns(tmp_path / "bin")
 
 
@@ -73,14 +73,14 @@ def slurm(tmp_path: Path) -> StandIns:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["ok_parsable", "ok_cluster", "ok_stdin", "env_debug", "downp"])
 async def test_job_id_of_every_accepted_form(slurm: StandIns, version: str, name: str) -> None:
-    """``134``, ``138;rec`` and an id beside much noise on stderr: the id is what comes back."""
+    """For ``134``, ``138;rec`` and an id with much noise on stderr, the client returns the id."""
     answer = recorded(version, "sbatch", name)
     slurm.answering("sbatch", "--parsable", answer)
     assert await slurm.client().submit(SCRIPT) == answer.stdout.strip().partition(";")[0]
 
 
 async def test_script_goes_to_stdin_and_environment_to_the_command(slurm: StandIns, tmp_path: Path) -> None:
-    """The script arrives unchanged; the environment is the client's and the job's, with nothing of the hub's."""
+    """The script arrives unchanged; the environment is the client's and the job's, without the hub's own variables."""
     slurm.add("sbatch", f"cat > {tmp_path}/script; env > {tmp_path}/env; echo 5")
     client = slurm.client(environment={"SLURM_CONF": "/etc/other.conf"})
     assert await client.submit(SCRIPT, environment={"JUPYTERHUB_API_TOKEN": "t"}) == "5"
@@ -100,7 +100,7 @@ async def test_script_goes_to_stdin_and_environment_to_the_command(slurm: StandI
 
 
 async def test_prefix_stands_before_the_command(slurm: StandIns) -> None:
-    """The prefix gets sbatch's full path and its one argument, as a sudoers file without wildcards requires."""
+    """The prefix precedes sbatch's full path and its one argument, as a sudoers file without wildcards requires."""
     slurm.add("sbatch", "echo 5")
     slurm.add("as", f'[ "$*" = "-u alice {slurm.folder}/sbatch --parsable" ] || exit 97; shift 2; exec "$@"')
     prefix = (f"{slurm.folder}/as", "-u", "alice")
@@ -119,7 +119,7 @@ async def test_every_recorded_refusal_is_a_rejection(slurm: StandIns, answer: Re
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("area", ["ctld_down", "ctld_stopped", "munge_down", "conf_missing"])
 async def test_silent_slurm_is_unavailable(slurm: StandIns, version: str, area: str) -> None:
-    """Down, stopped, without munge or configuration: reading, submitting and cancelling raise the same error."""
+    """If Slurm is down, stopped, or without munge or configuration, every command raises the same error."""
     for command in ("sbatch", "scancel", "squeue", "scontrol", "sinfo"):
         name = "squeue" if area == "conf_missing" and command != "sbatch" else "sbatch"
         slurm.answering(command, "*", recorded(version, area, name))
@@ -131,14 +131,14 @@ async def test_silent_slurm_is_unavailable(slurm: StandIns, version: str, area: 
 
 @pytest.mark.parametrize("said", ["", "Submitted", "12a", "٣"])
 async def test_accepted_without_an_id_is_an_odd_answer(slurm: StandIns, said: str) -> None:
-    """Exit code 0 without a job id is not a rejection."""
+    """Exit code 0 without a job id is a malformed answer, not a rejection."""
     slurm.add("sbatch", f"echo '{said}'")
     with pytest.raises(SlurmOutputError, match="accepted the job but printed no job id"):
         await slurm.client().submit(SCRIPT)
 
 
 async def test_sudo_that_asks_for_a_password_is_the_admins_error(slurm: StandIns) -> None:
-    """The error names exec_prefix and says what to allow."""
+    """The error names exec_prefix and says what to allow in sudoers."""
     slurm.add("sudo", "echo 'sudo: a password is required' >&2; exit 1")
     slurm.add("sbatch", "echo 5")
     with pytest.raises(ConfigError, match="exec_prefix: sbatch was not run: sudo asks for a password"):
@@ -152,7 +152,7 @@ async def test_sudo_that_asks_for_a_password_is_the_admins_error(slurm: StandIns
 async def test_trial_has_one_argument_and_takes_the_script_from_stdin(
     slurm: StandIns, tmp_path: Path, version: str
 ) -> None:
-    """Times are printed as seconds; the environment of the hub's account is passed on."""
+    """Times are printed as seconds; the variables of the hub's account are passed on."""
     stem = FOLDER / version / "cluster" / "test_later"
     slurm.add(
         "sbatch",
@@ -168,7 +168,7 @@ async def test_trial_has_one_argument_and_takes_the_script_from_stdin(
     "answer", [a for a in all_recorded("test_only") if a.code], ids=lambda a: f"{a.version}-{a.name}"
 )
 async def test_every_recorded_refusal_of_a_trial_is_a_rejection(slurm: StandIns, answer: Recorded) -> None:
-    """With Slurm's message."""
+    """Every recorded refusal of a trial raises SubmitRejected with Slurm's message."""
     slurm.answering("sbatch", "--test-only", answer)
     with pytest.raises(SubmitRejected) as caught:
         await slurm.client().test_only(SCRIPT)
@@ -176,7 +176,7 @@ async def test_every_recorded_refusal_of_a_trial_is_a_rejection(slurm: StandIns,
 
 
 async def test_trial_of_a_site_with_wrappers(slurm: StandIns) -> None:
-    """The script ``trial`` replaces sbatch; its input is the batch script alone."""
+    """The script ``trial`` replaces sbatch; its input is only the batch script."""
     stem = FOLDER / "26.05" / "cluster" / "test_now"
     slurm.add("trial", f'[ "$#" = 0 ] && [ "$(cat)" = "$(printf "#!/bin/sh\\ntrue")" ] || exit 97; cat {stem}.err >&2')
     slurm.add("as", 'shift 2; exec "$@"')
@@ -191,14 +191,14 @@ async def test_trial_of_a_site_with_wrappers(slurm: StandIns) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["known_running", "known_pending", "finished", "again", "unknown"])
 async def test_cancelling_what_is_gone_is_a_success(slurm: StandIns, version: str, name: str) -> None:
-    """Running, pending, finished, cancelled before, unknown: all the same."""
+    """Cancelling succeeds for running, pending, finished, already cancelled and unknown jobs."""
     slurm.answering("scancel", "7", recorded(version, "scancel", name))
     await slurm.client().cancel("7")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_somebody_elses_job_is_an_error(slurm: StandIns, version: str) -> None:
-    """Exit code 210: the prefix switches to the wrong user."""
+    """Exit code 210 means that the prefix switches to the wrong user."""
     slurm.answering("scancel", "118", recorded(version, "scancel", "other_user"))
     with pytest.raises(ConfigError, match=r"exec_prefix: scancel may not cancel job 118: .*Access/permission denied"):
         await slurm.client().cancel("118")
@@ -206,8 +206,8 @@ async def test_somebody_elses_job_is_an_error(slurm: StandIns, version: str) -> 
 
 @pytest.mark.parametrize("job_id", ["", "7 8", "-u", "7;rec", "٣", "7\n", "1" * 11])
 async def test_job_id_that_is_none_reaches_no_command(slurm: StandIns, job_id: str) -> None:
-    """A restored or reported id that is no number is refused before anything runs."""
-    client = slurm.client()  # holds no stand-in: running one would be another error
+    """A restored or reported id that is not a number is refused before any command runs."""
+    client = slurm.client()  # has no stand-ins: running a command would raise a different error
     for question in (client.cancel(job_id), client.job(job_id), client.jobs([job_id])):
         with pytest.raises(SlurmOutputError, match="is not a valid job id"):
             await question
@@ -236,7 +236,7 @@ async def test_one_squeue_for_all_jobs(slurm: StandIns, version: str) -> None:
 
 
 async def test_every_question_draws_its_own_mark(slurm: StandIns, tmp_path: Path) -> None:
-    """Marks cannot be foreseen: each query has its own."""
+    """Each query has its own mark, so marks cannot be predicted."""
     slurm.add("squeue", f'for last; do :; done; echo "${{last##*|}}" >> {tmp_path}/marks')
     client = slurm.client()
     assert [await client.jobs(["1"]), await client.tagged("x")] == [{}, {}]
@@ -247,7 +247,7 @@ async def test_every_question_draws_its_own_mark(slurm: StandIns, tmp_path: Path
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_single_unknown_job_is_a_good_empty_answer(slurm: StandIns, version: str) -> None:
-    """'Invalid job id specified' with exit code 1 is an answer."""
+    """'Invalid job id specified' with exit code 1 means that there is no such job."""
     slurm.answering("squeue", "'--local -h -a -t all -j 999999 '*", recorded(version, "hub", "squeue_j_unknown"))
     slurm.answering("scontrol", "'--local show job -o 999999'", recorded(version, "hub", "job_unknown"))
     assert await slurm.client().jobs(["999999"]) == {}
@@ -255,13 +255,13 @@ async def test_single_unknown_job_is_a_good_empty_answer(slurm: StandIns, versio
 
 
 async def test_no_ids_ask_nothing(slurm: StandIns) -> None:
-    """Nothing is run for an empty set of ids."""
+    """No command is run for an empty set of ids."""
     assert await slurm.client().jobs([]) == {}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_jobs_of_a_tag(slurm: StandIns, version: str) -> None:
-    """Jobs whose comment begins with the tag, including ended ones."""
+    """A query by tag returns jobs whose comment begins with it, including ended ones."""
     slurm.add("squeue", MARKED % ("--local -h -a -t all -O JobID:|,", FOLDER / version / "hub" / "squeue_all.out"))
     assert list(await slurm.client().tagged("gpuspawner:hub:alice:")) == ["2", "1"]
     assert list(await slurm.client().tagged("gpuspawner:hub:alice:lab")) == ["2"]
@@ -270,7 +270,7 @@ async def test_jobs_of_a_tag(slurm: StandIns, version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_job_in_full(slurm: StandIns, version: str) -> None:
-    """``scontrol show job -d -o`` of one id, with what it has on its node."""
+    """``scontrol show job -d -o`` of one id also gives the job's allocation on its node."""
     slurm.answering("scontrol", "'--local show job -d -o 1'", recorded(version, "hub", "job_running"))
     found = await slurm.client().job("1", allocations=True)
     assert found is not None
@@ -282,14 +282,14 @@ async def test_job_in_full(slurm: StandIns, version: str) -> None:
 
 
 async def test_failure_with_unknown_words_is_no_answer_and_quotes_them(slurm: StandIns) -> None:
-    """An unknown exit code is not taken for 'the job is gone'."""
+    """An unknown exit code does not mean that the job is gone."""
     slurm.add("squeue", "echo 'squeue: error: sunspots' >&2; exit 9")
     with pytest.raises(SlurmUnavailable, match="squeue failed with exit code 9: squeue: error: sunspots"):
         await slurm.client().jobs(["7"])
 
 
 async def test_answer_to_another_question_is_odd(slurm: StandIns) -> None:
-    """A wrapper that ignores the requested columns is detected."""
+    """An answer with other columns, for example from a wrapper that ignores the requested ones, is detected."""
     slurm.add("squeue", "echo '  JOBID PARTITION NAME'")
     with pytest.raises(SlurmOutputError) as caught:
         await slurm.client().jobs(["7"])
@@ -297,7 +297,7 @@ async def test_answer_to_another_question_is_odd(slurm: StandIns) -> None:
 
 
 async def test_observer_is_told_of_each_command(slurm: StandIns) -> None:
-    """Its name and exit status, None without an answer; a missing command is not counted."""
+    """The observer gets name and exit status, or None without an answer; missing commands are not counted."""
     told: list[tuple[str, int | None]] = []
     slurm.add("squeue", "exit 0")
     slurm.add("scancel", "exit 9")
@@ -319,7 +319,7 @@ async def test_observer_is_told_of_each_command(slurm: StandIns) -> None:
 
 
 async def test_address_is_slurms_and_is_kept(slurm: StandIns, tmp_path: Path) -> None:
-    """NodeAddr, independent of DNS; the second call runs no command."""
+    """The address is NodeAddr, independent of DNS; the second call runs no command."""
     slurm.add(
         "scontrol",
         f'[ "$*" = "show node -o g1" ] || exit 97; echo x >> {tmp_path}/asked\n'
@@ -350,7 +350,7 @@ async def test_address_is_asked_for_once_by_a_whole_class(slurm: StandIns, tmp_p
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_unknown_node_has_no_address(slurm: StandIns, version: str) -> None:
-    """Slurm says 'not found' on stdout."""
+    """Slurm prints 'not found' on stdout."""
     slurm.answering("scontrol", "'show node -o nosuch'", recorded(version, "scontrol", "node_unknown"))
     with pytest.raises(SlurmOutputError, match="Slurm knows no node nosuch"):
         await slurm.client().address("nosuch")
@@ -358,16 +358,16 @@ async def test_unknown_node_has_no_address(slurm: StandIns, version: str) -> Non
 
 @pytest.mark.parametrize("node", ["", "-o", "g1 g2", "g[1-2]", "../x", "g1\n"])
 async def test_name_that_is_none_is_not_asked_for(slurm: StandIns, node: str) -> None:
-    """A node's name has one grammar."""
+    """A name that does not match the grammar of node names is refused before any command runs."""
     with pytest.raises(SlurmOutputError, match="is not a valid node name"):
         await slurm.client().address(node)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_snapshot_is_four_questions(slurm: StandIns, version: str) -> None:
-    """Nodes with what is in use, partitions with the hidden ones, reservations, jobs that wait or hold nodes.
+    """A snapshot queries nodes, partitions including hidden ones, reservations, and pending or running jobs.
 
-    The first one asks for slurm.conf's defaults as well.
+    The first one also queries the defaults in slurm.conf.
     """
     folder = FOLDER / version / "scontrol"
     slurm.add(
@@ -406,7 +406,7 @@ async def test_snapshot_is_four_questions(slurm: StandIns, version: str) -> None
 
 @pytest.mark.parametrize(("version", "number"), [("22.05", "22.05.8"), ("24.11", "24.11.5"), ("26.05", "26.05.5")])
 async def test_version_and_ping(slurm: StandIns, version: str, number: str) -> None:
-    """``slurm-wlm 22.05.8`` is 22.05.8; a slurmctld that is UP is one."""
+    """``slurm-wlm 22.05.8`` is parsed as 22.05.8, and a slurmctld that is UP as True."""
     slurm.answering("sinfo", "--version", recorded(version, "sinfo", "version"))
     slurm.answering("scontrol", "ping", recorded(version, "scontrol", "ping"))
     assert (await slurm.client().version(), await slurm.client().ping()) == (number, True)
@@ -415,12 +415,12 @@ async def test_version_and_ping(slurm: StandIns, version: str, number: str) -> N
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("area", ["ctld_down", "ctld_stopped"])
 async def test_ping_of_a_silent_slurmctld_is_false(slurm: StandIns, version: str, area: str) -> None:
-    """'DOWN' with exit code 1 is an answer to this one question."""
+    """'DOWN' with exit code 1 is a valid answer to a ping."""
     slurm.answering("scontrol", "ping", recorded(version, area, "scontrol_ping"))
     assert await slurm.client().ping() is False
 
 
-# --- commands that are missing, hang, or come in crowds -----------------------------------------
+# --- commands that are missing, hang, or run in large numbers -----------------------------------
 
 
 QUESTIONS: list[Callable[[SlurmClient], Any]] = [
@@ -441,7 +441,7 @@ async def test_missing_command_names_itself_and_the_setting(
 
 
 async def test_command_that_may_not_be_run_is_missing_too(slurm: StandIns) -> None:
-    """A file without the right to execute it."""
+    """A file without execute permission is reported as missing."""
     slurm.add("squeue", "true")
     (slurm.folder / "squeue").chmod(0o644)
     with pytest.raises(SlurmUnavailable, match="does not exist or may not be run"):
@@ -449,14 +449,14 @@ async def test_command_that_may_not_be_run_is_missing_too(slurm: StandIns) -> No
 
 
 async def test_missing_prefix_is_the_admins_error(slurm: StandIns) -> None:
-    """The error names exec_prefix and the word that is no command."""
+    """The error names exec_prefix and the missing command."""
     slurm.add("sbatch", "echo 5")
     with pytest.raises(ConfigError, match="exec_prefix: The command 'nosuchsudo' does not exist"):
         await slurm.client().submit(SCRIPT, prefix=("nosuchsudo",))
 
 
 async def test_command_is_found_by_the_hubs_path_not_the_jobs(slurm: StandIns, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without bin_dir; the job's PATH may differ and lack Slurm."""
+    """Without bin_dir the hub's PATH is searched; the job's PATH may differ and lack Slurm."""
     slurm.add("sbatch", "echo 5")
     monkeypatch.setenv("PATH", f"{slurm.folder}:/usr/bin:/bin")
     assert await SlurmClient(Installation()).submit(SCRIPT, environment={"PATH": "/usr/bin:/bin"}) == "5"
@@ -476,7 +476,7 @@ async def test_stand_in_scontrol_that_hangs_is_no_ping(slurm: StandIns) -> None:
 
 
 async def test_cancelled_question_is_cancelled(slurm: StandIns) -> None:
-    """CancelledError passes through the client, and its turn is released."""
+    """CancelledError passes through the client, which then runs the next command."""
     slurm.add("squeue", "sleep 100")
     slurm.add("scancel", "true")
     client = slurm.client(limit=1)
@@ -489,7 +489,7 @@ async def test_cancelled_question_is_cancelled(slurm: StandIns) -> None:
 
 
 async def test_no_more_commands_at_once_than_the_limit(slurm: StandIns, tmp_path: Path) -> None:
-    """Twelve submissions, three at once; each counts how many run with it."""
+    """Of twelve submissions at most three run at once; each counts those running at the same time."""
     running = tmp_path / "running"
     running.mkdir()
     slurm.add("sbatch", f"cat >/dev/null; touch {running}/$$; ls {running} | wc -l; sleep 0.05; rm {running}/$$")

@@ -1,4 +1,4 @@
-"""The client and the watcher on a real Slurm: real jobs on simulated nodes, real faults."""
+"""The client and the watcher with a real Slurm: real jobs on simulated nodes, real faults."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ME = pwd.getpwuid(os.getuid()).pw_name
 
 
 class Jobs:
-    """Submits jobs of one test, and knows them by their tag."""
+    """Submits the jobs of one test, and identifies them by their tag."""
 
     def __init__(self, client: SlurmClient, folder: Path) -> None:
         self.client = client
@@ -49,7 +49,7 @@ class Jobs:
         self.ids: list[str] = []
 
     async def submit(self, *options: str, run: str = "sleep 300", name: str = "", prefix: tuple[str, ...] = ()) -> str:
-        """Submit a job that runs these lines; its comment is the tag and ``name``."""
+        """Submit a job that runs these lines; its comment is the tag followed by ``name``."""
         lines = [f"--comment={self.tag}{name}", "--chdir=/", f"--output={self.folder}/%j.log", "--mem=100", *options]
         script = "\n".join(["#!/bin/sh", *(f"#SBATCH {line}" for line in lines), run, ""])
         job_id = await self.client.submit(script, prefix=prefix)
@@ -57,7 +57,7 @@ class Jobs:
         return job_id
 
     async def until(self, job_id: str, good: Callable[[JobStatus], bool], *, seconds: float = 30.0) -> JobStatus:
-        """The job's status once it is as wanted."""
+        """Wait for a status that satisfies the condition, and return it."""
         deadline = time.monotonic() + seconds
         while True:
             found = await self.client.jobs([job_id])
@@ -68,7 +68,7 @@ class Jobs:
             await asyncio.sleep(0.2)
 
     async def until_phase(self, job_id: str, phase: Phase) -> JobStatus:
-        """The job's status once it is in that phase."""
+        """Wait for a status with this phase, and return it."""
         return await self.until(job_id, lambda status: status.phase is phase)
 
 
@@ -80,7 +80,7 @@ def client(slurm_cluster: PrivateSlurm) -> SlurmClient:
 
 @pytest.fixture
 async def jobs(client: SlurmClient, public_folder: Path) -> AsyncIterator[Jobs]:
-    """Jobs of this test, cancelled and gone from their nodes at its end."""
+    """Jobs of one test; at its end they are cancelled and have left their nodes."""
     folder = public_folder / f"logs-{secrets.token_hex(4)}"
     folder.mkdir()
     folder.chmod(0o777)
@@ -96,7 +96,7 @@ async def jobs(client: SlurmClient, public_folder: Path) -> AsyncIterator[Jobs]:
 
 
 async def test_life_of_a_gpu_job(client: SlurmClient, jobs: Jobs) -> None:
-    """Submitted, running with its GPUs, CPUs and log on its node, cancelled, ended."""
+    """A job is submitted, runs with its GPUs, CPUs and log on its node, is cancelled, and ends."""
     job_id = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:2", "-c 4", "--time=10", name="lab")
     running = await jobs.until_phase(job_id, Phase.RUNNING)
     detail = await client.job(job_id, allocations=True)
@@ -138,7 +138,7 @@ async def test_life_of_a_gpu_job(client: SlurmClient, jobs: Jobs) -> None:
 async def test_how_a_job_ends(
     client: SlurmClient, jobs: Jobs, run: str, options: tuple[str, ...], end: End, exit_code: str
 ) -> None:
-    """Finished, failed, killed, no log folder: squeue and scontrol tell the same end and exit code."""
+    """For finished, failed and killed jobs, and without a log folder, squeue and scontrol report the same end."""
     job_id = await jobs.submit(*options, run=run)
     status = await jobs.until_phase(job_id, Phase.ENDED)
     detail = await client.job(job_id)
@@ -148,7 +148,7 @@ async def test_how_a_job_ends(
 
 
 async def test_reasons_of_waiting_jobs(client: SlurmClient, jobs: Jobs) -> None:
-    """Too long for its partition, held, waiting for GPUs: only the last may clear."""
+    """Of a job too long for its partition, a held one and one waiting for GPUs, only the last may start by itself."""
     await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:4")
     waits = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:1")
     held = await jobs.submit("--hold")
@@ -162,7 +162,7 @@ async def test_reasons_of_waiting_jobs(client: SlurmClient, jobs: Jobs) -> None:
 
 
 async def test_comment_cannot_imitate_another_job(client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm) -> None:
-    """Who sets a comment with whole forged lines changes what is known of their own job alone."""
+    """A user who sets a comment with forged lines only affects their own job's status."""
     victim, forger = await jobs.submit(name="victim"), await jobs.submit(name="forger")
     await jobs.until_phase(victim, Phase.RUNNING)
     forged = f"{jobs.tag}forger|\n{victim}|FAILED|NonZeroExitCode|1|2|evil|evil|gpu|root|256|x\n{victim}|FAILED|"
@@ -174,7 +174,7 @@ async def test_comment_cannot_imitate_another_job(client: SlurmClient, jobs: Job
 
 
 async def test_jobs_that_slurm_does_not_know(client: SlurmClient, jobs: Jobs) -> None:
-    """Absent among others, absent alone, and no fault to cancel."""
+    """Unknown jobs are absent from the answer, alone or among others, and can be cancelled without an error."""
     known = await jobs.submit("--hold")
     assert set(await client.jobs([known, "999999"])) == {known}
     assert await client.jobs(["999999"]) == {}
@@ -197,19 +197,19 @@ async def test_jobs_that_slurm_does_not_know(client: SlurmClient, jobs: Jobs) ->
     ],
 )
 async def test_refusal_is_told_in_words_and_leaves_no_job(client: SlurmClient, option: str, words: str) -> None:
-    """What a real sbatch refuses names the fault; 22.05 keeps some as jobs that have failed."""
+    """A refusal by a real sbatch names the problem; 22.05 keeps some refused jobs as failed."""
     tag = f"refused:{secrets.token_hex(4)}"
     with pytest.raises(SubmitRejected, match=re.escape(words)):
         await client.submit(f"#!/bin/sh\n#SBATCH --comment={tag}\n#SBATCH {option}\ntrue\n")
     assert {status.phase for status in (await client.tagged(tag)).values()} <= {Phase.ENDED}
 
 
-# --- as somebody else ---------------------------------------------------------------------------
+# --- as another user ----------------------------------------------------------------------------
 
 
 @pytest.mark.users
 async def test_job_runs_as_its_user(client: SlurmClient, jobs: Jobs, two_users: tuple[str, str]) -> None:
-    """With a prefix the job is the user's; somebody else may not cancel it, its owner may."""
+    """With a prefix the job belongs to the user; the owner may cancel it, and other users may not."""
     owner, other = two_users
     job_id = await jobs.submit(run=f"id -un > {jobs.folder}/who; sleep 300", prefix=as_user(owner))
     status = await jobs.until(job_id, lambda _: (jobs.folder / "who").exists())
@@ -231,7 +231,7 @@ async def test_job_runs_as_its_user(client: SlurmClient, jobs: Jobs, two_users: 
     ],
 )
 async def test_real_sudo_in_the_way(client: SlurmClient, two_users: tuple[str, str], prefix: str, said: str) -> None:
-    """What sudo and runuser of this host say is told as the admin's error, and quickly."""
+    """Messages of this host's sudo and runuser become an error for the admin without delay."""
     with pytest.raises(ConfigError, match=f"exec_prefix: sbatch was not run: {said}"):
         await client.submit("#!/bin/sh\ntrue\n", prefix=command_prefix(prefix, two_users[0]))
 
@@ -247,7 +247,7 @@ def as_user(name: str) -> tuple[str, ...]:
 async def test_a_trial_tells_the_start_and_makes_no_job(
     client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
 ) -> None:
-    """Free: now; taken: when that job's time is up; refused: Slurm's words and the field. Nothing is left in Slurm."""
+    """The start is now if GPUs are free, else the end of the job that holds them; a refusal names the field."""
     listing = ("squeue", "-h", "-a", "-t", "all", "-o", "%i")
     before = set(slurm_cluster.run(*listing).split())
     script = "#!/bin/sh\n#SBATCH --partition=gpu\n#SBATCH --gres=gpu:k80:4\n#SBATCH --time=5\n"
@@ -269,7 +269,7 @@ async def test_a_trial_tells_the_start_and_makes_no_job(
 
 
 async def test_snapshot_sees_jobs_that_wait_and_their_place(client: SlurmClient, jobs: Jobs) -> None:
-    """Who holds what until when, who waits for it, and in which order."""
+    """The snapshot shows which job holds what until when, which jobs are waiting, and in which order."""
     holds = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:4", "--time=10", "-c 2")
     running = await jobs.until_phase(holds, Phase.RUNNING)
     first, second = [await jobs.submit("--partition=gpu", "--gres=gpu:k80:1", name="a|b") for _ in range(2)]
@@ -289,9 +289,9 @@ ODD_TEXTS = ("k80|x", "k 80", 'k"80', "k(80)", "k\n80", "k\\80", "k=80", "k'80",
 async def test_no_words_of_any_user_hide_the_cluster(
     client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
 ) -> None:
-    """Held jobs whose resources, account, name, comment and keys have bars, blanks, quotes and newlines.
+    """Resources, account, name, comment and keys of held jobs contain bars, blanks, quotes and newlines.
 
-    Slurm takes them all. The snapshot and a watch are as before, and each such job is there.
+    Slurm accepts all of them. Snapshot and watch work as before, and each such job is in the snapshot.
     """
     watched = await jobs.submit("--partition=gpu", "--nodelist=g1", "--gres=gpu:k80:1", name="watched")
     await jobs.until_phase(watched, Phase.RUNNING)
@@ -320,7 +320,7 @@ async def test_no_words_of_any_user_hide_the_cluster(
 
 
 async def test_fifty_who_look_at_once_are_one_question(slurm_cluster: PrivateSlurm) -> None:
-    """Four commands for all of them, and one for slurm.conf."""
+    """Fifty simultaneous requests together run four commands, and one more for slurm.conf."""
     asked: list[str] = []
     client = SlurmClient(
         Installation(
@@ -339,7 +339,7 @@ async def test_fifty_who_look_at_once_are_one_question(slurm_cluster: PrivateSlu
 
 
 async def test_snapshot_sees_what_jobs_hold(client: SlurmClient, jobs: Jobs) -> None:
-    """The demo's nodes with their GPUs by type, and three fewer K80 while a job holds them."""
+    """The snapshot has the demo's nodes with their GPUs by type, with three fewer free K80s while a job holds them."""
     before = await client.snapshot()
     gpus = sum((node.gpus() for node in before.nodes_of("gpu")), Counter[str]())
     assert gpus == {"k80": 4, "p100": 8, "a100": 2, "1g.10gb": 4}
@@ -363,7 +363,7 @@ async def test_version_and_ping(client: SlurmClient) -> None:
 async def test_stopped_slurmctld_is_given_up_in_time(
     client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
 ) -> None:
-    """A slurmctld that hangs: each question ends after the time-out, and afterwards all is as before."""
+    """While slurmctld hangs, each query ends after the timeout; afterwards queries succeed as before."""
     job_id = await jobs.submit("--hold")
     hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
     with hanging(slurm_cluster):
@@ -380,7 +380,7 @@ async def test_stopped_slurmctld_is_given_up_in_time(
 async def test_job_of_a_submission_that_timed_out_is_found_by_its_tag(
     client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
 ) -> None:
-    """sbatch was given up, and its job is there all the same: the tag finds it, and only it."""
+    """sbatch timed out, but its job exists: a query by tag finds this job and no other."""
     hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
     with hanging(slurm_cluster), pytest.raises(SlurmUnavailable):
         await hasty.submit(f"#!/bin/sh\n#SBATCH --comment={jobs.tag}\n#SBATCH --hold\ntrue\n")
@@ -389,7 +389,7 @@ async def test_job_of_a_submission_that_timed_out_is_found_by_its_tag(
 
 
 async def test_missing_configuration_is_not_waited_for(slurm_cluster: PrivateSlurm) -> None:
-    """Slurm's commands look a minute for a slurm.conf that is not there; the client does not."""
+    """Slurm's commands retry for a minute if slurm.conf is missing; the client does not wait that long."""
     lost = SlurmClient(
         Installation(bin_dir=slurm_cluster.bin_dir, environment={"SLURM_CONF": "/no/such/slurm.conf"}, timeout=0.5)
     )
@@ -401,13 +401,13 @@ async def test_missing_configuration_is_not_waited_for(slurm_cluster: PrivateSlu
 
 
 def questions_for_jobs(slurm_cluster: PrivateSlurm) -> int:
-    """How often slurmctld was asked for jobs, by its own count."""
+    """The number of job queries, as counted by slurmctld."""
     text = slurm_cluster.run("sdiag")
     return sum(int(count) for count in re.findall(r"REQUEST_JOB_INFO(?:_SINGLE)?\s+\(\s*\d+\)\s+count:(\d+)", text))
 
 
 async def test_watcher_asks_once_for_many_jobs(client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm) -> None:
-    """Twelve held jobs, asked about for two seconds: slurmctld counts a question per interval, not per job."""
+    """For twelve held jobs in two seconds slurmctld counts one query per interval, not one per job."""
     for number in range(12):
         await jobs.submit("--hold", name=str(number))
     watcher = JobWatcher(client, active_interval=0.5)
@@ -423,7 +423,7 @@ async def test_watcher_asks_once_for_many_jobs(client: SlurmClient, jobs: Jobs, 
 async def test_watcher_tells_a_job_from_start_to_end(
     client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
 ) -> None:
-    """Queued, running, ended with its exit code, in this order."""
+    """A job is reported as queued, running and ended with its exit code, in this order."""
     job_id = await jobs.submit("--hold", run="sleep 2; exit 5")
     watcher = JobWatcher(client, active_interval=0.2, rest_interval=0.2)
     told: list[tuple[Phase, str]] = []
@@ -446,7 +446,7 @@ async def test_watcher_tells_a_job_from_start_to_end(
 
 
 async def test_watcher_survives_an_outage(client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm) -> None:
-    """While slurmctld hangs the status is kept and stale; afterwards it is fresh, and the job is still there."""
+    """While slurmctld hangs the status is kept and stale; afterwards it is fresh, and the job still exists."""
     job_id = await jobs.submit("--hold")
     hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
     watcher = JobWatcher(hasty, active_interval=0.2)
@@ -462,7 +462,7 @@ async def test_watcher_survives_an_outage(client: SlurmClient, jobs: Jobs, slurm
 async def test_one_answer_and_then_silence_give_up_no_start(
     client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
 ) -> None:
-    """A job that Slurm says can never start: slurmctld hangs after that one answer, and only its next one counts."""
+    """Slurm says that a job can never start: slurmctld hangs after this answer, so only the next one decides."""
     job_id = await jobs.submit("--time=2-0")
     await jobs.until(job_id, lambda status: status.reason == "PartitionTimeLimit")
     hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
@@ -484,7 +484,7 @@ async def test_one_answer_and_then_silence_give_up_no_start(
 async def test_watcher_survives_a_restart_of_slurmctld(
     client: SlurmClient, jobs: Jobs, slurm_cluster: PrivateSlurm
 ) -> None:
-    """A running job is running before, during and after: nothing that slurmctld says while it starts ends it."""
+    """A running job is reported as running throughout the restart; no answer of a starting slurmctld ends it."""
     job_id = await jobs.submit()
     await jobs.until_phase(job_id, Phase.RUNNING)
     hasty = SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir, environment=slurm_cluster.environment, timeout=0.5))
@@ -498,7 +498,7 @@ async def test_watcher_survives_a_restart_of_slurmctld(
         await restart
     assert seen == {Phase.RUNNING}
     await watcher.aclose()
-    deadline = time.monotonic() + 60  # the nodes register again, for whoever comes next
+    deadline = time.monotonic() + 60  # the nodes register again, which later tests need
     while not all(node.usable for node in (await client.snapshot()).nodes):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.2)

@@ -19,11 +19,11 @@ from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, JobWatcher
 pytestmark = pytest.mark.slurm
 
 OF_DAEMONS = ("REQUEST_STATS_INFO", "MESSAGE_", "REQUEST_COMPLETE", "REQUEST_STEP")
-"""RPCs of sdiag itself and of Slurm's nodes."""
+"""RPCs of sdiag itself, and of Slurm's nodes."""
 
 
 def rpcs(slurm: PrivateSlurm) -> Counter[str]:
-    """How often commands have asked slurmctld, by kind."""
+    """The number of RPCs from commands to slurmctld, by type."""
     by_kind = slurm.run("sdiag").partition("statistics by message type")[2].partition("statistics by user")[0]
     counts = re.findall(r"^\s*(\w+)\s+\(\s*\d+\) count:(\d+)", by_kind, re.MULTILINE)
     return Counter({kind: int(count) for kind, count in counts if not kind.startswith(OF_DAEMONS)})
@@ -31,14 +31,14 @@ def rpcs(slurm: PrivateSlurm) -> Counter[str]:
 
 @pytest.fixture
 def client(slurm_cluster: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> SlurmClient:
-    """The hub's client of that cluster."""
+    """The hub's client of the demo's cluster."""
     monkeypatch.setenv("SLURM_CONF", str(slurm_cluster.conf))
     return SlurmClient(Installation(bin_dir=slurm_cluster.bin_dir))
 
 
 @pytest.fixture
 def waiting(slurm_cluster: PrivateSlurm) -> Iterator[list[str]]:
-    """Twenty jobs that wait."""
+    """Twenty pending jobs."""
     submit = ("sbatch", "--parsable", "--hold", "--partition=batch", "--output=/dev/null", "--wrap=true")
     jobs = [slurm_cluster.run(*submit) for _ in range(20)]
     yield jobs
@@ -66,7 +66,7 @@ class Questions:
 
 
 async def cost(slurm: PrivateSlurm, client: SlurmClient, jobs: list[str], *, questions: int) -> Counter[str]:
-    """RPCs for that many questions about these jobs."""
+    """The RPCs caused by that many queries for these jobs."""
     source = Questions(client)
     source.left = questions
     watcher = JobWatcher(source, active_interval=0.05)
@@ -83,7 +83,7 @@ async def cost(slurm: PrivateSlurm, client: SlurmClient, jobs: list[str], *, que
 async def test_twenty_who_wait_cost_what_one_costs(
     slurm_cluster: PrivateSlurm, client: SlurmClient, waiting: list[str]
 ) -> None:
-    """Ten questions are twenty RPCs, for one job and for twenty: the jobs, and what squeue wants to know besides."""
+    """Ten queries cause twenty RPCs, for one job and for twenty: one for the jobs, and one that squeue adds."""
     one = await cost(slurm_cluster, client, waiting[:1], questions=10)
     twenty = await cost(slurm_cluster, client, waiting, questions=10)
 
@@ -92,7 +92,7 @@ async def test_twenty_who_wait_cost_what_one_costs(
 
 
 async def test_at_rest_only_the_long_interval_is_paid(slurm_cluster: PrivateSlurm, client: SlurmClient) -> None:
-    """At most 400 RPCs in an hour for jobs that run: a quarter of it, a watcher that sleeps faster than the clock."""
+    """Running jobs cause at most 400 RPCs an hour; a quarter of an hour is simulated with a faster clock."""
     passed = 0.0
 
     async def sleep(seconds: float) -> None:
@@ -108,7 +108,7 @@ async def test_at_rest_only_the_long_interval_is_paid(slurm_cluster: PrivateSlur
             while watch.status is None or watch.status.phase is not Phase.RUNNING:
                 await watch.changed()
         began, before = passed, rpcs(slurm_cluster)
-        while passed - began < 900:  # noqa: ASYNC110 - the watcher tells nobody how it sleeps
+        while passed - began < 900:  # noqa: ASYNC110 - the watcher does not report when it sleeps
             await asyncio.sleep(0.01)
         spent = sum((rpcs(slurm_cluster) - before).values())
     finally:

@@ -1,4 +1,4 @@
-"""The launcher in a real job: what it tells the hub is what Slurm says the job has."""
+"""The launcher in a real job: its report to the hub matches what Slurm allocated to the job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHOW = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w')
 def test_report_environment_and_slurm_agree(
     slurm_cluster: PrivateSlurm, public_folder: Path, options: tuple[str, ...], plan: LaunchPlan
 ) -> None:
-    """GPUs by index, CPUs by number: the three places where they stand say the same."""
+    """GPU indices and CPU numbers are the same in the report, in the environment and in Slurm."""
     folder = public_folder / f"launch-{time.monotonic_ns()}"
     folder.mkdir()
     archive, seen, script = folder / "launch.pyz", folder / "environment.json", folder / "job.sh"
@@ -77,7 +77,7 @@ def _report(hub: ReportHub, folder: Path) -> NodeReport:
 
 
 def _environment(path: Path) -> dict[str, str]:
-    """What the server saw, once it is written."""
+    """The server's environment, once it has been written."""
     ends_at = time.monotonic() + 30
     while time.monotonic() < ends_at:
         try:

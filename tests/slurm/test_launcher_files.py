@@ -1,4 +1,4 @@
-"""What the launcher's files are on a node while a job runs, and that they go with it, however it ends."""
+"""The launcher's files on a node while a job runs, and their removal however the job ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SERVER = [sys.executable, "-c", "import time; print('serving', flush=True); time
 
 
 class Job:
-    """A server's job, whose TMPDIR is a folder of the test's."""
+    """A server's job, whose TMPDIR is a folder of the test."""
 
     def __init__(
         self, slurm: PrivateSlurm, folder: Path, name: str, *, limit: str = "0:10:00", tmpdir: str = ""
@@ -88,7 +88,7 @@ def _job_of(process: psutil.Process) -> str:
 
 @pytest.fixture
 def folder(public_folder: Path) -> Path:
-    """One for each test."""
+    """A new folder for each test."""
     made = public_folder / f"files-{time.monotonic_ns()}"
     made.mkdir()
     return made
@@ -97,7 +97,7 @@ def folder(public_folder: Path) -> Path:
 def test_the_files_are_the_users_alone_and_their_names_cannot_be_foreseen(
     slurm_cluster: PrivateSlurm, folder: Path
 ) -> None:
-    """0600 in a folder of 0700, with a name at random; there is nothing else."""
+    """The folder has mode 0700, a random name and only files of mode 0600."""
     job = Job(slurm_cluster, folder, "one")
     [name] = job.left()
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (job.files / name).iterdir()}
@@ -112,7 +112,7 @@ def test_the_files_are_the_users_alone_and_their_names_cannot_be_foreseen(
 
 
 def test_they_go_with_a_job_that_is_told_to_end(slurm_cluster: PrivateSlurm, folder: Path) -> None:
-    """By scancel, or by SIGTERM, as at the end of its time: the script's end removes them."""
+    """The batch script removes the files at its end, after scancel or SIGTERM as at the end of the job's time."""
     job = Job(slurm_cluster, folder, "one")
     slurm_cluster.run("scancel", job.id)
     job.until(lambda: job.gone() and not job.left())
@@ -125,7 +125,7 @@ def test_they_go_with_a_job_that_is_told_to_end(slurm_cluster: PrivateSlurm, fol
 
 
 def test_what_a_job_killed_outright_leaves_goes_with_the_next_start(slurm_cluster: PrivateSlurm, folder: Path) -> None:
-    """kill -9 of all of it: nothing can be removed then; a job that runs keeps its own."""
+    """After kill -9 of all processes the files remain until the next start, which keeps those of running jobs."""
     killed, runs = Job(slurm_cluster, folder, "one"), Job(slurm_cluster, folder, "two")
     for each in killed.processes():
         each.kill()
@@ -137,7 +137,7 @@ def test_what_a_job_killed_outright_leaves_goes_with_the_next_start(slurm_cluste
         os.utime(killed.files / name, (0, 0))
     third = Job(slurm_cluster, folder, "three")
 
-    assert len(killed.left()) == 2  # those of the two that run
+    assert len(killed.left()) == 2  # those of the two running jobs
 
     slurm_cluster.run("scancel", runs.id, third.id)
     killed.until(lambda: not killed.left())
@@ -145,7 +145,7 @@ def test_what_a_job_killed_outright_leaves_goes_with_the_next_start(slurm_cluste
 
 @pytest.fixture
 def full(folder: Path) -> Iterator[Path]:
-    """A file system that takes some bytes, and not the launcher."""
+    """A file system with some free bytes, but too few for the launcher."""
     made = folder / "full"
     made.mkdir()
     mounted = subprocess.run(
@@ -164,7 +164,7 @@ def full(folder: Path) -> Iterator[Path]:
 def test_a_tmpdir_that_cannot_be_used_is_told_in_the_log_and_the_server_starts(
     slurm_cluster: PrivateSlurm, folder: Path, full: Path, tmpdir: str
 ) -> None:
-    """In a real job; nothing is left where it was tried."""
+    """The real job's log names the TMPDIR that cannot be used, and no file is left there."""
     tmpdir = str(full) if tmpdir == "full" else tmpdir
     job = Job(slurm_cluster, folder, "one", tmpdir=tmpdir)
     said = job.log.read_text()

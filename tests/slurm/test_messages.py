@@ -1,4 +1,4 @@
-"""Slurm's and sudo's own words, and what we make of them: all recorded refusals of sbatch among them."""
+"""Messages of Slurm and sudo, and the errors made from them, including all recorded refusals of sbatch."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ refused = [answer for answer in all_recorded("sbatch") if answer.code != 0]
 
 @pytest.mark.parametrize("answer", refused, ids=lambda answer: f"{answer.version}-{answer.name}")
 def test_every_recorded_refusal_names_the_field_and_says_why(answer: Recorded) -> None:
-    """Each job that a real sbatch refused: the profile field at fault, and one plain clause."""
+    """Each job refused by a real sbatch gives the responsible profile field and one plain clause."""
     expected = VARIES.get((answer.version, answer.name)) or REFUSED[answer.name]
     assert failure("sbatch", answer.stderr) is None
     assert rejection(answer.stderr) == Rejection(*expected)
 
 
 def test_the_table_names_only_cases_that_were_recorded() -> None:
-    """No line of the table above is dead."""
+    """Every entry of the table above has a recording."""
     assert {answer.name for answer in refused} == {*REFUSED, *(name for _, name in VARIES)}
 
 
@@ -137,7 +137,7 @@ tried = [answer for answer in all_recorded("test_only") if answer.code != 0]
 
 @pytest.mark.parametrize("answer", tried, ids=lambda answer: f"{answer.version}-{answer.name}")
 def test_every_recorded_refusal_of_a_trial_is_told_alike(answer: Recorded) -> None:
-    """sbatch --test-only has words of its own; the clauses are the same, and the field is a profile's."""
+    """The messages of sbatch --test-only differ, but give the same clauses and the fields of a profile."""
     told = OF_A_TRIAL[answer.name]
     assert failure("sbatch", answer.stderr) is None
     assert rejection(answer.stderr) == Rejection(*told)
@@ -145,12 +145,12 @@ def test_every_recorded_refusal_of_a_trial_is_told_alike(answer: Recorded) -> No
 
 
 def test_trials_of_all_kinds_were_recorded() -> None:
-    """No line of that table is dead."""
+    """Every entry of this table has a recording."""
     assert {answer.name for answer in tried} == set(OF_A_TRIAL)
 
 
 def test_refusal_becomes_an_error_with_both_words() -> None:
-    """Ours in one sentence with the field to look at; sbatch's whole beside it."""
+    """The error has our sentence, which names the field, and the complete message of sbatch."""
     answer = recorded("24.11", "sbatch", "bad_partition")
     error = rejected(answer.stderr, answer.code)
     assert str(error) == "Slurm refused the job: there is no partition nosuch. Check `partition` in the profile."
@@ -183,7 +183,7 @@ def test_refusal_becomes_an_error_with_both_words() -> None:
     ],
 )
 def test_words_that_no_table_knows_are_passed_on(stderr: str, told: Rejection) -> None:
-    """A job_submit plugin wrote for the user: its words stand; a new error of sbatch stands too."""
+    """A job_submit plugin writes for the user, so its message is passed on, as is an unknown error of sbatch."""
     assert rejection(stderr) == told
     assert rejected(stderr, 1).field == ""
 
@@ -205,7 +205,7 @@ WHY = {
 
 @pytest.mark.parametrize("answer", silent, ids=lambda answer: f"{answer.version}-{answer.area}-{answer.name}")
 def test_every_recorded_silence_is_unavailable_and_says_why(answer: Recorded) -> None:
-    """Slurm down, stopped, without munge or configuration: never a rejection, never an answer."""
+    """Slurm down, stopped, or without munge or configuration is neither a rejection nor an answer."""
     command = answer.name.partition("_")[0]
     error = failure(command, answer.stderr)
     assert isinstance(error, SlurmUnavailable)
@@ -214,7 +214,7 @@ def test_every_recorded_silence_is_unavailable_and_says_why(answer: Recorded) ->
 
 
 def test_silences_of_all_kinds_were_recorded() -> None:
-    """The test above is not empty for any kind or version."""
+    """There is a recording for every version and kind of outage."""
     assert {(answer.version, answer.area) for answer in silent} == {(v, a) for v in VERSIONS for a in WHY}
 
 
@@ -239,7 +239,7 @@ SITES_WORDS = (
 @pytest.mark.parametrize("words", SITES_WORDS)
 @pytest.mark.parametrize("outcome", ["Unspecified error", "Invalid account or account/partition combination specified"])
 def test_a_plugins_words_are_the_sites_and_no_silence(words: str, outcome: str) -> None:
-    """A job_submit plugin refuses in a sentence with Slurm's own words in it: the job was refused."""
+    """If a job_submit plugin refuses with a message that contains Slurm's own phrases, the job was refused."""
     stderr = f"sbatch: error: {words}\nsbatch: error: Batch job submission failed: {outcome}\n"
     assert failure("sbatch", stderr) is None
     assert rejected(stderr, 1).stderr == stderr.strip()
@@ -247,7 +247,7 @@ def test_a_plugins_words_are_the_sites_and_no_silence(words: str, outcome: str) 
 
 @pytest.mark.parametrize("words", [*SITES_WORDS[:-3], "Invalid account: ask your PI", "Invalid qos"])
 def test_a_plugins_sentence_is_told_as_it_is(words: str) -> None:
-    """Where it refuses without an error of Slurm's, no table puts other words in its place."""
+    """If a plugin refuses without one of Slurm's errors, its message is not replaced by one from the tables."""
     for kind in ("sbatch: error: Batch job submission failed", "allocation failure"):
         assert rejection(f"sbatch: error: {words}\n{kind}: Unspecified error\n") == Rejection("", words)
 
@@ -255,13 +255,13 @@ def test_a_plugins_sentence_is_told_as_it_is(words: str) -> None:
 @pytest.mark.parametrize("words", SITES_WORDS[:-3])
 @pytest.mark.parametrize("before", ["", "sbatch: ", "sbatch: error: lua: ", "sbatch: error: cli_filter: site: "])
 def test_a_sites_own_sbatch_or_filter_is_no_silence(words: str, before: str) -> None:
-    """What stands in sbatch's place, or filters its options, says why in its own words and exits."""
+    """A message from a script in place of sbatch, or from a cli_filter plugin, is a refusal and not an outage."""
     assert failure("sbatch", f"{before}{words}\nsbatch: error: cli_filter plugin terminated with error\n") is None
     assert failure("sbatch", f"{before}{words}\n") is None
 
 
 def test_a_plugin_speaks_before_slurmctld_falls_silent() -> None:
-    """What sbatch itself says in the end counts, whatever was said before it."""
+    """The last message of sbatch itself decides, whatever was printed before it."""
     stderr = (
         "sbatch: error: Your project is nearly used up\n"
         "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n"
@@ -288,7 +288,7 @@ def test_a_plugin_speaks_before_slurmctld_falls_silent() -> None:
     ],
 )
 def test_errors_of_slurm_errno_that_are_silences(error: str, why: str) -> None:
-    """As sbatch's last word, in a submission and in a trial."""
+    """Each error is recognized as the last message of sbatch, in a submission and in a trial."""
     for kind in ("sbatch: error: Batch job submission failed", "allocation failure"):
         told = failure("sbatch", f"{kind}: {error}\n")
         assert isinstance(told, SlurmUnavailable)
@@ -346,7 +346,7 @@ def test_errors_of_slurm_errno_that_are_silences(error: str, why: str) -> None:
     ],
 )
 def test_sudo_in_the_way_is_the_admins_error(stderr: str, message: str) -> None:
-    """What sudo refuses names exec_prefix and quotes sudo."""
+    """An error from sudo names exec_prefix and quotes sudo's message."""
     error = failure("sbatch", stderr)
     assert isinstance(error, ConfigError)
     assert error.message == message
@@ -354,7 +354,7 @@ def test_sudo_in_the_way_is_the_admins_error(stderr: str, message: str) -> None:
 
 
 def test_warning_of_sudo_is_not_taken_for_the_failure() -> None:
-    """A sudo often cannot resolve its own host and goes on: what sbatch then said counts."""
+    """sudo often cannot resolve its own host and continues, so the message of sbatch decides."""
     warning = "sudo: unable to resolve host head: Name or service not known\n"
     assert failure("sbatch", warning + recorded("22.05", "sbatch", "bad_qos").stderr) is None
     error = failure("sbatch", warning + recorded("22.05", "ctld_down", "sbatch").stderr)

@@ -1,4 +1,4 @@
-"""What the placement policies ask of Slurm, tried on the real one."""
+"""The sbatch options of the placement policies, tried on a real Slurm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slurm
 
 @pytest.fixture
 def half_full(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
-    """On g1 the cores of the first socket are taken, and the GPUs of the second: what is free lies apart."""
+    """On g1 the first socket's cores and the second's GPUs are taken, so that free ones are on different sockets."""
     with PrivateSlurm(DEMO_CLUSTER, public_folder / "policies") as slurm:
         for job in (["-c12"], ["-c2", "--gres=gpu:k80:2"]):
             assert state(slurm, submit(slurm, *job)) == "RUNNING"
@@ -25,7 +25,7 @@ def half_full(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
 
 
 def submit(slurm: PrivateSlurm, *words: str) -> str:
-    """A job on g1 that sleeps; its id."""
+    """Submit a job on g1 that sleeps; return its id."""
     asked = [word for word in words if not word.startswith("--partition")]
     return slurm.run(
         "sbatch", "--parsable", "-pgpu", "-wg1", "--mem=100", "--output=/dev/null", *asked, "--wrap=sleep 600"
@@ -33,7 +33,7 @@ def submit(slurm: PrivateSlurm, *words: str) -> str:
 
 
 def state(slurm: PrivateSlurm, job: str) -> str:
-    """The job's state once Slurm has looked at it."""
+    """The job's state once Slurm has tried to schedule it."""
     for _ in range(100):
         found, _, reason = slurm.run("squeue", "-h", "-j", job, "-o", "%T %r").partition(" ")
         if found == "RUNNING" or reason == "Resources":
@@ -54,7 +54,7 @@ def state(slurm: PrivateSlurm, job: str) -> str:
 def test_a_strict_policy_waits_where_gpu_and_cores_would_be_apart(
     half_full: PrivateSlurm, policy: str, expected: str
 ) -> None:
-    """Slurm gives a GPU with far cores, unless the policy forbids it."""
+    """Slurm allocates a GPU with cores of the other socket, unless the policy forbids it."""
     asked = options(ResolvedResources(gpus=1, gpu_type="k80", cpus=4), policy)
 
     assert state(half_full, submit(half_full, *asked)) == expected

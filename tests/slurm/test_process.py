@@ -1,4 +1,4 @@
-"""One command is run without a shell, bounded in time and size, and nothing of it is left behind."""
+"""A command runs without a shell, with limits on time and output, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ Children = Callable[[], list[psutil.Process]]
 
 @pytest.fixture
 def children() -> Children:
-    """The processes that the test has started and that are still there, the dead but not reaped ones too."""
+    """The test's child processes, including zombies."""
     before = set(psutil.Process().children(recursive=True))
     return lambda: [process for process in psutil.Process().children(recursive=True) if process not in before]
 
 
 def python(code: str) -> tuple[str, str, str]:
-    """Argv of a few lines of Python."""
+    """Command line for a few lines of Python."""
     return (sys.executable, "-c", code)
 
 
 async def test_answer_holds_exit_status_and_both_streams() -> None:
-    """A command that fails is an answer too."""
+    """A command that fails gives an answer too."""
     answer = await run(
         python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"),
         name="it",
@@ -52,28 +52,28 @@ async def test_answer_holds_exit_status_and_both_streams() -> None:
 
 
 async def test_words_reach_the_command_as_they_are() -> None:
-    """No shell: blanks, quotes, ``;`` and ``$()`` are one word's characters."""
+    """Without a shell, blanks, quotes, ``;`` and ``$()`` are ordinary characters of an argument."""
     word = "a b'c\"; $(echo no) *\n"
     answer = await run(("printf", "%s", word), name="printf", environment=ENVIRONMENT, timeout=20)
     assert answer.stdout == word
 
 
 async def test_environment_is_what_was_given_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub's keys do not travel."""
+    """The hub's keys are not passed on."""
     monkeypatch.setenv("JUPYTERHUB_CRYPT_KEY", "secret")
     answer = await run(("env",), name="env", environment={"PATH": os.environ["PATH"], "A": "1"}, timeout=20)
     assert sorted(answer.stdout.split()) == sorted([f"PATH={os.environ['PATH']}", "A=1"])
 
 
 async def test_stdin_is_handed_over_and_closed() -> None:
-    """A long script arrives whole; without one stdin is empty."""
+    """A long script arrives complete; without one stdin is empty."""
     script = "#!/bin/sh\n" + "echo é\n" * 50_000
     assert (await run(("cat",), name="cat", environment=ENVIRONMENT, timeout=20, stdin=script)).stdout == script
     assert (await run(("cat",), name="cat", environment=ENVIRONMENT, timeout=20)).stdout == ""
 
 
 async def test_command_that_does_not_read_its_stdin_is_no_fault() -> None:
-    """It may end before it has read all; nothing of that comes into the hub's log later."""
+    """A command may exit before it has read everything, without a later error in the hub's log."""
     told: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     answer = await run(("true",), name="true", environment=ENVIRONMENT, timeout=20, stdin="x" * 1_000_000)
@@ -83,7 +83,7 @@ async def test_command_that_does_not_read_its_stdin_is_no_fault() -> None:
 
 
 async def test_command_that_hangs_is_ended_with_its_children(children: Children) -> None:
-    """After the time-out neither the command nor what it started is left, not even as a zombie."""
+    """After the timeout neither the command nor its children are left, not even as zombies."""
     began = time.monotonic()
     with pytest.raises(SlurmUnavailable, match=r"squeue gave no answer within 0\.3 s"):
         await run(("sh", "-c", "sleep 100 & sleep 100"), name="squeue", environment=ENVIRONMENT, timeout=0.3)
@@ -92,14 +92,14 @@ async def test_command_that_hangs_is_ended_with_its_children(children: Children)
 
 
 async def test_command_that_ignores_sigterm_is_killed(children: Children) -> None:
-    """SIGTERM first, so that sudo can pass it on; then SIGKILL."""
+    """SIGTERM is sent first, so that sudo can pass it on, and SIGKILL later."""
     with pytest.raises(SlurmUnavailable):
         await run(python(STUBBORN), name="squeue", environment=ENVIRONMENT, timeout=1.0)
     assert children() == []
 
 
 async def test_sigterm_comes_before_sigkill(tmp_path: Path) -> None:
-    """A command that stands for another, as sudo does, gets the time to end it."""
+    """A command that runs another one, as sudo does, gets time to end it."""
     told = tmp_path / "told"
     script = f"trap 'echo terminated > {told}; exit 0' TERM; while :; do sleep 0.05; done"
     with pytest.raises(SlurmUnavailable):
@@ -108,7 +108,7 @@ async def test_sigterm_comes_before_sigkill(tmp_path: Path) -> None:
 
 
 async def test_cancellation_ends_the_command_and_goes_on(children: Children) -> None:
-    """CancelledError reaches the caller's caller, and the command with its child is gone."""
+    """The caller gets CancelledError, and the command and its child are gone."""
     task = asyncio.create_task(
         run(("sh", "-c", "sleep 100 & sleep 100"), name="squeue", environment=ENVIRONMENT, timeout=60),
     )
@@ -122,7 +122,7 @@ async def test_cancellation_ends_the_command_and_goes_on(children: Children) -> 
 
 
 async def test_second_cancellation_leaves_no_process_either(children: Children) -> None:
-    """Cancelled again while it cleans up: the caller is free at once, and the process is reaped all the same."""
+    """If the call is cancelled again during cleanup, the caller returns at once, and the process is still reaped."""
     task = asyncio.create_task(run(python(STUBBORN), name="squeue", environment=ENVIRONMENT, timeout=60))
     while not children() or children()[0].memory_info().rss < 5_000_000:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
@@ -138,7 +138,7 @@ async def test_second_cancellation_leaves_no_process_either(children: Children) 
 
 
 async def test_endless_output_is_cut_off(children: Children) -> None:
-    """More than the limit is an odd answer, and the command is ended."""
+    """Output beyond the limit is a malformed answer, and the command is killed."""
     with pytest.raises(SlurmOutputError, match="squeue printed more than 1000000 bytes") as caught:
         await run(("yes", "abc"), name="squeue", environment=ENVIRONMENT, timeout=20, limit=1_000_000)
     assert caught.value.raw.startswith("abc\nabc\n")
@@ -146,18 +146,18 @@ async def test_endless_output_is_cut_off(children: Children) -> None:
 
 
 async def test_bytes_that_are_no_text_do_not_break_it() -> None:
-    """Job names may hold anything."""
+    """Job names may contain any bytes."""
     answer = await run(("printf", r"a\377b"), name="printf", environment=ENVIRONMENT, timeout=20)
     assert answer.stdout == "a\ufffdb"
 
 
 async def test_command_that_is_not_there_is_an_oserror() -> None:
-    """The client tells it in words."""
+    """A missing command raises OSError, for which the client has a message."""
     with pytest.raises(FileNotFoundError):
         await run(("/no/such/squeue",), name="squeue", environment=ENVIRONMENT, timeout=20)
 
 
 async def test_death_by_signal_is_told() -> None:
-    """The exit status is the signal's number, negative."""
+    """The exit status is the negative signal number."""
     answer = await run(("sh", "-c", "kill -9 $$"), name="sh", environment=ENVIRONMENT, timeout=20)
     assert answer.code == -signal.SIGKILL

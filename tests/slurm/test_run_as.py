@@ -1,4 +1,4 @@
-"""``exec_prefix`` as words."""
+"""``exec_prefix`` as a list of arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.slurm.run_as import command_prefix
     ],
 )
 def test_exec_prefix_becomes_words(text: str | list[str], words: tuple[str, ...]) -> None:
-    """Batchspawner's string or a list; each place is filled inside its word, and nothing is a shell's."""
+    """``exec_prefix`` is batchspawner's string or a list; fields are replaced in each argument, without a shell."""
     assert command_prefix(text, "alice", group="course") == words
 
 
@@ -29,7 +29,7 @@ def test_exec_prefix_becomes_words(text: str | list[str], words: tuple[str, ...]
     "username", ["al;ice", "alice'", "a$(id)", "a&b", "Élise", "first.last@example.org", "_apt", "x-1", "4711a"]
 )
 def test_odd_user_name_stays_one_word(username: str) -> None:
-    """A name with a shell's characters is one word for sudo, which knows no such user."""
+    """A name with shell characters is one argument for sudo, which does not know such a user."""
     assert command_prefix("sudo -u {username}", username) == ("sudo", "-u", username)
 
 
@@ -66,7 +66,7 @@ NO_NAMES = {
 
 @pytest.mark.parametrize("username", NO_NAMES.values(), ids=NO_NAMES.keys())
 def test_user_name_that_is_none_is_refused(username: str) -> None:
-    """What sudo, Slurm or a shell's tools would read as anything but a name; said with what would be right."""
+    """Names that sudo, Slurm or shell tools would not read as a user name are refused; a hint says what is valid."""
     with pytest.raises(ConfigError) as caught:
         command_prefix("sudo -u {username}", username)
 
@@ -83,6 +83,6 @@ def test_user_name_that_is_none_is_refused(username: str) -> None:
     ],
 )
 def test_odd_exec_prefix_is_the_admins_error(text: str, message: str) -> None:
-    """The error names the trait and what it may hold."""
+    """The error names the trait and its valid fields."""
     with pytest.raises(ConfigError, match=message):
         command_prefix(text, "alice")

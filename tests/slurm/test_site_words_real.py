@@ -1,4 +1,4 @@
-"""A real job_submit plugin that refuses in words of Slurm's own: a refusal, and no outage."""
+"""A real job_submit plugin that refuses with one of Slurm's own messages is a refusal, not an outage."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ function slurm_job_modify(desc, job, parts, uid)
    return slurm.SUCCESS
 end
 """
-"""It refuses with whatever the job's comment says."""
+"""A plugin that refuses with the job's comment as message."""
 
 
 class WithPlugin(PrivateSlurm):
-    """A Slurm with that plugin."""
+    """A Slurm with this plugin."""
 
     def _write_files(self) -> None:
         super()._write_files()
@@ -46,7 +46,7 @@ class WithPlugin(PrivateSlurm):
 
 @pytest.fixture(scope="module")
 def client(needs_slurm: None, public_folder: Path) -> Iterator[SlurmClient]:
-    """A client of it."""
+    """A client of this Slurm."""
     if not list(Path("/usr").glob("lib*/**/job_submit_lua.so")):
         pytest.skip("this Slurm has no job_submit/lua")
     with WithPlugin(CLUSTER, public_folder / "plugin") as slurm:
@@ -63,7 +63,7 @@ def client(needs_slurm: None, public_folder: Path) -> Iterator[SlurmClient]:
     ],
 )
 async def test_a_plugins_sentence_is_told_and_is_no_outage(client: SlurmClient, words: str) -> None:
-    """In a submission and in a trial; a job that it has nothing against is taken."""
+    """The plugin's message is reported in submissions and trials; a job that it does not refuse is accepted."""
     script = f'#!/bin/sh\n#SBATCH --comment="{words}"\n#SBATCH --output=/dev/null\ntrue\n'
     for ask in (client.submit, client.test_only):
         with pytest.raises(SubmitRejected) as refused:

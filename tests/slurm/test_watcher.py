@@ -1,4 +1,4 @@
-"""One query for all jobs; only an answer of Slurm ends a job; no answer changes nothing."""
+"""The watcher sends one query for all jobs; only an answer from Slurm ends a job; no answer changes nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def job(job_id: str, state: str) -> JobStatus:
-    """A job in that state."""
+    """A job in this state."""
     return JobStatus(job_id, phase_of(state), state=state, end=end_of(state))
 
 
@@ -30,9 +30,9 @@ class Cluster:
     def __init__(self) -> None:
         self.held: dict[str, JobStatus] = {}
         self.forgotten: dict[str, JobDetail] = {}
-        """What scontrol still tells of jobs that squeue does not."""
+        """Jobs that scontrol still shows although squeue does not."""
         self.hides: set[str] = set()
-        """Users whose jobs it does not show; the empty name among them: of whom it is not known."""
+        """Users whose jobs are not shown; the empty name stands for jobs whose user is unknown."""
         self.fault: Exception | None = None
         self.lookup_fault: Exception | None = None
         self.rights_fault: Exception | None = None
@@ -40,7 +40,7 @@ class Cluster:
         self.looked_up: list[str] = []
 
     async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
-        """One squeue."""
+        """What squeue returns."""
         self.asked.append(sorted(job_ids))
         await asyncio.sleep(0)
         if self.fault is not None:
@@ -48,7 +48,7 @@ class Cluster:
         return {job_id: self.held[job_id] for job_id in job_ids if job_id in self.held}
 
     async def job(self, job_id: str) -> JobDetail | None:
-        """One scontrol."""
+        """What scontrol returns."""
         self.looked_up.append(job_id)
         await asyncio.sleep(0)
         if self.lookup_fault is not None:
@@ -56,7 +56,7 @@ class Cluster:
         return self.forgotten.get(job_id)
 
     async def sees_jobs_of(self, user: str) -> bool:
-        """scontrol show config, and who asks."""
+        """Whether PrivateData lets the hub's account see this user's jobs."""
         await asyncio.sleep(0)
         if self.rights_fault is not None:
             raise self.rights_fault
@@ -64,7 +64,7 @@ class Cluster:
 
 
 class Clock:
-    """Time that passes only when the test advances it; ``pauses`` lists what the watcher slept."""
+    """Time that passes only when the test advances it; ``pauses`` lists how long the watcher slept."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -72,7 +72,7 @@ class Clock:
         self.sleepers: list[tuple[float, asyncio.Future[None]]] = []
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep until the test lets that time pass."""
+        """Sleep until the test has advanced the time."""
         self.pauses.append(seconds)
         sleeper = (self.now + seconds, asyncio.get_running_loop().create_future())
         self.sleepers.append(sleeper)
@@ -82,7 +82,7 @@ class Clock:
             self.sleepers.remove(sleeper)
 
     async def pass_(self, seconds: float) -> None:
-        """Let so many seconds go by, and everything happen that is due on the way."""
+        """Advance the time by so many seconds, and run everything that is due in them."""
         until = self.now + seconds
         await settle()
         while due := [sleeper for sleeper in self.sleepers if sleeper[0] <= until and not sleeper[1].done()]:
@@ -94,26 +94,26 @@ class Clock:
 
 
 async def settle() -> None:
-    """Let every task run until it waits for the clock."""
+    """Run every task until it waits for the clock."""
     for _ in range(30):
         await asyncio.sleep(0)
 
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """An empty Slurm."""
+    """An empty stand-in for Slurm."""
     return Cluster()
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """Time that stands still."""
+    """A clock that only the test advances."""
     return Clock()
 
 
 @pytest.fixture
 async def watcher(cluster: Cluster, clock: Clock) -> AsyncIterator[JobWatcher]:
-    """A watcher of that Slurm in that time: 1.5 s while someone waits, 30 s at rest."""
+    """A watcher with this Slurm and clock: it queries every 1.5 s while a job is pending, every 30 s at rest."""
     log = logging.getLogger("watcher")
     made = JobWatcher(cluster, active_interval=1.5, log=log, clock=lambda: clock.now, sleep=clock.sleep)
     yield made
@@ -121,7 +121,7 @@ async def watcher(cluster: Cluster, clock: Clock) -> AsyncIterator[JobWatcher]:
 
 
 async def test_status_is_known_after_the_first_answer_and_costs_nothing(watcher: JobWatcher, cluster: Cluster) -> None:
-    """None before the first answer; reading it later runs no query."""
+    """The status is None before the first answer; reading it later runs no query."""
     cluster.held["7"] = job("7", "PENDING")
     watch = watcher.watch("7")
     assert (watch.status, watcher.status("7")) == (None, None)
@@ -131,7 +131,7 @@ async def test_status_is_known_after_the_first_answer_and_costs_nothing(watcher:
 
 
 async def test_one_question_for_fifty_jobs(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """Fifty waiting people cost as much as one: one squeue per 1.5 s."""
+    """Fifty waiting users cost as much as one: one squeue per 1.5 s."""
     cluster.held = {str(n): job(str(n), "PENDING") for n in range(50)}
     watches = [watcher.watch(str(n)) for n in range(50)]
     await clock.pass_(15.0)
@@ -141,7 +141,7 @@ async def test_one_question_for_fifty_jobs(watcher: JobWatcher, cluster: Cluster
 
 
 async def test_many_who_watch_one_job_share_it(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """Page, spawner and poll watch one job: it is queried once, and for as long as one of them watches."""
+    """If page, spawner and poll watch a job, it is queried once, and for as long as one of them watches."""
     cluster.held["7"] = job("7", "PENDING")
     first, second = watcher.watch("7"), watcher.watch("7")
     await clock.pass_(1.5)
@@ -167,7 +167,7 @@ async def test_many_who_watch_one_job_share_it(watcher: JobWatcher, cluster: Clu
 async def test_interval_is_short_only_while_someone_waits(
     watcher: JobWatcher, cluster: Cluster, clock: Clock, state: str, interval: float
 ) -> None:
-    """Waiting, starting and ending jobs are asked about every 1.5 s; the others every 30 s."""
+    """Pending, starting and ending jobs are queried every 1.5 s; the others every 30 s."""
     cluster.held["7"] = job("7", state)
     watcher.watch("7")
     await clock.pass_(interval - 0.1)
@@ -194,7 +194,7 @@ async def test_one_who_waits_makes_it_short_for_all(watcher: JobWatcher, cluster
 async def test_crowd_of_new_jobs_is_not_a_crowd_of_questions(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
-    """Thirty starts within a second: a query at once for the first, then one for the others."""
+    """Thirty starts within a second cause one query at once for the first, then one for the others."""
     for n in range(30):
         cluster.held[str(n)] = job(str(n), "PENDING")
         watcher.watch(str(n))
@@ -204,7 +204,7 @@ async def test_crowd_of_new_jobs_is_not_a_crowd_of_questions(
 
 
 async def test_changed_tells_each_change_once(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """Pending, running, completed: three changes, and none while nothing changes."""
+    """Pending, running and completed are three changes; otherwise none is reported."""
     cluster.held["7"] = job("7", "PENDING")
     watch = watcher.watch("7")
     told: list[str] = []
@@ -226,7 +226,7 @@ async def test_changed_tells_each_change_once(watcher: JobWatcher, cluster: Clus
 
 
 async def test_change_between_two_calls_is_not_lost(watcher: JobWatcher, cluster: Cluster) -> None:
-    """A change that nobody waited for is returned by the next call at once."""
+    """A change that no call was waiting for is returned by the next call at once."""
     cluster.held["7"] = job("7", "RUNNING")
     watch = watcher.watch("7")
     await settle()
@@ -252,13 +252,13 @@ async def test_cancelled_listener_does_not_disturb_the_others(
     assert await second == job("7", "RUNNING")
 
 
-# --- jobs that are not in a good answer ---------------------------------------------------------
+# --- jobs missing from a good answer ------------------------------------------------------------
 
 
 async def test_job_that_left_squeue_is_looked_up_once_for_its_end(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
-    """scontrol still knows how it ended: one look-up, and no more questions."""
+    """scontrol still knows how the job ended: there is one look-up, and no further query."""
     cluster.held["7"] = job("7", "RUNNING")
     watch = watcher.watch("7")
     await clock.pass_(1.0)
@@ -274,7 +274,7 @@ async def test_job_that_left_squeue_is_looked_up_once_for_its_end(
 async def test_job_that_nobody_knows_is_gone_only_when_two_answers_say_so(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
-    """The first absence does not count; the second, 1.5 s later, does. What was known of the job is kept."""
+    """The first absence does not count, the second, 1.5 s later, does; the job's known data is kept."""
     running = JobStatus("7", Phase.RUNNING, state="RUNNING", batch_host="g1", nodes="g1", user="alice", tag="t")
     cluster.held["7"] = running
     watch = watcher.watch("7")
@@ -290,7 +290,7 @@ async def test_job_that_nobody_knows_is_gone_only_when_two_answers_say_so(
 
 
 async def test_job_that_comes_back_was_never_gone(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """Absent, present, absent again: counting starts over."""
+    """If a job is absent, present and absent again, counting starts over."""
     cluster.held["7"] = job("7", "PENDING")
     watch = watcher.watch("7")
     await settle()
@@ -323,7 +323,7 @@ async def test_job_that_cannot_be_looked_up_is_kept(
 async def test_unknown_state_keeps_the_job_and_is_said_once(
     watcher: JobWatcher, cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An unknown state of a newer Slurm ends nothing."""
+    """An unknown state from a newer Slurm does not end a job."""
     cluster.held["7"] = job("7", "HIBERNATING")
     watch = watcher.watch("7")
     await clock.pass_(300.0)
@@ -337,7 +337,7 @@ async def test_unknown_state_keeps_the_job_and_is_said_once(
 async def test_a_job_that_slurm_never_showed_is_unknown_and_not_gone(
     watcher: JobWatcher, cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """PrivateData: the watch is hidden, one line is logged, and it is queried at the long interval without look-ups."""
+    """With PrivateData the watch is hidden, one line is logged, and queries use the long interval without look-ups."""
     cluster.hides = {""}
     watches = [watcher.watch("7"), watcher.watch("8")]
     await clock.pass_(10.0)
@@ -364,7 +364,7 @@ async def test_a_running_job_that_slurm_shows_no_more_is_kept(
 
 
 async def test_a_job_of_ones_own_is_gone_all_the_same(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """Slurm shows users their own jobs."""
+    """Slurm always shows users their own jobs, so an absent one has ended."""
     cluster.held["7"] = JobStatus("7", Phase.RUNNING, state="RUNNING", user="hub")
     watch = watcher.watch("7")
     await clock.pass_(1.0)
@@ -392,7 +392,7 @@ async def test_a_hidden_job_that_is_shown_again_is_as_slurm_tells_it(
 async def test_while_the_rights_are_not_known_nothing_is_gone(
     watcher: JobWatcher, cluster: Cluster, clock: Clock, fault: Exception
 ) -> None:
-    """Unknown is not gone."""
+    """No job is gone while it is unknown whose jobs Slurm shows."""
     cluster.held["7"] = job("7", "RUNNING")
     watch = watcher.watch("7")
     await clock.pass_(1.0)
@@ -406,7 +406,7 @@ async def test_while_the_rights_are_not_known_nothing_is_gone(
     assert watch.status.end is End.VANISHED
 
 
-# --- silence ------------------------------------------------------------------------------------
+# --- outages ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -434,7 +434,7 @@ async def test_silence_keeps_every_status_and_is_told_once(
 
 
 async def test_silent_slurm_is_asked_less_and_less(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """3, 6, 12, 24, then every 30 seconds, even with a new job; after an answer 1.5 s again."""
+    """Queries are sent after 3, 6, 12, 24, then every 30 seconds, even with a new job; after an answer 1.5 s again."""
     cluster.held["7"] = job("7", "PENDING")
     cluster.fault = SlurmUnavailable("down")
     watcher.watch("7")
@@ -449,7 +449,7 @@ async def test_silent_slurm_is_asked_less_and_less(watcher: JobWatcher, cluster:
 
 
 async def test_long_silence_is_survived(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """A weekend's outage: thousands of failures, still every 30 s."""
+    """During a weekend's outage with thousands of failures, queries are still sent every 30 s."""
     cluster.fault = SlurmUnavailable("down")
     watcher.watch("7")
     await clock.pass_(60_000.0)
@@ -460,7 +460,7 @@ async def test_long_silence_is_survived(watcher: JobWatcher, cluster: Cluster, c
 async def test_listener_hears_that_slurm_fell_silent_and_that_it_is_back(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
-    """A page can say so: ``changed`` returns with the same status, stale, and later fresh."""
+    """``changed`` returns with the same status, when it is stale and when it is fresh again, so pages can say so."""
     cluster.held["7"] = job("7", "PENDING")
     watch = watcher.watch("7")
     await clock.pass_(0.0)
@@ -475,7 +475,7 @@ async def test_listener_hears_that_slurm_fell_silent_and_that_it_is_back(
 
 @pytest.mark.parametrize("job_id", ["", "abc", "7;rec", "7,8", "٣"])
 async def test_id_that_is_none_does_not_spoil_the_question(watcher: JobWatcher, cluster: Cluster, job_id: str) -> None:
-    """It is refused at once; the other jobs are queried as before."""
+    """An invalid id is refused at once; the other jobs are queried as before."""
     cluster.held["7"] = job("7", "RUNNING")
     watch = watcher.watch("7")
     with pytest.raises(ValueError, match="is not a valid job id"):
@@ -484,7 +484,7 @@ async def test_id_that_is_none_does_not_spoil_the_question(watcher: JobWatcher, 
     assert (watch.status, cluster.asked) == (job("7", "RUNNING"), [["7"]])
 
 
-# --- beginning, hurrying, ending ----------------------------------------------------------------
+# --- start, hurry, close ------------------------------------------------------------------------
 
 
 def tasks() -> set[asyncio.Task[object]]:
@@ -495,7 +495,7 @@ def tasks() -> set[asyncio.Task[object]]:
 async def test_task_runs_only_while_there_is_something_to_ask(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
-    """None before the first watch, none after the last, one again for a later one."""
+    """There is no task before the first watch and after the last, and one again for a later watch."""
     assert tasks() == set()
     cluster.held["7"] = job("7", "RUNNING")
     for _ in range(2):
@@ -521,7 +521,7 @@ async def test_task_ends_when_all_jobs_have_ended(watcher: JobWatcher, cluster: 
 
 
 async def test_hurry_asks_soon_and_for_a_while(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """After scancel a running job is queried every 1.5 s, but not for ever."""
+    """After scancel a running job is queried every 1.5 s, but only for a limited time."""
     cluster.held["7"] = job("7", "RUNNING")
     watch = watcher.watch("7")
     await clock.pass_(10.0)
@@ -535,7 +535,7 @@ async def test_hurry_asks_soon_and_for_a_while(watcher: JobWatcher, cluster: Clu
 
 
 async def test_hurry_may_be_short(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """Three queries, then the long interval; a shorter hurry does not end a longer one."""
+    """A short hurry makes three queries, then the long interval returns; it does not end a longer hurry."""
     cluster.held["7"] = job("7", "RUNNING")
     watch = watcher.watch("7")
     await clock.pass_(10.0)
@@ -557,7 +557,7 @@ async def test_closing_wakes_who_still_listens(watcher: JobWatcher) -> None:
 
 
 async def test_aclose_leaves_nothing(clock: Clock) -> None:
-    """Even during a query that hangs."""
+    """Closing the watcher leaves no task, even during a query that hangs."""
     hangs = asyncio.Event()
 
     class Hanging(Cluster):
@@ -584,7 +584,7 @@ BOBS_JOB = JobStatus("7", Phase.RUNNING, state="RUNNING", user="bob", uid=1002)
 async def test_another_job_under_the_number_ends_it_only_when_two_answers_say_so(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
-    """Nothing about the other job is reported for this one; one other answer restarts the count."""
+    """Nothing about the other job is reported for this one; one different answer restarts the count."""
     cluster.held["7"] = ANNS_JOB
     watch = watcher.watch("7", ANNS)
     await settle()
@@ -599,7 +599,7 @@ async def test_another_job_under_the_number_ends_it_only_when_two_answers_say_so
 
 
 async def test_two_servers_with_one_number_are_told_apart(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
-    """Job ids started over: the older server has ended, the newer one's job is its own."""
+    """Job ids started over: the older server has ended, and the newer one has the job."""
     bobs = JobIdentity(owner="bob", uid=1002, tag="jupyterhub-gpuspawner/demo/bob/#0a-2")
     cluster.held["7"] = job = replace(BOBS_JOB, tag=bobs.tag)
     with closing(watcher.watch("7", ANNS)) as older, closing(watcher.watch("7", bobs)) as newer:
@@ -612,7 +612,7 @@ async def test_two_servers_with_one_number_are_told_apart(watcher: JobWatcher, c
 async def test_what_a_plugin_makes_of_a_new_job_is_learnt_from_the_first_answer(
     watcher: JobWatcher, cluster: Cluster
 ) -> None:
-    """sbatch has just returned the id; comment and name that Slurm shows identify the job from then on."""
+    """sbatch has just returned the id, so comment and name in Slurm's first answer identify the job from then on."""
     cluster.held["7"] = job = replace(ANNS_JOB, tag="project 7", name="batch")
     watch = watcher.watch("7", ANNS, new=True)
     await settle()

@@ -1,4 +1,4 @@
-"""With ``wrapper_dir``: scripts replace sbatch and scancel and get their input."""
+"""With ``wrapper_dir`` scripts replace sbatch and scancel, and read their input from stdin."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def client(tmp_path: Path) -> SlurmClient:
 
 
 async def test_all_goes_by_standard_input(client: SlurmClient, tmp_path: Path) -> None:
-    """No arguments, and nothing of the job's environment in the script's own."""
+    """The scripts get no arguments, and none of the job's variables are in their own environment."""
     job = await client.submit("#!/bin/sh\n", prefix=PREFIX, environment={"JUPYTERHUB_API_TOKEN": "0123", "A": "é\n"})
     await client.cancel("4711", prefix=PREFIX, environment={"JUPYTERHUB_USER": "ada"})
     lines = await client.log_end("4711", prefix=PREFIX)
@@ -51,7 +51,7 @@ async def test_without_a_prefix_there_is_nobody_to_become(client: SlurmClient, t
 
 
 async def test_a_wrappers_refusal_is_told(client: SlurmClient, tmp_path: Path) -> None:
-    """With its own message."""
+    """A wrapper's refusal is reported with its own message."""
     (tmp_path / "submit").write_text("#!/bin/sh\necho 'submit: not as root' >&2; exit 1\n")
 
     with pytest.raises(SubmitRejected, match="Slurm refused the job: submit: not as root"):
@@ -59,7 +59,7 @@ async def test_a_wrappers_refusal_is_told(client: SlurmClient, tmp_path: Path) -
 
 
 async def test_a_wrapper_that_is_not_there_is_named(client: SlurmClient, tmp_path: Path) -> None:
-    """With the prefix, since that is where an admin looks."""
+    """The error names the wrapper and the prefix, where an admin looks first."""
     (tmp_path / "submit").unlink()
 
     with pytest.raises((ConfigError, SubmitRejected), match="submit"):
@@ -68,12 +68,12 @@ async def test_a_wrapper_that_is_not_there_is_named(client: SlurmClient, tmp_pat
 
 @pytest.mark.parametrize("name", ["", "A=B", "1A", "A B", "é", "BASH_FUNC_x%%"])
 def test_what_cannot_be_a_variable_is_refused(name: str) -> None:
-    """The error names it."""
+    """An invalid variable name is refused in an error that quotes it."""
     with pytest.raises(ConfigError, match="is not a valid environment variable"):
         submission("#!/bin/sh\n", {name: "x"})
 
 
 def test_a_value_cannot_hold_another_variable() -> None:
-    """NUL separates variables."""
+    """NUL separates variables, so a value must not contain it."""
     with pytest.raises(ConfigError, match="is not a valid environment variable"):
         submission("#!/bin/sh\n", {"A": "x\0LD_PRELOAD=/x"})

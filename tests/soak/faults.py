@@ -95,14 +95,14 @@ class World:
         ]
 
     def jobs(self) -> dict[str, str]:
-        """The servers' jobs that wait or run: their comments, by id."""
+        """The comments of the servers' pending and running jobs, by id."""
         said = self.slurm.run("squeue", "-h", "-t", "PD,CF,R,S", "-O", "JobID:|,Comment:")
         found = (line.strip().partition("|") for line in said.splitlines())
         return {job: comment for job, _, comment in found if comment.startswith("jupyterhub-gpuspawner/")}
 
     def _lock_database(self) -> None:
         self._lock = sqlite3.connect(self._hub_folder / "hub.sqlite", isolation_level=None, timeout=20)
-        with suppress(sqlite3.OperationalError):  # it is being written
+        with suppress(sqlite3.OperationalError):  # another transaction is writing
             self._lock.execute("BEGIN EXCLUSIVE")
 
     def _unlock_database(self) -> None:
@@ -156,7 +156,7 @@ class World:
         self._scontrol("update", f"nodename={self._node}", "state=resume")
 
     def resume_all(self) -> None:
-        """Return every node that is down to service."""
+        """Return to service every node that is DOWN."""
         for node in ("c1", "c2", "g1"):
             if self.slurm.run("sinfo", "-h", "-n", node, "-o", "%T").startswith("down"):
                 self._scontrol("update", f"nodename={node}", "state=resume")

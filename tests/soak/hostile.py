@@ -30,7 +30,7 @@ NEIGHBOUR = Path(__file__).with_name("neighbour.py")
 
 
 class Neighbour:
-    """A process of another account (if the soak runs as root), on all but a few ports of a range."""
+    """A process of another account (if the soak runs as root) that listens on all but a few ports of a range."""
 
     def __init__(self, ports: tuple[int, int], count: Counter[str], wrong: list[str]) -> None:
         self.ports, self.count, self.wrong = ports, count, wrong
@@ -96,7 +96,7 @@ FILES: dict[str, Callable[[Path], object]] = {
 
 
 class Author:
-    """Writes files into the hub's ``profiles_dir``, looks whether the hub still answers, and takes them away again."""
+    """Writes files into the hub's ``profiles_dir``, checks that the hub still answers, and removes them again."""
 
     def __init__(self, hub: HubProcess, count: Counter[str], wrong: list[str], dice: random.Random) -> None:
         self.hub, self.count, self.wrong, self.dice = hub, count, wrong, dice
@@ -114,7 +114,7 @@ class Author:
             FILES[kind](path)
             self._written.append(path)
             self.count[f"author: {kind}"] += 1
-        time.sleep(1.0)  # the folder is looked at again
+        time.sleep(1.0)  # the hub reads the folder again
         self._ask("the profiles", "GET", "/gpuspawner/profiles/soak00")
         choice = {"profile": "author", "a": "a" * 30 + "!"}
         self._ask("a start", "POST", server_path("soak00"), choice)
@@ -133,7 +133,7 @@ class Author:
             self.wrong.append(f"The hub did not answer {what} within {ANSWERS_WITHIN:g} s of {', '.join(self._kinds)}.")
             return
         self.count[f"author: {what} answered"] += 1
-        if answer.status_code >= 500 and answer.status_code != 503:  # 503: Slurm is not yet well again
+        if answer.status_code >= 500 and answer.status_code != 503:  # 503: Slurm does not answer yet
             self.wrong.append(f"The hub answered {what} with {answer.status_code} because of {', '.join(self._kinds)}.")
         if SECRET in answer.text:
             self.wrong.append(f"The hub's answer to {what} holds the secret.")
@@ -159,12 +159,12 @@ class Author:
         return False
 
     def told(self) -> list[str]:
-        """Whether the secret is in the hub's log."""
+        """An error if the secret is in the hub's log."""
         return ["The hub's log holds the secret."] if SECRET in self.hub.log.read_text(errors="replace") else []
 
 
 def free_range(dice: random.Random, size: int = 150) -> tuple[int, int]:
-    """Some ports for the servers of a soak, below those of outgoing connections."""
+    """Some ports for the servers of a soak, below the range for outgoing connections."""
     first = dice.randrange(20000, 32000 - size)
     return first, first + size - 1
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-SECRET = "s3cr3t-of-the-hub-0123456789abcdef"  # noqa: S105 - nobody's
+SECRET = "s3cr3t-of-the-hub-0123456789abcdef"  # noqa: S105 - not a real secret
 SECRETS = {
     "text": f"{SECRET}\n",
     "a table": f"password: {SECRET}\n{SECRET}: password\n",
@@ -41,7 +41,7 @@ SECRETS = {
         f"display_name: x\nprofile_options: {{a: {{range: {{min: 1, max: 2, sets: slurm.memory, unit: {SECRET}}}}}}}\n"
     ),
 }
-"""Files whose content is secret; none is a profile."""
+"""Files whose content is secret; none of them is a valid profile."""
 
 BOMB = "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdefg", "bcdefgh", strict=True)

@@ -26,7 +26,7 @@ def server_is_there(uid: int, word: str) -> bool:
 
 
 def main(first: int, last: int, uid: int, word: str, path: str) -> None:
-    """Until it is killed."""
+    """Run until killed."""
     held = [socket.create_server((ALL, port)) for port in range(first, last)]
     with Path(path).open("a") as file:
         print("ready, with", len(held), file=file, flush=True)

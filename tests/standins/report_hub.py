@@ -36,7 +36,7 @@ class ReportHub(ThreadingHTTPServer):
 
     @property
     def environ(self) -> dict[str, str]:
-        """What the hub gives its servers."""
+        """The environment variables that the hub gives to its servers."""
         return {
             "JUPYTERHUB_API_URL": self.url,
             "JUPYTERHUB_API_TOKEN": "the-token",

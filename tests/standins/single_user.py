@@ -17,10 +17,10 @@ SERVICE = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers GET."""
+    """Answers GET requests."""
 
     def do_GET(self) -> None:
-        """One of three documents, or 404."""
+        """Send one of three documents, or 404."""
         documents = {
             "api": {"stand-in": True},
             "environ": dict(os.environ),
@@ -51,7 +51,7 @@ class Server6(Server):
 
 
 def secured(server: TCPServer) -> TCPServer:
-    """With ``internal_ssl``: TLS, only for clients with the hub's certificate, as in jupyterhub-singleuser."""
+    """Use TLS with ``internal_ssl``, only for clients with the hub's certificate, as jupyterhub-singleuser does."""
     if "JUPYTERHUB_SSL_KEYFILE" in os.environ:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=os.environ["JUPYTERHUB_SSL_CLIENT_CA"])
         context.load_cert_chain(os.environ["JUPYTERHUB_SSL_CERTFILE"], os.environ["JUPYTERHUB_SSL_KEYFILE"])
@@ -61,6 +61,6 @@ def secured(server: TCPServer) -> TCPServer:
 
 
 if __name__ == "__main__":
-    host = SERVICE.hostname or "0.0.0.0"  # noqa: S104 - as the hub says
+    host = SERVICE.hostname or "0.0.0.0"  # noqa: S104 - as the hub configures it
     kind = Server6 if ":" in host else Server
     secured(kind((host, SERVICE.port or 0), Handler)).serve_forever()

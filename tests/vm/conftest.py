@@ -28,7 +28,7 @@ SECONDS = 240
 """Time limit for boot and all jobs, in seconds; on two idle cores they take at most a quarter of it."""
 PROGRAMS = ("qemu-system-x86_64", "busybox", "cpio", "numactl", "setpriv", "ldd")
 LIBRARY_LEFT_OUT = ("config-*", "test", "idlelib", "lib2to3", "ensurepip", "tkinter", "*-packages", "pydoc_data")
-# Haswell as on the workshop's node, less what emulation lacks.
+# Haswell as on the workshop's node, without the features that emulation lacks.
 CPU = "Haswell-noTSX,-invpcid,-x2apic,-tsc-deadline,-pcid"
 MACHINE = (
     "-nodefaults -no-user-config -no-reboot -display none "
@@ -55,9 +55,9 @@ MACHINE = (
 def boot(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., list[dict[str, Any]]]:
-    """``boot(jobs, files)`` boots the machine, runs the jobs and returns what the guest said.
+    """``boot(jobs, files)`` boots the machine, runs the jobs and returns the guest's output.
 
-    The contents of the folder ``files`` are in the machine's ``/guest``.
+    The contents of the folder ``files`` are in ``/guest`` on the machine.
     """
     if platform.machine() != "x86_64":
         pytest.skip(f"the virtual machine is x86_64; this machine is {platform.machine()}")
@@ -104,7 +104,7 @@ def power_on(kernel: Path, image: Path, folder: Path) -> list[dict[str, Any]]:
     """Run the machine until it powers off; returns the objects that it wrote to its second serial line."""
     console, results = folder / "console", folder / "results"
     command = [
-        # Should the tests be killed, so is the machine.
+        # Kill the machine if the tests are killed.
         *["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", *MACHINE.split()],
         *["-serial", f"file:{console}", "-serial", f"file:{results}"],
         *["-kernel", str(kernel), "-initrd", str(image), "-append", "console=ttyS0 quiet panic=-1"],

@@ -57,7 +57,7 @@ class Job:
     plan: LaunchPlan
     held: Held
     pages: tuple[int, ...] = ()
-    """NUMA nodes that the touched pages must be on; empty where the kernel may choose."""
+    """NUMA nodes on which the touched pages must be; empty if the kernel may choose."""
     problems: tuple[str, ...] = ()
     """Problems in the report, apart from the missing driver."""
     before: tuple[str, ...] = ()

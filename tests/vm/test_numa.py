@@ -80,7 +80,7 @@ class Truth:
 
 @pytest.fixture(scope="module")
 def truth(boot: Callable[..., list[dict[str, Any]]], tmp_path_factory: pytest.TempPathFactory) -> Truth:
-    """The machine is booted once, for all jobs."""
+    """The results of all jobs; the machine is booted once."""
     files = tmp_path_factory.mktemp("guest")
     (files / "k80.json").write_text(json.dumps(to_document(K80)))
     jobs = [job for job in JOBS if not job.driver or nvml.compiler()]
@@ -153,7 +153,7 @@ def test_a_server_is_held_where_its_job_allows(truth: Truth, job: Job) -> None:
 
 @pytest.mark.parametrize("job", EACH)
 def test_the_report_says_what_the_kernel_does(truth: Truth, job: Job) -> None:
-    """GPUs, CPUs, NUMA nodes and memory policy in the report are those that the server's process then has."""
+    """GPUs, CPUs, NUMA nodes and memory policy in the report are those of the server's process."""
     placement = truth.report(job).placement
     held = truth.held(job)
     assert tuple(gpu.pci for gpu in placement.gpus) == own_pci(job, held.gpus)

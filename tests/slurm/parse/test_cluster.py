@@ -1,4 +1,4 @@
-"""Nodes, partitions and reservations as three versions told them."""
+"""Nodes, partitions and reservations from three versions of Slurm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def nodes(version: str, name: str = "node_a_o") -> dict[str, NodeState]:
 
 
 def test_k80_node_with_three_of_four_gpus_in_use() -> None:
-    """Every field of the two-socket K80 node."""
+    """Every field of the two-socket K80 node is read."""
     assert nodes("24.11")["g1"] == NodeState(
         name="g1",
         address="127.0.0.1",
@@ -42,9 +42,9 @@ def test_k80_node_with_three_of_four_gpus_in_use() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nodes_of_each_version(version: str) -> None:
-    """What all versions agree on: size, GPUs, states, reasons of the nodes that are out."""
+    """All versions agree on sizes, GPUs, states, and the reasons of nodes that are out of service."""
     found = nodes(version)
-    clouds = [] if version == "22.05" else ["cl1", "cl2"]  # 22.05 hides those that are off
+    clouds = [] if version == "22.05" else ["cl1", "cl2"]  # 22.05 hides nodes that are powered off
     assert sorted(found) == sorted(
         [
             *["c1", "c2", "c3", "c4", "c5", "d1", "g1", "g2", "h1", "k1", "k2", "m1", "s1", "u1", "x1", "x2", "y1"],
@@ -68,14 +68,14 @@ def test_nodes_of_each_version(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_gpus_in_use_need_the_details(version: str) -> None:
-    """Without ``-d`` scontrol does not tell GresUsed."""
+    """Without ``-d`` scontrol does not show GresUsed."""
     assert all(not node.gres_used for node in nodes(version, "node_o").values())
     assert any(node.gres_used for node in nodes(version).values())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_hub_question_reads_the_small_cluster(version: str) -> None:
-    """The hub's own question, with times as seconds."""
+    """The hub's own query is read, with times as seconds."""
     found = parse_nodes(recorded(version, "hub", "node").stdout)
     assert [(node.name, node.cpus, node.memory_mib, [str(g) for g in node.gres]) for node in found] == [
         ("g1", 24, 64000, ["gpu:k80:4"]),
@@ -104,7 +104,7 @@ def test_state_suffixes_are_words(text: str, states: set[str]) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_partitions_of_each_version(version: str) -> None:
-    """Limits, groups, accounts, hidden and closed partitions; the same from three versions."""
+    """Limits, groups, accounts, and hidden and closed partitions are the same in three versions."""
     found = {one.name: one for one in parse_partitions(recorded(version, "scontrol", "partition_a_o").stdout)}
     assert found["batch"] == Partition(
         name="batch",
@@ -133,7 +133,7 @@ def test_partitions_of_each_version(version: str) -> None:
 
 @pytest.mark.usefixtures("utc")
 def test_reservations_tell_who_when_and_where() -> None:
-    """An active one, one to come, and maintenance of all nodes."""
+    """One reservation is active, one is in the future, and one is for maintenance of all nodes."""
     found = {one.name: one for one in parse_reservations(recorded("22.05", "scontrol", "reservation_o").stdout)}
     assert found["res_active"] == Reservation(
         name="res_active",
@@ -156,7 +156,7 @@ def test_reservations_tell_who_when_and_where() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.usefixtures("utc")
 def test_reservations_of_each_version(version: str) -> None:
-    """Names, nodes and users agree."""
+    """Names, nodes and users are the same in all versions."""
     found = parse_reservations(recorded(version, "scontrol", "reservation_o").stdout)
     assert [(one.name, one.users, len(one.nodes)) for one in found] == [
         ("res_active", ("bob",), 1),
@@ -169,13 +169,13 @@ def test_reservations_of_each_version(version: str) -> None:
 @pytest.mark.parametrize("name", ["node_state_fail", "node_state_future"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_node_that_is_set_aside_is_not_usable(version: str, name: str) -> None:
-    """Failing and future nodes."""
+    """Failing and future nodes are not usable."""
     assert [node.usable for node in parse_nodes(recorded(version, "scontrol", name).stdout)] == [False]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answer_about_something_unknown_is_refused(version: str) -> None:
-    """'Node nosuch not found' is no list of nodes."""
+    """'Node nosuch not found' is not a list of nodes."""
     for reader, name in (
         (parse_nodes, "node_unknown"),
         (parse_partitions, "partition_unknown"),
@@ -194,7 +194,7 @@ def test_answer_about_something_unknown_is_refused(version: str) -> None:
     ],
 )
 def test_odd_node_names_the_field(text: str, message: str) -> None:
-    """What is missing or not understood is named."""
+    """The error names the missing or malformed field."""
     with pytest.raises(SlurmOutputError, match=message):
         parse_nodes(text)
 
@@ -210,13 +210,13 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """Slurm's."""
+        """Its name in Slurm."""
 
 
 def told_of(
     parse: Callable[[str, Callable[[Unread], None]], tuple[Named, ...]], text: str
 ) -> tuple[list[str], list[Unread]]:
-    """The names that a reader found, and what it did not understand."""
+    """The names that a parser found, and what it could not read."""
     unread: list[Unread] = []
     return [each.name for each in parse(text, unread.append)], unread
 
@@ -225,7 +225,7 @@ NODE = "NodeName={} State=IDLE CPUTot=4 RealMemory=100 Gres=gpu:k80:1 Reason={} 
 
 
 def test_a_node_of_which_a_field_is_not_understood_is_left_out_and_named() -> None:
-    """Nobody counts on it; the others are there."""
+    """A node with an unreadable field is not counted on; the other nodes are read."""
     odd = NODE.format("n2", "none").replace("gpu:k80:1", "gpu:a:b:c")
     assert told_of(parse_nodes, NODE.format("n1", "none") + odd + NODE.format("n3", "none")) == (
         ["n1", "n3"],
@@ -237,7 +237,7 @@ def test_a_node_of_which_a_field_is_not_understood_is_left_out_and_named() -> No
     "words", ["a b", "x=y Gres=gpu:h100:8 State=DOWN", "two\nlines", "one\nNodeName=n1 State=DOWN CPUTot=0", '"(', "|"]
 )
 def test_an_admins_reason_changes_nothing_of_its_node_or_another(words: str) -> None:
-    """Texts with blanks, fields, newlines and whole records in them."""
+    """The reason may contain blanks, fields, newlines and whole records."""
     found = {node.name: node for node in parse_nodes(NODE.format("n1", "none") + NODE.format("n2", words))}
     plain = {node.name: node for node in parse_nodes(NODE.format("n1", "none") + NODE.format("n2", "none"))}
     assert found["n1"] == plain["n1"]
@@ -245,7 +245,7 @@ def test_an_admins_reason_changes_nothing_of_its_node_or_another(words: str) -> 
 
 
 def test_a_partition_stays_with_what_is_understood_of_it() -> None:
-    """It is there, and says which of its bounds are not known."""
+    """The partition is kept, and lists those of its limits that are unknown."""
     text = "PartitionName=a MaxTime=soon MinNodes=x Nodes=n1 State=UP\nPartitionName=b Nodes=n2 State=UP\n"
     unread: list[Unread] = []
     assert parse_partitions(text, unread.append) == (
@@ -274,13 +274,13 @@ def test_a_partition_stays_with_what_is_understood_of_it() -> None:
     ],
 )
 def test_memory_of_a_partition(words: str, partition: Partition) -> None:
-    """UNLIMITED is none; what 22.05 makes of an UNLIMITED that an admin wrote for one partition is in doubt."""
+    """UNLIMITED means no limit; the number that 22.05 prints for a partition's own UNLIMITED is left as unknown."""
     assert parse_partitions(f"PartitionName=a {words} State=UP\n") == (partition,)
 
 
 @pytest.mark.parametrize(("name", "nodes"), [("a b", "n1"), ("a|b", "n1"), ("x", "n[1"), ("x", "n1 n2")])
 def test_odd_reservations_hide_no_other(name: str, nodes: str) -> None:
-    """A name with a blank is a name; a list of nodes that is none leaves that reservation out, be it the only one."""
+    """A name may contain a blank; a malformed node list leaves out only its reservation, even if it is the only one."""
     odd = f"ReservationName={name} StartTime=1 EndTime=2 Nodes={nodes} Flags= Comment=a=b\n"
     good = "ReservationName=good StartTime=1 EndTime=2 Nodes=n1 Flags=\n"
     read = [name] if nodes == "n1" else []
@@ -295,7 +295,7 @@ def test_odd_reservations_hide_no_other(name: str, nodes: str) -> None:
     st.text(alphabet=st.characters(exclude_categories=["Cs"])).filter(lambda text: "NodeName=" not in text),
 )
 def test_any_text_in_one_node_leaves_the_others_as_they_were(field: str, text: str) -> None:
-    """Whatever stands in one of its fields: both neighbours are read as ever."""
+    """Whatever text is in one of a node's fields, both neighbours are read as before."""
     first, last = NODE.format("n1", "none"), NODE.format("n3", "none")
     odd = f"NodeName=n2 {field}={text} State=IDLE CPUTot=4\n"
     found = {node.name: node for node in parse_nodes(first + odd + last)}

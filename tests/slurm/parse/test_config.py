@@ -1,4 +1,4 @@
-"""What a hub takes from slurm.conf, as slurmctld tells it."""
+"""Settings that the hub reads from slurm.conf, as slurmctld reports it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config
 
 
 def told(**values: str) -> str:
-    """scontrol show config, shortened."""
+    """Shortened output of scontrol show config."""
     lines = {
         "AccountingStorageType": "accounting_storage/none",
         "MCSPlugin": "mcs/none",
@@ -38,13 +38,13 @@ def told(**values: str) -> str:
     ],
 )
 def test_who_sees_whose_jobs(values: dict[str, str], config: SlurmConfig, hides: bool) -> None:
-    """PrivateData, SlurmUser, and whether there may be operators."""
+    """PrivateData, SlurmUser and the existence of operators determine whose jobs are shown."""
     found = parse_config(told(**values))
     assert (found, found.hides_jobs) == (config, hides)
 
 
 @pytest.mark.parametrize("text", ["", "Configuration data as of now\n", "SlurmUser = root(0)\n"])
 def test_an_answer_that_is_no_configuration_is_refused(text: str) -> None:
-    """Then it is unknown whose jobs are shown."""
+    """Without a configuration it is unknown whose jobs are shown."""
     with pytest.raises(SlurmOutputError):
         parse_config(text)

@@ -1,4 +1,4 @@
-"""``scontrol show job -d`` in three versions: one job in full, or a refusal where its owner's words imitate fields."""
+"""``scontrol show job -d`` in three versions: one job's details, or an error where user text imitates fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STARTS = {"22.05": 1795262301.0, "24.11": 1795262305.0, "26.05": 1795262309.0}
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_running_job_with_two_gpus(version: str) -> None:
-    """State, times, log, tag, and on its node CPUs, memory and GPUs with their indices."""
+    """State, times, log and tag are read, and the CPUs, memory and GPU indices on its node."""
     assert parse_job(recorded(version, "hub", "job_running").stdout, "1") == JobDetail(
         "1",
         Phase.RUNNING,
@@ -41,7 +41,7 @@ def test_running_job_with_two_gpus(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_failed_job_keeps_its_exit_code_and_what_it_had(version: str) -> None:
-    """Exit code 3, no GPU."""
+    """The job has exit code 3 and no GPU."""
     found = parse_job(recorded(version, "hub", "job_failed").stdout, "2")
     assert found is not None
     assert (found.phase, found.end, found.reason, found.exit_code, found.tag) == (
@@ -55,7 +55,7 @@ def test_failed_job_keeps_its_exit_code_and_what_it_had(version: str) -> None:
 
 
 def only(version: str, area: str, name: str) -> JobDetail:
-    """The job of a recorded answer."""
+    """The job in a recorded answer."""
     text = recorded(version, area, name).stdout
     found = parse_job(text, text.removeprefix("JobId=").split()[0])
     assert found is not None
@@ -70,8 +70,8 @@ K80, V100, A100, MIG = "k80", "v100", "a100", "1g.10gb"
     [
         ("22.05", "gpu2", [NodeAllocation("g1", (0, 1, 2, 3), 8000, (Gres("gpu", K80, 2, (0, 1)),))]),
         ("24.11", "gpu2", [NodeAllocation("g1", (0, 1, 2, 3), 8000, (Gres("gpu", K80, 2, (0, 1)),))]),
-        ("26.05", "gpu2", []),  # was waiting there
-        ("22.05", "a100", [NodeAllocation("m1", (1,), 500, (Gres("gpu", A100, 0),))]),  # 22.05 granted none
+        ("26.05", "gpu2", []),  # was pending there
+        ("22.05", "a100", [NodeAllocation("m1", (1,), 500, (Gres("gpu", A100, 0),))]),  # 22.05 allocated none
         ("24.11", "a100", [NodeAllocation("m1", (1,), 500, (Gres("gpu", A100, 1, (4,)),))]),
         ("26.05", "mig", [NodeAllocation("m1", (0,), 500, (Gres("gpu", MIG, 1, (0,)),))]),
         ("22.05", "shard", [NodeAllocation("s1", (0,), 500, (Gres("shard", None, 3, (0,)),))]),
@@ -93,7 +93,7 @@ K80, V100, A100, MIG = "k80", "v100", "a100", "1g.10gb"
     ],
 )
 def test_what_a_running_job_holds(version: str, name: str, allocations: list[NodeAllocation]) -> None:
-    """GPUs typed and untyped, MIG, shards, hardware threads, two nodes: CPUs, MiB and GPUs of each node."""
+    """CPUs, MiB and GPUs of each node: typed and untyped GPUs, MIG, shards, hardware threads, two nodes."""
     assert list(only(version, "scontrol", f"job_run_{name}").allocations) == allocations
 
 
@@ -120,7 +120,7 @@ def test_how_jobs_ended(
     end: End,
     exit_codes: set[str],
 ) -> None:
-    """Each end that was reached, in three versions; they differ in the exit code of a few."""
+    """Each recorded end is read in three versions, which differ in a few exit codes."""
     found = only(version, area, name)
     assert (found.state, found.reason, found.end) == (state, reason, end)
     assert found.exit_code in exit_codes
@@ -140,21 +140,21 @@ def test_how_jobs_ended(
 )
 @pytest.mark.parametrize("version", VERSIONS)
 def test_jobs_on_their_way(version: str, name: str, phase: Phase, reason: str | None) -> None:
-    """Phases before and after running; Slurm's underscores in a reason are blanks again."""
+    """Phases before and after running are read; underscores in a reason become blanks."""
     found = only(version, "scontrol", name)
     assert found.phase is phase
     assert reason is None or found.reason == reason
 
 
 def test_job_without_time_limit_has_none() -> None:
-    """UNLIMITED is None, and so is the end of a job that has none."""
+    """UNLIMITED becomes None, and so does the end of such a job."""
     found = only("24.11", "scontrol", "job_run_unlimited")
     assert (found.time_limit, found.ends_at, found.ends_at_iso) == (None, None, None)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_array_answers_with_all_its_tasks_and_one_is_picked(version: str) -> None:
-    """``show job 50`` tells of 50, 107 and 108: the one asked for counts, an absent one is None."""
+    """``show job 50`` prints jobs 50, 107 and 108: the requested one is returned, or None if it is absent."""
     text = recorded(version, "scontrol", "job_array").stdout
     ids = re.findall(r"^JobId=(\d+)", text, re.MULTILINE)
     assert len(ids) > 1
@@ -165,7 +165,7 @@ def test_array_answers_with_all_its_tasks_and_one_is_picked(version: str) -> Non
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_job_on_two_nodes_has_two_allocations(version: str) -> None:
-    """Each node stands for itself, also where Slurm folds them into one line."""
+    """Each node has its own allocation, even where Slurm folds two of them into one line."""
     found = only(version, "hub", "job_two_nodes")
     assert (found.nodes, found.batch_host) == ("g[1-2]", "g1")
     assert {one.node: [(g.name, g.type, g.count, len(g.indices)) for g in one.gres] for one in found.allocations} == {
@@ -176,13 +176,13 @@ def test_job_on_two_nodes_has_two_allocations(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_name_that_imitates_a_field_is_refused(version: str) -> None:
-    """A job named ``x JobState=FAILED`` is not guessed at: the error names the field."""
+    """A job named ``x JobState=FAILED`` is ambiguous, and the error names the field."""
     with pytest.raises(SlurmOutputError, match="Job 5 has JobState twice"):
         parse_job(recorded(version, "hub", "job_forged").stdout, "5")
 
 
 def test_name_that_imitates_a_whole_job_is_refused() -> None:
-    """A newline in a name and a forged record after it: two records of one job."""
+    """A newline and a forged record in a name give two records for one job, which is an error."""
     text = recorded("24.11", "hub", "job_running").stdout
     forged = (
         text.replace("JobId=1 JobName=wrap", "JobId=9 JobName=x\n" + text.replace("g1", "evil").rstrip("\n"), 1) + text
@@ -193,7 +193,7 @@ def test_name_that_imitates_a_whole_job_is_refused() -> None:
 
 @pytest.mark.parametrize("field", ["JobState", "ExitCode", "NodeList", "EndTime"])
 def test_missing_field_is_named(field: str) -> None:
-    """An answer that lacks what is needed is refused, and the error names what."""
+    """An answer without a required field is refused with an error that names it."""
     text = recorded("24.11", "hub", "job_running").stdout.replace(f" {field}=", f" Other{field}=", 1)
     with pytest.raises(SlurmOutputError, match=f"did not report {field} of job 1"):
         parse_job(text, "1")
@@ -201,13 +201,13 @@ def test_missing_field_is_named(field: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_comment_with_newline_and_blanks_is_read_to_its_end(version: str) -> None:
-    """What stands between ``Comment=`` and ``StdErr=`` is the comment."""
+    """The comment is the text between ``Comment=`` and ``StdErr=``."""
     assert only(version, "scontrol", "job_name2").tag == "new\nline"
     assert only(version, "scontrol", "job_run_gpu2").tag == "hub=a|b c"
 
 
 def records(text: str) -> list[str]:
-    """The jobs of an answer, each alone."""
+    """The records of an answer, one for each job."""
     return [record for record in re.split(r"^(?=JobId=\d+ )", text, flags=re.MULTILINE) if record.startswith("JobId=")]
 
 
@@ -217,7 +217,7 @@ EVERY = [("22.05", "jobs_late_d_o"), ("24.11", "jobs_late_d_o"), ("26.05", "jobs
 @pytest.mark.parametrize(("version", "name"), EVERY)
 @pytest.mark.usefixtures("utc")
 def test_every_recorded_job_is_read(version: str, name: str) -> None:
-    """Over a hundred jobs of each version: the state is known, who runs has a host and a start, who ended an end."""
+    """Over a hundred jobs of each version have a known state; running ones have host and start, ended ones an end."""
     found = [
         parse_job(record, record.removeprefix("JobId=").split()[0])
         for record in records(recorded(version, "scontrol", name).stdout)
@@ -230,7 +230,7 @@ def test_every_recorded_job_is_read(version: str, name: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_both_commands_tell_the_same(version: str) -> None:
-    """What squeue and scontrol say of one job is one status."""
+    """squeue and scontrol give the same status for a job."""
     squeue = parse_squeue(with_owner(recorded(version, "hub", "squeue_all").stdout, "2001", "wrap"), MARK)
     for job_id, name in (("1", "job_running"), ("2", "job_failed"), ("6", "job_two_nodes"), ("7", "job_cancelled")):
         detail = parse_job(recorded(version, "hub", name).stdout, job_id)
@@ -240,7 +240,7 @@ def test_both_commands_tell_the_same(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["22.05", "24.11"])
 def test_what_every_job_has_in_one_answer(version: str) -> None:
-    """Of all jobs: GPUs over two nodes, a shard, a MIG device, several GPUs of a node."""
+    """One answer gives the GPUs of all jobs: on two nodes, a shard, a MIG device, several on one node."""
     found = parse_allocations(recorded(version, "scontrol", "jobs_late_d_o").stdout)
     gpus = {job: {part.node: tuple(map(str, part.gres)) for part in parts} for job, parts in found.items()}
     assert {job: gpus[job] for job in ("38", "39", "41", "45", "54")} == {
@@ -254,7 +254,7 @@ def test_what_every_job_has_in_one_answer(version: str) -> None:
 
 
 def test_a_job_whose_name_imitates_another_gives_neither() -> None:
-    """A name with a whole job in it takes nobody's GPUs, and one with fields in it tells nothing."""
+    """If a name imitates a whole job, neither of the two is reported; a job with fields in its name is left out."""
     text = recorded("22.05", "scontrol", "jobs_late_d_o").stdout
     (real,) = (line for line in text.splitlines() if line.startswith("JobId=37 "))
     forged = real.replace("JobId=37 ", "JobId=45 ").replace("(IDX:0-1)", "(IDX:0-7)")
@@ -265,5 +265,5 @@ def test_a_job_whose_name_imitates_another_gives_neither() -> None:
 
 
 def test_no_jobs_have_nothing() -> None:
-    """Slurm's sentence for an empty cluster."""
+    """Slurm prints a sentence for an empty cluster."""
     assert parse_allocations("No jobs in the system\n") == {}

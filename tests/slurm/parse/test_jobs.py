@@ -1,4 +1,4 @@
-"""The whole cluster's jobs are read, and no owner's words can pass for another job."""
+"""All jobs of the cluster are read, and no user text can pass for another job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def jobs(version: str) -> dict[str, ClusterJob]:
 
 
 def test_columns_are_those_of_the_recorded_answers() -> None:
-    """Slurm's own fields first, each whole; then, between marks, what owners write."""
+    """Slurm's own fields come first, each at full width; then, between marks, the fields that users write."""
     assert columns(MARK) == (
         "JobID:|,State:|,Reason:|,UserName:|,Partition:|,PriorityLong:|,NodeList:|,NumNodes:|,NumCPUs:|,NumTasks:|,"
         "tres-alloc:|,SubmitTime:|,StartTime:|,EndTime:|,TimeLimit:|0123456789abcdef|,"
@@ -41,7 +41,7 @@ def test_columns_are_those_of_the_recorded_answers() -> None:
     ],
 )
 def test_running_and_waiting_job_of_each_version(version: str, submitted: float, priorities: tuple[int, int]) -> None:
-    """Every field of one that runs and of one that waits."""
+    """Every field of a running and of a pending job is read."""
     found = jobs(version)
     assert found["1"].submitted_at == submitted
     start, estimate, later = found["1"].starts_at or 0, found["14"].starts_at, found["14"].submitted_at
@@ -83,7 +83,7 @@ def test_running_and_waiting_job_of_each_version(version: str, submitted: float,
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_gpus_however_they_were_asked_for(version: str) -> None:
-    """Per node, for the job, for each task or socket; MIG, shards, untyped, none: what one node gives."""
+    """GPUs are read per node, job, task or socket, with MIG, shards, untyped or none, as the number on one node."""
     found = {job_id: [str(gres) for gres in job.gpus] for job_id, job in jobs(version).items() if job.nodes}
     assert found == {
         "1": ["gpu:k80:2"],
@@ -104,7 +104,7 @@ def test_gpus_however_they_were_asked_for(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_owners_words_stay_their_own(version: str) -> None:
-    """Account, name and comment with bars, newlines and a forged line belong to their job alone."""
+    """Account, name and comment with bars, newlines and a forged line affect only their own job."""
     found = jobs(version)
     forged = found["20"]
     assert (forged.account, forged.name, forged.tag) == ("a|b", "one\n7|two", "x|\n1|FAILED|y")
@@ -113,7 +113,7 @@ def test_owners_words_stay_their_own(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_limits_reservations_and_partitions(version: str) -> None:
-    """No end without a limit; the reservation that a job is in; all partitions in which it waits."""
+    """A job has no end without a limit, may be in a reservation, and may be pending in several partitions."""
     found = jobs(version)
     assert (found["8"].time_limit, found["8"].ends_at) == (None, None)
     assert (found["13"].reservation, found["19"].reservation, found["1"].reservation) == ("ml-hpc-0", "ml-hpc-1", "")
@@ -153,7 +153,7 @@ def record(**told: str) -> str:
     ],
 )
 def test_forms_of_larger_clusters(told: dict[str, str], field: str, value: Any) -> None:
-    """With accounting, many nodes and round numbers."""
+    """These fields come from clusters with accounting, many nodes or round numbers."""
     assert getattr(parse_jobs(record(**told), MARK)[0], field) == value
 
 
@@ -162,7 +162,7 @@ def test_forms_of_larger_clusters(told: dict[str, str], field: str, value: Any) 
     ["7|RUNNING", f"7|RUNNING|{MARK}\n", record(JobID="x"), record(NumCPUs="many"), record(JobID="x") * 2],
 )
 def test_an_answer_of_which_nothing_is_understood_is_refused(text: str) -> None:
-    """Cut short, too few columns, no job id, no number: that is no answer, and not a cluster without jobs."""
+    """A truncated answer, too few columns, no job id or no number is an error, not a cluster without jobs."""
     with pytest.raises(SlurmOutputError):
         parse_jobs(text, MARK)
 
@@ -182,7 +182,7 @@ ODD_GRES = (
 @pytest.mark.parametrize("field", ["tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task"])
 @pytest.mark.parametrize("gres", ODD_GRES)
 def test_a_job_of_odd_resources_is_kept_without_them(field: str, gres: str) -> None:
-    """It still holds cores and memory; that its GPUs are unknown is said, and its neighbour is read as ever."""
+    """The job keeps its cores and memory, its GPUs are marked as unknown, and its neighbour is read as before."""
     unread: list[Unread] = []
     odd, plain = parse_jobs(
         record(tres_alloc="cpu=8,mem=7.50G,node=2", **{field: gres}) + record(JobID="8"), MARK, unread.append
@@ -194,7 +194,7 @@ def test_a_job_of_odd_resources_is_kept_without_them(field: str, gres: str) -> N
 
 @pytest.mark.parametrize(("field", "told"), [("NumCPUs", "many"), ("StartTime", "soon"), ("TimeLimit", "x")])
 def test_a_record_that_is_not_understood_is_left_out_and_named(field: str, told: str) -> None:
-    """Its id and its field, without the text; the others are there."""
+    """The report has the id and the field but not its text; the other jobs are read."""
     unread: list[Unread] = []
     found = parse_jobs(record(**{field: told}) + record(JobID="8"), MARK, unread.append)
     assert [job.job_id for job in found] == ["8"]
@@ -207,7 +207,7 @@ owners_text = st.text(alphabet=st.characters(exclude_categories=["Cs"])).filter(
 @settings(deadline=None)
 @given(st.sampled_from(OWN_WORDS), owners_text)
 def test_any_words_of_one_job_leave_the_others_as_they_were(field: str, text: str) -> None:
-    """In whichever of an owner's fields: the job itself is there, with its cores, and both neighbours are the same."""
+    """Whichever field a user writes, their job is read with its cores, and both neighbours are unchanged."""
     first, last = record(JobID="6", tres_per_node="gres:gpu:k80:2"), record(JobID="8")
     found = parse_jobs(first + record(**{field.replace("-", "_"): text}) + last, MARK)
     assert [job.job_id for job in found] == ["6", "7", "8"]
@@ -218,7 +218,7 @@ def test_any_words_of_one_job_leave_the_others_as_they_were(field: str, text: st
 @settings(deadline=None)
 @given(st.sampled_from(PLAIN), owners_text.filter(lambda text: "|" not in text))
 def test_an_odd_field_of_slurms_own_leaves_the_others_as_they_were(field: str, text: str) -> None:
-    """Such a record is read or left out, never fatal."""
+    """Such a record is read or left out, and never makes the answer fail."""
     first, last = record(JobID="6", tres_per_node="gres:gpu:k80:2"), record(JobID="8")
     found = parse_jobs(first + record(**{field.replace("-", "_"): text}) + last, MARK)
     assert (found[0], found[-1]) == (*parse_jobs(first, MARK), *parse_jobs(last, MARK))
@@ -228,7 +228,7 @@ def test_an_odd_field_of_slurms_own_leaves_the_others_as_they_were(field: str, t
 @settings(deadline=None)
 @given(st.lists(owners_text, min_size=3))
 def test_any_words_come_back_as_they_are(own: list[str]) -> None:
-    """Whatever owners write is read back whole, and as theirs."""
+    """Any user text is read back completely, in the right field."""
     account, name, comment = own[:3]
     found = parse_jobs(record(Account=account, Name=name, Comment=comment) + record(JobID="8"), MARK)
     assert [job.job_id for job in found] == ["7", "8"]

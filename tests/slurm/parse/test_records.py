@@ -1,4 +1,4 @@
-"""Fields, absent values and times of Slurm's answers."""
+"""Fields, absent values and times in Slurm's answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.slurm.recorded import VERSIONS, recorded
 
 @pytest.mark.parametrize("text", ["", " ", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", None])
 def test_words_for_nothing_are_nothing(text: str | None) -> None:
-    """Slurm's many words for an absent value read as none."""
+    """Slurm's various texts for an absent value are read as absent."""
     assert (present(text), words(text), epoch(text)) == ("", (), None)
 
 
@@ -41,26 +41,26 @@ def test_every_version_gives_epoch_seconds_when_asked_for_them(version: str) -> 
 
 @pytest.mark.usefixtures("utc")
 def test_standard_form_is_local_time() -> None:
-    """Where Slurm prints its standard form all the same, it is read in the hub's time zone."""
+    """If Slurm prints its standard format nevertheless, it is read in the hub's time zone."""
     assert epoch("2026-11-21T10:14:49") == 1795256089.0
 
 
 @pytest.mark.usefixtures("utc")
 def test_standard_form_follows_the_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same words mean five hours later in New York."""
+    """The same text means a time five hours later in New York."""
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     assert epoch("2026-11-21T10:14:49") == 1795256089.0 + 5 * 3600
 
 
 def test_odd_time_is_refused() -> None:
-    """A time that is none is Slurm's odd answer, with its text."""
+    """An invalid time is a malformed answer, and the error quotes it."""
     with pytest.raises(SlurmOutputError) as caught:
         epoch("next tuesday")
     assert caught.value.raw == "next tuesday"
 
 
 def test_list_of_words_and_everyone() -> None:
-    """``ALL`` means no limit where it is said so."""
+    """``ALL`` means no limit for fields that use it so."""
     assert words("a,b") == ("a", "b")
     assert words("ALL", everyone="ALL") == ()

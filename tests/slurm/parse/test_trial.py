@@ -1,4 +1,4 @@
-"""When Slurm would start a job that is not submitted, as three versions told it."""
+"""When Slurm would start a job that is not submitted, as reported by three versions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ answered = [answer for area in ("test_only", "cluster") for answer in all_record
 @pytest.mark.parametrize("answer", answered, ids=lambda answer: f"{answer.version}-{answer.name}")
 @pytest.mark.usefixtures("utc")
 def test_every_recorded_start_is_read(answer: Recorded) -> None:
-    """A start in the time of the recordings or, where there is none, centuries ahead; on nodes of a partition."""
+    """The start is during the recordings or, for a job that has none, centuries ahead; the nodes are in a partition."""
     told = parse_trial(answer.stderr)
     centuries_ahead = answer.name in ("downp", "noroot")
     assert (told.starts_at > 12_000_000_000) is centuries_ahead
@@ -27,14 +27,14 @@ def test_every_recorded_start_is_read(answer: Recorded) -> None:
     ("version", "start"), [("22.05", 1795274250.0), ("24.11", 1795274454.0), ("26.05", 1795274477.0)]
 )
 def test_whole_answer_of_each_version(version: str, start: float) -> None:
-    """With SLURM_TIME_FORMAT=%s, as the hub asks."""
+    """The hub sets SLURM_TIME_FORMAT=%s, so the start is in epoch seconds."""
     assert parse_trial(recorded(version, "cluster", "test_later").stderr) == WillRun(start, ("g1",), 1, "gpu")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.usefixtures("utc")
 def test_job_of_two_nodes(version: str) -> None:
-    """The nodes by name."""
+    """The nodes are listed by name."""
     assert parse_trial(recorded(version, "test_only", "later").stderr).nodes == ("g1", "g2")
 
 
@@ -42,7 +42,7 @@ def test_job_of_two_nodes(version: str) -> None:
     "stderr", ["", "sbatch: Job 7 to start at N/A using 1 processors on nodes c1 in partition x\n"]
 )
 def test_answer_without_a_start_is_odd(stderr: str) -> None:
-    """Never taken for a good one."""
+    """An answer without a start is an error."""
     with pytest.raises(SlurmOutputError) as caught:
         parse_trial(stderr)
     assert caught.value.raw == stderr
