@@ -56,7 +56,7 @@ def database_away(orm_spawner: Any = None) -> web.HTTPError:
     if orm_spawner is not None:
         roll_back(inspect(orm_spawner).session)
     return start_failed(
-        "The hub's database did not answer while your server was being started. Please start it again.",
+        "The hub's database did not respond while your server was being started. Please start it again.",
         reason="database",
         status_code=503,
     )

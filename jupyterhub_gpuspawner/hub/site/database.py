@@ -59,7 +59,9 @@ async def written(session: Session, write: Callable[[], None], patience: float) 
             if not isinstance(error, AWAY):
                 raise
             if tries == 0:
-                get_logger().warning("The hub's database takes no changes now; trying again: %s", fault(error))
+                get_logger().warning(
+                    "The hub's database does not accept changes at the moment; trying again: %s", fault(error)
+                )
         else:
             return True
         pause = PAUSES[min(tries, len(PAUSES) - 1)]
