@@ -82,7 +82,7 @@ def availability(
     :func:`in_allowed_group`. Of several partitions the best one counts.
     """
     if snapshot is None or not snapshot.partitions:
-        return _unknown("Slurm has not answered yet")
+        return _unknown("Slurm has not responded yet")
     fault = fault_of(resources, snapshot, now=now, user=user, groups=groups)
     if fault is not None:
         return _dated(_never(fault), snapshot)
@@ -96,7 +96,7 @@ def availability(
     best = _dated(min(found, key=_rank), snapshot)
     age = now - snapshot.taken_at
     if age > STALE and best.chance is not Chance.NEVER:
-        unknown = _unknown(f"Slurm has not answered for {duration(age)}")
+        unknown = _unknown(f"Slurm has not responded for {duration(age)}")
         return replace(best, chance=unknown.chance, sentence=unknown.sentence, starts_at=None)
     return best
 
@@ -143,10 +143,10 @@ def _in_partition(
     if fault is not None:
         return _never(fault)
     if partition.unread:
-        return _unknown(f"Slurm's description of partition {name} was not understood")
+        return _unknown(f"the description of partition {name} could not be read")
     if in_allowed_group(partition, groups) is None:
         members = " or ".join(partition.allow_groups)
-        return _unknown(f"partition {name} is for members of {members}, and only Slurm knows who they are")
+        return _unknown(f"partition {name} is restricted to members of {members}, which this hub cannot check")
     if own is not None and own.start is not None and own.start > now:
         return _before_reservation(own, now)
     nodes = capacity_of(snapshot).nodes(
@@ -167,7 +167,7 @@ def _on_nodes(
     if len(chosen) < resources.nodes:
         return _full(need, resources.nodes, nodes, competition, now=now, length=length)
     if snapshot.partial:
-        return _unknown("part of Slurm's list of jobs was not understood")
+        return _unknown("part of Slurm's list of jobs could not be read")
     free = _free(nodes, need, now, length)
     if competition is None or _delays_none(competition, nodes, need, resources.nodes, now=now, length=length):
         power_on = "; a node has to be powered on first" if any(node.powered_down for node in chosen) else ""

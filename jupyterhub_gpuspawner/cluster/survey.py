@@ -160,7 +160,7 @@ _WORDS = {
     "POWER_DOWN": "powering down",
     "REBOOT_ISSUED": "rebooting",
     "MAINTENANCE": "in maintenance",
-    "FAIL": "failing: accepts no new jobs",
+    "FAIL": "failing: does not accept new jobs",
     "BLOCKED": "blocked by a job that uses its network switch exclusively",
     "PERFCTRS": "in use by network performance counters",
 }
@@ -186,7 +186,7 @@ def state_in_words(node: NodeState, use: NodeUse, *, busy: bool) -> str:
         if state in states:
             return words
     if "DRAIN" in states:
-        return "draining: accepts no new jobs" if busy else "drained: accepts no jobs"
+        return "draining: does not accept new jobs" if busy else "drained: does not accept jobs"
     return "not responding" if "NOT_RESPONDING" in states else "in an unknown state"
 
 

@@ -67,7 +67,7 @@ class PrivateSlurm:
     def __init__(self, cluster: ClusterDescription, folder: Path) -> None:
         reason = missing()
         if reason is not None:
-            raise SlurmFailed(f"No private Slurm: {reason}.")
+            raise SlurmFailed(f"A private Slurm cannot be started: {reason}.")
         self.cluster = cluster
         self.folder = folder
         self.bin_dir = str(_program("sbatch").parent)
@@ -147,12 +147,12 @@ class PrivateSlurm:
         pid = self.pids.pop("slurmctld")
         for number in (signal.SIGCONT, signal.SIGTERM):
             os.kill(pid, number)
-        self._wait(lambda: "slurmctld" in self._held.ended(), time.monotonic() + 30.0, "slurmctld did not end")
+        self._wait(lambda: "slurmctld" in self._held.ended(), time.monotonic() + 30.0, "slurmctld did not exit")
 
     def start_controller(self, *, timeout: float = 30.0) -> None:
         """Start slurmctld from its saved state, and wait until it answers."""
         self._start("slurmctld", [str(_program("slurmctld")), "-D", "-f", str(self.conf)])
-        self._wait(self._controller_answers, time.monotonic() + timeout, "slurmctld did not answer")
+        self._wait(self._controller_answers, time.monotonic() + timeout, "slurmctld did not respond")
 
     def restart_controller(self) -> None:
         """End slurmctld and start it again."""
@@ -198,7 +198,7 @@ class PrivateSlurm:
             *(f"--seed-file={layout.folder}/munge.seed", f"--log-file={layout.logs}/munged.log", "--num-threads=2"),
         ]
         self._start("munged", munged)
-        self._wait(layout.munge_socket.exists, deadline, "munged made no socket")
+        self._wait(layout.munge_socket.exists, deadline, "munged did not create its socket")
         self.start_controller(timeout=deadline - time.monotonic())
         for node in self.cluster.nodes:
             argv = [str(_program("slurmd")), "-D", "-N", node.name, "-f", str(self.conf)]
@@ -266,5 +266,5 @@ def _version() -> tuple[int, int]:
     said = subprocess.run([str(_program("slurmctld")), "-V"], capture_output=True, text=True, timeout=30, check=False)
     found = re.search(r"(\d+)\.(\d+)", said.stdout)
     if found is None:
-        raise SlurmFailed(f"slurmctld -V said {said.stdout or said.stderr!r}, which names no version.")
+        raise SlurmFailed(f"slurmctld -V said {said.stdout or said.stderr!r}, which contains no version.")
     return int(found[1]), int(found[2])

@@ -13,8 +13,8 @@ from jupyterhub_gpuspawner.jobs.status import End, Phase
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.jobs.status import JobStatus
 
-_ADMIN = "Please tell your administrator: this choice cannot start as it is configured."
-_BY_ITSELF = "It starts by itself; you only have to wait."
+_ADMIN = "Please contact your administrator: this choice cannot start as it is configured."
+_BY_ITSELF = "It starts automatically; you only have to wait."
 _LESS = "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
 
 _WAITING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -22,20 +22,26 @@ _WAITING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     for pattern, text in (
         (r"(Resources|Priority)$", f"{_BY_ITSELF} {_LESS}"),
         (r"(None|SchedDefer|Prolog|Cleaning|FedJobLock)?$", _BY_ITSELF),
-        (r"Reservation$", "It starts by itself when the reservation begins."),
-        (r"BeginTime$", "It starts by itself at that time."),
-        (r"ReqNodeNotAvail, Reserved for maintenance", "A shorter time may end before the maintenance begins."),
-        (r"(ReqNodeNotAvail|Nodes req)", "It starts by itself once they are free. Another choice may start sooner."),
+        (r"Reservation$", "It starts automatically when the reservation begins."),
+        (r"BeginTime$", "It starts automatically at that time."),
+        (
+            r"ReqNodeNotAvail, Reserved for maintenance",
+            "A job with a shorter time limit may be able to end before the maintenance begins.",
+        ),
+        (
+            r"(ReqNodeNotAvail|Nodes req)",
+            "It starts automatically once they are free. Another choice may start sooner.",
+        ),
         (r"Partition(Down|Inactive)$", "Choose something else, or wait until your administrator opens the partition."),
         (r"PartitionTimeLimit$", "Choose a shorter time."),
         (r"MaxMemPerLimit$", "Choose less memory."),
         (r"(BadConstraints|Partition(NodeLimit|Config))$", f"Choose fewer GPUs or cores, or less memory. {_ADMIN}"),
         (r"JobHeldUser$", "Release it with `scontrol release`, or stop it here."),
-        (r"(JobHeld|JobHold|.*held|Reservation(Deleted|Invalid))", "Stop it, and please tell your administrator."),
+        (r"(JobHeld|JobHold|.*held|Reservation(Deleted|Invalid))", "Stop it, and contact your administrator."),
         (r"(Account|QOS)NotAllowed$|Invalid(Account|QOS)$|Job's \w+ not|uid \d+ not in group", _ADMIN),
-        (r"Dependency", "The job waits for another one; stop it if that is not intended."),
-        (r".*Max\w+PerJob|.*Max\w+PerNode|.*Min", "Choose less. " + _ADMIN),
-        (r".*(PerUser|MaxJobs|MaxSubmit)", "It starts when another job or server of yours ends."),
+        (r"Dependency", "The job is waiting for another job. Stop it if that is not intended."),
+        (r".*Max\w+PerJob|.*Max\w+PerNode|.*Min", "Choose fewer resources. " + _ADMIN),
+        (r".*(PerUser|MaxJobs|MaxSubmit)", "It starts when one of your other jobs or servers ends."),
         (r"(QOS|Assoc).*", "It starts when other jobs under the same limit end."),
     )
 )
@@ -44,16 +50,16 @@ _WAITING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 _ENDED: dict[End, str] = {
     End.FINISHED: "The last lines of its log may say why.",
     End.FAILED: "The last lines of its log may say why. If they do not help, send them to your administrator.",
-    End.CANCELLED: "If you did not cancel it yourself (scancel), ask your administrator.",
-    End.TIME_LIMIT: "Your files are as they were last saved. Start again, with more time if you can choose it.",
+    End.CANCELLED: "If you did not cancel it yourself (scancel), contact your administrator.",
+    End.TIME_LIMIT: "Your files are kept as you last saved them. Start again, with more time if you can choose it.",
     End.OUT_OF_MEMORY: "Start again with more memory if you can choose it, or work on less data at a time.",
-    End.NODE_FAILED: "This was not caused by you. Start again: Slurm takes another node if there is one.",
-    End.PREEMPTED: "Start again; the new server may have to wait.",
+    End.NODE_FAILED: "This was not caused by you. Start again: Slurm uses another node if one is available.",
+    End.PREEMPTED: "Start again; the new server may have to wait in the queue.",
     End.VANISHED: "Start again. Your administrator may find out more.",
     End.REPLACED: "This was not caused by you. Start again. Your administrator may find out more.",
 }
 _KILLED = (
-    "A process that is killed in this way has usually exceeded its memory limit. "
+    "A process killed in this way has usually exceeded its memory limit. "
     "Start again with more memory if you can choose it, or work on less data at a time."
 )
 _SET_UP = "A program is missing on the node: please send your administrator the last lines of the log."

@@ -27,14 +27,16 @@ _REASONS: dict[str, Meaning] = {
     "Resources": Meaning("All matching resources are in use.", "`squeue --start` may show when it starts."),
     "Priority": Meaning("Waiting behind other jobs.", "`sprio -j JOB` shows the components of its priority."),
     "SchedDefer": Meaning("Waiting: Slurm has deferred scheduling the job.", "SchedulerParameters has `defer`."),
-    "Prolog": Meaning("Slurm is preparing the node.", "The prolog runs."),
+    "Prolog": Meaning("Slurm is preparing the node.", "The prolog is running."),
     "Cleaning": Meaning("Waiting until Slurm has cleaned up after the job's earlier run."),
     "BeginTime": Meaning(
         "Waiting for the time at which the job may start.", "Set by --begin, or two minutes after a requeue."
     ),
     "Dependency": Meaning("Waiting for another job to finish.", "The job has --dependency, or is a singleton."),
     "DependencyNeverSatisfied": Meaning(
-        "The job depends on one that did not end as required, so it never starts.", "Cancel it.", clears=False
+        "The job depends on another job that did not end as required, so it will never start.",
+        "Cancel it.",
+        clears=False,
     ),
     "Licenses": Meaning("Waiting for a software licence.", "`scontrol show licenses` shows which are in use."),
     "Reservation": Meaning("Waiting for its reservation to begin.", "`scontrol show reservation` shows when."),
@@ -43,15 +45,19 @@ _REASONS: dict[str, Meaning] = {
         "The job's reservation is no longer valid.", "Name another reservation.", clears=False
     ),
     "JobArrayTaskLimit": Meaning("Waiting until other tasks of the same job array end.", "The array has a limit (%)."),
-    "JobHeldUser": Meaning("The job is held by its owner and does not start by itself.", _HELD, clears=False),
-    "JobHeldAdmin": Meaning("The job is held by an administrator and does not start by itself.", _HELD, clears=False),
+    "JobHeldUser": Meaning(
+        "The job is held by its owner and will not start until it is released.", _HELD, clears=False
+    ),
+    "JobHeldAdmin": Meaning(
+        "The job is held by an administrator and will not start until it is released.", _HELD, clears=False
+    ),
     "JobHoldMaxRequeue": Meaning(
         "Slurm requeued the job too often and holds it.",
         "MaxBatchRequeue was reached: look for a failing prolog or node. " + _HELD,
         clears=False,
     ),
     "job requeued in held state": Meaning(
-        "Slurm requeued the job and holds it: it does not start by itself.", _HELD, clears=False
+        "Slurm requeued the job and holds it: it will not start until it is released.", _HELD, clears=False
     ),
     "launch failed requeued held": Meaning(
         "The node could not start the job, and Slurm holds it.",
@@ -65,12 +71,12 @@ _REASONS: dict[str, Meaning] = {
         "The partition is inactive at the moment.", "`scontrol update partition=NAME state=up` opens it."
     ),
     "PartitionNodeLimit": Meaning(
-        "The job asks for more or fewer nodes than the partition allows, so it never starts.",
+        "The job asks for more or fewer nodes than the partition allows, so it will never start.",
         "Compare `nodes` in the profile with MinNodes and MaxNodes of the partition.",
         clears=False,
     ),
     "PartitionTimeLimit": Meaning(
-        "The job asks for more time than the partition allows, so it never starts.",
+        "The job asks for more time than the partition allows, so it will never start.",
         "Compare `time` in the profile with MaxTime of the partition.",
         clears=False,
     ),
@@ -79,7 +85,7 @@ _REASONS: dict[str, Meaning] = {
         "Compare the profile with the partition (`scontrol show partition`) and the states of its nodes.",
     ),
     "MaxMemPerLimit": Meaning(
-        "The job asks for more memory than the partition allows, so it never starts.",
+        "The job asks for more memory than the partition allows, so it will never start.",
         "Compare `memory` in the profile with MaxMemPerNode or MaxMemPerCPU of the partition.",
         clears=False,
     ),
@@ -88,31 +94,33 @@ _REASONS: dict[str, Meaning] = {
         "Compare gpus, cpus, memory, nodes and constraint in the profile with `scontrol show node`.",
         clears=False,
     ),
-    "ReqNodeNotAvail": Meaning("A node that the job needs is not available now.", "`sinfo -R` says why nodes are out."),
+    "ReqNodeNotAvail": Meaning(
+        "A node that the job needs is not available now.", "`sinfo -R` shows why nodes are out of service."
+    ),
     "AccountNotAllowed": Meaning(
-        "The job's account may not use this partition or QOS.",
-        "Set `account` in the profile to one that may.",
+        "The job's account is not allowed to use this partition or QOS.",
+        "Set `account` in the profile to one that is allowed.",
         clears=False,
     ),
     "QOSNotAllowed": Meaning(
-        "The job's QOS may not be used in this partition or account.",
-        "Set `qos` in the profile to one that may.",
+        "The job's QOS is not allowed in this partition or for this account.",
+        "Set `qos` in the profile to one that is allowed.",
         clears=False,
     ),
     "InvalidAccount": Meaning("The job's account is no longer valid.", "Set `account` in the profile.", clears=False),
     "InvalidQOS": Meaning("The job's QOS is no longer valid.", "Set `qos` in the profile.", clears=False),
     "AccountingPolicy": Meaning(
-        "Waiting: a limit of the account or the QOS is reached.", "`sacctmgr show assoc,qos` shows limits."
+        "Waiting: a limit of the account or the QOS has been reached.", "`sacctmgr show assoc,qos` shows limits."
     ),
-    "QOSJobLimit": Meaning("Waiting: the job limit of the QOS is reached."),
-    "QOSResourceLimit": Meaning("Waiting: a resource limit of the QOS is reached."),
-    "QOSTimeLimit": Meaning("Waiting: the time limit of the QOS is reached."),
+    "QOSJobLimit": Meaning("Waiting: the job limit of the QOS has been reached."),
+    "QOSResourceLimit": Meaning("Waiting: a resource limit of the QOS has been reached."),
+    "QOSTimeLimit": Meaning("Waiting: the time limit of the QOS has been reached."),
     "QOSUsageThreshold": Meaning(
         "Waiting: the account has used more than its QOS allows.", "UsageThreshold of the QOS."
     ),
-    "AssociationJobLimit": Meaning("Waiting: the job limit of the account is reached."),
-    "AssociationResourceLimit": Meaning("Waiting: a resource limit of the account is reached."),
-    "AssociationTimeLimit": Meaning("Waiting: the time limit of the account is reached."),
+    "AssociationJobLimit": Meaning("Waiting: the job limit of the account has been reached."),
+    "AssociationResourceLimit": Meaning("Waiting: a resource limit of the account has been reached."),
+    "AssociationTimeLimit": Meaning("Waiting: the time limit of the account has been reached."),
     "FedJobLock": Meaning("Waiting while the clusters of the federation agree on which of them runs the job."),
     "FrontEndDown": Meaning("Waiting: no front-end node is up."),
     "BurstBufferResources": Meaning("Waiting for space in the burst buffer."),
@@ -120,7 +128,7 @@ _REASONS: dict[str, Meaning] = {
     "BurstBufferOperation": Meaning("The burst buffer failed.", "See slurmctld's log."),
     "PowerNotAvail": Meaning("Waiting until there is enough electric power."),
     "PowerReserved": Meaning("Waiting: the electric power is reserved."),
-    "NodeDown": Meaning("A node of the job went down.", "`sinfo -R` says why."),
+    "NodeDown": Meaning("A node of the job went down.", "`sinfo -R` shows why."),
     "SystemFailure": Meaning("Slurm itself failed.", "See slurmctld's log."),
     "JobLaunchFailure": Meaning(
         "The node could not start the job.", "See slurmd's log on the node, and the job's log."
@@ -138,7 +146,7 @@ _PHRASES: tuple[tuple[re.Pattern[str], Meaning], ...] = (
         re.compile(r"ReqNodeNotAvail, Reserved for maintenance"),
         Meaning(
             "Waiting: the nodes are reserved for maintenance.",
-            "A shorter `time` may end before the maintenance begins.",
+            "A job with a shorter `time` may be able to end before the maintenance begins.",
         ),
     ),
     (
@@ -150,14 +158,16 @@ _PHRASES: tuple[tuple[re.Pattern[str], Meaning], ...] = (
     ),
     (
         re.compile(r"ReqNodeNotAvail, *UnavailableNodes:"),
-        Meaning("Waiting: nodes that the job needs are not available.", "`sinfo -R` says why nodes are out."),
+        Meaning(
+            "Waiting: nodes that the job needs are not available.", "`sinfo -R` shows why nodes are out of service."
+        ),
     ),
     (re.compile(r"ReqNodeNotAvail\b"), _REASONS["ReqNodeNotAvail"]),
     (
         re.compile(r"Nodes required for job are DOWN, DRAINED"),
         Meaning(
             "Waiting: suitable nodes are down, or reserved for jobs with higher priority.",
-            "`sinfo -R` says why nodes are out.",
+            "`sinfo -R` shows why nodes are out of service.",
         ),
     ),
     (
@@ -220,19 +230,19 @@ def _limit(reason: str, limit: re.Match[str]) -> Meaning:
     if limit["kind"] == "Min":
         fewer = "less" if what in ("memory", "time", "energy") else "fewer"
         return Meaning(
-            f"The job asks for {fewer} {what} than {whose} requires, so it never starts.", hint, clears=False
+            f"The job asks for {fewer} {what} than {whose} requires, so it will never start.", hint, clears=False
         )
     if limit["per"] in ("PerJob", "PerNode"):
         one = "one job" if limit["per"] == "PerJob" else "one node"
         return Meaning(
-            f"The job asks for more {what} than {whose} allows for {one}, so it never starts.", hint, clears=False
+            f"The job asks for more {what} than {whose} allows for {one}, so it will never start.", hint, clears=False
         )
     if limit["per"] == "PerAccount" or limit["kind"] == "Grp":
         holder = "jobs of this QOS" if limit["scope"] == "QOS" else "jobs of this account"
         told = f"Waiting: all {holder} together have reached a limit ({what})."
     else:
         told = f"Waiting: your own jobs have reached a limit ({what})."
-    return Meaning(told, hint + " A job that alone asks for more never starts.")
+    return Meaning(told, hint + " A single job that requests more than this will never start.")
 
 
 def never_clears(reason: str) -> bool:

@@ -185,8 +185,8 @@ _STATES_IN_WORDS = {
     "SUSPENDED": "Slurm has suspended the job and will resume it.",
     "STOPPED": "The job was stopped by a signal; it keeps its node.",
     "RESIZING": "The job is running; Slurm is changing its size.",
-    "REQUEUE_HOLD": "Slurm requeued the job and holds it: it does not start by itself.",
-    "SPECIAL_EXIT": "Slurm requeued the job and holds it: it does not start by itself.",
+    "REQUEUE_HOLD": "Slurm requeued the job and holds it: it will not start until it is released.",
+    "SPECIAL_EXIT": "Slurm requeued the job and holds it: it will not start until it is released.",
     "RESV_DEL_HOLD": "The job's reservation was deleted, and Slurm holds the job.",
     "BOOT_FAIL": "The node of the job did not boot.",
     "DEADLINE": "The job did not finish before its deadline.",
@@ -195,7 +195,7 @@ _PHASES_IN_WORDS = {
     Phase.STARTING: "Slurm is preparing {node} for the job.",
     Phase.RUNNING: "The job is running{on}.",
     Phase.ENDING: "The job is ending.",
-    Phase.UNKNOWN: "The job's state ({state}) is not known to this hub; the server is kept.",
+    Phase.UNKNOWN: "The job's state ({state}) is unknown to this hub, which keeps the server.",
 }
 _ENDS_IN_WORDS: dict[End | None, str] = {
     End.FINISHED: "The job has finished.",
@@ -203,15 +203,15 @@ _ENDS_IN_WORDS: dict[End | None, str] = {
     End.TIME_LIMIT: "The job reached its time limit.",
     End.OUT_OF_MEMORY: "The job exceeded its memory limit.",
     End.NODE_FAILED: "The node of the job failed.",
-    End.PREEMPTED: "The job had to make room for a job with higher priority.",
-    End.VANISHED: "Slurm no longer knows the job.",
-    End.REPLACED: "Slurm has lost the job: its number belongs to another job now.",
+    End.PREEMPTED: "The job was preempted: a job with higher priority needed its resources.",
+    End.VANISHED: "Slurm no longer has a record of the job.",
+    End.REPLACED: "Slurm has lost the job: its id now belongs to another job.",
 }
 _END_HINTS: dict[End | None, str] = {
     End.TIME_LIMIT: "Give the profile more time.",
     End.OUT_OF_MEMORY: "Give the profile more memory.",
     End.VANISHED: "MinJobAge has passed, or slurmctld lost its state; sacct may show more.",
-    End.REPLACED: "slurmctld lost its state, or job numbers started over: see StateSaveLocation and MaxJobId.",
+    End.REPLACED: "slurmctld lost its state, or job ids started over: see StateSaveLocation and MaxJobId.",
 }
 _EXIT_REASONS = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal")
 """Reasons that add nothing to the exit code."""

@@ -41,7 +41,7 @@ Numbers = tuple[int, ...]
 Names = tuple[str, ...]
 
 
-UNMANAGED = "Slurm does not hand out this node's GPUs: nothing keeps other jobs off them."
+UNMANAGED = "Slurm does not allocate this node's GPUs, so other jobs may use them too."
 """The problem reported if all GPUs are granted because Slurm does not manage any."""
 
 
@@ -275,11 +275,13 @@ def cpus(
     abstract = slurm.job().cpus
     if abstract is None:
         return field, (
-            f"Slurm granted {count} of {len(field)} CPUs, but neither binds the job to them nor says which.",
+            f"Slurm granted {count} of {len(field)} CPUs, but does not bind the job to them or say which they are.",
         )
     granted = tuple(cpu for cpu in kernel_cpus(abstract, topology) if cpu in field)
     if not granted:
-        return field, (f"Slurm granted CPUs {format_cpulist(abstract)}, but this process may use none of them.",)
+        return field, (
+            f"Slurm granted CPUs {format_cpulist(abstract)}, but this process is not allowed to use any of them.",
+        )
     return granted, ()
 
 

@@ -43,7 +43,10 @@ def bind_cpus(cpus: Iterable[int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     if not wanted:
         return allowed, ()
     if not possible:
-        problem = f"This process may not use CPUs {format_cpulist(wanted)}; it stays on CPUs {format_cpulist(allowed)}."
+        problem = (
+            f"This process is not allowed to use CPUs {format_cpulist(wanted)}; it remains on CPUs "
+            f"{format_cpulist(allowed)}."
+        )
         return allowed, (problem,)
     try:
         os.sched_setaffinity(0, possible)
@@ -77,8 +80,8 @@ def _set(policy: str, wanted: tuple[int, ...]) -> tuple[str, ...]:
     nodes = tuple(node for node in wanted if node in allowed)
     if not nodes:
         problem = (
-            f"This job may not use memory of NUMA nodes {format_cpulist(wanted)}, only of {format_cpulist(allowed)}; "
-            "no policy was set."
+            f"This job is not allowed to use memory of NUMA nodes {format_cpulist(wanted)}, only of "
+            f"{format_cpulist(allowed)}; no policy was set."
         )
         return (problem,)
     if policy == "bind" or len(nodes) == 1:
@@ -133,7 +136,7 @@ def _call(which: int, *arguments: object | None) -> None:
     if machine not in SYSCALLS:
         import errno
 
-        raise OSError(errno.ENOSYS, f"no number of the system call is known for {machine}")
+        raise OSError(errno.ENOSYS, f"the number of the system call is unknown for {machine}")
     library = ctypes.CDLL(None, use_errno=True)
     if library.syscall(ctypes.c_long(SYSCALLS[machine][which]), *arguments) != 0:
         number = ctypes.get_errno()

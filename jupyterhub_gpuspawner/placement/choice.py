@@ -69,7 +69,7 @@ def choose(
     free = list(dict.fromkeys(granted))
     bound = frozenset(cpus)
     if not free or not count:
-        return Choice(why="No GPU was asked for." if not count else "No GPU was granted.")
+        return Choice(why="No GPU was requested." if not count else "No GPU was granted.")
     field = _Field(topology, sorted(free), bound)
     if policy == "none":
         gpus = free[:count]

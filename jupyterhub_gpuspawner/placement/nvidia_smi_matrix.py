@@ -152,7 +152,7 @@ class _Table:
             if len(row.links) >= size or not (words or (cell.isalnum() and cell.isupper() and cell[0].isalpha())):
                 break
             if not words:
-                self.problems.append(f"{name}: {cell:.20} is no known link word.")
+                self.problems.append(f"{name}: {cell:.20} is not a known link word.")
             row.links.extend(words or ["?"])
             used += 1
         at = self.header.devices.index(name)
@@ -200,7 +200,9 @@ class _Table:
         if missing:
             gpus = len([name for name in missing if name.startswith("GPU")])
             counts = [f"{n} {kind}{'s' * (n > 1)}" for n, kind in ((gpus, "GPU"), (len(missing) - gpus, "NIC")) if n]
-            self.problems.append(f"The text is cut: it has no rows of {' and '.join(counts)}, from {missing[0]} on.")
+            self.problems.append(
+                f"The text is truncated: it has no rows of {' and '.join(counts)}, from {missing[0]} on."
+            )
         if missing or self._short(list(self.rows)[-1]):
             self._distrust_end(list(self.rows)[-1])
         self.problems.extend(row.unclear for row in self.rows.values() if row.unclear)

@@ -162,7 +162,7 @@ class Range(Frozen):
 
     def _try(self, name: str, value: float) -> None:
         if not self._has(value):
-            rule = f"{name} is not a value of the range, which goes from min to max in steps"
+            rule = f"{name} is not in the range, which goes from min to max in steps"
             raise BadValue(rule, told=f"{name} {value}: it must be {self.bounds()}")
         try:
             self.override(value)

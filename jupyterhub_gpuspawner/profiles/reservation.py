@@ -69,12 +69,12 @@ def _rendered(pattern: str, day: date) -> str:
     if wrong:
         codes_told = f"%{', %'.join(STRFTIME_CODES)}"
         raise BadValue(
-            f"has a code that is none for a reservation: codes are {codes_told}",
+            f"contains a code that is not valid for a reservation: codes are {codes_told}",
             told=f"%{wrong[0]} in {pattern!r} is not a valid code for a reservation: codes are {codes_told}",
         )
     name = day.strftime(pattern)
     if re.fullmatch(rf"{WORD}(?:,{WORD})*", name, re.ASCII) is None:
-        rule = "a reservation is letters, digits and . _ + -, no blank"
+        rule = "a reservation consists of letters, digits and . _ + -, without blanks"
         raise BadValue(rule, told=f"{pattern!r} gives {name!r}: {rule}")
     return name
 

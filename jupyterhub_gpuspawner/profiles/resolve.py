@@ -208,7 +208,7 @@ def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Colle
         refusal = refusals[slug]
         if refusal is not None:
             raise RequestError(
-                f"You may not use profile {slug} now: {refusal.text}.",
+                f"You cannot use profile {slug} now: {refusal.text}.",
                 field="profile",
                 hint=f"You may use: {names}.",
                 refusal=refusal,
@@ -216,7 +216,9 @@ def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Colle
         return named
     if not usable:
         why = "; ".join(f"{name}: {refusal.text}" for name, refusal in refusals.items() if refusal is not None)
-        raise RequestError(f"There is no profile that you may use now{f' ({why})' if why else ''}.", field="profile")
+        raise RequestError(
+            f"No profile is available to you at the moment{f' ({why})' if why else ''}.", field="profile"
+        )
     return next((profile for profile in usable if profile.default), usable[0])
 
 

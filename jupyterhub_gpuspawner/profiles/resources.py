@@ -63,7 +63,7 @@ class Resources(Frozen):
     @model_validator(mode="after")
     def _gpus_or_shards(self) -> Resources:
         if self.gpus and self.shards:
-            raise BadValue("gpus and shards exclude each other: a shard is part of a GPU")
+            raise BadValue("gpus and shards cannot be requested together: a shard is part of a GPU")
         return self
 
 

@@ -191,38 +191,44 @@ def _shell_line(value: str) -> str:
 
 
 WORD = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"
-Name = Annotated[str, matching(WORD, "letters, digits and . _ + -, no blank")]
+Name = Annotated[str, matching(WORD, "letters, digits and . _ + -, without blanks")]
 Names = Annotated[
-    str, matching(rf"{WORD}(?:,{WORD})*", "names of letters, digits and . _ + -, separated by commas, no blank")
+    str, matching(rf"{WORD}(?:,{WORD})*", "names of letters, digits and . _ + -, separated by commas, without blanks")
 ]
 Constraint = Annotated[
     str,
     matching(
-        r"[A-Za-z0-9_(\[][A-Za-z0-9_.:+&|*()\[\],!-]*", "node features, joined by Slurm's & | * ( ) [ ], no blank"
+        r"[A-Za-z0-9_(\[][A-Za-z0-9_.:+&|*()\[\],!-]*", "node features, joined by Slurm's & | * ( ) [ ], without blanks"
     ),
 ]
 ExtraLine = Annotated[str, matching(r"-[!-~][ -~]*", "one printable line of sbatch options that begins with '-'")]
 ModuleName = Annotated[
     str,
     matching(
-        r"(?!.*/\.\.(?:/|$))[A-Za-z0-9_][A-Za-z0-9_.+/:@=-]*", "a module's name such as CUDA/12.4, no blank, no .."
+        r"(?!.*/\.\.(?:/|$))[A-Za-z0-9_][A-Za-z0-9_.+/:@=-]*",
+        "a module's name such as CUDA/12.4, without blanks and without ..",
     ),
 ]
 Folder = Annotated[
     str, matching(r"/[^\x00-\x1f\x7f\"'\\$`]*", "an absolute path without quotes, $ and control characters")
 ]
-PythonHome = Annotated[str, matching(r"[A-Za-z0-9_./~][A-Za-z0-9_./~+@-]*", "an environment's name or path, no blank")]
+PythonHome = Annotated[
+    str, matching(r"[A-Za-z0-9_./~][A-Za-z0-9_./~+@-]*", "an environment's name or path, without blanks")
+]
 Image = Annotated[
     str,
-    matching(r"[A-Za-z0-9_./][A-Za-z0-9_./:@+=-]*", "an image's path, or an address such as docker://..., no blank"),
+    matching(
+        r"[A-Za-z0-9_./][A-Za-z0-9_./:@+=-]*", "an image's path, or an address such as docker://..., without blanks"
+    ),
 ]
-Bind = Annotated[str, matching(r"[A-Za-z0-9_./][A-Za-z0-9_./:@+=-]*", "SOURCE[:TARGET[:ro]], no blank")]
+Bind = Annotated[str, matching(r"[A-Za-z0-9_./][A-Za-z0-9_./:@+=-]*", "SOURCE[:TARGET[:ro]], without blanks")]
 UrlPath = Annotated[
     str,
     # JupyterHub formats it, and fails on any other name
     matching(
         r"/([!-z|~]|\{(username|base_url)\})*",
-        "a path on the server that begins with '/', no blank, no braces but {username} and {base_url}",
+        "a path on the server that begins with '/', without blanks, and without braces except in "
+        "{username} and {base_url}",
     ),
 ]
 Text = Annotated[str, Checked(lambda value: printable(_as_text(value)), {"type": "string"})]
@@ -249,7 +255,7 @@ def validated(
         faults = error.errors(include_url=False)
         more = [dotted(_path(fault)) for fault in faults[1:]]
         if more and not quoting:
-            hint = f"There {'is one more fault' if len(more) == 1 else f'are {len(more)} more faults'}."
+            hint = f"There {'is one more error' if len(more) == 1 else f'are {len(more)} more errors'}."
         else:
             hint = f"Also wrong: {', '.join(more[:5])}." if more else ""
         text = fault_text(faults[0], quoting=quoting) + ("." if hint else "")

@@ -30,7 +30,7 @@ def parse_choice(user_options: Mapping[str, object]) -> UserChoice:
     ``option--unlisted-choice``, as sent by KubeSpawner's clients, is the option's value unless a listed one is given.
     """
     if len(user_options) > OPTION_LIMIT:
-        raise RequestError(f"{len(user_options)} options are too many.", hint=f"The limit is {OPTION_LIMIT}.")
+        raise RequestError(f"Too many options: {len(user_options)}.", hint=f"The limit is {OPTION_LIMIT}.")
     values = {_shown(name): _value(name, value) for name, value in user_options.items()}
     profile = values.pop("profile", "")
     if not isinstance(profile, str):
@@ -81,7 +81,7 @@ def choice_from_form(formdata: Mapping[str, list[str]]) -> dict[str, object]:
         if not name.startswith(_PREFIX):
             options.setdefault(name, value)
         elif "profile" not in given:
-            raise RequestError("Options are given, but no profile.", field="profile", hint="Choose a profile.")
+            raise RequestError("Options were given without a profile.", field="profile", hint="Choose a profile.")
         elif name.startswith(own):
             options[name.removeprefix(own)] = value
     choice = parse_choice(options)

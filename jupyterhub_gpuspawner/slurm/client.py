@@ -71,7 +71,7 @@ class SlurmClient:
         else:
             answer = await self._slurm.run("sbatch", "--parsable", prefix=prefix, environment=environment, stdin=script)
         if (signal := _signal(answer.code)) is not None:
-            raise SlurmUnavailable(f"sbatch was ended by signal {signal} and gave no answer.")
+            raise SlurmUnavailable(f"sbatch was ended by signal {signal} before it answered.")
         if answer.code != 0:
             raise failure("sbatch", answer.stderr) or rejected(answer.stderr, answer.code)
         lines = answer.stdout.strip().splitlines()

@@ -138,7 +138,8 @@ class Installation:
     def _refuse_after(self, leftovers: set[int]) -> None:
         if len(leftovers) >= self._share:
             raise SlurmUnavailable(
-                f"{len(leftovers)} commands hang and cannot be ended; no others are run until one of them has ended.",
+                f"{len(leftovers)} commands are hanging and cannot be killed; no others are run until one "
+                "of them ends.",
                 hint=f"Check these processes on the hub's machine: {', '.join(map(str, sorted(leftovers)))}.",
             )
 
@@ -154,10 +155,12 @@ class CommandMissing(SlurmUnavailable):
 def _missing(before: Sequence[str], path: str) -> GPUSpawnerError:
     if before:
         return ConfigError(
-            f"The command {path!r} does not exist or may not be run.", where="exec_prefix", hint="Give its full path."
+            f"The command {path!r} does not exist or cannot be executed.",
+            where="exec_prefix",
+            hint="Give its full path.",
         )
     return CommandMissing(
-        f"Slurm's command {path!r} does not exist or may not be run.",
+        f"Slurm's command {path!r} does not exist or cannot be executed.",
         hint="Set slurm_bin_dir to the folder with Slurm's commands.",
     )
 

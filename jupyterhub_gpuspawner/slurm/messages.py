@@ -46,15 +46,16 @@ _NO_ANSWER = (
     _Silence(
         r"Protocol authentication error|Invalid authentication credential|Munge (?:en|de)code failed.*",
         r"Munge (?:en|de)code failed: .*|\w+: auth_g_\w+: \w+ has authentication error",
-        "munge does not answer or refuses",
-        "Check munge on the hub's machine and on slurmctld's: the same key, and clocks that agree.",
+        "munge is not responding, or refuses the request",
+        "Check munge on the hub's machine and on slurmctld's: both need the same key and synchronised clocks.",
     ),
     _Silence(
         _NEVER,
         r"(?:\w+: )?cannot stat file .*|Unable to process configuration file"
         r"|Could not establish a configuration source|ClusterName needs to be specified",
         "Slurm's configuration was not found",
-        "Put slurm.conf in its place, or set SLURM_CONF for the hub; sudo hands it on only where env_keep names it.",
+        "Install slurm.conf at its default path, or set SLURM_CONF for the hub; sudo passes it on only if "
+        "env_keep names it.",
     ),
     _Silence(
         r"Unable to contact slurm controller(?: \(\w+ failure\))?",
@@ -71,8 +72,8 @@ _NO_ANSWER = (
     _Silence(
         r"Zero Bytes were transmitted or received",  # all that 22.05's commands say where munge refuses
         _NEVER,
-        "slurmctld does not answer",
-        "Check `scontrol ping`, and at slurmctld's log: munge refuses where keys or clocks differ.",
+        "slurmctld is not responding",
+        "Check `scontrol ping` and slurmctld's log: munge refuses requests if keys or clocks differ.",
     ),
     _Silence(
         r"Socket timed out on send/recv operation|Connection (?:refused|timed out|reset by peer)"
@@ -80,7 +81,7 @@ _NO_ANSWER = (
         r"|Controller is in standby mode, try a different controller|Slurm backup controller in standby mode"
         r"|Unable to query jobs state",
         _NEVER,
-        "slurmctld does not answer",
+        "slurmctld is not responding",
         "Check `scontrol ping`.",
     ),
     _Silence(
@@ -93,7 +94,7 @@ _NO_ANSWER = (
         r"Resource temporarily unavailable|Slurm temporarily unable to accept job.*|Slurm job queue full.*"
         r"|Job creation temporarily disabled|I/O error writing script/environment to file",
         _NEVER,
-        "slurmctld accepts no jobs at the moment",
+        "slurmctld is not accepting jobs at the moment",
         "See slurmctld's log.",
     ),
 )
@@ -116,7 +117,7 @@ _SUDO = (
     _Row(
         r"^sudo: unknown user|^sudo: user '.*' not found|^(sudo|runuser|su): user .* does not exist",
         "there is no such account on the hub's machine",
-        "Accounts of the hub must be accounts of the system.",
+        "Each user of the hub needs a system account.",
     ),
     _Row(
         r"^(sudo: )?\S+ is not in the sudoers file"
@@ -127,7 +128,7 @@ _SUDO = (
     ),
     _Row(
         r"^sudo: .*: command not found|^sudo: unable to execute",
-        "sudo does not find the command",
+        "sudo cannot find the command",
         "Set slurm_bin_dir to the folder with Slurm's commands, wrapper_dir to that of the scripts.",
     ),
     _Row(
@@ -151,49 +152,49 @@ _REJECTIONS = (
     (r"invalid partition specified: (?P<what>\S+)", "partition", "there is no partition {what}"),
     (r"Invalid partition name", "partition", "there is no such partition"),
     (r"Required partition not available", "partition", "the partition is closed (inactive or draining)"),
-    (r"Requested partition configuration", "partition", "the partition does not offer this at the moment"),
+    (r"Requested partition configuration", "partition", "the partition cannot provide these resources at the moment"),
     (r"User's group not permitted", "partition", "you are not a member of any group that may use the partition"),
-    (r"Invalid account", "account", "the account does not exist, or you may not use it in this partition"),
-    (r"Invalid qos", "qos", "the QOS does not exist, or you may not use it"),
+    (r"Invalid account", "account", "the account does not exist, or you are not allowed to use it in this partition"),
+    (r"Invalid qos", "qos", "the QOS does not exist, or you are not allowed to use it"),
     (r"Requested reservation is invalid", "reservation", "there is no such reservation"),
-    (r"Access denied to requested reservation", "reservation", "you are not among those who may use the reservation"),
+    (r"Access denied to requested reservation", "reservation", "you are not allowed to use the reservation"),
     (
         r"Requested time limit is invalid",
         "time",
         "it asks for more time than the partition allows, or for no time at all",
     ),
-    (r"Invalid --time\b", "time", "the time is not understood"),
-    (r"Memory specification can not be satisfied", "memory", "no node of the partition has as much memory"),
-    (r"Invalid --mem(-per-\w+)? ", "memory", "the memory is not understood"),
-    (r"CPU count per node can not be satisfied", "cpus", "no node of the partition has as many CPUs"),
+    (r"Invalid --time\b", "time", "the time limit is not valid"),
+    (r"Memory specification can not be satisfied", "memory", "no node of the partition has that much memory"),
+    (r"Invalid --mem(-per-\w+)? ", "memory", "the amount of memory is not valid"),
+    (r"CPU count per node can not be satisfied", "cpus", "no node of the partition has that many CPUs"),
     (r"More processors requested", "cpus", "it asks for more CPUs than the partition or its nodes allow"),
-    (r"Invalid numeric value .* for --(ntasks|cpus-per-task)", "cpus", "the number of CPUs or tasks is not understood"),
+    (r"Invalid numeric value .* for --(ntasks|cpus-per-task)", "cpus", "the number of CPUs or tasks is not valid"),
     (
         r"Invalid generic resource|Invalid Trackable RESource",
         "gpus",
-        "the cluster has no such generic resource: the type of GPU is unknown, or the count is no number",
+        "the cluster has no such generic resource: the GPU type is unknown, or the count is not a number",
     ),
     (r"Node count specification invalid", "nodes", "the partition does not allow this number of nodes"),
-    (r"not a valid node count", "nodes", "the number of nodes is not understood"),
+    (r"not a valid node count", "nodes", "the number of nodes is not valid"),
     (r"Invalid node name", "nodelist", "there is no such node"),
     (r"Invalid feature", "constraint", "no node has such a feature"),
     (r"Invalid license", "licenses", "there is no such licence"),
-    (r"Job dependency problem", "dependency", "the job to wait for is not there, or is not understood"),
-    (r"Invalid job array", "array", "the job array is too large, or not understood"),
+    (r"Job dependency problem", "dependency", "the job to wait for does not exist, or is not specified correctly"),
+    (r"Invalid job array", "array", "the job array is too large, or not valid"),
     (r"No cluster '|can't be reached now", "clusters", "there is no such cluster"),
     (r"--uid only permitted by root", "uid", "only root may submit for somebody else with --uid"),
-    (r"Invalid user id|User not found on host", "exec_prefix", "this account may not submit jobs here"),
+    (r"Invalid user id|User not found on host", "exec_prefix", "this account is not allowed to submit jobs here"),
     (
         r"Requested node configuration is not available",
         "gpus, cpus, memory, nodes",
-        "no node of the partition has all of what is asked for",
+        "no node of the partition has all the requested resources",
     ),
     (r"unrecognized option '(?P<what>[^']*)'", "script", "sbatch does not know the option {what}"),
     (r"option '(?P<what>[^']*)' \w+n't allow an argument", "script", "sbatch's option {what} takes no value"),
     (r"option '(?P<what>[^']*)' requires an argument", "script", "sbatch's option {what} needs a value"),
     (r"Batch script is empty", "script", "the batch script is empty"),
     (r"does not look like a batch script", "script", "the batch script does not begin with #! and an interpreter"),
-    (r"DOS line breaks", "script", "the batch script has DOS line ends"),
+    (r"DOS line breaks", "script", "the batch script has DOS line endings"),
     (r"NULL character", "script", "the batch script has a NUL character"),
     (r"Unable to open file", "script", "sbatch cannot read the batch script"),
     (
@@ -201,9 +202,9 @@ _REJECTIONS = (
         "reservation",
         "the reservation has not begun, or does not last that long",
     ),
-    (r"Invalid --begin|Invalid time specification", "begin", "the time to begin is not understood"),
+    (r"Invalid --begin|Invalid time specification", "begin", "the start time is not valid"),
     (r"Invalid --(?P<what>[\w-]+) specification", "script", "sbatch does not understand the value of --{what}"),
-    (r"Access/permission denied", "account", "you have no permission for this"),
+    (r"Access/permission denied", "account", "you do not have permission to do this"),
 )
 
 _POLICY = "Job violates accounting/QOS policy"
@@ -226,8 +227,8 @@ def rejection(stderr: str) -> Rejection:
     """
     if _POLICY in stderr:
         limit = _LIMIT.search(stderr)
-        told = meaning(limit[1]).sentence if limit else "A limit of the account or the QOS is reached."
-        clause = told.removeprefix("Waiting: ").partition(", so it never starts")[0].rstrip(".")
+        told = meaning(limit[1]).sentence if limit else "A limit of the account or the QOS has been reached."
+        clause = told.removeprefix("Waiting: ").partition(", so it will never start")[0].rstrip(".")
         return Rejection("account, qos", clause[0].lower() + clause[1:])
     outcomes = _OUTCOME.findall(stderr)
     of_a_plugin = bool(outcomes) and outcomes[-1] == _PLUGINS_OUTCOME
@@ -258,7 +259,7 @@ def failure(command: str, stderr: str) -> GPUSpawnerError | None:
                 line = stderr[stderr.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].strip()
                 return ConfigError(f"{command} was not run: {row.ours} ({line}).", where="exec_prefix", hint=row.hint)
     silence = _silence_of_sbatch(stderr) if command == "sbatch" else _silence(stderr)
-    return SlurmUnavailable(f"{command} got no answer: {silence.ours}.", hint=silence.hint) if silence else None
+    return SlurmUnavailable(f"{command} failed: {silence.ours}.", hint=silence.hint) if silence else None
 
 
 def _silence_of_sbatch(stderr: str) -> _Silence | None:
@@ -288,7 +289,7 @@ def not_cancelled(job_id: str, stderr: str) -> NotPermitted | None:
     if _FORBIDDEN.search(stderr) is None:
         return None
     return NotPermitted(
-        f"scancel may not cancel job {job_id}: {last_line(stderr)}.",
+        f"scancel is not allowed to cancel job {job_id}: {last_line(stderr)}.",
         where="exec_prefix",
         hint="It must run the command as the owner of the job.",
     )

@@ -84,8 +84,8 @@ async def run(
         done, _ = await asyncio.wait({exchange}, timeout=timeout)
         if not done:
             raise SlurmUnavailable(
-                f"{name} gave no answer within {timeout:g} s.",
-                hint="Check `scontrol ping`, and that slurm.conf is in its place.",
+                f"{name} did not respond within {timeout:g} s.",
+                hint="Check `scontrol ping`, and that slurm.conf can be found.",
             )
         return exchange.result()
     finally:
@@ -144,8 +144,8 @@ async def _reap(process: Process, exchange: asyncio.Future[Answer], name: str, l
         stuck = _left(everyone)
         leftovers |= stuck
         _log.warning(
-            "%s cannot be ended: process %s is another user's, who may have stopped it, or waits for a file system. "
-            "It stays until it goes on by itself.",
+            "%s cannot be killed: process %s belongs to another user, who may have stopped it, or is waiting for a "
+            "file system. It remains until it continues.",
             name,
             ", ".join(map(str, sorted(stuck))),
         )

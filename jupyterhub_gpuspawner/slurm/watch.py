@@ -120,7 +120,7 @@ class Watch:
 
     @property
     def stale(self) -> bool:
-        """Slurm does not answer at the moment; :attr:`status` is what it last reported."""
+        """Slurm is not responding at the moment; :attr:`status` is what it last reported."""
         return self._silent()
 
     @property

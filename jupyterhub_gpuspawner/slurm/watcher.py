@@ -233,7 +233,7 @@ class JobWatcher:
                 watched.hidden, watched.absent = False, 0
                 watched.notify()
             else:
-                self.log.warning("Slurm no longer knows job %s", watched.job_id)
+                self.log.warning("Slurm no longer has a record of job %s", watched.job_id)
                 self._tell(watched, _gone(watched, End.VANISHED))
         if all(seen.values()):
             self._said_hidden = False
@@ -257,7 +257,7 @@ class JobWatcher:
     def _answered(self) -> None:
         now = self._clock()
         if self.silent_since is not None:
-            self.log.warning("Slurm answers again, after %.0f s", now - self.silent_since)
+            self.log.warning("Slurm is responding again, after %.0f s", now - self.silent_since)
             self.silent_since = None
             self._notify_all()
         self._failures = 0
@@ -269,7 +269,7 @@ class JobWatcher:
             self.silent_since = self._clock()
             expected = isinstance(error, GPUSpawnerError)
             self.log.warning(
-                "Slurm does not answer; every server is kept: %s", error, exc_info=None if expected else error
+                "Slurm is not responding; all servers are kept: %s", error, exc_info=None if expected else error
             )
             self._notify_all()
 

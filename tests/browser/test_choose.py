@@ -229,7 +229,7 @@ def test_what_only_slurm_knows_is_told_before_the_click(course: HubProcess, page
     page.locator("label[for=profile-licence]").click()
     box = page.locator(".gpuspawner-profile", has=page.locator("#profile-licence"))
 
-    expect(box.get_by_role("status")).to_contain_text("Slurm would refuse it", timeout=PATIENCE)
+    expect(box.get_by_role("status")).to_contain_text("Slurm would refuse this job", timeout=PATIENCE)
     assert axe_faults(page) == []
 
 

@@ -370,7 +370,7 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
     assert f"0 job {busy} of " in told[0]
     assert sorted(pieces(page, "d1")) == [f"0-3 kim's server, job {own}", "4-7 free"]
     assert pieces(page, "m1") == ["0-1 a100 free", "2-5 1g.10gb free"]
-    expect(node(page, "c2")).to_contain_text("drained: accepts no jobs")
+    expect(node(page, "c2")).to_contain_text("drained: does not accept jobs")
     expect(node(page, "c2")).to_contain_text("fan <b>broken</b>")
     expect(node(page, "d1")).to_contain_text("CPUs 20 of 40")
 

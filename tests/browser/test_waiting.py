@@ -172,7 +172,7 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
     fill()
     expect(fact(page, "place")).to_have_text("3rd of 4 in partition gpu", timeout=LONG)
     expect(fact(page, "estimate")).to_contain_text(re.compile(r"Slurm expects it to start by .+, unless"), timeout=LONG)
-    expect(fact(page, "hint")).to_contain_text("It starts by itself")
+    expect(fact(page, "hint")).to_contain_text("It starts automatically")
     expect(page.locator('[aria-current="step"]')).to_contain_text("In the queue")
     told = stages(page)
     well_made(page)
@@ -206,7 +206,7 @@ def test_without_javascript_the_page_tells_the_same_and_finds_the_server(
     sign_in(page, hub, "eva")
     look(page, hub, "eva")
     expect(page.locator("#progress-message")).to_contain_text(WAITS)
-    expect(fact(page, "hint")).to_contain_text("It starts by itself")
+    expect(fact(page, "hint")).to_contain_text("It starts automatically")
     expect(fact(page, "place")).to_have_text("You are next", timeout=LONG)
     expect(page.locator('[aria-current="step"]')).to_contain_text("In the queue")
     expect(page.locator("#gpuspawner-stop")).to_be_hidden()
@@ -416,7 +416,7 @@ def closed_partition(slurm_cluster: PrivateSlurm) -> Iterator[None]:
 FAILURES = {
     "missing": ("The job failed with exit code 127: a command was not found.", "A program is missing"),
     "week": ("The job asks for more time than the partition allows", "Choose a shorter time."),
-    "guests": ("The job's account may not use this partition or QOS.", "Please tell your administrator"),
+    "guests": ("The job's account is not allowed to use this partition or QOS.", "Please contact your administrator"),
 }
 
 
@@ -456,7 +456,7 @@ def test_a_server_that_reached_its_time_limit(hub: HubProcess, page: Page) -> No
     hub.spawn("tia", {"profile": "minute"})
     told = re.compile(r"The job reached its time limit of 1 min\. It ended at .*\d\d")
     expect(came_back(page, hub, "tia")).to_have_text(told)
-    expect(page.locator(NOT_RUNNING)).to_contain_text("Your files are as they were last saved.")
+    expect(page.locator(NOT_RUNNING)).to_contain_text("Your files are kept as you last saved them.")
     shoot(page, "ended")
     hub.restart()
     page.reload()

@@ -63,7 +63,7 @@ def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
 
     assert checked.exit_code == 3
     assert checked.stdout.splitlines()[-1] == (
-        "WRONG Slurm: scontrol got no answer: slurmctld cannot be reached. Check `scontrol ping`."
+        "WRONG Slurm: scontrol failed: slurmctld cannot be reached. Check `scontrol ping`."
     )
 
 
@@ -73,7 +73,7 @@ def test_there_is_no_slurm(tmp_path: Path) -> None:
 
     assert checked.exit_code == 3
     assert checked.stdout.splitlines()[-1] == (
-        "WRONG Slurm: Slurm's command '/no/such/folder/sinfo' does not exist or may not be run. "
+        "WRONG Slurm: Slurm's command '/no/such/folder/sinfo' does not exist or cannot be executed. "
         "Set slurm_bin_dir to the folder with Slurm's commands."
     )
 

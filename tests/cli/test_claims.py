@@ -86,7 +86,7 @@ def test_jobs_on_one_node_get_different_gpus(slurm: PrivateSlurm, public_folder:
     assert [gpus_of(one), gpus_of(two), gpus_of(three)] == ["0,1", "2", "3"]
     log = (folder / f"{three}.log").read_text()
     assert "gpuspawner: GPU 0-2 is claimed by other servers." in log
-    assert "Slurm does not hand out" not in log
+    assert "Slurm does not allocate" not in log
     slurm.run("scancel", "--full", "--signal=KILL", one)
     wait_until(lambda: not slurm.run("squeue", "-h", "--jobs", f"{one},999999"), "the first job is gone")
     four = submit(2)

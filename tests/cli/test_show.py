@@ -86,7 +86,7 @@ NOT_SHOWN: dict[str, tuple[tuple[str, ...], int, str]] = {
     "a group that the user is not in": (
         ("course", "--user", "ada"),
         1,
-        "gpuspawner: You may not use profile course now: it is reserved for the group course. You may use: open, test.",
+        "gpuspawner: You cannot use profile course now: it is reserved for the group course. You may use: open, test.",
     ),
     "a profile that is no job": (
         ("test", "--user", "ada"),

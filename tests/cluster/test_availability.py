@@ -417,7 +417,7 @@ def test_qos_may_lift_a_partitions_bounds() -> None:
     assert told(cluster(node("g1", G4), max_time=600), gpus=1, time=HOUR, qos="long")[0] == "now"
 
 
-IS_FOR = "partition gpu is for members of course or staff, and only Slurm knows who they are"
+IS_FOR = "partition gpu is restricted to members of course or staff, which this hub cannot check"
 
 
 @pytest.mark.parametrize(
@@ -494,16 +494,16 @@ UNREAD_RESERVATION = Unread("reservation", "day", "Nodes")
 @pytest.mark.parametrize(
     ("unread", "asked", "answer"),
     [
-        (UNREAD_JOB, {"gpus": 1}, ("unknown", "availability unknown: part of Slurm's list of jobs was not understood")),
+        (UNREAD_JOB, {"gpus": 1}, ("unknown", "availability unknown: part of Slurm's list of jobs could not be read")),
         (
             UNREAD_RESERVATION,
             {"gpus": 1},
-            ("unknown", "availability unknown: part of Slurm's list of jobs was not understood"),
+            ("unknown", "availability unknown: part of Slurm's list of jobs could not be read"),
         ),
         (
             UNREAD_RESERVATION,
             {"gpus": 1, "reservation": "day"},
-            ("unknown", "availability unknown: part of Slurm's list of jobs was not understood"),
+            ("unknown", "availability unknown: part of Slurm's list of jobs could not be read"),
         ),
         (UNREAD_JOB, {"gpus": 9}, ("never", "cannot run: 9 GPUs per node requested, but nodes of partition gpu")),
         (replace(UNREAD_JOB, kept=True), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
@@ -553,20 +553,20 @@ def test_a_partition_that_was_not_understood_is_in_doubt() -> None:
     """Neither now nor never."""
     found = cluster(node("g1", "gpu:k80:4"), unread=("MaxTime",))
     assert [told(found, gpus=gpus) for gpus in (1, 9)] == [
-        ("unknown", "availability unknown: Slurm's description of partition gpu was not understood", "")
+        ("unknown", "availability unknown: the description of partition gpu could not be read", "")
     ] * 2
 
 
 def test_silence_of_slurm_is_told() -> None:
     """Without a snapshot, or with an old one, availability is unknown; impossible requests stay impossible."""
     assert availability(ResolvedResources(), None, now=NOW) == Availability(
-        Chance.UNKNOWN, "availability unknown: Slurm has not answered yet"
+        Chance.UNKNOWN, "availability unknown: Slurm has not responded yet"
     )
     found = cluster(node("g1", G4))
     assert told(found, gpus=1, now=NOW + STALE)[0] == "now"
     assert told(found, gpus=1, now=NOW + STALE + 60) == (
         "unknown",
-        "availability unknown: Slurm has not answered for 16 min",
+        "availability unknown: Slurm has not responded for 16 min",
         "",
     )
     assert told(found, gpus=5, now=NOW + STALE + 60)[0] == "never"

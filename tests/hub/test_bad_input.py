@@ -154,19 +154,19 @@ BY_OTHERS: dict[str, tuple[str, int, str]] = {
     "more GPUs than a node has": (
         "too-many",
         400,
-        "Slurm refused the job: no node of the partition has all of what is asked for. "
+        "Slurm refused the job: no node of the partition has all the requested resources. "
         "Check `gpus, cpus, memory, nodes` in the profile.",
     ),
     "a GPU that no node has": (
         "no-type",
         400,
-        "Slurm refused the job: no node of the partition has all of what is asked for. "
+        "Slurm refused the job: no node of the partition has all the requested resources. "
         "Check `gpus, cpus, memory, nodes` in the profile.",
     ),
     "a GPU where there are none": (
         "no-gpus",
         400,
-        "Slurm refused the job: no node of the partition has all of what is asked for. "
+        "Slurm refused the job: no node of the partition has all the requested resources. "
         "Check `gpus, cpus, memory, nodes` in the profile.",
     ),
     "a reservation that does not exist": (
@@ -187,7 +187,7 @@ BY_OTHERS: dict[str, tuple[str, int, str]] = {
     "no sbatch": (
         "no-sbatch",
         503,
-        "Slurm's command '/no/such/folder/sbatch' does not exist or may not be run. "
+        "Slurm's command '/no/such/folder/sbatch' does not exist or cannot be executed. "
         "Set slurm_bin_dir to the folder with Slurm's commands.",
     ),
     "no account": (
@@ -233,7 +233,7 @@ def test_a_job_that_can_never_start_is_not_waited_for(hub: HubProcess) -> None:
 
     assert (status, re.sub("[0-9]+", "N", message)) == (
         400,
-        "Job N: The job asks for more time than the partition allows, so it never starts. "
+        "Job N: The job asks for more time than the partition allows, so it will never start. "
         "Compare `time` in the profile with MaxTime of the partition.",
     )
 
@@ -251,12 +251,12 @@ def end_of_start(hub: HubProcess, profile: str) -> tuple[int, str]:
 DYING = {
     "a command that is not there": (
         "no-command",
-        "ended before your server was ready: The job failed with exit code 127: a command was not found. Its log: ",
+        "ended before your server was ready: The job failed with exit code 127: a command was not found. Log file: ",
         "gpuspawner: /no/such/command: no such command",
     ),
     "a set-up that fails": (
         "fails",
-        "ended before your server was ready: The job failed with exit code 3. Its log: ",
+        "ended before your server was ready: The job failed with exit code 3. Log file: ",
         "the disk is full",
     ),
     "a command that is not on the hub's machine": (
@@ -327,7 +327,7 @@ def test_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
         slurm_cluster.start_controller()
 
     assert status == 503
-    assert missing("sbatch got no answer: slurmctld cannot be reached. Check `scontrol ping`.", text) == []
+    assert missing("sbatch failed: slurmctld cannot be reached. Check `scontrol ping`.", text) == []
     assert kept is not None
     assert kept["ready"]
 
@@ -340,8 +340,8 @@ def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
     status, text = told(lost, {"profile": "light"})
 
     assert status == 503
-    hint = "Check `scontrol ping`, and whether slurm.conf is in its place."
-    assert missing(f"sbatch gave no answer within 10 s. {hint}", text) == []
+    hint = "Check `scontrol ping`, and that slurm.conf can be found."
+    assert missing(f"sbatch did not respond within 10 s. {hint}", text) == []
 
     lost.stop()
 
@@ -368,12 +368,12 @@ def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
 
     assert all("light" in slugs and "new" not in slugs for slugs in offered)
     assert told == {"ann": False, "admin": True}
-    assert logged() == [f"Fault in the profiles of {bad.parent}: {fault}"]
+    assert logged() == [f"Error in the profiles of {bad.parent}: {fault}"]
 
     bad.write_text("- display_name: New\n  slurm:\n    memory: 32G\n")
 
     assert "new" in slugs_of(visitor)
-    assert logged()[1:] == [f"Fault repaired in the profiles of {bad.parent}: {fault}"]
+    assert logged()[1:] == [f"Error corrected in the profiles of {bad.parent}: {fault}"]
 
     bad.unlink()
 

@@ -48,7 +48,7 @@ PROFILES = f"""
   environment: {{setup: "until [ -e GATE ]; do sleep 0.2; done"}}
   command: {COMMAND}
 """
-SENTENCE = "The hub's database did not answer while your server was being started. Please start it again."
+SENTENCE = "The hub's database did not respond while your server was being started. Please start it again."
 NOT_RECORDED = "Spawn failed: The hub's database could not record this start, so no job was submitted."
 OUTAGE = 5.0
 """Seconds, about as long as a restart of Postgres takes."""

@@ -142,7 +142,7 @@ def card(hub: HubProcess, user: str) -> str:
     return Visitor(hub, user).look("/hub/home").text
 
 
-PREEMPTED = "The job had to make room for a job with higher priority."
+PREEMPTED = "The job was preempted: a job with higher priority needed its resources."
 
 
 @pytest.mark.parametrize("profile", ["low", "back"])
@@ -154,7 +154,7 @@ def test_a_server_that_is_preempted_is_noticed_and_named(hub: HubProcess, slurm:
 
     assert state(slurm, job) == "PREEMPTED"
     assert stored(hub, profile)["ending"]["what"] == PREEMPTED
-    assert f"{PREEMPTED} Start again; the new server may have to wait." in card(hub, profile)
+    assert f"{PREEMPTED} Start again; the new server may have to wait in the queue." in card(hub, profile)
 
 
 def test_a_server_that_is_preempted_and_put_back_has_ended(hub: HubProcess, slurm: PrivateSlurm) -> None:
@@ -316,5 +316,5 @@ def test_a_start_is_given_up_in_its_own_time_by_a_hub_whose_clock_was_set_back(
 
         assert abs(off_by(hub) + HOUR) < HOUR / 10
         assert wait_for(lambda: not hub.server("bob"), seconds=240), hub.log_end()
-        assert "The server did not start within 60 s and is given up." in Visitor(hub, "bob").pending().text
+        assert "The server did not start within 60 s, so the start was cancelled." in Visitor(hub, "bob").pending().text
         assert wait_for(lambda: not slurm.run("squeue", "-h", "-t", "PD", "-o", "%i"))

@@ -207,7 +207,7 @@ def test_a_profiles_start_timeout_gives_up_and_cancels_the_job(hub: HubProcess, 
     assert state(slurm_cluster, job) == "CANCELLED"
     assert page.status == 503
     assert (
-        "The server did not start within 5 s and is given up. "
+        "The server did not start within 5 s, so the start was cancelled. "
         f"Last known: Job {job}: All matching resources are in use." in page.text
     )
 
@@ -232,8 +232,8 @@ def test_a_job_that_is_cancelled_from_outside_while_it_waits(hub: HubProcess, sl
 @pytest.mark.parametrize(
     ("profile", "sentence"),
     [
-        ("deaf", r"its server at \S+ did not listen at its port within 3 s"),
-        ("mute", r"its server at \S+, port \d+, did not answer the hub within 3 s"),
+        ("deaf", r"its server at \S+ did not listen on its port within 3 s"),
+        ("mute", r"its server at \S+, port \d+, did not respond to the hub within 3 s"),
     ],
 )
 def test_a_server_that_never_answers(hub: HubProcess, slurm_cluster: PrivateSlurm, profile: str, sentence: str) -> None:
@@ -243,7 +243,7 @@ def test_a_server_that_never_answers(hub: HubProcess, slurm_cluster: PrivateSlur
     start(hub, user, profile)
     hub.wait(user, ready=False)
     page = visitor.pending()
-    said = re.search(rf"Job (\d+) runs, but {sentence}\. Its log: (\S+)", page.text)
+    said = re.search(rf"Job (\d+) runs, but {sentence}\. Log file: (\S+)", page.text)
 
     assert page.status == 503
     assert said is not None, page.text
@@ -311,10 +311,10 @@ def test_a_job_that_was_made_although_sbatch_got_no_answer(hub: HubProcess, slur
     page = visitor.pending()
 
     assert page.status == 503
-    assert "sbatch gave no answer within 10 s." in page.text
+    assert "sbatch did not respond within 10 s." in page.text
 
     for _ in range(150):
-        made = re.search(r"sbatch failed, but made job (\d+) \(jupyterhub-gpuspawner/demo/tom/", hub.log.read_text())
+        made = re.search(r"sbatch failed, but created job (\d+) \(jupyterhub-gpuspawner/demo/tom/", hub.log.read_text())
         if made:
             break
         time.sleep(0.2)

@@ -42,7 +42,7 @@ def test_a_job_whose_sbatch_answered_oddly_becomes_the_persons_server(
     job = hub.spawn("una", {"profile": "light"})["job_id"]
 
     assert [line.partition("|")[0] for line in alive(slurm_cluster)] == [job]
-    assert f"sbatch failed, but made job {job}, which is used" in hub.log.read_text()
+    assert f"sbatch failed, but created job {job}, which is used" in hub.log.read_text()
 
     hub.end("una")
     hub.stop()
@@ -87,7 +87,7 @@ exit 1
     forged = (tmp_path / "forged").read_text().strip()
 
     page = visitor.pending()
-    assert (page.status, "sbatch got no answer: slurmctld does not answer." in page.text) == (503, True)
+    assert (page.status, "sbatch failed: slurmctld is not responding." in page.text) == (503, True)
     assert "job_id" not in stored(hub, "una").get("child", {})
     assert not wait_for(lambda: state(slurm_cluster, forged) not in ("PENDING", "RUNNING"), seconds=8)
     assert f"job {forged}" not in hub.log.read_text()

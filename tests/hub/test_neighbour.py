@@ -127,7 +127,10 @@ def test_the_hub_goes_to_the_server_and_never_to_a_neighbour_who_was_quicker(
     assert "taken" in told.splitlines()
     assert process["uid"] == pwd.getpwnam(person).pw_uid
     assert asked(neighbour) == []
-    lost = f"Another process took port {ports[1]} before the server listened there; this is a second try."
+    lost = (
+        f"Another process took port {ports[1]} before the server listened there; the server was started again on "
+        "another port."
+    )
     assert lost in placement["problems"]
     assert lost in hub.log.read_text()
 
@@ -145,4 +148,4 @@ def test_a_server_that_does_not_end_without_its_port_is_given_up_in_words(
     taken = f"Port {ports[1]} was taken by another user (uid {pwd.getpwnam(other).pw_uid}) of this node."
 
     assert asked(neighbour) == []
-    assert f"its server at 127.0.0.1 did not listen at its port within 15 s. {taken}" in hub.log.read_text()
+    assert f"its server at 127.0.0.1 did not listen on its port within 15 s. {taken}" in hub.log.read_text()

@@ -92,7 +92,7 @@ def test_a_server_that_listens_where_the_hub_does_not_come_is_told_at_once(
     told = stored(hub, "ida")["ending"]["what"]
     hub.stop()
 
-    assert told.endswith(f"listens on 127.0.0.1 alone, and the hub reaches its node at {address}.")
+    assert told.endswith(f"listens only on 127.0.0.1, and the hub reaches its node at {address}.")
 
 
 @pytest.fixture

@@ -129,8 +129,8 @@ def test_an_odd_answer_ends_no_server(hub: HubProcess, switch: Callable[[str], N
     assert kept
     assert ready(hub, f"odd-{oddity}")
     assert answers(hub, f"odd-{oddity}")
-    assert said.count("Slurm does not answer") <= 1
-    unknown = re.findall(r"Job (\d+) has the state HIBERNATING", said)
+    assert said.count("Slurm is not responding") <= 1
+    unknown = re.findall(r"Job (\d+) has the unknown state HIBERNATING", said)
     assert bool(unknown) is (oddity == "unknown")
     assert len(unknown) == len(set(unknown))  # once for each server
 
@@ -145,14 +145,14 @@ def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: P
     assert wait_for(lambda: "Slurm answers again" in hub.log.read_text()[begun:], seconds=60)
     slurm_cluster.stop_controller()
     try:
-        assert wait_for(lambda: hub.log.read_text()[begun:].count("Slurm does not answer") == 2, seconds=60)
+        assert wait_for(lambda: hub.log.read_text()[begun:].count("Slurm is not responding") == 2, seconds=60)
         stopped = ready(hub, "hugo")
     finally:
         slurm_cluster.start_controller()
     assert wait_for(lambda: hub.log.read_text()[begun:].count("Slurm answers again") == 2, seconds=90)
 
     assert (silent, stopped, ready(hub, "hugo"), answers(hub, "hugo")) == (True, True, True, True)
-    assert hub.log.read_text()[begun:].count("Slurm does not answer") == 2
+    assert hub.log.read_text()[begun:].count("Slurm is not responding") == 2
 
 
 def test_a_suspended_server_is_kept_and_goes_on(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:

@@ -24,7 +24,7 @@ c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
 c.GPUSlurmSpawner.waiting_interval = 0.5
 c.GPUSlurmSpawner.resting_interval = REST
 """
-LOST = "Slurm has lost the job: its number belongs to another job now."
+LOST = "Slurm has lost the job: its id now belongs to another job."
 
 
 @pytest.fixture

@@ -433,7 +433,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 STOPS = {
-    "once": ("kill -STOP $$", 0, "log gave no answer within 1 s."),
+    "once": ("kill -STOP $$", 0, "log did not respond within 1 s."),
     "again and again": (
         "trap '' TERM HUP; while [ ! -e GOES_ON ]; do kill -STOP $$; done",
         4,

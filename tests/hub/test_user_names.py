@@ -64,7 +64,7 @@ ODD = {
     "a number": ("1000", "'1000' is not a valid user name."),
     "an option": ("-i", "'-i' is not a valid user name."),
     "a place in a log's name": ("a%u", "'a%u' is not a valid user name."),
-    "root": ("root", "'root' is an account of uid 0 (root), and nothing is started as root."),
+    "root": ("root", "'root' is an account of uid 0 (root); servers are never started as root."),
 }
 
 
@@ -80,7 +80,10 @@ def test_for_an_odd_name_nothing_is_run(
     trial = hub.api("POST", f"/gpuspawner/trial/{path}", {"user_options": {"profile": "light"}}).json()
 
     assert (start.status_code, sentence in start.json()["message"]) == (500, True), start.text
-    assert (trial["chance"], trial["sentence"]) == ("unknown", "this hub cannot ask Slurm in advance")
+    assert (trial["chance"], trial["sentence"]) == (
+        "unknown",
+        "this hub cannot check in advance when a job would start",
+    )
     assert recorded.users() == before
     assert slurm_cluster.run("squeue", "--noheader") == ""
 
@@ -111,7 +114,7 @@ def test_the_hubs_log_warns_of_what_is_open_and_of_names(recorded: Recorded) -> 
 
     assert told == [
         "the hub's database can be read by others (mode 0644): "
-        f"make it its owner's alone with chmod 600 {recorded.file.parent / 'open.sqlite'}",
+        f"restrict it to its owner with chmod 600 {recorded.file.parent / 'open.sqlite'}",
         "c.Authenticator.allowed_users: '#0' is not a valid user name.",
     ]
 

@@ -19,9 +19,9 @@ def ended(end: End, exit_code: str = "") -> str:
     return advice(JobStatus("7", Phase.ENDED, end=end, exit_code=exit_code))
 
 
-BY_ITSELF = "It starts by itself; you only have to wait."
+BY_ITSELF = "It starts automatically; you only have to wait."
 LESS = "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
-ADMIN = "Please tell your administrator: this choice cannot start as it is configured."
+ADMIN = "Please contact your administrator: this choice cannot start as it is configured."
 
 
 @pytest.mark.parametrize(
@@ -30,25 +30,28 @@ ADMIN = "Please tell your administrator: this choice cannot start as it is confi
         ("", BY_ITSELF),
         ("Resources", f"{BY_ITSELF} {LESS}"),
         ("Priority", f"{BY_ITSELF} {LESS}"),
-        ("Reservation", "It starts by itself when the reservation begins."),
-        ("ReqNodeNotAvail, Reserved for maintenance", "A shorter time may end before the maintenance begins."),
+        ("Reservation", "It starts automatically when the reservation begins."),
+        (
+            "ReqNodeNotAvail, Reserved for maintenance",
+            "A job with a shorter time limit may be able to end before the maintenance begins.",
+        ),
         (
             "ReqNodeNotAvail, UnavailableNodes:g1",
-            "It starts by itself once they are free. Another choice may start sooner.",
+            "It starts automatically once they are free. Another choice may start sooner.",
         ),
         ("PartitionDown", "Choose something else, or wait until your administrator opens the partition."),
         ("PartitionTimeLimit", "Choose a shorter time."),
         ("MaxMemPerLimit", "Choose less memory."),
         ("BadConstraints", f"Choose fewer GPUs or cores, or less memory. {ADMIN}"),
         ("JobHeldUser", "Release it with `scontrol release`, or stop it here."),
-        ("JobHeldAdmin", "Stop it, and please tell your administrator."),
-        ("launch failed requeued held", "Stop it, and please tell your administrator."),
+        ("JobHeldAdmin", "Stop it, and contact your administrator."),
+        ("launch failed requeued held", "Stop it, and contact your administrator."),
         ("AccountNotAllowed", ADMIN),
         ("Job's account not known, so it can't use this partition (closed allows staff)", ADMIN),
         ("uid 2002 not in group permitted to use this partition (noroot). groups allowed: alice", ADMIN),
-        ("QOSMaxGRESPerUser", "It starts when another job or server of yours ends."),
-        ("QOSMaxJobsPerUserLimit", "It starts when another job or server of yours ends."),
-        ("QOSMaxCpuPerJobLimit", f"Choose less. {ADMIN}"),
+        ("QOSMaxGRESPerUser", "It starts when one of your other jobs or servers ends."),
+        ("QOSMaxJobsPerUserLimit", "It starts when one of your other jobs or servers ends."),
+        ("QOSMaxCpuPerJobLimit", f"Choose fewer resources. {ADMIN}"),
         ("QOSGrpJobsLimit", "It starts when other jobs under the same limit end."),
         ("AssocGrpGRES", "It starts when other jobs under the same limit end."),
         ("Sunspots", ""),
@@ -66,7 +69,7 @@ def test_no_one_is_told_to_wait_for_what_never_comes(reason: str) -> None:
     """For a reason that waiting cannot clear the advice is not to wait."""
     assert never_clears(reason)
     assert waiting(reason)
-    assert "by itself" not in waiting(reason)
+    assert "automatically" not in waiting(reason)
 
 
 @pytest.mark.parametrize("end", sorted(End))

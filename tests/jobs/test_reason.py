@@ -40,21 +40,24 @@ from tests.slurm.recorded import VERSIONS, recorded
         ),
         ("QOSGrpMemLimit", "Waiting: all jobs of this QOS together have reached a limit (memory)."),
         ("MaxGRESPerAccount", "Waiting: all jobs of this account together have reached a limit (GPUs)."),
-        ("QOSMaxGRESPerJob", "The job asks for more GPUs than its QOS allows for one job, so it never starts."),
+        ("QOSMaxGRESPerJob", "The job asks for more GPUs than its QOS allows for one job, so it will never start."),
         (
             "QOSMaxWallDurationPerJobLimit",
-            "The job asks for more time than its QOS allows for one job, so it never starts.",
+            "The job asks for more time than its QOS allows for one job, so it will never start.",
         ),
         (
             "AssocMaxCpuPerJobLimit",
-            "The job asks for more CPU cores than its account allows for one job, so it never starts.",
+            "The job asks for more CPU cores than its account allows for one job, so it will never start.",
         ),
-        ("QOSMaxMemoryPerNode", "The job asks for more memory than its QOS allows for one node, so it never starts."),
+        (
+            "QOSMaxMemoryPerNode",
+            "The job asks for more memory than its QOS allows for one node, so it will never start.",
+        ),
         (
             "QOSMinCpuNotSatisfied",
-            "The job asks for fewer CPU cores than its QOS requires, so it never starts.",
+            "The job asks for fewer CPU cores than its QOS requires, so it will never start.",
         ),
-        ("QOSMinMemory", "The job asks for less memory than its QOS requires, so it never starts."),
+        ("QOSMinMemory", "The job asks for less memory than its QOS requires, so it will never start."),
         ("Sunspots", "Waiting: Slurm says 'Sunspots'."),
     ],
 )

@@ -113,7 +113,7 @@ def job(state: str, **facts: object) -> JobStatus:
         (job("PENDING", reason="Sunspots"), "Waiting: Slurm says 'Sunspots'."),
         (
             job("SPECIAL_EXIT", reason="job requeued in held state"),
-            "Slurm requeued the job and holds it: it does not start by itself.",
+            "Slurm requeued the job and holds it: it will not start until it is released.",
         ),
         (job("CONFIGURING", batch_host="cl1"), "Slurm is preparing node cl1 for the job."),
         (job("CONFIGURING"), "Slurm is preparing a node for the job."),
@@ -129,7 +129,7 @@ def job(state: str, **facts: object) -> JobStatus:
         (job("OUT_OF_MEMORY", reason="OutOfMemory"), "The job exceeded its memory limit."),
         (job("NODE_FAIL", reason="NodeDown"), "The node of the job failed."),
         (job("BOOT_FAIL"), "The node of the job did not boot."),
-        (job("PREEMPTED"), "The job had to make room for a job with higher priority."),
+        (job("PREEMPTED"), "The job was preempted: a job with higher priority needed its resources."),
         (job("FAILED", reason="NonZeroExitCode", exit_code="3:0"), "The job failed with exit code 3."),
         (
             job("FAILED", reason="NonZeroExitCode", exit_code="127:0"),
@@ -144,10 +144,10 @@ def job(state: str, **facts: object) -> JobStatus:
         (job("FAILED", reason="BadConstraints"), "The job failed. No node can satisfy the job's request."),
         (job("FAILED", reason="Sunspots"), "The job failed. Slurm says 'Sunspots'."),
         (job("FAILED"), "The job failed."),
-        (JobStatus("7", Phase.ENDED, end=End.VANISHED), "Slurm no longer knows the job."),
+        (JobStatus("7", Phase.ENDED, end=End.VANISHED), "Slurm no longer has a record of the job."),
         (
             job("HIBERNATING"),
-            "The job's state (HIBERNATING) is not known to this hub; the server is kept.",
+            "The job's state (HIBERNATING) is unknown to this hub, which keeps the server.",
         ),
     ],
 )

@@ -60,7 +60,7 @@ def test_a_failure_within_the_thread_is_raised() -> None:
     """An error in the work, or in the binding, is raised in the caller."""
     nowhere = ThisHost(NodeTopology(numa_nodes=(NumaNode(900, (65000,)),)))
     assert nowhere.nodes() == ()
-    with pytest.raises(CopyError, match="This process may not use CPUs 65000"):
+    with pytest.raises(CopyError, match="This process is not allowed to use CPUs 65000"):
         nowhere.on(900, lambda: None)
     with pytest.raises(ZeroDivisionError):
         nowhere.on(None, lambda: print(1 / 0))

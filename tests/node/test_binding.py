@@ -69,7 +69,7 @@ def test_only_foreign_cpus_leave_the_process_where_it_is() -> None:
     allowed, problems = binding.bind_cpus([4000, 4001])
 
     assert list(allowed) == CPUS
-    assert [problem.partition(";")[0] for problem in problems] == ["This process may not use CPUs 4000-4001"]
+    assert [problem.partition(";")[0] for problem in problems] == ["This process is not allowed to use CPUs 4000-4001"]
 
 
 def test_no_wish_is_no_binding() -> None:
@@ -141,7 +141,7 @@ def test_memory_that_is_not_the_jobs_is_not_asked_for() -> None:
 
     assert policy == "default"
     has = (NODES / "has_memory").read_text().strip()
-    assert problems == (f"This job may not use memory of NUMA nodes 63, only of {has}; no policy was set.",)
+    assert problems == (f"This job is not allowed to use memory of NUMA nodes 63, only of {has}; no policy was set.",)
 
 
 @numa
@@ -181,7 +181,7 @@ def test_an_unknown_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert policy == "none"
     assert len(problems) == 2
-    assert "no number of the system call is known for" in problems[0]
+    assert "the number of the system call is unknown for" in problems[0]
 
 
 ONE_NODE = (("bind:0", (0,)), ("default", (0,)), ("bind:0", (0, 1)), ("default", (63,)))

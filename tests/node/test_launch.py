@@ -431,7 +431,7 @@ def test_a_plan_that_cannot_be_read_starts_the_server(archive: Path, hub: Report
     assert others in ([], [NO_CLAIM])
 
 
-NO_CLAIM = "No GPU is used: only the launch plan says whether GPUs must be claimed on this node."
+NO_CLAIM = "No GPU is used: without the launch plan, it is unknown whether GPUs must be claimed on this node."
 PLANS: dict[str, tuple[str, str, str | None]] = {
     "a wrong value beside a claim": ('{"claim": "CLAIMS", "deadline": 0, "gpus": 1}', "2", None),
     "a newer hub's bounds": ('{"claim": "CLAIMS", "deadline": 3600, "gpus": 2}', "2,3", None),

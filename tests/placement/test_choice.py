@@ -132,7 +132,7 @@ def test_strict_policy_gives_up_a_bridge(policy: str, gpus: tuple[int, ...]) -> 
                 "the slowest link of their ring is PHB (about 20 GB/s).")),
         ("dgx1", {"granted": (3, 3, 3), "count": 1}, Choice((3,), numa_nodes=(0,), why="GPU 3, as granted.")),
         ("dgx1", {"granted": (), "count": 1}, Choice(why="No GPU was granted.")),
-        ("dgx1", {"granted": (1, 2), "count": 0}, Choice(why="No GPU was asked for.")),
+        ("dgx1", {"granted": (1, 2), "count": 0}, Choice(why="No GPU was requested.")),
     ],
 )  # fmt: skip
 def test_whole_choice(machine: str, arguments: dict[str, Any], choice: Choice) -> None:

@@ -220,7 +220,7 @@ def test_site_profile_and_choice_become_one_request(
         (
             {"profile": "course"},
             "profile",
-            "You may not use profile course now: it is reserved for the groups course, tutors. "
+            "You cannot use profile course now: it is reserved for the groups course, tutors. "
             "You may use: cpu, gpu, test.",
         ),
         ({"profile": "cpu", "gpus": 1}, "gpus", "Profile cpu has no option 'gpus'. Its options are none."),
@@ -256,7 +256,7 @@ def test_nobody_gets_a_profile_that_is_not_theirs_by_default() -> None:
     with pytest.raises(RequestError) as caught:
         resolve(course, {}, username="bob", groups=(), server_name="", now=NOW)
     assert str(caught.value) == (
-        "There is no profile that you may use now (course: it is reserved for the groups course, tutors)."
+        "No profile is available to you at the moment (course: it is reserved for the groups course, tutors)."
     )
     everyone = [*course, *(profile for profile in SITE if profile.slug == "cpu")]
     assert resolve(everyone, {}, username="bob", groups=(), server_name="", now=NOW).profile == "cpu"

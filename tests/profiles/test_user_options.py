@@ -44,7 +44,7 @@ def test_an_empty_form_is_the_default_profile() -> None:
     ("formdata", "says"),
     [
         ({"profile": ["a", "b"]}, "profile is given twice"),
-        ({"profile-option-gpu--gpus": ["2"]}, "Options are given, but no profile. Choose a profile."),
+        ({"profile-option-gpu--gpus": ["2"]}, "Options were given without a profile. Choose a profile."),
         ({"profile": ["a\n"]}, "profile must be printable text of at most 255 characters"),
         ({"profile": ["a"], "env": ["unlisted-choice"]}, "env: 'Other' was chosen, but no value was entered"),
     ],

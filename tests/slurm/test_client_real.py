@@ -187,10 +187,10 @@ async def test_jobs_that_slurm_does_not_know(client: SlurmClient, jobs: Jobs) ->
     ("option", "words"),
     [
         ("--partition=nosuch", "there is no partition nosuch"),
-        ("--gres=gpu:h900:1", "no node of the partition has all of what is asked for"),
+        ("--gres=gpu:h900:1", "no node of the partition has all the requested resources"),
         ("--gres=tpu:1", "the cluster has no such generic resource"),
-        ("--mem=9000G", "no node of the partition has as much memory"),
-        ("--time=abc", "the time is not understood"),
+        ("--mem=9000G", "no node of the partition has that much memory"),
+        ("--time=abc", "the time limit is not valid"),
         ("--reservation=nosuch", "there is no such reservation"),
         ("--constraint=nosuch", "no node has such a feature"),
         ("--nosuch", "sbatch does not know the option --nosuch"),
@@ -214,7 +214,7 @@ async def test_job_runs_as_its_user(client: SlurmClient, jobs: Jobs, two_users: 
     job_id = await jobs.submit(run=f"id -un > {jobs.folder}/who; sleep 300", prefix=as_user(owner))
     status = await jobs.until(job_id, lambda _: (jobs.folder / "who").exists())
     assert (status.user, (jobs.folder / "who").read_text().strip()) == (owner, owner)
-    with pytest.raises(ConfigError, match="exec_prefix: scancel may not cancel job"):
+    with pytest.raises(ConfigError, match="exec_prefix: scancel is not allowed to cancel job"):
         await client.cancel(job_id, prefix=as_user(other))
     await client.cancel(job_id, prefix=as_user(owner))
     await jobs.until_phase(job_id, Phase.ENDED)
@@ -393,7 +393,7 @@ async def test_missing_configuration_is_not_waited_for(slurm_cluster: PrivateSlu
     lost = SlurmClient(
         Installation(bin_dir=slurm_cluster.bin_dir, environment={"SLURM_CONF": "/no/such/slurm.conf"}, timeout=0.5)
     )
-    with pytest.raises(SlurmUnavailable, match=r"squeue gave no answer within 0\.5 s"):
+    with pytest.raises(SlurmUnavailable, match=r"squeue did not respond within 0\.5 s"):
         await lost.jobs(["1"])
 
 

@@ -9,90 +9,93 @@ from jupyterhub_gpuspawner.slurm.messages import Rejection, failure, rejected, r
 from tests.slurm.recorded import VERSIONS, Recorded, all_recorded, recorded
 
 REFUSED = {
-    "account_not_mine": ("account", "the account does not exist, or you may not use it in this partition"),
-    "array_too_big": ("array", "the job array is too large, or not understood"),
+    "account_not_mine": ("account", "the account does not exist, or you are not allowed to use it in this partition"),
+    "array_too_big": ("array", "the job array is too large, or not valid"),
     "assoc_submit_limit": ("account, qos", "all jobs of this account together have reached a limit (jobs at a time)"),
     "assoc_submit_limit2": ("account, qos", "all jobs of this account together have reached a limit (jobs at a time)"),
-    "bad_account": ("account", "the account does not exist, or you may not use it in this partition"),
-    "bad_array": ("array", "the job array is too large, or not understood"),
-    "bad_begin": ("begin", "the time to begin is not understood"),
+    "bad_account": ("account", "the account does not exist, or you are not allowed to use it in this partition"),
+    "bad_array": ("array", "the job array is too large, or not valid"),
+    "bad_begin": ("begin", "the start time is not valid"),
     "bad_cluster": ("clusters", "there is no such cluster"),
     "bad_constraint": ("constraint", "no node has such a feature"),
     "bad_constraint_syntax": ("constraint", "no node has such a feature"),
-    "bad_dep": ("dependency", "the job to wait for is not there, or is not understood"),
-    "bad_dep_syntax": ("dependency", "the job to wait for is not there, or is not understood"),
+    "bad_dep": ("dependency", "the job to wait for does not exist, or is not specified correctly"),
+    "bad_dep_syntax": ("dependency", "the job to wait for does not exist, or is not specified correctly"),
     "bad_directive": ("script", "sbatch does not know the option --nosuch=1"),
-    "bad_gpus_type": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "bad_gpus_type": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
     "bad_gres_name": (
         "gpus",
-        "the cluster has no such generic resource: the type of GPU is unknown, or the count is no number",
+        "the cluster has no such generic resource: the GPU type is unknown, or the count is not a number",
     ),
     "bad_gres_syntax": (
         "gpus",
-        "the cluster has no such generic resource: the type of GPU is unknown, or the count is no number",
+        "the cluster has no such generic resource: the GPU type is unknown, or the count is not a number",
     ),
-    "bad_gres_type": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "bad_gres_type": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
     "bad_license": ("licenses", "there is no such licence"),
     "bad_mail": ("script", "sbatch does not understand the value of --mail-type"),
-    "bad_mem": ("memory", "the memory is not understood"),
+    "bad_mem": ("memory", "the amount of memory is not valid"),
     "bad_node": ("nodelist", "there is no such node"),
-    "bad_nodes": ("nodes", "the number of nodes is not understood"),
-    "bad_ntasks": ("cpus", "the number of CPUs or tasks is not understood"),
+    "bad_nodes": ("nodes", "the number of nodes is not valid"),
+    "bad_ntasks": ("cpus", "the number of CPUs or tasks is not valid"),
     "bad_option": ("script", "sbatch does not know the option --nosuch"),
     "bad_partition": ("partition", "there is no partition nosuch"),
     "bad_partition_list": ("partition", "there is no partition nosuch"),
-    "bad_qos": ("qos", "the QOS does not exist, or you may not use it"),
+    "bad_qos": ("qos", "the QOS does not exist, or you are not allowed to use it"),
     "bad_reservation": ("reservation", "there is no such reservation"),
     "bad_signal": ("script", "sbatch does not understand the value of --signal"),
-    "bad_time": ("time", "the time is not understood"),
+    "bad_time": ("time", "the time limit is not valid"),
     "bad_uid": ("uid", "only root may submit for somebody else with --uid"),
     "deadline_past": ("time", "it asks for more time than the partition allows, or for no time at all"),
-    "dos_script": ("script", "the batch script has DOS line ends"),
+    "dos_script": ("script", "the batch script has DOS line endings"),
     "drainp": ("partition", "the partition is closed (inactive or draining)"),
     "empty_script": ("script", "the batch script is empty"),
     "enforce_drainp": ("partition", "the partition is closed (inactive or draining)"),
     "enforce_exclusive_over_cpus": ("cpus", "it asks for more CPUs than the partition or its nodes allow"),
     "enforce_gpu_in_cpu_partition": (
         "gpus, cpus, memory, nodes",
-        "no node of the partition has all of what is asked for",
+        "no node of the partition has all the requested resources",
     ),
     "enforce_inactive": ("partition", "the partition is closed (inactive or draining)"),
-    "enforce_not_in_reservation": ("reservation", "you are not among those who may use the reservation"),
+    "enforce_not_in_reservation": ("reservation", "you are not allowed to use the reservation"),
     "enforce_over_nodes": ("nodes", "the partition does not allow this number of nodes"),
     "enforce_over_time": ("time", "it asks for more time than the partition allows, or for no time at all"),
     "enforce_too_many_cpus": ("cpus", "it asks for more CPUs than the partition or its nodes allow"),
-    "enforce_too_many_gpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "enforce_too_many_gpus": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
     "enforce_too_many_gpus_total": (
         "gpus, cpus, memory, nodes",
-        "no node of the partition has all of what is asked for",
+        "no node of the partition has all the requested resources",
     ),
-    "enforce_too_many_shards": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "enforce_too_many_shards": (
+        "gpus, cpus, memory, nodes",
+        "no node of the partition has all the requested resources",
+    ),
     "enforce_too_many_tasks": ("cpus", "it asks for more CPUs than the partition or its nodes allow"),
-    "enforce_too_much_mem": ("memory", "no node of the partition has as much memory"),
-    "enforce_too_much_mem_percpu": ("memory", "no node of the partition has as much memory"),
-    "exclusive_over_cpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
-    "gpu_in_cpu_partition": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "enforce_too_much_mem": ("memory", "no node of the partition has that much memory"),
+    "enforce_too_much_mem_percpu": ("memory", "no node of the partition has that much memory"),
+    "exclusive_over_cpus": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
+    "gpu_in_cpu_partition": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
     "inactive": ("partition", "the partition is closed (inactive or draining)"),
     "missing_file": ("script", "sbatch cannot read the batch script"),
     "missing_shebang": ("script", "the batch script does not begin with #! and an interpreter"),
-    "node_not_in_partition": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "node_not_in_partition": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
     "noroot_as_bob": ("partition", "you are not a member of any group that may use the partition"),
-    "noroot_as_root": ("exec_prefix", "this account may not submit jobs here"),
-    "not_in_reservation": ("reservation", "you are not among those who may use the reservation"),
+    "noroot_as_root": ("exec_prefix", "this account is not allowed to submit jobs here"),
+    "not_in_reservation": ("reservation", "you are not allowed to use the reservation"),
     "nul_script": ("script", "the batch script has a NUL character"),
     "qos_deny": ("account, qos", "the job asks for more CPU cores than its QOS allows for one job"),
-    "qos_not_allowed": ("qos", "the QOS does not exist, or you may not use it"),
+    "qos_not_allowed": ("qos", "the QOS does not exist, or you are not allowed to use it"),
     "shard_and_gpu": (
         "gpus",
-        "the cluster has no such generic resource: the type of GPU is unknown, or the count is no number",
+        "the cluster has no such generic resource: the GPU type is unknown, or the count is not a number",
     ),
-    "too_many_cpus": ("cpus", "no node of the partition has as many CPUs"),
-    "too_many_gpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
-    "too_many_gpus_total": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
-    "too_many_shards": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
-    "too_many_tasks": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
-    "too_much_mem": ("memory", "no node of the partition has as much memory"),
-    "too_much_mem_percpu": ("memory", "no node of the partition has as much memory"),
+    "too_many_cpus": ("cpus", "no node of the partition has that many CPUs"),
+    "too_many_gpus": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
+    "too_many_gpus_total": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
+    "too_many_shards": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
+    "too_many_tasks": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
+    "too_much_mem": ("memory", "no node of the partition has that much memory"),
+    "too_much_mem_percpu": ("memory", "no node of the partition has that much memory"),
 }
 """Recorded case -> profile field and clause, the same in every version that refuses it."""
 VARIES = {
@@ -118,19 +121,19 @@ def test_the_table_names_only_cases_that_were_recorded() -> None:
 
 
 OF_A_TRIAL = {
-    "bad_account": ("account", "the account does not exist, or you may not use it in this partition"),
+    "bad_account": ("account", "the account does not exist, or you are not allowed to use it in this partition"),
     "bad_constraint": ("constraint", "no node has such a feature"),
-    "bad_gres_type": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "bad_gres_type": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
     "bad_partition": ("partition", "there is no partition nosuch"),
-    "bad_qos": ("qos", "the QOS does not exist, or you may not use it"),
+    "bad_qos": ("qos", "the QOS does not exist, or you are not allowed to use it"),
     "inactive": ("partition", "the partition is closed (inactive or draining)"),
-    "node_down": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "node_down": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
     "noroot": ("partition", "you are not a member of any group that may use the partition"),
-    "not_in_reservation": ("reservation", "you are not among those who may use the reservation"),
+    "not_in_reservation": ("reservation", "you are not allowed to use the reservation"),
     "reservation_future": ("reservation", "the reservation has not begun, or does not last that long"),
-    "too_many_cpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
-    "too_many_gpus": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
-    "too_much_mem": ("gpus, cpus, memory, nodes", "no node of the partition has all of what is asked for"),
+    "too_many_cpus": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
+    "too_many_gpus": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
+    "too_much_mem": ("gpus, cpus, memory, nodes", "no node of the partition has all the requested resources"),
 }
 tried = [answer for answer in all_recorded("test_only") if answer.code != 0]
 
@@ -178,7 +181,7 @@ def test_refusal_becomes_an_error_with_both_words() -> None:
                 "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, "
                 "user's size and/or time limits)"
             ),
-            Rejection("account, qos", "a limit of the account or the QOS is reached"),
+            Rejection("account, qos", "a limit of the account or the QOS has been reached"),
         ),
     ],
 )
@@ -196,8 +199,8 @@ silent = [
 ]
 WHY = {
     "ctld_down": "slurmctld cannot be reached",
-    "ctld_stopped": "slurmctld does not answer",
-    "munge_down": "munge does not answer or refuses",
+    "ctld_stopped": "slurmctld is not responding",
+    "munge_down": "munge is not responding, or refuses the request",
     "conf_missing": "Slurm's configuration was not found",
     "dbd_down": "slurmdbd cannot be reached",
 }
@@ -209,7 +212,7 @@ def test_every_recorded_silence_is_unavailable_and_says_why(answer: Recorded) ->
     command = answer.name.partition("_")[0]
     error = failure(command, answer.stderr)
     assert isinstance(error, SlurmUnavailable)
-    assert error.message == f"{command} got no answer: {WHY[answer.area]}."
+    assert error.message == f"{command} failed: {WHY[answer.area]}."
     assert error.hint
 
 
@@ -268,23 +271,23 @@ def test_a_plugin_speaks_before_slurmctld_falls_silent() -> None:
     )
     error = failure("sbatch", stderr)
     assert isinstance(error, SlurmUnavailable)
-    assert error.message == "sbatch got no answer: slurmctld does not answer."
+    assert error.message == "sbatch failed: slurmctld is not responding."
 
 
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        ("Zero Bytes were transmitted or received", "slurmctld does not answer"),
-        ("Connection refused", "slurmctld does not answer"),
-        ("Controller is in standby mode, try a different controller", "slurmctld does not answer"),
+        ("Zero Bytes were transmitted or received", "slurmctld is not responding"),
+        ("Connection refused", "slurmctld is not responding"),
+        ("Controller is in standby mode, try a different controller", "slurmctld is not responding"),
         ("Unable to contact slurm controller (send failure)", "slurmctld cannot be reached"),
-        ("Invalid authentication credential", "munge does not answer or refuses"),
+        ("Invalid authentication credential", "munge is not responding, or refuses the request"),
         (
             "Incompatible versions of client and server code",
             "the versions of the hub's Slurm commands and of slurmctld are incompatible",
         ),
-        ("Resource temporarily unavailable", "slurmctld accepts no jobs at the moment"),
-        ("I/O error writing script/environment to file", "slurmctld accepts no jobs at the moment"),
+        ("Resource temporarily unavailable", "slurmctld is not accepting jobs at the moment"),
+        ("I/O error writing script/environment to file", "slurmctld is not accepting jobs at the moment"),
     ],
 )
 def test_errors_of_slurm_errno_that_are_silences(error: str, why: str) -> None:
@@ -292,7 +295,7 @@ def test_errors_of_slurm_errno_that_are_silences(error: str, why: str) -> None:
     for kind in ("sbatch: error: Batch job submission failed", "allocation failure"):
         told = failure("sbatch", f"{kind}: {error}\n")
         assert isinstance(told, SlurmUnavailable)
-        assert told.message == f"sbatch got no answer: {why}."
+        assert told.message == f"sbatch failed: {why}."
 
 
 @pytest.mark.parametrize(
@@ -330,7 +333,7 @@ def test_errors_of_slurm_errno_that_are_silences(error: str, why: str) -> None:
         ),
         (
             "sudo: sbatch: command not found\n",
-            "exec_prefix: sbatch was not run: sudo does not find the command (sudo: sbatch: command not found).",
+            "exec_prefix: sbatch was not run: sudo cannot find the command (sudo: sbatch: command not found).",
         ),
         (
             "runuser: user nosuch does not exist or the user entry does not contain all the required fields\n",

@@ -428,7 +428,7 @@ async def test_silence_keeps_every_status_and_is_told_once(
     await clock.pass_(30.0)
     assert (watcher.silent_since, watches[0].stale) == (None, False)
     assert [message.partition(":")[0].partition(",")[0] for message in caplog.messages] == [
-        "Slurm does not answer; every server is kept",
+        "Slurm is not responding; all servers are kept",
         "Slurm answers again",
     ]
 

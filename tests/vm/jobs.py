@@ -152,7 +152,7 @@ JOBS = (
     Job(
         "right CPUs, memory of the other socket", "12-15", "0", "2", plan(),
         Held("2", "12-15", (1,), "default", aligned=False), pages=(0,),
-        problems=("This job may not use memory of NUMA nodes 1, only of 0; no policy was set.",),
+        problems=("This job is not allowed to use memory of NUMA nodes 1, only of 0; no policy was set.",),
     ),
     Job(
         "the script bound memory itself", "12-15", "0-1", "2", plan(memory_policy="none"),

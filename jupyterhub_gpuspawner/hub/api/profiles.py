@@ -107,7 +107,7 @@ class TrialHandler(OfUser):
 
     def _options(self) -> dict[str, Any]:
         if len(self.request.body) > BODY_LIMIT:
-            raise web.HTTPError(413, f"Options are at most {BODY_LIMIT} bytes.")
+            raise web.HTTPError(413, f"The options are larger than {BODY_LIMIT} bytes.")
         body = self.get_json_body()
         options = body.get("user_options", {}) if isinstance(body, dict) else None
         if not isinstance(options, dict) or set(body) - {"user_options"}:

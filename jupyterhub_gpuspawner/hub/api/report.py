@@ -65,7 +65,7 @@ class ReportHandler(APIHandler):
         """Refuse a request that announces too large a body; 413."""
         self._body = bytearray()
         if _announced(self.request.headers.get("Content-Length", "")) > REPORT_LIMIT:
-            raise web.HTTPError(413, f"A report is at most {REPORT_LIMIT} bytes.")
+            raise web.HTTPError(413, f"The report is larger than {REPORT_LIMIT} bytes.")
         # for a body without an announced length: beyond this, tornado closes the connection
         self.request.connection.set_max_body_size(REPORT_LIMIT)
         # for a body that does not arrive: after this, tornado closes the connection
@@ -88,7 +88,7 @@ class ReportHandler(APIHandler):
 
     def _not_looked_up(self, error: SQLAlchemyError) -> None:
         self._looked_up = False
-        self.log.warning("A report has to wait for the hub's database: %s", fault(error))
+        self.log.warning("A report is delayed by the hub's database: %s", fault(error))
         roll_back(self.db)
 
     def data_received(self, chunk: bytes) -> None:
@@ -109,7 +109,7 @@ class ReportHandler(APIHandler):
     def _take(self) -> None:
         accept = report_taker(self._reporting())
         if accept is None:
-            raise web.HTTPError(404, "This server takes no reports.")
+            raise web.HTTPError(404, "This server does not accept reports.")
         try:
             report = parse_report(bytes(self._body))
         except ReportError as error:

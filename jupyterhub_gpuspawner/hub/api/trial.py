@@ -62,7 +62,7 @@ def of_start(answer: WillRun, *, now: float) -> Trial:
     if answer.starts_at - now > _NEVER:
         return Trial(
             Chance.NEVER,
-            f"Slurm gives no start time: partition {answer.partition} is closed, or you may not use it",
+            f"Slurm gives no start time: partition {answer.partition} is closed, or you are not allowed to use it",
             field="slurm.partition",
         )
     more = f" and {len(answer.nodes) - 1} more" if len(answer.nodes) > 1 else ""
@@ -79,10 +79,10 @@ def of_error(error: GPUSpawnerError) -> Trial:
     """Put Slurm's refusal, or the lack of an answer, into words for a participant."""
     if isinstance(error, SubmitRejected):
         reason = error.message.removeprefix("Slurm refused the job: ").rstrip(".")
-        return Trial(Chance.NEVER, f"Slurm would refuse it: {reason}", field=error.field)
+        return Trial(Chance.NEVER, f"Slurm would refuse this job: {reason}", field=error.field)
     if isinstance(error, SlurmUnavailable):
-        return Trial(Chance.UNKNOWN, "Slurm does not answer at the moment")
-    return Trial(Chance.UNKNOWN, "this hub cannot ask Slurm in advance")
+        return Trial(Chance.UNKNOWN, "Slurm is not responding at the moment")
+    return Trial(Chance.UNKNOWN, "this hub cannot check in advance when a job would start")
 
 
 def of_availability(found: Availability) -> Trial:
@@ -133,7 +133,7 @@ class Trials:
         trial = self._kept[key][1]
         await asyncio.wait({trial}, timeout=PATIENCE)
         if not trial.done():
-            return Trial(Chance.UNKNOWN, "Slurm is slow to answer")
+            return Trial(Chance.UNKNOWN, "Slurm is responding slowly")
         return trial.result()
 
     def _forget(self) -> None:
@@ -198,7 +198,7 @@ async def trial_of(child: GPUSlurmSpawner) -> Trial:
                 resources = replace(child.request.resources, partition=found.partition)
                 child.request = replace(child.request, resources=resources)
         if connection.cluster.silent:
-            return Trial(Chance.UNKNOWN, "Slurm does not answer at the moment")
+            return Trial(Chance.UNKNOWN, "Slurm is not responding at the moment")
         return await trials_of(connection).of(child)
     except ConfigError as error:
         trials_of(child.connection()).log(error)

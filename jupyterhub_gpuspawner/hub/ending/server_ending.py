@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TIME_LIMIT = 5.0
 """Seconds to find out how a job ended, and to read its log."""
 _BY_ITSELF = (End.FAILED, End.FINISHED)
-_REQUEUED = "Slurm requeued the job, so the server that ran in it is gone."
+_REQUEUED = "Slurm requeued the job, which ended its server."
 
 
 class EndedJob(Protocol):
@@ -86,10 +86,10 @@ class ServerEnding:
 
     def timed_out(self, seconds: float, known: str, *, hint: str = "") -> Exception:
         """The error of a start that took longer than ``seconds``; ``known`` is its state as last known, in words."""
-        what = f"The server did not start within {seconds} s and is given up. Last known: {known}"
+        what = f"The server did not start within {seconds} s, so the start was cancelled. Last known state: {known}"
         ending = Ending(
             what,
-            advice="Start again, or choose something smaller that is free sooner.",
+            advice="Start again, or choose fewer resources: a smaller job may start sooner.",
             hint=hint,
             job_id=self._job.job_id,
             at=time.time(),

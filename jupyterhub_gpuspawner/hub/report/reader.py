@@ -198,7 +198,7 @@ class _Report(_Document):
             raise ValueError("must be a whole number from 1024 to 65535")
         door = info.data.get("door")
         if port is not None and door is not None and door.seen == "taken":
-            raise ValueError("must be null where another process has it")
+            raise ValueError("must be null if another process uses it")
         return port
 
     def report(self) -> NodeReport:
@@ -216,7 +216,7 @@ def parse_report(body: bytes) -> NodeReport:
     chooses an address, a path, a class or an attribute.
     """
     if len(body) > REPORT_LIMIT:
-        raise ReportError(f"report: {len(body)} bytes are more than {REPORT_LIMIT}")
+        raise ReportError(f"report: {len(body)} bytes are more than the limit of {REPORT_LIMIT}")
     return _read(_Report, _strict_json(body), "report").report()
 
 
@@ -248,7 +248,7 @@ def _strict_json(body: bytes) -> Any:
         return found
 
     def constant(name: str) -> Any:
-        raise ReportError(f"report: {name} is no number of JSON")
+        raise ReportError(f"report: {name} is not a JSON number")
 
     try:
         return json.loads(body.decode("utf-8"), object_pairs_hook=once, parse_constant=constant)

@@ -105,7 +105,7 @@ class ServerReport:
         ready, moved = self._spawner().ready, report.port != self.port
         if ready and not moved:
             if self.accepted is None or replace(report, door=None) != replace(self.accepted, door=None):
-                raise ReportError("server: it is ready, and has reported")
+                raise ReportError("server: it is ready and has already reported")
             return
         self.accepted = report
         self._log_problems(report)
@@ -127,7 +127,7 @@ class ServerReport:
         if not job_id:
             if self._spawner().pending == "spawn":  # sbatch has not returned yet
                 raise ReportTooEarly("server: its job is not known yet")
-            raise ReportError("server: nothing is being started here")
+            raise ReportError("server: it is not being started")
         if report.placement.job_id not in (None, job_id):
             raise ReportError(f"placement.job_id: must be {job_id}, the job of this server")
 
@@ -145,7 +145,7 @@ class ServerReport:
         """Have the hub use another port (0: none), and the proxy too if it has a route to the server."""
         spawner = self._spawner()
         self._log.warning(
-            "%s was expected at port %d and reports %s: whoever listens at the first port may be somebody else",
+            "%s was expected at port %d and reports %s: the process at the first port may belong to another user",
             self._server,
             self.port,
             f"port {port}" if port else "that another process has it",
@@ -207,5 +207,5 @@ class ServerReport:
         try:
             return parse_placement(state[name]) if name in state else None
         except ReportError as error:
-            self._log.warning("The stored placement of %s is dropped: %s", self._server, error)
+            self._log.warning("The stored placement of %s is ignored: %s", self._server, error)
             return None

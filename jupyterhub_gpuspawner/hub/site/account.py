@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NAMING = ("allowed_users", "admin_users", "username_map")
 """Settings of an authenticator that name users; ``username_map`` does so in its values."""
-_ROOT = "is an account of uid 0 (root), and nothing is started as root."
+_ROOT = "is an account of uid 0 (root); servers are never started as root."
 
 _GROUPS_AGE = 60.0
 """Seconds for which memberships in groups are cached."""

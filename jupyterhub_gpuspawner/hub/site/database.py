@@ -31,7 +31,7 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries; the last one is repeated."""
 TO_START, TO_TELL, TO_STOP = 60.0, 20.0, 600.0
 """Seconds to wait for the database when a server has started, has ended, or is stopped."""
-AWAY_MESSAGE = "The hub's database did not answer while your server was being started. Please start it again."
+AWAY_MESSAGE = "The hub's database did not respond while your server was being started. Please start it again."
 AWAY = (DBAPIError, PendingRollbackError)
 """Exceptions while the database is unreachable, full or locked: a later try may succeed."""
 
@@ -62,7 +62,9 @@ async def written(session: Session, write: Callable[[], None], patience: float) 
             if not isinstance(error, AWAY):
                 raise
             if tries == 0:
-                get_logger().warning("The hub's database takes no changes now; trying again: %s", fault(error))
+                get_logger().warning(
+                    "The hub's database does not accept changes at the moment; trying again: %s", fault(error)
+                )
         else:
             return True
         pause = PAUSES[min(tries, len(PAUSES) - 1)]

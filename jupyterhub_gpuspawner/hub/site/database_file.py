@@ -37,5 +37,5 @@ def exposed_database(db_url: str) -> str:
         return ""
     return (
         f"the hub's database can be read by others (mode {stat.S_IMODE(mode):04o}): "
-        f"make it its owner's alone with chmod 600 {path}"
+        f"restrict it to its owner with chmod 600 {path}"
     )

@@ -30,13 +30,13 @@ TYPE_LENGTH = 60
 
 _STAGES = Histogram(
     "gpuspawner_spawn_stage_seconds",
-    "Seconds of a start: queue (until Slurm started the job), start (until its report), ready (until it answers).",
+    "Seconds of a start: queue (until Slurm started the job), start (until its report), ready (until it responds).",
     ["profile", "stage"],
     buckets=(0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600),
 )
 _COMMANDS = Histogram(
     "gpuspawner_slurm_command_seconds",
-    "Seconds that a Slurm command took; those that were given up are counted as failures alone.",
+    "Duration of Slurm commands in seconds; commands that timed out are counted only as failures.",
     ["command"],
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
@@ -47,29 +47,29 @@ _FAILURES = Counter(
 )
 _ADOPTED = Counter(
     "gpuspawner_servers_adopted",
-    "Servers taken up by a hub that was restarted, by what they were doing.",
+    "Servers resumed by a restarted hub, by their state.",
     ["state"],
 )
 _UNREAD = Counter(
     "gpuspawner_slurm_unread_records",
     "Records of Slurm's answers with a field that was not understood, each counted once: jobs, nodes, partitions, "
-    "reservations. The rest of the answer counts.",
+    "reservations. The rest of the answer is used.",
     ["kind"],
 )
 _LOST = Counter(
     "gpuspawner_jobs_without_server",
-    "Jobs that no server belonged to, found and cancelled, by what had parted them.",
+    "Jobs without a server that were found and cancelled, by cause.",
     ["how"],
 )
 
 _FOREIGN = Counter(
     "gpuspawner_jobs_of_another_copy",
-    "Jobs with this hub's mark whose start its database does not know, left alone: a copy of this hub made them.",
+    "Jobs with this hub's mark and no start in its database, left running: another copy of this hub submitted them.",
 )
 
 _PORTS = Counter(
     "gpuspawner_ports_lost",
-    "Servers whose port another process had: taken before the server listened there, or moved after the hub had it.",
+    "Servers whose port another process used: taken before the server listened, or moved after it had reported.",
     ["when"],
 )
 

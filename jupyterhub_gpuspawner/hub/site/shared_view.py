@@ -79,7 +79,7 @@ class SharedView(Generic[Answer]):
             self._failed(GPUSpawnerError(f"{type(error).__name__}: {error}"), logged=True)
         else:
             if self._failures:
-                get_logger().info("Slurm answers questions about the cluster again")
+                get_logger().info("Slurm is responding to queries about the cluster again")
             self.latest, self.fault, self._failures = found, None, 0
             self._answered_at = self._asked_at
         finally:

@@ -53,7 +53,7 @@ def _none(name: str, remark: str, instead: str) -> InheritedSetting:
     return InheritedSetting(name, "no effect", remark, Effect.NONE, instead)
 
 
-_STATES = "Remove it: Slurm's states are read by one table, which knows all of them."
+_STATES = "Remove it: all of Slurm's states are handled by one built-in table."
 _FORM = "Remove it, or set c.GPUProfilesSpawner.options_form to a form of your own."
 
 BATCHSPAWNER = (
@@ -85,7 +85,8 @@ BATCHSPAWNER = (
     ),
     _none(
         "req_keepvars",
-        "the job gets the hub's variables for a server and no others: `--export=ALL` of an environment made for it; in "
+        "the job gets the hub's variables for a server and no others: `--export=ALL` of an environment created for the "
+        "job; in "
         "a template `{keepvars}` lists them",
         "Set c.Spawner.environment, or c.Spawner.env_keep for variables of the hub's own.",
     ),

@@ -174,7 +174,7 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
         await first_of(self._listens(), asyncio.sleep(self.http_timeout))
         if not self.reported_port:
             problems = self.placement.problems[-1:] if self._report.port_taken and self.placement is not None else ()
-            told = f"The server on the hub's machine did not listen at its port within {self.http_timeout} s."
+            told = f"The server on the hub's machine did not listen on its port within {self.http_timeout} s."
             raise start_failed(" ".join((told, *problems)), reason="timeout", status_code=503)
 
     async def _listens(self) -> None:

@@ -78,7 +78,9 @@ class SharedFolder:
         silent: tuple[ConfigError, ...] = ()
         if self._look is not None and self._look.late:
             silent = (
-                ConfigError("the folder does not answer; the profiles last read from it are offered", where=self.path),
+                ConfigError(
+                    "the folder is not responding; the profiles last read from it are offered", where=self.path
+                ),
             )
         return (*silent, *self._last.errors, *self._taken)
 
@@ -134,9 +136,9 @@ class SharedFolder:
     def _tell(self) -> None:
         faults = frozenset(map(str, self.errors))
         for fault in sorted(faults - self._told):
-            get_logger().error("Fault in the profiles of %s: %s", self.path, fault)
+            get_logger().error("Error in the profiles of %s: %s", self.path, fault)
         for fault in sorted(self._told - faults):
-            get_logger().info("Fault repaired in the profiles of %s: %s", self.path, fault)
+            get_logger().info("Error corrected in the profiles of %s: %s", self.path, fault)
         self._told = faults
 
 

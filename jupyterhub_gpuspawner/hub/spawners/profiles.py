@@ -278,7 +278,7 @@ class GPUProfilesSpawner(LogName, ProfilesSpawner):
     def accept_report(self, report: NodeReport) -> None:
         """Pass the launcher's report to the child; raises ReportError if nothing is being started."""
         if not isinstance(self.child_spawner, (GPUSlurmSpawner, GPULocalSpawner)):
-            raise ReportError("server: nothing is being started here")
+            raise ReportError("server: it is not being started")
         self.child_spawner.accept_report(report)
 
     @property

@@ -161,9 +161,9 @@ class GPUSlurmSpawner(LogName, SlurmSettings):
         command_prefix(self.exec_prefix, "somebody")
         if self.wrapper_dir and not Path(self.wrapper_dir).is_absolute():
             raise ConfigError(
-                f"{self.wrapper_dir!r} is no full path.",
+                f"{self.wrapper_dir!r} is not a full path.",
                 where=self.configured_as("wrapper_dir"),
-                hint="Name the folder as the sudoers file does.",
+                hint="Use the folder's path as written in the sudoers file.",
             )
         launcher_archive()  # takes a fifth of a second, once: now, not in the hub's loop during a start
 

@@ -119,7 +119,7 @@ def refuse_options(_spawner: object, user_options: Mapping[str, object]) -> None
     """Refuse every user option: in a hub without profiles there is nothing to choose. Raises HTTPError."""
     for name in user_options:
         error = RequestError(
-            f"{str(name)[:40]!r} is no option here.", field=str(name)[:40], hint="No options are offered."
+            f"{str(name)[:40]!r} is not an option here.", field=str(name)[:40], hint="No options are offered."
         )
         raise spawn_failure(error)
 

@@ -117,7 +117,7 @@ class JobWatch:
 
     @property
     def silent(self) -> bool:
-        """Slurm does not answer at the moment."""
+        """Slurm is not responding at the moment."""
         return self._watch is not None and self._watch.stale
 
     @property
@@ -217,7 +217,7 @@ class JobWatch:
         """Read the job's part of the state. A job id that is not a number is dropped, with an error in ``log``."""
         job_id = str(state.get("job_id", ""))
         if job_id and not _JOB_ID.fullmatch(job_id):
-            log.error("The stored job id %r of %s is no number and is dropped", job_id, server)
+            log.error("The stored job id %r of %s is not a number and is ignored", job_id, server)
             job_id = ""
         self.job_id = job_id
         self._submitted = parse_identity(state.get("identity"))

@@ -121,19 +121,19 @@ class Readiness:
         except asyncio.TimeoutError:
             raise await self._ending.failed(
                 self._unanswered(),
-                hint="Start again. If it happens again, tell your administrator: the server is slow to start, or the "
-                "hub cannot reach that port.",
+                hint="Start again. If it happens again, contact your administrator: the server is slow to start, or "
+                "the hub cannot reach that port.",
                 reason="timeout",
                 status_code=503,
             ) from None
 
     def _unanswered(self) -> str:
         report, seconds = self._report, self._server.http_timeout
-        server = f"Job {self._job.job_id} runs, but its server at {report.address}"
+        server = f"Job {self._job.job_id} is running, but its server at {report.address}"
         if report.port:
-            return f"{server}, port {report.port}, did not answer the hub within {seconds} s."
+            return f"{server}, port {report.port}, did not respond to the hub within {seconds} s."
         known = report.claimed.problems[-1:] if report.port_taken and report.claimed is not None else ()
-        return " ".join((f"{server} did not listen at its port within {seconds} s.", *known))
+        return " ".join((f"{server} did not listen on its port within {seconds} s.", *known))
 
     # --- where the job runs ---------------------------------------------------------------------
 
@@ -202,9 +202,10 @@ class Readiness:
         chosen = way(address, await resolved(address) if listens else (), listens)
         if chosen is None:
             raise await self._ending.failed(
-                f"Job {self._job.job_id} runs, but its server listens on {' and '.join(listens)} alone, and the hub "
-                f"reaches its node at {address}.",
-                hint="Tell your administrator: the profile's command makes the server listen there, or c.Spawner.ip.",
+                f"Job {self._job.job_id} is running, but its server listens only on {' and '.join(listens)}, and "
+                f"the hub reaches its node at {address}.",
+                hint="Please contact your administrator: the profile's command, or c.Spawner.ip, makes the server "
+                "listen there.",
                 reason="unreachable",
                 status_code=503,
             )

@@ -60,7 +60,7 @@ async def _start(known: Spawner, rest: Coroutine[Any, Any, None], arrived: async
     arrived.set()
     await _until(lambda: not is_checked(known))
     if known.server is None:
-        raise start_failed("The server was started, but did not answer the hub.", status_code=503, reason="timeout")
+        raise start_failed("The server was started, but did not respond to the hub.", status_code=503, reason="timeout")
     # JupyterHub's own check of routes may be minutes away
     await proxy_of(known).add_user(known.user, known.name)
 

@@ -90,7 +90,7 @@ async def _made(client: SlurmClient, job: BatchJob, prefix: Sequence[str], envir
             looks -= 1
             for job_id, status in found.items():
                 if job.identity.proves(status):  # any user can write this comment
-                    get_logger().warning("sbatch failed, but made job %s, which is used: %s", job_id, error)
+                    get_logger().warning("sbatch failed, but created job %s, which is used: %s", job_id, error)
                     return job_id
                 looks = max(looks, 1)
         raise _Failed(error, looks) from error
@@ -116,7 +116,7 @@ async def _look_for(client: SlurmClient, job: BatchJob, cancel: Cancel, looks: i
             found = await client.made(job.identity)
             looks -= 1
             for job_id in found:
-                get_logger().warning("sbatch failed, but made job %s (%s): cancelling it", job_id, job.tag)
+                get_logger().warning("sbatch failed, but created job %s (%s): cancelling it", job_id, job.tag)
                 metrics.lost_job("sbatch unanswered")
                 await cancel_surely(job_id, cancel)
             if found:
@@ -136,11 +136,11 @@ async def _cancel_until_done(job_id: str, cancel: Cancel) -> None:
         try:
             await cancel(job_id)
         except NotPermitted as error:
-            get_logger().error("Job %s is not cancelled, and there will be no other try: %s", job_id, error)
+            get_logger().error("Job %s could not be cancelled, and the hub will not try again: %s", job_id, error)
             return
         except GPUSpawnerError as error:
             if failures == 0:
-                get_logger().error("Job %s is not cancelled yet; the hub tries again: %s", job_id, error)
+                get_logger().error("Job %s is not cancelled yet; the hub will try again: %s", job_id, error)
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
         else:
             get_logger().info("Job %s is cancelled", job_id)

@@ -11,7 +11,7 @@ STARTING = "Starting …"
 NOTHING_STARTED = "Nothing was started"
 FROM_A_LINK = "This link has filled in the form. Nothing has been started yet: review your choice, then click Start."
 LINK_FAULT = "This link doesn't work for you"
-NO_PROFILE = "No profile is available to you at the moment. Please ask your administrator."
+NO_PROFILE = "No profile is available to you at the moment. Please contact your administrator."
 FAULTS = (
     "For administrators: these profile files contain errors. The last valid version of each profile is offered, if "
     "there is one."

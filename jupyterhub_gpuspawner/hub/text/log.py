@@ -4,7 +4,7 @@ from __future__ import annotations
 
 LOG_PATH = "Full log on the cluster"
 LOG_EMPTY = "The log is empty, or cannot be read by the hub."
-LOG_UNKNOWN = "The location of the log is unknown: Slurm is not responding, or no longer knows the job."
+LOG_UNKNOWN = "The location of the log is unknown: Slurm is not responding, or no longer has a record of the job."
 REFRESH = "Refresh"
 HOME = "Home"
 

@@ -159,7 +159,7 @@ class Reconciliation:
                 metrics.foreign_job()
                 get_logger().warning(
                     "Job %s (%s) carries this hub's mark, and this hub's database has no record of its start: another "
-                    "copy of this hub has made it. It is left alone.",
+                    "copy of this hub submitted it. It is not cancelled.",
                     *(job.job_id, job.tag or job.name),
                 )
         self._foreign = seen
@@ -225,8 +225,8 @@ class HubServers:
         if spawner.active or last_start(spawner) is not None:
             return
         start = _failed_start(
-            f"The hub was restarted while your server was being started. Job {orphan.job_id}, which Slurm had made for "
-            "it, has been cancelled. Please start your server again."
+            f"The hub was restarted while your server was being started. Job {orphan.job_id}, which had been submitted "
+            "for it, has been cancelled. Please start your server again."
         )
         set_last_start(spawner, start)
         spawner.ending = ending_of(start.exception())

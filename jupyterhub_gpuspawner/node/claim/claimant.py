@@ -53,7 +53,9 @@ class NoClaim(Claimant):
     """The launch of a server whose plan could not be read: any GPU might be claimed by another server."""
 
     def _gpus(self, topology: NodeTopology, cpus: tuple[int, ...]) -> Gpus:  # noqa: ARG002 - the same in every case
-        self.problems.append("No GPU is used: only the launch plan says whether GPUs must be claimed on this node.")
+        self.problems.append(
+            "No GPU is used: without the launch plan, it is unknown whether GPUs must be claimed on this node."
+        )
         return self.without_choice
 
 
@@ -72,7 +74,7 @@ def claimed(
         return GpuGrant(problems=tuple(problems))
     used, why_unknown = ({}, "") if topology.simulated else in_use(plan.deadline)
     if why_unknown:
-        problems.append(f"Only claims show which GPUs are free: {why_unknown}")
+        problems.append(f"GPUs in use were recognised only by their claims: {why_unknown}")
     busy = {gpu: used[topology.gpus[gpu].uuid] for gpu in granted.positions if topology.gpus[gpu].uuid in used}
     problems += [f"GPU {topology.gpus[gpu].index} is skipped: it is in use by {by}." for gpu, by in busy.items()]
     names = {gpu: name_of(topology, gpu, node) for gpu in granted.positions if gpu not in busy}
@@ -121,7 +123,7 @@ def in_use(seconds: float) -> tuple[Mapping[str, str], str]:
         return {}, f"no process could be started to ask the driver: {error.strerror}."
     for document in documents:
         return document["used"], document["failed"]
-    return {}, "the driver did not answer in time." if not finished else "asking the driver failed."
+    return {}, "the driver did not respond in time." if not finished else "asking the driver failed."
 
 
 def ask_driver(say: child.Say) -> None:

@@ -200,7 +200,7 @@ class _Driver:
                 )
             )
         if not found:
-            self.problems.append(f"GPU {parent.index} has MIG enabled and no MIG device: nothing can run on it.")
+            self.problems.append(f"GPU {parent.index} has MIG enabled but no MIG device, so nothing can run on it.")
         return found
 
     def _links(self, handles: dict[int, Any], gpus: dict[int, Gpu]) -> dict[tuple[int, int], str]:

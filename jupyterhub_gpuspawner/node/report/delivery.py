@@ -36,7 +36,10 @@ def deliver(say: Say, report: NodeReport, port_range: tuple[int, int] | None, en
         lost = port.remembered(folder)
         port.remember(folder, number)
     if lost:
-        problems.append(f"Another process took port {lost} before the server listened there; this is a second try.")
+        problems.append(
+            f"Another process took port {lost} before the server listened there; the server was "
+            "started again on another port."
+        )
     say(port=number, service_url=service_url, problems=problems)
     placement = replace(report.placement, problems=(*report.placement.problems, *problems))
     door = Door("taken") if lost else None

@@ -156,7 +156,7 @@ def post(body: bytes, environ: Mapping[str, str]) -> None:
         answer = _read(connection, ends_at)
     words = answer.split(b"\r\n", 1)[0].split(None, 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        raise OSError(f"{url.host} did not answer as an HTTP server")
+        raise OSError(f"{url.host} did not respond as an HTTP server")
     status = int(words[1])
     if not 200 <= status < 300:
         raise RefusedError(status, _message(answer) or b" ".join(words[2:]).decode("latin-1"), wait=_wait(answer))

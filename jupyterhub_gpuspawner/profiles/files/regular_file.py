@@ -51,7 +51,7 @@ def read_regular(folder: int, name: str, *, limit: int) -> bytes:
                 return content
         finally:
             os.close(descriptor)
-    raise UnfitFile("changes while it is read")
+    raise UnfitFile("changed while it was being read")
 
 
 def _content(descriptor: int, limit: int) -> bytes:

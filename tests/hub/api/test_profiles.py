@@ -186,7 +186,7 @@ def test_trial_of_several_partitions_is_of_the_best(
     ("slug", "chance", "sentence", "field"),
     [
         ("too-long", "never", "cannot run: 9 days is more than the limit of 24 h in partition batch", "slurm.time"),
-        ("odd", "never", "Slurm would refuse it: sbatch does not know the option --nonsense=1", ""),
+        ("odd", "never", "Slurm would refuse this job: sbatch does not know the option --nonsense=1", ""),
         ("here", "now", "starts at once, on the hub's own machine", ""),
     ],
 )
@@ -276,6 +276,6 @@ def test_silent_slurm_leaves_what_was_known(
         slurm_cluster.start_controller()
         until_well(slurm_cluster)
     assert (answer.status_code, answer.json()["chance"]) == (200, "unknown")
-    assert answer.json()["sentence"] == "Slurm does not answer at the moment"
+    assert answer.json()["sentence"] == "Slurm is not responding at the moment"
     assert document["profiles"] == known["profiles"]
     assert document["taken_at"] == known["taken_at"]

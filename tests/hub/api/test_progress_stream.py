@@ -74,7 +74,7 @@ def test_a_start_that_is_open_in_thirty_tabs(start_light_hub: StartHub) -> None:
     assert sorted(ended) == list(range(TABS - LIMIT))
     assert all(reader.is_alive() for reader in readers[TABS - LIMIT :])
     assert [document["message"] for document in ended.values()] == [
-        f"This page is open in more than {LIMIT} tabs. This tab now checks for news from time to time."
+        f"This page is open in more than {LIMIT} tabs. This tab now updates less often."
     ] * len(ended)
     assert next(other)
     assert "spawn-pending" in Visitor(hub, "ann").pending().url

@@ -179,7 +179,7 @@ def test_the_last_report_before_the_server_answers_counts_and_no_placement_after
         other = {**second, "placement": {**second["placement"], "why": "Another."}}
         seen = {**second, "version": 2, "door": {"seen": "process", "addresses": ["127.0.0.1"]}}
 
-        assert message(started.report(other)) == (409, "server: it is ready, and has reported")
+        assert message(started.report(other)) == (409, "server: it is ready and has already reported")
         assert started.report(second).status_code == 204
         assert started.report(seen).status_code == 204
         assert answer_at(hub, started.user) == "server"

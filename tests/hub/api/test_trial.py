@@ -43,7 +43,7 @@ def test_a_start_centuries_ahead_is_never() -> None:
     """Slurm answers so for a partition that is down, or that the user's groups may not use."""
     assert of_start(WillRun(NINE + 340 * 365 * 86400, ("c1",), 1, "downp"), now=NINE) == Trial(
         Chance.NEVER,
-        "Slurm gives no start time: partition downp is closed, or you may not use it",
+        "Slurm gives no start time: partition downp is closed, or you are not allowed to use it",
         field="slurm.partition",
     )
 
@@ -53,10 +53,10 @@ def test_a_start_centuries_ahead_is_never() -> None:
     [
         (
             SubmitRejected("Slurm refused the job: there is no such reservation.", field="slurm.reservation"),
-            Trial(Chance.NEVER, "Slurm would refuse it: there is no such reservation", field="slurm.reservation"),
+            Trial(Chance.NEVER, "Slurm would refuse this job: there is no such reservation", field="slurm.reservation"),
         ),
-        (SlurmUnavailable("x"), Trial(Chance.UNKNOWN, "Slurm does not answer at the moment")),
-        (ConfigError("x"), Trial(Chance.UNKNOWN, "this hub cannot ask Slurm in advance")),
+        (SlurmUnavailable("x"), Trial(Chance.UNKNOWN, "Slurm is not responding at the moment")),
+        (ConfigError("x"), Trial(Chance.UNKNOWN, "this hub cannot check in advance when a job would start")),
     ],
 )
 def test_refusal_and_missing_answer_in_words(error: GPUSpawnerError, trial: Trial) -> None:
@@ -201,7 +201,7 @@ async def test_sudo_that_refuses_is_logged_once(slurm: Slurm, trials: Trials, ca
     slurm.fault = ConfigError("sbatch was not run: sudo does not allow it.", where="exec_prefix")
     with caplog.at_level(logging.INFO):
         found = [await trials.of(child(slurm, name)) for name in ("alice", "bob")]
-    assert {each.sentence for each in found} == {"this hub cannot ask Slurm in advance"}
+    assert {each.sentence for each in found} == {"this hub cannot check in advance when a job would start"}
     assert [record.getMessage() for record in caplog.records] == [
         "Slurm cannot be asked in advance whether a job would start: "
         "exec_prefix: sbatch was not run: sudo does not allow it."

@@ -63,8 +63,8 @@ def test_what_does_not_fit_is_dropped(document: Any) -> None:
             Ending("Slurm refused the job.", advice=wait.REFUSED, hint="Check `account`."),
         ),
         (
-            SlurmUnavailable("slurmctld does not answer.", hint="Check `scontrol ping`."),
-            Ending("slurmctld does not answer.", advice=wait.TRY_LATER, hint="Check `scontrol ping`."),
+            SlurmUnavailable("slurmctld is not responding.", hint="Check `scontrol ping`."),
+            Ending("slurmctld is not responding.", advice=wait.TRY_LATER, hint="Check `scontrol ping`."),
         ),
         (
             ConfigError("there is no folder.", where="c.X.y", hint="Make it."),

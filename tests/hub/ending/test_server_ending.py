@@ -47,7 +47,7 @@ class Log(JobLog):
 
     async def job(self) -> JobDetail | None:
         if self.detail is None:
-            raise SlurmUnavailable("slurmctld does not answer.")
+            raise SlurmUnavailable("slurmctld is not responding.")
         return self.detail
 
     async def last_lines(self, path: str) -> str:

@@ -61,7 +61,7 @@ def test_a_click_with_bytes_that_are_no_text(light_hub: HubProcess) -> None:
     ("fields", "error"),
     [
         ({"profile": "light", "cpus": ["1", "2"]}, "cpus is given twice. Give one value."),
-        ({"cpus": "1", "profile-option-light--cpus": "1"}, "Options are given, but no profile. Choose a profile."),
+        ({"cpus": "1", "profile-option-light--cpus": "1"}, "Options were given without a profile. Choose a profile."),
         ({"profile": "light", "two words\n": "1"}, "'two words\\n' is not a valid option name."),
         ({"profile": "light", "cpus": "9"}, "cpus: '9' is not allowed: it must be a number from 1 to 4."),
     ],

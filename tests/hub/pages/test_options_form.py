@@ -238,7 +238,7 @@ def test_a_last_choice_that_is_gone_falls_back_with_a_note() -> None:
         "The form shows the defaults instead.",
     )
     assert gone == FilledIn(
-        note="Your last choice is no longer available. You may not use profile winter now: it was available "
+        note="Your last choice is no longer available. You cannot use profile winter now: it was available "
         "until 2026-01-31. You may use: k80, bold, week. The form shows the defaults instead."
     )
 

@@ -100,7 +100,7 @@ def test_the_placement_of_a_server_on_the_hubs_machine_is_shown_at_once() -> Non
 REFUSED: dict[str, tuple[str, str | None, type[ReportError], str]] = {
     "another job": ("8", "spawn", ReportError, "placement.job_id: must be 8, the job of this server"),
     "sbatch has not returned": ("", "spawn", ReportTooEarly, "server: its job is not known yet"),
-    "nothing starts": ("", None, ReportError, "server: nothing is being started here"),
+    "nothing starts": ("", None, ReportError, "server: it is not being started"),
 }
 
 
@@ -125,7 +125,7 @@ def test_a_server_that_is_ready_may_report_again_and_say_nothing_new() -> None:
     server.known.serve(20001)
     server.report.accept(NodeReport(20001, PLACEMENT, REPORT.topology, Door("process")))
 
-    with pytest.raises(ReportError, match="server: it is ready, and has reported"):
+    with pytest.raises(ReportError, match="server: it is ready and has already reported"):
         server.report.accept(NodeReport(20001, PlacementDocument(job_id="7", node="g2")))
     assert server.report.claimed == PLACEMENT
 

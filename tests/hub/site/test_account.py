@@ -26,7 +26,7 @@ async def test_another_account_with_uid_0_is_refused(monkeypatch: pytest.MonkeyP
         await refuse_root("toor")
 
     assert str(caught.value) == (
-        "'toor' is an account of uid 0 (root), and nothing is started as root. "
+        "'toor' is an account of uid 0 (root); servers are never started as root. "
         "Keep it from signing in: c.Authenticator.blocked_users."
     )
 
@@ -61,6 +61,6 @@ def test_names_that_would_be_refused_are_reported_beforehand() -> None:
 
     assert refused_names(config) == [
         "c.Authenticator.allowed_users: '#0' is not a valid user name.",
-        "c.Authenticator.admin_users: 'root' is an account of uid 0 (root), and nothing is started as root.",
+        "c.Authenticator.admin_users: 'root' is an account of uid 0 (root); servers are never started as root.",
         "c.GitHubOAuthenticator.username_map: '1000' is not a valid user name.",
     ]

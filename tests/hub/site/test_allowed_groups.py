@@ -30,7 +30,7 @@ async def test_root_may_use_every_partition() -> None:
 
 
 async def test_nothing_is_asked_if_no_partition_is_restricted() -> None:
-    """Nor if the owner of the jobs is unknown, or Slurm has not answered yet."""
+    """Nor if the owner of the jobs is unknown, or Slurm has not responded yet."""
     assert await allowed_groups(kept_for(), ME) == {}
     assert await allowed_groups(kept_for(MINE), "") == {}
     assert await allowed_groups(None, ME) == {}

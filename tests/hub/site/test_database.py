@@ -151,7 +151,7 @@ async def test_jupyterhub_shows_a_sentence_for_an_error_of_its_own_write(tmp_pat
         session.commit()
 
     assert jupyterhub_compat.first_line(raised.value) == (
-        "The hub's database did not answer while your server was being started. Please start it again."
+        "The hub's database did not respond while your server was being started. Please start it again."
     )
     other.close()
     session.close()

@@ -27,7 +27,7 @@ def test_a_database_that_others_can_read_is_reported(folder: Path, mode: int, ex
     file.chmod(mode)
 
     assert exposed_database(f"sqlite:///{file}") == (
-        f"the hub's database can be read by others (mode {mode:04o}): make it its owner's alone with chmod 600 {file}"
+        f"the hub's database can be read by others (mode {mode:04o}): restrict it to its owner with chmod 600 {file}"
         if exposed
         else ""
     )

@@ -72,7 +72,7 @@ def test_defaults_of_the_site_count() -> None:
 def test_silent_slurm_keeps_no_profile_from_being_shown() -> None:
     """Availability is unknown; what can be refused without Slurm still is."""
     found = told(snapshot=None)
-    assert found["one-gpu"] == (None, "availability unknown: Slurm has not answered yet")
+    assert found["one-gpu"] == (None, "availability unknown: Slurm has not responded yet")
     assert found["course"] == ("it is reserved for the group ml-course", None)
 
 

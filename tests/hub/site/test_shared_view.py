@@ -90,7 +90,7 @@ async def test_silent_slurm_leaves_the_last_snapshot_and_is_asked_less_and_less(
 ) -> None:
     """One log line for the outage, one for its end; pauses double, up to a minute."""
     known = await view.recent()
-    slurm.fault = SlurmUnavailable("squeue got no answer: slurmctld cannot be reached.")
+    slurm.fault = SlurmUnavailable("squeue failed: slurmctld cannot be reached.")
     asked: list[float] = []
     with caplog.at_level(logging.INFO):
         for _ in range(300):
@@ -105,8 +105,8 @@ async def test_silent_slurm_leaves_the_last_snapshot_and_is_asked_less_and_less(
     assert asked == [0, 5, 15, 35, 75, 135, 195, 255]
     assert (asked[1], view.silent) == (FIRST_PAUSE, False)
     assert [record.getMessage() for record in caplog.records] == [
-        "The cluster cannot be shown as it is now: squeue got no answer: slurmctld cannot be reached.",
-        "Slurm answers questions about the cluster again",
+        "The cluster cannot be shown as it is now: squeue failed: slurmctld cannot be reached.",
+        "Slurm is responding to queries about the cluster again",
     ]
 
 

@@ -52,7 +52,7 @@ async def test_a_folder_that_hangs_does_not_block_the_hub(path: Path, monkeypatc
             ticks += 1
 
     ticking = asyncio.create_task(tick())
-    fault = f"{path}: the folder does not answer; the profiles last read from it are offered"
+    fault = f"{path}: the folder is not responding; the profiles last read from it are offered"
     with hung(path):
         for _ in range(3):
             await folder.refresh()
@@ -77,7 +77,7 @@ def test_a_hub_starts_though_its_folder_hangs(path: Path, monkeypatch: pytest.Mo
         faults = [str(error) for error in folder.errors]
 
     assert ([profile.slug for profile in found], folder.missing) == (["c"], False)
-    assert faults == [f"{path}: the folder does not answer; the profiles last read from it are offered"]
+    assert faults == [f"{path}: the folder is not responding; the profiles last read from it are offered"]
 
 
 async def test_no_thread_can_be_started(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

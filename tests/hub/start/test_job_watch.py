@@ -178,4 +178,4 @@ async def test_an_id_that_is_no_number_is_dropped(server: Server, caplog: pytest
     watch.load({"job_id": "7; rm -rf /"}, server="ann", log=LOG)
 
     assert (watch.job_id, watch.to_state()) == ("", {})
-    assert "'7; rm -rf /' of ann is no number" in caplog.text
+    assert "'7; rm -rf /' of ann is not a number" in caplog.text

@@ -100,7 +100,7 @@ PLAIN = {
     "job_id": "7",
     "partition": "gpu",
     "reason": "Waiting behind other jobs.",
-    "hint": "It starts by itself; you only have to wait. "
+    "hint": "It starts automatically; you only have to wait. "
     "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner.",
     "position": None,
     "of": None,

@@ -132,4 +132,4 @@ async def test_a_server_that_does_not_answer_the_hub_is_told() -> None:
     known.check_is_over()
     await settle()
 
-    assert known.failure == "The server was started, but did not answer the hub."
+    assert known.failure == "The server was started, but did not respond to the hub."

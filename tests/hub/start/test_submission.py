@@ -220,7 +220,7 @@ async def test_a_job_is_cancelled_again_until_it_is(caplog: pytest.LogCaptureFix
         await cancel_surely("17", cancel)
 
     assert [record.getMessage() for record in caplog.records] == [
-        "Job 17 is not cancelled yet; the hub tries again: No answer.",
+        "Job 17 is not cancelled yet; the hub will try again: No answer.",
         "Job 17 is cancelled",
     ]
 

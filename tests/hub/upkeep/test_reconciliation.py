@@ -251,7 +251,7 @@ async def test_a_job_of_another_copy_of_this_hub_is_left_alone_and_told_of_once(
     assert (site.cancelled, site.told) == ([], [])
     assert [record.getMessage() for record in caplog.records] == [
         f"Job 12 ({TAG}) carries this hub's mark, and this hub's database has no record of its start: another copy of "
-        "this hub has made it. It is left alone."
+        "this hub submitted it. It is not cancelled."
     ]
 
 
@@ -335,7 +335,7 @@ def test_the_hub_died_after_sbatch_had_answered_and_before_the_job_was_stored(
     assert scrape(hub)["jobs_without_server_total", ("orphan",)] == 1
     page = visitor.pending()
     assert page.status == 503
-    told = f"Job {lost}, which Slurm had made for it, has been cancelled. Please start your server again."
+    told = f"Job {lost}, which had been submitted for it, has been cancelled. Please start your server again."
     assert told in page.text
     assert (state(slurm_cluster, kept), state(slurm_cluster, others)) == ("RUNNING", "RUNNING")
     hub.wait("kept", ready=True)

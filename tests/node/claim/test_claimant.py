@@ -131,7 +131,7 @@ def test_names_of_gpus() -> None:
             {},
             "NVML is not available: gone.",
             "0",
-            ("Only claims show which GPUs are free: NVML is not available: gone.",),
+            ("GPUs in use were recognised only by their claims: NVML is not available: gone.",),
         ),
     ],
 )
@@ -156,7 +156,7 @@ def test_gpus_in_use_are_left_out(
     [
         (lambda say: say(used={"GPU-1": "1 process"}, failed=""), ({"GPU-1": "1 process"}, "")),
         (lambda _: 1 / 0, ({}, "asking the driver failed.")),
-        (lambda _: time.sleep(60), ({}, "the driver did not answer in time.")),
+        (lambda _: time.sleep(60), ({}, "the driver did not respond in time.")),
     ],
 )
 def test_a_driver_that_hangs_is_not_waited_for(

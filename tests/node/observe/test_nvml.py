@@ -101,7 +101,7 @@ def test_mig_without_any_device_is_a_gpu_that_nothing_runs_on(ask_nvml: AskNvml)
 
     assert isinstance(read, NodeTopology)
     assert [gpu.uuid for gpu in read.gpus] == ["GPU-0"]
-    assert read.problems == ("GPU 0 has MIG enabled and no MIG device: nothing can run on it.",)
+    assert read.problems == ("GPU 0 has MIG enabled but no MIG device, so nothing can run on it.",)
 
 
 def test_links_to_switches_count_for_every_pair(ask_nvml: AskNvml) -> None:

@@ -60,7 +60,7 @@ def test_a_report_is_one_request_with_the_servers_own_token() -> None:
         ((429, 503, 429), 3, "429 The hub says 429."),
         ((302,), 1, "302 The hub says 302."),
         ((b"",), 2, None),
-        ((b"SSH-2.0-OpenSSH_9.2\r\n",) * 3, 3, "127.0.0.1 did not answer as an HTTP server"),
+        ((b"SSH-2.0-OpenSSH_9.2\r\n",) * 3, 3, "127.0.0.1 did not respond as an HTTP server"),
         ((b"HTTP/1.1 500 Internal Server Error\r\n\r\n<html>",) * 3, 3, "500 Internal Server Error"),
         ((b"HTTP/1.1 404 No\r\n\r\n" + b"x" * 100_000,), 1, "404 No"),
     ],

@@ -214,5 +214,5 @@ def test_a_class_is_named_by_the_admin_one_by_one(tmp_path: Path) -> None:
 
 def test_a_module_is_no_way_out_of_the_sites_folders() -> None:
     """``module load a/../../home/eve`` would leave them."""
-    with pytest.raises(ConfigError, match=r"no blank, no \.\."):
+    with pytest.raises(ConfigError, match=r"without blanks and without \.\."):
         parse_profiles([{"display_name": "P", "environment": {"modules": ["a/../../home/eve"]}}])
