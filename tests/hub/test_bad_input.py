@@ -340,7 +340,7 @@ def test_slurms_configuration_is_missing(start_light_hub: StartHub) -> None:
     status, text = told(lost, {"profile": "light"})
 
     assert status == 503
-    hint = "Check `scontrol ping`, and whether slurm.conf is in its place."
+    hint = "Check `scontrol ping`, and that slurm.conf can be found."
     assert missing(f"sbatch did not respond within 10 s. {hint}", text) == []
 
     lost.stop()

@@ -52,7 +52,7 @@ def test_a_hub_made_from_a_backup_cancels_none_of_productions_servers(
         copy.process.wait()
         copy.process = None
 
-    assert text.count("It is left alone.") == len(jobs)
+    assert text.count("It is not cancelled.") == len(jobs)
     assert "cancelling" not in text
     assert [state(slurm_cluster, job) for job in jobs.values()] == ["RUNNING", "RUNNING"]
     production.wait("old", ready=True)

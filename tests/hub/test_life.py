@@ -208,7 +208,7 @@ def test_a_profiles_start_timeout_gives_up_and_cancels_the_job(hub: HubProcess, 
     assert page.status == 503
     assert (
         "The server did not start within 5 s, so the start was cancelled. "
-        f"Last known: Job {job}: All matching resources are in use." in page.text
+        f"Last known state: Job {job}: All matching resources are in use." in page.text
     )
 
 
@@ -243,7 +243,7 @@ def test_a_server_that_never_answers(hub: HubProcess, slurm_cluster: PrivateSlur
     start(hub, user, profile)
     hub.wait(user, ready=False)
     page = visitor.pending()
-    said = re.search(rf"Job (\d+) runs, but {sentence}\. Its log: (\S+)", page.text)
+    said = re.search(rf"Job (\d+) is running, but {sentence}\. Its log: (\S+)", page.text)
 
     assert page.status == 503
     assert said is not None, page.text

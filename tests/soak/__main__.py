@@ -196,7 +196,7 @@ class Soak:
             "log: orphans cancelled": "belongs to no server: cancelling",
             "log: outages of Slurm": "Slurm is not responding",
             "database: reports asked to come again": r"503 POST /hub/api/gpuspawner/report",
-            "database: outages that a start or a stop waited for": "database takes no changes now",
+            "database: outages that a start or a stop waited for": "database does not accept changes at the moment",
             "database: states stored later": "is not in the hub's database yet",
             "database: starts that ended with a sentence": "database did not respond while your server",
             "database: servers taken up again": "was not watched: taking it up",
