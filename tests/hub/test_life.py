@@ -1,4 +1,4 @@
-"""The life of a server on a real hub and a real Slurm: its environment, the messages about it, and its end."""
+"""A server's life on a real hub and a real Slurm: what it is given, what is said of it, and how it ends."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def hub(start_light_hub: StartHub) -> HubProcess:
 
 @pytest.fixture(autouse=True)
 def no_server_is_left(hub: HubProcess) -> Iterator[None]:
-    """Stop all servers after each test, so that the next one finds free nodes."""
+    """Whatever a test leaves is stopped, so that the next one finds free nodes."""
     yield
     stop_servers(hub)
 
 
 @pytest.fixture
 def full_node(slurm_cluster: PrivateSlurm) -> Iterator[str]:
-    """The id of a job that occupies the whole K80 node."""
+    """The K80 node, filled by a job; its id."""
     job = slurm_cluster.run(
         "sbatch", "--parsable", "-p", "gpu", "-w", "g1", "--exclusive", "--output=/dev/null", "--wrap=sleep 600"
     )
@@ -105,7 +105,7 @@ def full_node(slurm_cluster: PrivateSlurm) -> Iterator[str]:
 
 
 def wait_for(true: Callable[[], bool], *, seconds: float = 30.0) -> bool:
-    """Whether the condition becomes true in time."""
+    """Whether it has become true in time."""
     ends_at = time.monotonic() + seconds
     while not (found := true()) and time.monotonic() < ends_at:
         time.sleep(0.1)
@@ -113,7 +113,7 @@ def wait_for(true: Callable[[], bool], *, seconds: float = 30.0) -> bool:
 
 
 def start(hub: HubProcess, user: str, profile: str, server: str = "") -> None:
-    """Request a server without waiting for it."""
+    """Ask for a server and do not wait for it."""
     hub.api("POST", f"/users/{user}")
     answer = hub.api("POST", server_path(user, server), {"profile": profile})
     assert answer.status_code in (201, 202), answer.text
@@ -130,7 +130,7 @@ def stored(hub: HubProcess, user: str) -> dict[str, Any]:
 
 
 def waiting_job(slurm: PrivateSlurm) -> str:
-    """The id of the only pending job."""
+    """The one job that waits."""
     for _ in range(100):
         found = slurm.run("squeue", "-h", "-t", "PD", "-o", "%i")
         if found:
@@ -140,7 +140,7 @@ def waiting_job(slurm: PrivateSlurm) -> str:
 
 
 def state(slurm: PrivateSlurm, job: str) -> str:
-    """The job's state according to Slurm, after COMPLETING."""
+    """The job's state by Slurm's word, once it has left the one in between."""
     for _ in range(100):
         found = slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
         if found != "COMPLETING":
@@ -150,7 +150,7 @@ def state(slurm: PrivateSlurm, job: str) -> str:
 
 
 def in_the_end(slurm: PrivateSlurm, job: str) -> str:
-    """The job's final state, awaited for half a minute."""
+    """The job's last state, waited for for half a minute."""
     for _ in range(150):
         found = state(slurm, job)
         if found not in ("PENDING", "CONFIGURING", "RUNNING"):
@@ -160,7 +160,7 @@ def in_the_end(slurm: PrivateSlurm, job: str) -> str:
 
 
 def environment(hub: HubProcess, user: str, server: str = "") -> dict[str, str]:
-    """The environment of the server's process."""
+    """Of the server's process."""
     path = f"{user}/{server}" if server else user
     found: dict[str, str] = requests.get(f"{hub.url}/user/{path}/environ", timeout=10).json()
     return found
@@ -173,7 +173,7 @@ def environment(hub: HubProcess, user: str, server: str = "") -> dict[str, str]:
 def test_the_job_id_is_stored_before_the_start_ends_and_a_stop_cancels_that_job(
     hub: HubProcess, slurm_cluster: PrivateSlurm
 ) -> None:
-    """While the job is pending its id is in the database; DELETE cancels the job and clears the state."""
+    """While it waits the database has the job; DELETE takes the job out of the queue, and the state is empty again."""
     start(hub, "ida", "k80-node")
     job = waiting_job(slurm_cluster)
     for _ in range(50):
@@ -194,7 +194,7 @@ def test_the_job_id_is_stored_before_the_start_ends_and_a_stop_cancels_that_job(
 
 @pytest.mark.usefixtures("full_node")
 def test_a_profiles_start_timeout_gives_up_and_cancels_the_job(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """The timeout is the profile's five seconds, not the site's ten minutes; the page shows the last known state."""
+    """After five seconds, not after the site's ten minutes; what was last known is said."""
     visitor = Visitor(hub, "kim")
     began = time.monotonic()
     start(hub, "kim", "impatient")
@@ -208,13 +208,13 @@ def test_a_profiles_start_timeout_gives_up_and_cancels_the_job(hub: HubProcess, 
     assert page.status == 503
     assert (
         "The server did not start within 5 s, so the start was cancelled. "
-        f"Last known: Job {job}: All matching resources are in use." in page.text
+        f"Last known state: Job {job}: All matching resources are in use." in page.text
     )
 
 
 @pytest.mark.usefixtures("full_node")
 def test_a_job_that_is_cancelled_from_outside_while_it_waits(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """The start fails within seconds, and the page gives the reason."""
+    """Told within seconds, in words."""
     visitor = Visitor(hub, "lea")
     start(hub, "lea", "k80-node")
     job = waiting_job(slurm_cluster)
@@ -237,13 +237,13 @@ def test_a_job_that_is_cancelled_from_outside_while_it_waits(hub: HubProcess, sl
     ],
 )
 def test_a_server_that_never_answers(hub: HubProcess, slurm_cluster: PrivateSlurm, profile: str, sentence: str) -> None:
-    """After the profile's http_timeout: whether the server listens, where it was expected, and where its log is."""
+    """After the profile's http_timeout: whether it listens, where it was expected, and where its log is."""
     user = f"mia-{profile}"
     visitor = Visitor(hub, user)
     start(hub, user, profile)
     hub.wait(user, ready=False)
     page = visitor.pending()
-    said = re.search(rf"Job (\d+) runs, but {sentence}\. Log file: (\S+)", page.text)
+    said = re.search(rf"Job (\d+) is running, but {sentence}\. Its log: (\S+)", page.text)
 
     assert page.status == 503
     assert said is not None, page.text
@@ -254,7 +254,7 @@ def test_a_server_that_never_answers(hub: HubProcess, slurm_cluster: PrivateSlur
 def test_show_prints_what_the_hub_submits(
     hub: HubProcess, slurm_cluster: PrivateSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slurm's copy of the script is the output of `gpuspawner show`, apart from the start's id in name and comment."""
+    """Slurm's own copy of the script is `gpuspawner show`'s, but for the start's mark in name and comment."""
     job = hub.spawn("val", {"profile": "light", "cpus": 2})["job_id"]
     submitted = slurm_cluster.run("scontrol", "write", "batch_script", job, "-")
     hub.end("val")
@@ -274,7 +274,7 @@ def test_show_prints_what_the_hub_submits(
 
 
 def test_two_servers_of_one_user_share_a_node_and_no_gpu(hub: HubProcess) -> None:
-    """Each has its own job, GPU and port."""
+    """Each has a job, a GPU and a port of its own."""
     first, second = (hub.spawn("oli", {"profile": "one"}, server=server) for server in ("", "two"))
     environments = [environment(hub, "oli", server) for server in ("", "two")]
 
@@ -291,7 +291,7 @@ def test_two_servers_of_one_user_share_a_node_and_no_gpu(hub: HubProcess) -> Non
 
 
 def test_a_server_that_is_stopped_while_slurmctld_is_down(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """The server is gone for the user at once, and its job is cancelled as soon as Slurm answers again."""
+    """It is gone for the user, and its job is cancelled as soon as Slurm answers again."""
     job = hub.spawn("sue", {"profile": "light"})["job_id"]
     slurm_cluster.stop_controller()
     try:
@@ -303,7 +303,7 @@ def test_a_server_that_is_stopped_while_slurmctld_is_down(hub: HubProcess, slurm
 
 
 def test_a_job_that_was_made_although_sbatch_got_no_answer(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
-    """slurmctld hangs and then runs the delayed submission: the start has failed, so its job is found and cancelled."""
+    """slurmctld hangs and then does what it was asked for: the start has failed, so its job is found and cancelled."""
     visitor = Visitor(hub, "tom")
     with hanging(slurm_cluster):
         start(hub, "tom", "light")
@@ -323,11 +323,11 @@ def test_a_job_that_was_made_although_sbatch_got_no_answer(hub: HubProcess, slur
     assert in_the_end(slurm_cluster, made[1]) == "CANCELLED"
 
 
-# --- the environment of a server -------------------------------------------------------------------
+# --- what it is given ------------------------------------------------------------------------------
 
 
 def test_environments_of_site_hook_and_profile_all_arrive(hub: HubProcess) -> None:
-    """Variables for all servers, for all jobs and from the hook arrive; the profile's override them, literally."""
+    """Every server's, then every job's, then the hook's; the profile's own above them, as it is written."""
     hub.spawn("pam", {"profile": "plain"})
     found = environment(hub, "pam")
 
@@ -344,7 +344,7 @@ def test_environments_of_site_hook_and_profile_all_arrive(hub: HubProcess) -> No
 
 
 def test_a_group_override_reaches_the_job(hub: HubProcess) -> None:
-    """The group's req_* settings apply where the profile sets nothing, and its environment variables are set."""
+    """What it says of req_* holds where the profile says nothing; its environment arrives."""
     ungrouped, grouped = hub.spawn("pia", {"profile": "plain"}), hub.spawn("gil", {"profile": "plain"})
 
     assert (ungrouped["partition"], grouped["partition"]) == ("batch", "gpu")
@@ -353,24 +353,24 @@ def test_a_group_override_reaches_the_job(hub: HubProcess) -> None:
     hub.end("gil")
     grouped = hub.spawn("gil", {"profile": "light"})
 
-    assert grouped["partition"] == "batch"  # set by the profile
+    assert grouped["partition"] == "batch"  # the profile's own word
 
     hub.end("gil")
     hub.end("pia")
 
 
-# --- messages --------------------------------------------------------------------------------------
+# --- what is said ----------------------------------------------------------------------------------
 
 
 def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateSlurm, full_node: str) -> None:
-    """The job, its reason, the node and the finished start are reported once each; other clients read the same."""
+    """The job, why it waits, the node, then that the server is ready; a second one who looks reads the same."""
     start(hub, "quin", "k80-node")
     heard: list[list[dict[str, Any]]] = [[], []]
     listeners = [threading.Thread(target=lambda to: to.extend(events(hub, "quin")), args=(to,)) for to in heard]
     for listener in listeners:
         listener.start()
     job = waiting_job(slurm_cluster)
-    time.sleep(4)  # several queries to Slurm, and several reads of the answer
+    time.sleep(4)  # several questions to Slurm, and several looks at the answer
     slurm_cluster.run("scancel", full_node)
     for listener in listeners:
         listener.join(60)
@@ -378,7 +378,7 @@ def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateS
     messages, others = sorted(said, key=len, reverse=True)
 
     assert len(messages) == len(set(messages))
-    assert others == [message for message in messages if message in others]  # the later client may have missed one
+    assert others == [message for message in messages if message in others]  # who came later may have missed one
     assert f"Job {job}: All matching resources are in use." in others
     assert any(message.startswith(f"Job {job}: running on g1, 4 x Tesla K80, cores ") for message in others)
     assert others[-1] == messages[-1] == "Server ready at /user/quin/"

@@ -142,14 +142,14 @@ def test_slurmctld_hangs_stops_and_starts_anew(hub: HubProcess, slurm_cluster: P
     with hanging(slurm_cluster):
         time.sleep(6)
         silent = ready(hub, "hugo")
-    assert wait_for(lambda: "Slurm answers again" in hub.log.read_text()[begun:], seconds=60)
+    assert wait_for(lambda: "Slurm is responding again" in hub.log.read_text()[begun:], seconds=60)
     slurm_cluster.stop_controller()
     try:
         assert wait_for(lambda: hub.log.read_text()[begun:].count("Slurm is not responding") == 2, seconds=60)
         stopped = ready(hub, "hugo")
     finally:
         slurm_cluster.start_controller()
-    assert wait_for(lambda: hub.log.read_text()[begun:].count("Slurm answers again") == 2, seconds=90)
+    assert wait_for(lambda: hub.log.read_text()[begun:].count("Slurm is responding again") == 2, seconds=90)
 
     assert (silent, stopped, ready(hub, "hugo"), answers(hub, "hugo")) == (True, True, True, True)
     assert hub.log.read_text()[begun:].count("Slurm is not responding") == 2

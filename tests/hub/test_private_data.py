@@ -158,7 +158,7 @@ def test_a_server_starts_runs_on_and_its_end_is_noticed(hub: HubProcess, site: S
         one.kill()
     assert wait_for(lambda: not hub.api("GET", f"/users/{site.person}").json()["servers"])
     page = Visitor(hub, site.person).look(f"/hub/spawn-pending/{site.person}")
-    assert "nothing answers at its address any more" in page.text
+    assert "it no longer responds at its address" in page.text
     log = hub.log.read_text()
     assert 1 <= log.count("Slurm does not show the hub the jobs of its users (PrivateData=jobs)") <= 2  # two hubs
 

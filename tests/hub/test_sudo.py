@@ -437,7 +437,7 @@ STOPS = {
     "again and again": (
         "trap '' TERM HUP; while [ ! -e GOES_ON ]; do kill -STOP $$; done",
         4,
-        "hang and cannot be ended",
+        "are hanging and cannot be killed",
     ),
 }
 
@@ -480,7 +480,7 @@ def test_a_person_who_stops_what_runs_as_them_takes_no_turn_of_others_and_leaves
     assert other == "served\n"
     assert (len(said), [each for each in said[-3:] if told not in each]) == (11, [])
     assert len(left) <= most
-    assert ("log cannot be ended: process " in log) is bool(left)
+    assert ("log cannot be killed: process " in log) is bool(left)
     assert after is None
 
 

@@ -100,7 +100,7 @@ def _with(**fields: object) -> dict[str, object]:
         (_with(slurm={"cpus": True}), "profiles[1].slurm.cpus: True must be a whole number from 1 to 65536"),
         (_with(slurm={"time": "8h"}), "profiles[1].slurm.time: '8h' is not a valid time: use minutes"),
         (_with(slurm={"time": 0}), "profiles[1].slurm.time: must not be zero: write UNLIMITED"),
-        (_with(slurm={"gpus": 1, "shards": 2}), "profiles[1].slurm: gpus and shards exclude each other"),
+        (_with(slurm={"gpus": 1, "shards": 2}), "profiles[1].slurm: gpus and shards cannot be requested together"),
         (_with(slurm={"extra": ["exclusive"]}), "profiles[1].slurm.extra[0]: 'exclusive' must be one printable line"),
         (
             _with(slurm={"extra": ["--a\x0b--b"]}),

@@ -48,7 +48,7 @@ def test_a_day_that_the_table_leaves_out_has_no_reservation_to_run_in() -> None:
     [
         ("", "'' gives ''"),
         ("ml hpc", "'ml hpc' gives 'ml hpc'"),
-        ("a\n#SBATCH --x", "a reservation is letters, digits"),
+        ("a\n#SBATCH --x", "a reservation consists of letters, digits"),
         ("ml-%e", "%e in 'ml-%e' is not a valid code for a reservation: codes are %a"),
         ("ml-%", "is not a valid code for a reservation"),
         ({"monday": "a"}, "'monday' is not a valid date: use 2024-05-31, or default"),

@@ -125,7 +125,7 @@ async def test_silent_slurm_is_unavailable(slurm: StandIns, version: str, area: 
         slurm.answering(command, "*", recorded(version, area, name))
     client = slurm.client()
     for question in (client.submit(SCRIPT), client.cancel("7"), client.jobs(["7"]), client.job("7"), client.snapshot()):
-        with pytest.raises(SlurmUnavailable, match="sbatch failed: "):
+        with pytest.raises(SlurmUnavailable, match=r"^\w+ failed: "):
             await question
 
 

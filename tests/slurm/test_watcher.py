@@ -429,7 +429,7 @@ async def test_silence_keeps_every_status_and_is_told_once(
     assert (watcher.silent_since, watches[0].stale) == (None, False)
     assert [message.partition(":")[0].partition(",")[0] for message in caplog.messages] == [
         "Slurm is not responding; all servers are kept",
-        "Slurm answers again",
+        "Slurm is responding again",
     ]
 
 

@@ -1,4 +1,4 @@
-"""``python -m tests.soak``: fifty users and one fault after another; at the end every job is accounted for.
+"""``python -m tests.soak``: fifty users and one fault after the other; at the end every job is accounted for.
 
     scripts/soak [--minutes 60] [--users 50] [--seed N]
 
@@ -129,10 +129,10 @@ class Soak:
         except requests.RequestException:
             return 0
 
-    # --- checks at the end -----------------------------------------------------------------------
+    # --- the account -----------------------------------------------------------------------------
 
     def account(self) -> list[str]:
-        """Inconsistencies as sentences; the check is repeated until there are none or the time is over."""
+        """Inconsistencies as sentences; checked again until there are none or the time is over."""
         ends_at = time.monotonic() + SETTLED_WITHIN
         while True:
             try:
@@ -183,7 +183,7 @@ class Soak:
             return False
 
     def table(self) -> str:
-        """What was done, and a summary of the log."""
+        """What was done, and what the log contains."""
         log = self.hub.log.read_text(errors="replace")
         for name, words in {
             "log: jobs submitted": r"Submitted \S+ as job",
@@ -196,7 +196,7 @@ class Soak:
             "log: orphans cancelled": "belongs to no server: cancelling",
             "log: outages of Slurm": "Slurm is not responding",
             "database: reports asked to come again": r"503 POST /hub/api/gpuspawner/report",
-            "database: outages that a start or a stop waited for": "database does not accept changes",
+            "database: outages that a start or a stop waited for": "database does not accept changes at the moment",
             "database: states stored later": "is not in the hub's database yet",
             "database: starts that ended with a sentence": "database did not respond while your server",
             "database: servers taken up again": "was not watched: taking it up",
@@ -224,7 +224,7 @@ def _rows(count: Counter[str]) -> Iterator[str]:
 
 
 def _job_of(answer: requests.Response) -> str:
-    """The job in which a stand-in server runs, or a description of what else answered."""
+    """The job in which a stand-in server runs; what answers instead where that is none."""
     try:
         return str(answer.json()["SLURM_JOB_ID"])
     except (ValueError, KeyError):
@@ -232,7 +232,7 @@ def _job_of(answer: requests.Response) -> str:
 
 
 def main() -> int:
-    """The exit status is 1 if a job is not accounted for, or something happened that must never happen."""
+    """Exit status 1 if a job is not accounted for, or something happened that must never happen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--users", type=int, default=50)

@@ -206,7 +206,7 @@ def test_a_later_report_of_another_port_is_an_alarm_and_leads_there(
 
         assert before == "neighbour"
         assert answer_at(hub, started.user) == "server"
-        warning = f"{started.user} was expected at port {first} and reports port {second}: the process at the first"
+        warning = f"{started.user} was expected at port {first} and reports port {second}: the process at the"
         assert warning in hub.log.read_text()
 
 
