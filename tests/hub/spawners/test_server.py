@@ -13,6 +13,8 @@ from jupyterhub_gpuspawner.hub.ending.failure import start_failed
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
+    job_ids_of,
+    keeps_ending,
     report_taker,
     running_log,
     server_of,
@@ -165,3 +167,26 @@ def test_who_offers_profiles() -> None:
     """A spawner with profiles is given back; any other, and none, is not."""
     ours = stock(rehearsal=print)
     assert (with_profiles(ours), with_profiles(stock()), with_profiles(None)) == (ours, None, None)
+
+
+class Unread:
+    """A spawner whose row would be read from the database: a rollback has expired it."""
+
+    ending = None
+
+    def __init__(self, child: Any = None) -> None:
+        self.child_spawner = child
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "job_id":  # not every spawner has one
+            raise AttributeError(name)
+        raise AssertionError(f"{name} is read from the database")
+
+
+def test_the_work_in_the_background_reads_no_row_of_each_server() -> None:
+    """A hub with many servers would stand still for a query each, in every check after a rollback."""
+    users = [SimpleNamespace(spawners={"": Unread(Job()), "second": Unread()}), SimpleNamespace(spawners={})]
+
+    assert job_ids_of(users) == {"12"}
+    assert keeps_ending(Unread())
+    assert not keeps_ending(stock())
