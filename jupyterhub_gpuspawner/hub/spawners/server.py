@@ -112,11 +112,12 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     )
 
 
-def servers_of(users: Iterable[Any]) -> Iterator[Server]:
-    """The servers that the hub has in memory, without :attr:`Server.start`."""
+def servers_with_jobs(users: Iterable[Any]) -> Iterator[Server]:
+    """The servers in the hub's memory that have a Slurm job, without :attr:`Server.start`; others are not read."""
     for user in users:
         for spawner in list(user.spawners.values()):
-            yield server_of(spawner, with_start=False)
+            if _job_id(spawner):
+                yield server_of(spawner, with_start=False)
 
 
 def job_ids_of(users: Iterable[Any]) -> set[str]:
