@@ -98,7 +98,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         pending=spawner.pending,
         ready=spawner.ready,
         profile=getattr(spawner, "child_profile", ""),
-        job_id=str(getattr(inner, "job_id", "")),
+        job_id=_job_id(spawner),
         job=job,
         placement=with_current_end(placement, job) if placement is not None else None,
         topology=getattr(inner, "topology", None),
@@ -107,16 +107,31 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         routed_port=address.port if address is not None else 0,
         ending=ending_of(failure) or _kept_ending(spawner),
         failure=failure,
-        keeps_ending=hasattr(spawner, "ending"),
-        can_show_log=bool(getattr(inner, "job_id", "")) and hasattr(inner, "job_log"),
+        keeps_ending=keeps_ending(spawner),
+        can_show_log=bool(_job_id(spawner)) and hasattr(inner, "job_log"),
     )
 
 
-def servers_of(users: Iterable[Any]) -> Iterator[Server]:
-    """The servers that the hub has in memory, without :attr:`Server.start`."""
+def servers_with_jobs(users: Iterable[Any]) -> Iterator[Server]:
+    """The servers in the hub's memory that have a Slurm job, without :attr:`Server.start`; others are not read."""
     for user in users:
         for spawner in list(user.spawners.values()):
-            yield server_of(spawner, with_start=False)
+            if _job_id(spawner):
+                yield server_of(spawner, with_start=False)
+
+
+def job_ids_of(users: Iterable[Any]) -> set[str]:
+    """The ids of the Slurm jobs of all servers that the hub has in memory; reads no row of the database.
+
+    After a rollback each row is read anew, one query after the other, in the hub's event loop.
+    """
+    spawners = (spawner for user in users for spawner in list(user.spawners.values()))
+    return {job_id for job_id in map(_job_id, spawners) if job_id}
+
+
+def keeps_ending(spawner: Any) -> bool:
+    """See :attr:`Server.keeps_ending`; reads no row of the database."""
+    return hasattr(spawner, "ending")
 
 
 async def updated_server(spawner: Any, *, patience: float) -> Server:
@@ -158,6 +173,10 @@ def with_current_end(placement: PlacementDocument, job: JobStatus | None) -> Pla
 def _inner(spawner: Any) -> Any:
     """The spawner that starts the server: the child of a profile, or this one."""
     return getattr(spawner, "child_spawner", None) or spawner
+
+
+def _job_id(spawner: Any) -> str:
+    return str(getattr(_inner(spawner), "job_id", ""))
 
 
 def _failure(spawner: Any) -> BaseException | None:

@@ -30,7 +30,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_sta
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.site.database import AWAY, fault, roll_back
-from jupyterhub_gpuspawner.hub.spawners.server import servers_of, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.server import job_ids_of, starts_slurm_jobs
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.hub.start.records import StartRecords
 from jupyterhub_gpuspawner.hub.upkeep.orphans import Orphan, marked, owned
@@ -199,7 +199,7 @@ class HubServers:
 
     def job_ids(self) -> set[str]:
         """See :class:`Servers`."""
-        return {server.job_id for server in servers_of(self._app.users.values()) if server.job_id}
+        return job_ids_of(self._app.users.values())
 
     def stored_job_ids(self, user: str, server: str) -> set[str]:
         """See :class:`Servers`."""

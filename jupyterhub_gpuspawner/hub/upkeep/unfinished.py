@@ -16,7 +16,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_polled, last_start, log_name, set_last_start
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
-from jupyterhub_gpuspawner.hub.spawners.server import server_of, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.server import keeps_ending, server_of, starts_slurm_jobs
 
 if TYPE_CHECKING:
     from jupyterhub.app import JupyterHub
@@ -61,7 +61,7 @@ class Unfinished:
             (user.name, name): (user, spawner)
             for user in self._app.users.values()
             for name, spawner in list(user.spawners.items())
-            if server_of(spawner, with_start=False).keeps_ending and unwatched(spawner)
+            if keeps_ending(spawner) and unwatched(spawner)
         }
         again, self._seen = self._seen & found.keys(), set(found)
         for key in sorted(again):

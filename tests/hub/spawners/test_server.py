@@ -13,10 +13,12 @@ from jupyterhub_gpuspawner.hub.ending.failure import start_failed
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
+    job_ids_of,
+    keeps_ending,
     report_taker,
     running_log,
     server_of,
-    servers_of,
+    servers_with_jobs,
     updated_server,
     with_current_end,
     with_profiles,
@@ -119,10 +121,10 @@ async def test_the_queue_is_updated_first_where_that_is_wanted() -> None:
     assert await updated_server(stock(), patience=0.5) == Server("ada")
 
 
-def test_all_servers_of_a_hub() -> None:
-    """Without their starts: a job's position in the queue costs too much for all at once."""
-    ada = SimpleNamespace(name="ada", spawners={"": stock(child_spawner=Job()), "two": stock(name="two")})
-    assert [(each.name, each.job_id, each.start) for each in servers_of([ada])] == [("", "12", None), ("two", "", None)]
+def test_the_servers_of_a_hub_that_have_a_job() -> None:
+    """Without their starts: a job's position in the queue costs too much for all at once. The others are not read."""
+    ada = SimpleNamespace(name="ada", spawners={"": stock(child_spawner=Job()), "two": Unread()})
+    assert [(each.name, each.job_id, each.start) for each in servers_with_jobs([ada])] == [("", "12", None)]
 
 
 async def test_a_log_is_the_jobs() -> None:
@@ -165,3 +167,26 @@ def test_who_offers_profiles() -> None:
     """A spawner with profiles is given back; any other, and none, is not."""
     ours = stock(rehearsal=print)
     assert (with_profiles(ours), with_profiles(stock()), with_profiles(None)) == (ours, None, None)
+
+
+class Unread:
+    """A spawner whose row would be read from the database: a rollback has expired it."""
+
+    ending = None
+
+    def __init__(self, child: Any = None) -> None:
+        self.child_spawner = child
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "job_id":  # not every spawner has one
+            raise AttributeError(name)
+        raise AssertionError(f"{name} is read from the database")
+
+
+def test_the_work_in_the_background_reads_no_row_of_each_server() -> None:
+    """A hub with many servers would stand still for a query each, in every check after a rollback."""
+    users = [SimpleNamespace(spawners={"": Unread(Job()), "second": Unread()}), SimpleNamespace(spawners={})]
+
+    assert job_ids_of(users) == {"12"}
+    assert keeps_ending(Unread())
+    assert not keeps_ending(stock())

@@ -18,7 +18,7 @@ from tornado import web
 from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob
 from jupyterhub_gpuspawner.cluster.survey import survey
 from jupyterhub_gpuspawner.hub.pages.cluster.rows import sections, summary
-from jupyterhub_gpuspawner.hub.spawners.server import servers_of, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.server import servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ClusterSight:
             return Look(None, silent=connection.cluster.silent)
         # not older than the snapshot
         allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
-        asked, servers = self.asked(), list(served_jobs(servers_of(self.settings["users"].values())))
+        asked, servers = self.asked(), list(served_jobs(servers_with_jobs(self.settings["users"].values())))
         # takes some hundredths of a second for a thousand nodes: not in the event loop
         found = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, servers).only(**asked))
         return Look(
