@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, UserOptions
+from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
 from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, takes_changes
 from jupyterhub_gpuspawner.hub.spawner_bases import ProfilesSpawner, Spawner
@@ -199,6 +200,7 @@ class GPUProfilesSpawner(LogName, ProfilesSpawner):
         self.ending = None
         await takes_changes(self.orm_spawner, TO_START)
         try:
+            require_registration()
             if self.child_spawner is None:
                 await self.look_at_profiles()
                 self.prepare(self.resolve(self.user_options))

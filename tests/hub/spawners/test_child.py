@@ -6,9 +6,11 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from tornado.web import HTTPError
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub import registered
 from jupyterhub_gpuspawner.hub.spawners.child import configured_as
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
@@ -140,3 +142,17 @@ NAMES: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_setting_is_called_what_the_admin_called_it(sections: dict[str, Any], expected: str) -> None:
     """So that an error leads to the line of the configuration."""
     assert configured_as(wrapper(**sections), "profiles") == expected
+
+
+async def test_no_kind_of_child_starts_in_a_hub_that_was_set_up_without_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its page has no form, so the user could not have chosen the profile."""
+
+    class Hub:
+        """JupyterHub, as far as it is compared."""
+
+    monkeypatch.setattr(registered, "this_hub", Hub)
+    spawner = wrapper()
+    spawner.prepare(request(kind="other", spawner_class="jupyterhub.spawner.SimpleLocalProcessSpawner"))
+
+    with pytest.raises(HTTPError, match="set up without jupyterhub-gpuspawner"):
+        await spawner.start()
