@@ -356,7 +356,7 @@ def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
     visitor = Visitor(hub, "ann")
 
     def logged() -> list[str]:
-        return re.findall(r"] (Fault (?:repaired )?in the profiles of .*)", hub.log.read_text()[begun:])
+        return re.findall(r"] (Error (?:corrected )?in the profiles of .*)", hub.log.read_text()[begun:])
 
     bad.write_text("- display_name: New\n  slurm:\n    memory: lots\n")
     offered = [slugs_of(visitor) for _ in range(3)]

@@ -173,10 +173,10 @@ def test_no_request_is_the_hubs_fault(
     assert {path.name for path in (hub.folder / "homes").iterdir()} <= {"ann", "ben", "cleo"}
 
 
-def test_no_script_has_a_line_of_theirs(hub: HubProcess, commands: SeenCommands) -> None:
+def test_no_script_has_a_line_of_theirs(hub: HubProcess, visitor: Visitor, commands: SeenCommands) -> None:
     """Every submitted script has only known options with one word each, and all scripts contain the same program."""
     for options in ({"slurm-partition": "gpu"}, {"environment-variables-COURSE": "$(id)"}, {"slurm-cpus": "2"}):
-        rest_body(hub, Visitor(hub, "ben"), options)
+        rest_body(hub, visitor, options)
     scripts = commands.texts("sbatch", "script")
     head = re.compile(r"#SBATCH --[a-z-]+(=[^\s\"'\\#;`$]*(#[0-9a-f-]+)?|=\"[^\"\\]*\")?")
     heads, programs = set(), set()

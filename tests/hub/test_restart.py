@@ -209,7 +209,7 @@ def test_servers_that_waited_wait_on_and_each_arrives_when_its_own_node_is_free(
     page = Visitor(hub, "waiting").pending()
 
     assert messages[0] == "Server requested"
-    assert messages[1].startswith(f"Job {first}: Waiting")
+    assert messages[1] == f"Job {first}: All matching resources are in use."
     assert (page.status, "Your server is starting" in page.text) == (200, True)
 
     slurm_cluster.run("scancel", restarted.blockers["k80"])

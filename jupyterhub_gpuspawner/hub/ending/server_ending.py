@@ -108,7 +108,7 @@ class ServerEnding:
         if silent and not ending.lines.strip():
             ending = replace(ending, advice=silent)
             self._keep(ending)
-        place = f" Its log: {ending.log}" if ending.log else ""
+        place = f" Log file: {ending.log}" if ending.log else ""
         return start_failed(
             f"{what}{place}", detail=ending.lines, reason=reason, status_code=status_code, ending=ending
         )
