@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
 from jupyterhub_gpuspawner.hub.pages.server.card import server_card
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
-from jupyterhub_gpuspawner.hub.text import choose, cluster, home, log, wait
+from jupyterhub_gpuspawner.hub.text import choose, cluster, home, log, times, wait
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.pages.server.card import ServerCard
@@ -26,6 +26,7 @@ class PageTools:
     home = home
     log = log
     cluster = cluster
+    times = times
     may_see_cluster = staticmethod(may_see_cluster)
 
     @staticmethod
@@ -35,10 +36,14 @@ class PageTools:
 
     @staticmethod
     def static(base_url: str, name: str) -> str:
-        """Return the URL of a file in ``static/``; it changes with the file, so that browsers may cache it."""
-        return f"{base_url}gpuspawner/static/{name}?v={_version(name)}"
+        """Return the URL of a file in ``static/``; it changes with the files, so that browsers may cache them.
+
+        The version is a folder of the URL, so that a script's relative imports have it as well.
+        """
+        return f"{base_url}gpuspawner/static/{_version()}/{name}"
 
 
 @lru_cache
-def _version(name: str) -> str:
-    return sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+def _version() -> str:
+    files = sorted(STATIC.iterdir())
+    return sha256(b"".join(path.read_bytes() for path in files if path.is_file())).hexdigest()[:12]

@@ -24,7 +24,14 @@ from jupyterhub_gpuspawner.hub.pages.server.waiting import NotRunningPage, Waiti
 
 
 class StaticFiles(CacheControlStaticFilesHandler):
-    """Our stylesheets and scripts."""
+    """Our stylesheets and scripts; their URLs change with them, so browsers may keep them."""
+
+    def set_extra_headers(self, path: str) -> None:
+        """Without JupyterHub's ``no-cache``, which is for URLs without a version."""
+
+    def get_cache_time(self, path: str, modified: Any, mime_type: str) -> int:  # noqa: ARG002 - tornado's signature
+        """In seconds."""
+        return int(self.CACHE_MAX_AGE)
 
 
 API: list[tuple[Any, ...]] = [
@@ -35,7 +42,7 @@ API: list[tuple[Any, ...]] = [
 """Paths below ``/hub`` that answer in JSON."""
 
 PAGES: list[tuple[Any, ...]] = [
-    (r"/gpuspawner/static/(.*)", StaticFiles, {"path": str(STATIC)}),
+    (r"/gpuspawner/static/[0-9a-f]{12}/(.*)", StaticFiles, {"path": str(STATIC)}),
     (r"/gpuspawner/cluster", ClusterPage),
     (r"/gpuspawner/log/([^/]+)", LogPage),
     (r"/gpuspawner/log/([^/]+)/([^/]*)", LogPage),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 import pytest
 
-from jupyterhub_gpuspawner.hub.pages.server.waiting import clock, iso, same_choice
+from jupyterhub_gpuspawner.hub.pages.server.waiting import same_choice
 
 
 @pytest.mark.parametrize(
@@ -27,16 +25,4 @@ def test_the_server_is_gone_to_where_it_was_wanted() -> None:
     """A query that the address already has is kept."""
     assert same_choice("/hub/spawn/ada?next=%2Fuser%2Fada%2Flab", {"profile": "k80"}) == (
         "/hub/spawn/ada?next=%2Fuser%2Fada%2Flab&opt-profile=k80"
-    )
-
-
-def test_a_time_of_another_day_has_its_date() -> None:
-    """In the hub's time zone, which is named."""
-    now = datetime.now().astimezone()
-    before = now - timedelta(days=2)
-
-    assert clock(now.timestamp()) == f"{now:%H:%M %Z}"
-    assert clock(before.isoformat()) == f"{before:%Y-%m-%d %H:%M} {before:%Z}"
-    assert datetime.fromisoformat(iso(now.timestamp())) == now.replace(microsecond=0) + (
-        timedelta(seconds=1) if now.microsecond >= 500_000 else timedelta()
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.cluster_map import GpuUse, totals
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.hub.text import cluster
+from jupyterhub_gpuspawner.hub.text.times import clock
 from jupyterhub_gpuspawner.words import counted, memory
 
 if TYPE_CHECKING:
@@ -191,8 +191,8 @@ def _jobs(holders: list[Holder]) -> str:
 
 
 def _day(at: float | None) -> str:
-    """``2026-11-21 10:04``, in the hub's time zone."""
-    return "" if at is None else f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}"
+    """``21 Nov 2026, 10:04 CET``, in the hub's time zone; without the date today."""
+    return "" if at is None else clock(at)
 
 
 def _bar(used: str, total: str, part: int, whole: int) -> Bar:

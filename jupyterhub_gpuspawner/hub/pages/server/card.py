@@ -8,15 +8,17 @@ from __future__ import annotations
 import time
 import zlib
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, headline, server_facts
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.text import home
+from jupyterhub_gpuspawner.hub.text.times import parse_time
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 SOON, VERY_SOON = 15 * 60, 5 * 60
@@ -113,10 +115,9 @@ def time_left(ends_at: str | None, now: float) -> TimeLeft | None:
     if ends_at is None:
         return None
     try:
-        ends = datetime.fromisoformat(ends_at.replace("Z", "+00:00"))
+        ends = parse_time(ends_at)
     except ValueError:
         return None
-    ends = (ends if ends.tzinfo else ends.replace(tzinfo=timezone.utc)).astimezone()
     left = ends.timestamp() - now
     words = home.time_left(left)
     if left <= 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.handlers.base import UserUrlHandler
@@ -29,18 +28,6 @@ def same_choice(spawn_url: str, options: Mapping[str, object]) -> str:
     """The address of the form with the last user options filled in; empty where there were none."""
     texts = {f"opt-{name}": str(value) for name, value in options.items() if isinstance(value, (str, int, float))}
     return url_concat(spawn_url, texts) if texts else ""
-
-
-def clock(when: float | str) -> str:
-    """A time of day in the hub's time zone, with the date where it is not today; a script shows it in the browser's."""
-    at = datetime.fromisoformat(when) if isinstance(when, str) else datetime.fromtimestamp(when).astimezone()
-    at, now = at.astimezone(), datetime.now().astimezone()
-    return f"{at:%H:%M %Z}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M %Z}"
-
-
-def iso(when: float | str) -> str:
-    """The same time for ``<time datetime>``, in ISO 8601."""
-    return when if isinstance(when, str) else datetime.fromtimestamp(round(when)).astimezone().isoformat()
 
 
 async def _pending(spaces: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +57,7 @@ class _Told:
 
     async def _told(self, name: str, spaces: dict[str, Any]) -> Any:
         told = await _TOLD[name](spaces)
-        return await super().render_template(name, **{**spaces, **told}, clock=clock, iso=iso)  # type: ignore[misc]
+        return await super().render_template(name, **{**spaces, **told})  # type: ignore[misc]
 
 
 class WaitingPage(_Told, SpawnPendingHandler):

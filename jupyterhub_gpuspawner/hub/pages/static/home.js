@@ -1,0 +1,76 @@
+// The cards of a user's servers, kept up to date.
+
+import { keepUpToDate, page } from "./hub.js";
+import { duration, showTimes } from "./times.js";
+
+// keeps the time left up to date; a change is announced once, when it happens
+function servers(place) {
+  const cards = document.getElementById("gpuspawner-cards");
+  const news = document.getElementById("gpuspawner-news");
+  const say = place.dataset;
+  const warned = new Map();
+  const minute = 60_000;
+
+  function span(left) {
+    if (left <= 0) return say.over;
+    if (left < minute) return say.less;
+    return duration(Math.floor(left / minute) * 60);
+  }
+
+  function tick(spoken) {
+    for (const card of cards.children) {
+      const ends = card.querySelector("[data-ends]");
+      if (!ends) continue;
+      const left = Date.parse(ends.dataset.ends) - Date.now();
+      const level = left <= 0 ? "timeIsOver" : left <= 5 * minute ? "verySoon" : left <= 15 * minute ? "soon" : "";
+      const words = span(left);
+      const text = level && say[level].replace("{left}", words);
+      const warning = card.querySelector("[data-warning]");
+      card.querySelector("[data-left]").textContent = words;
+      warning.hidden = !text;
+      warning.textContent = text;
+      const { serverName } = card.dataset;
+      if (spoken && level && warned.get(serverName) !== level) {
+        news.textContent = `${card.querySelector("h2").firstChild.textContent.trim()}: ${text}`;
+      }
+      warned.set(serverName, level);
+    }
+  }
+
+  const byName = (list) => new Map([...list.children].map((card) => [card.dataset.serverName, card]));
+
+  async function look() {
+    const fresh = (await page())?.getElementById("gpuspawner-cards");
+    if (!fresh) return;
+    const was = byName(cards);
+    const is = byName(fresh);
+    const changed = [...is].filter(([name, card]) => was.get(name)?.dataset.version !== card.dataset.version);
+    if (!changed.length && was.size === is.size) return;
+    const told = changed.filter(([name, card]) => was.get(name)?.dataset.state !== card.dataset.state);
+    for (const [name, card] of was) if (!is.has(name)) card.remove();
+    let before = null;
+    for (const [name, card] of is) {
+      const old = was.get(name);
+      const same = old && old.dataset.version === card.dataset.version;
+      const put = same ? old : document.importNode(card, true);
+      if (!same && old) {
+        const folds = old.querySelectorAll("details");
+        put.querySelectorAll("details").forEach((fold, n) => (fold.open = folds[n]?.open ?? fold.open));
+        old.replaceWith(put);
+      } else if (!old) {
+        before ? before.after(put) : cards.prepend(put);
+      }
+      before = put;
+    }
+    showTimes(cards);
+    tick(true);
+    if (told.length) news.textContent = told.map(([, card]) => card.dataset.news).join(" ");
+  }
+
+  tick(false);
+  setInterval(() => tick(true), 5_000);
+  keepUpToDate(look);
+}
+
+const serversPlace = document.getElementById("gpuspawner-servers");
+if (serversPlace) servers(serversPlace);

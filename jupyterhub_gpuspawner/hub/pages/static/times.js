@@ -1,0 +1,60 @@
+// Durations and times, in one form on every page.
+
+/** "45 s", "12 min", "1 h 30 min", "2 days 12 h": as the hub says durations (words.py). */
+export function duration(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  const minutes = Math.round(whole / 60);
+  const hours = Math.round(whole / 3600);
+  const parts =
+    minutes < 48 * 60
+      ? [[Math.floor(minutes / 60), "h"], [minutes % 60, "min"]]
+      : [[Math.floor(hours / 24), "days"], [hours % 24, "h"]];
+  return parts.filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(" ");
+}
+
+/** The time of day in the reader's zone and language, with the date where it is not today (text/times.py). */
+function clock(at) {
+  if (at.toDateString() === new Date().toDateString()) return at.toLocaleTimeString([], { timeStyle: "short" });
+  return at.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+}
+
+function relative(at) {
+  const seconds = (at - Date.now()) / 1000;
+  if (Math.abs(seconds) < 5) return "now";
+  return seconds > 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`;
+}
+
+function write(element) {
+  const at = new Date(element.dateTime);
+  const text = "relative" in element.dataset ? `${relative(at)}, ${clock(at)}` : clock(at);
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Show the times in `root` in the reader's zone and language. */
+export function showTimes(root = document) {
+  for (const element of root.querySelectorAll("time[datetime]")) write(element);
+}
+
+/**
+ * Put `text` into `element`, with a time in the place of "{time}"; an element that has not changed is not touched.
+ * With `apart` the time is preceded by how far away it is: "in 20 min, 11:38".
+ */
+export function say(element, text, iso, apart = false) {
+  const key = `${text}|${iso || ""}`;
+  if (element.dataset.said === key) return;
+  element.dataset.said = key;
+  const [before, after] = text.split("{time}");
+  element.replaceChildren(before);
+  if (after === undefined || !iso) return;
+  const time = document.createElement("time");
+  time.dateTime = iso;
+  if (apart) time.dataset.relative = "";
+  write(time);
+  element.append(time, after);
+}
+
+showTimes();
+setInterval(() => {
+  for (const element of document.querySelectorAll("time[data-relative]")) write(element);
+}, 5000);

@@ -1,0 +1,51 @@
+"""Points in time, in one form on every page: ``11:38 CET``, ``23 Nov 2026, 11:38 CET``, ``in 20 min, 11:38 CET``.
+
+The hub writes them in its own time zone, with the zone's name. ``static/times.js`` replaces them by the time in the
+browser's zone and language.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+
+from jupyterhub_gpuspawner.words import duration
+
+NOW = "now"
+AHEAD = "in {duration}"
+PAST = "{duration} ago"
+
+
+def parse_time(when: float | str | datetime) -> datetime:
+    """The same moment in the hub's zone, from seconds since the epoch or ISO 8601, in UTC if that names no zone.
+
+    Raises ValueError for other text.
+    """
+    if isinstance(when, (int, float)):
+        return datetime.fromtimestamp(when, timezone.utc).astimezone()
+    at = datetime.fromisoformat(when.replace("Z", "+00:00")) if isinstance(when, str) else when
+    return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).astimezone()
+
+
+def iso(when: float | str | datetime) -> str:
+    """For ``<time datetime>``: ISO 8601, in full seconds."""
+    return parse_time(when).isoformat(timespec="seconds")
+
+
+def clock(when: float | str | datetime, *, now: float | None = None) -> str:
+    """``11:38 CET``; with the date where that is not today."""
+    at, today = parse_time(when), parse_time(time.time() if now is None else now)
+    return f"{at:%H:%M %Z}" if at.date() == today.date() else f"{at.day} {at:%b %Y, %H:%M %Z}"
+
+
+def relative(when: float | str | datetime, *, now: float | None = None) -> str:
+    """``in 20 min``, ``5 min ago``; ``now`` within five seconds."""
+    seconds = parse_time(when).timestamp() - (time.time() if now is None else now)
+    if abs(seconds) < 5:
+        return NOW
+    return (AHEAD if seconds > 0 else PAST).format(duration=duration(abs(seconds)))
+
+
+def both(when: float | str | datetime, *, now: float | None = None) -> str:
+    """``in 20 min, 11:38 CET``."""
+    return f"{relative(when, now=now)}, {clock(when, now=now)}"
