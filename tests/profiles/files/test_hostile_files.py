@@ -342,7 +342,7 @@ def test_any_text_is_refused_in_a_sentence_or_can_be_offered_and_started(
     (tmp_path / "p.yaml").write_bytes(text.encode(errors="surrogatepass"))
     profiles, faults = offered(ProfileFolder(tmp_path, EVERYTHING))
     assert all(fault.startswith("p.yaml") and fault.isprintable() for fault in faults)
-    assert len(faults) == (0 if profiles else 1) or text.strip() == "[]"
+    assert len(faults) == (0 if profiles else 1) or read_document(text).value in ([], {"profiles": []})
     profile_statuses(profiles, username="ada", groups=(), snapshot=None, now=now)
     for profile in profiles:
         options_schema(profile)
