@@ -1,0 +1,105 @@
+"""The look that the pages share: one left edge, one primary colour, targets that a finger can hit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.browser.conftest import OpenPage
+from tests.browser.seeing import sign_in, width_left_over
+from tests.hub.conftest import COMMAND, start_hub
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
+
+PROFILES = f"""
+- display_name: K80
+  slug: k80
+  slurm: {{partition: gpu, gpus: 4, gpu_type: k80, cpus: 4, memory: 1G, time: "1:00:00"}}
+  command: {COMMAND}
+- display_name: Broken
+  slug: broken
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
+  command: [bash, -c, "exit 3"]
+"""
+PAGES = {
+    "form": "/hub/spawn/admin/another",
+    "waiting": "/hub/spawn-pending/admin/waits",
+    "failed": "/hub/spawn-pending/admin/fails",
+    "home": "/hub/home",
+    "map": "/hub/gpuspawner/cluster",
+    "log": "/hub/gpuspawner/log/admin",
+}
+SMALLEST = 44
+"""CSS pixels of a target on a touch screen, at least (WCAG 2.2, 2.5.5)."""
+
+
+@pytest.fixture(scope="module")
+def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    """A hub with a profile that takes a whole node, and one whose server fails."""
+    with ExitStack() as stack:
+        lines = 'c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}'
+        yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), lines=lines, profiles=PROFILES)
+
+
+def enter(page: Page, hub: HubProcess) -> None:
+    """Sign in as an administrator who has a server that runs, one that waits, and one that did not start."""
+    sign_in(page, hub, "admin")
+    hub.spawn("admin", {"profile": "k80"})
+    for server, profile in (("waits", "k80"), ("fails", "broken")):
+        answer = hub.api("POST", server_path("admin", server), {"profile": profile})
+        assert answer.status_code in (201, 202), answer.text
+    hub.wait("admin", "fails", ready=False)
+
+
+def opened(page: Page, hub: HubProcess) -> Iterator[str]:
+    """Open each of the pages; yields its name."""
+    for name, path in PAGES.items():
+        page.goto(hub.url + path)
+        expect(page.locator(".gpuspawner-page :is(h1, h2)").first).to_be_visible()
+        yield name
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
+def test_every_page_has_the_same_left_edge_and_primary_colour(
+    hub: HubProcess, open_page: OpenPage, phone: bool
+) -> None:
+    """Light and dark; and none scrolls sideways."""
+    page = open_page(phone=phone)
+    enter(page, hub)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        edges, colours, excess = {}, set(), {}
+        for name in opened(page, hub):
+            edges[name] = page.locator(".gpuspawner-page :is(h1, h2, section):visible").first.bounding_box()
+            colours |= set(
+                page.locator(".gpuspawner-page .btn:is(.gpuspawner-primary, .btn-primary, .btn-jupyter)").evaluate_all(
+                    "(buttons) => buttons.map((button) => getComputedStyle(button).backgroundColor)"
+                )
+            )
+            excess[name] = width_left_over(page)
+
+        assert len({box["x"] for box in edges.values() if box}) == 1, edges
+        assert colours == {"rgb(179, 71, 0)"}
+        assert excess == dict.fromkeys(PAGES, 0)
+
+
+def test_a_finger_can_hit_every_target(hub: HubProcess, open_page: OpenPage) -> None:
+    """Links within a sentence are exempt, as in WCAG."""
+    page = open_page(phone=True, touch=True)
+    enter(page, hub)
+    small = []
+    for name in opened(page, hub):
+        targets = page.locator(".gpuspawner-page :is(.btn, input:not([type=radio]), select, summary):visible")
+        for target in targets.all():
+            box = target.bounding_box()
+            if box is not None and (box["height"] < SMALLEST or box["width"] < SMALLEST):
+                words = re.sub(r"\s+", " ", target.inner_text())
+                small.append((name, words, round(box["width"]), round(box["height"])))
+
+    assert small == []
