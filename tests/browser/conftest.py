@@ -57,6 +57,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
         def make(*, dark: bool = False, phone: bool = False, javascript: bool = True) -> Page:
             context = browser.new_context(
                 viewport=PHONE if phone else DESK,
+                has_touch=phone,
                 color_scheme="dark" if dark else "light",
                 java_script_enabled=javascript,
                 reduced_motion="reduce",

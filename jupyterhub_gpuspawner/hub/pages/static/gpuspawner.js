@@ -500,21 +500,28 @@ function cluster(page) {
   let last = 0;
   let soon = 0;
 
+  // times in the reader's zone; without a script they are in the hub's
+  function zone() {
+    for (const time of map.querySelectorAll("time")) time.textContent = localTime(time.dateTime);
+  }
+
   async function look(filtered) {
     const mine = ++last;
+    if (!filtered && map.querySelector("li details[open]")) return; // somebody is about to stop a server
     const query = new URLSearchParams([...new FormData(filter)].filter(([, value]) => value));
     const address = `${location.pathname}${query.size ? `?${query}` : ""}`;
     const fresh = await now(address);
     const news = fresh?.getElementById("gpuspawner-map");
     if (!news || mine !== last) return;
     if (filtered) history.replaceState(null, "", address);
-    const focused = map.contains(document.activeElement) && document.activeElement.closest("details")?.dataset.partition;
-    const was = new Map([...map.querySelectorAll("details")].map((each) => [each.dataset.partition, each.open]));
-    for (const each of news.querySelectorAll("details")) {
+    const focused = map.contains(document.activeElement) && document.activeElement.closest("[data-partition]")?.dataset.partition;
+    const was = new Map([...map.querySelectorAll("[data-partition]")].map((each) => [each.dataset.partition, each.open]));
+    for (const each of news.querySelectorAll("[data-partition]")) {
       const { partition } = each.dataset;
       if (!filtered && was.has(partition)) each.open = was.get(partition);
     }
     map.replaceChildren(...document.importNode(news, true).childNodes);
+    zone();
     if (focused) map.querySelector(`details[data-partition="${CSS.escape(focused)}"] > summary`)?.focus();
     const words = fresh.getElementById("gpuspawner-summary").textContent;
     document.getElementById("gpuspawner-summary").textContent = words;
@@ -530,6 +537,7 @@ function cluster(page) {
     clearTimeout(soon);
     look(true);
   });
+  zone();
   every(LIVE_INTERVAL, () => look(false));
 }
 
