@@ -91,10 +91,11 @@ def test_a_participant_chooses_waits_and_works(hub: HubProcess, slurm_cluster: P
     expect(sharp.locator("#gpuspawner-pending")).to_contain_text("You are next")
     see(sharp.locator("#gpuspawner-pending"))
 
+    sharp.goto(f"{hub.url}/hub/home")  # the waiting page would leave for the notebook
     slurm_cluster.run("scancel", other)
     hub.wait("ada", ready=True)
     sharp.set_viewport_size({"width": PANELS[2][1], "height": 900})
-    sharp.goto(f"{hub.url}/hub/home")
+    sharp.reload()
     card = sharp.locator(".gpuspawner-server")
     expect(card).to_contain_text(re.compile("4 .* P100"))
     see(card)
@@ -113,14 +114,15 @@ def compose(page: Page, form: bytes, waiting: bytes, card: bytes, node: bytes) -
     def picture(image: bytes, width: int) -> str:
         return f'<img src="data:image/png;base64,{base64.b64encode(image).decode()}" width="{width - 24}">'
 
+    choose, wait, work = (width for _, width in PANELS)
     contents = (
-        lambda width: picture(form, width),
-        lambda width: picture(waiting, width),
-        lambda width: f'<div class="top">{picture(card, width)}</div>{picture(node, width)}',
+        picture(form, choose),
+        picture(waiting, wait),
+        f'<div class="top">{picture(card, work)}</div>{picture(node, work)}',
     )
     figures = "".join(
         f'<figure style="width:{width}px"><figcaption><b>{number}</b> {escape(title)}</figcaption>'
-        f'<div class="panel">{content(width)}</div></figure>'
+        f'<div class="panel">{content}</div></figure>'
         for number, ((title, width), content) in enumerate(zip(PANELS, contents, strict=True), start=1)
     )
     page.set_viewport_size({"width": sum(width for _, width in PANELS) + 4 * 24, "height": HEIGHT})
