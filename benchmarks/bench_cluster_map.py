@@ -20,19 +20,23 @@ from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.cluster.survey import survey
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
+from jupyterhub_gpuspawner.hub.pages.cluster.jobs import Rights
 from jupyterhub_gpuspawner.hub.pages.cluster.rows import sections
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES
 from jupyterhub_gpuspawner.jobs.status import NodeAllocation, Phase
 from jupyterhub_gpuspawner.units import Gres
 
 NODES = 1000
+WAITING = 5000
+"""Pending jobs."""
+TAKEN_AT = 1_800_000_000.0
 MAP_BAR, PAGE_BAR, JSON_BAR = 0.1, 0.15, 0.1
 """Limits in seconds of processor time: the map of a snapshot; its rows as HTML; its document."""
-PAGE_BYTES, JSON_BYTES = 600_000, 1_100_000
+PAGE_BYTES, JSON_BYTES = 750_000, 1_150_000
 
 
 def cluster() -> tuple[ClusterSnapshot, dict[str, list[NodeAllocation]], list[ServedJob]]:
-    """Every node has a server with two GPUs and a job with three; every twentieth node is down."""
+    """Every node has a server with two GPUs and a job with three; every twentieth node is down; many jobs wait."""
     nodes, jobs, allocations, servers = [], [], dict[str, list[NodeAllocation]](), []
     for n in range(NODES):
         name, down = f"node{n:04}", n % 20 == 0
@@ -54,11 +58,15 @@ def cluster() -> tuple[ClusterSnapshot, dict[str, list[NodeAllocation]], list[Se
         if down:
             continue
         for job_id, user, indices in ((str(2 * n), f"user{n}", (0, 1)), (str(2 * n + 1), f"other{n % 50}", (3, 4, 6))):
-            jobs.append(ClusterJob(job_id, Phase.RUNNING, user=user, nodes=(name,), partitions=("gpu",)))
+            ends_at = TAKEN_AT + 60 * n
+            held = {"nodes": (name,), "partitions": ("gpu",), "ends_at": ends_at}
+            jobs.append(ClusterJob(job_id, Phase.RUNNING, user=user, **held))
             allocations[job_id] = [NodeAllocation(name, gres=(Gres("gpu", "a100", len(indices), indices),))]
         servers.append(ServedJob(str(2 * n), f"user{n}", "", name, (0, 1)))
+    asked = {"user": "ada", "partitions": ("gpu",), "reason": "Priority", "gpus": (Gres("gpu", "a100", 1),)}
+    jobs += [ClusterJob(str(10_000 + n), Phase.QUEUED, priority=1 + n % 7, **asked) for n in range(WAITING)]
     names = tuple(node.name for node in nodes)
-    snapshot = ClusterSnapshot(tuple(nodes), (Partition("gpu", nodes=names),), jobs=tuple(jobs), taken_at=time.time())
+    snapshot = ClusterSnapshot(tuple(nodes), (Partition("gpu", nodes=names),), jobs=tuple(jobs), taken_at=TAKEN_AT)
     return snapshot, allocations, servers
 
 
@@ -83,9 +91,13 @@ def test_page(benchmark: Any, made: Any) -> None:
     found = survey(*made)
     template = Environment(autoescape=True, loader=FileSystemLoader(TEMPLATES)).get_template("cluster_rows.html")
     asked = {"text": "", "partition": "", "use": ""}
+    everyone = frozenset((f"user{n}", "") for n in range(NODES))
+    rights = Rights(log=everyone, stop=everyone)
 
     def render() -> str:
-        return template.render(sections=sections(found), asked=asked, gpuspawner=PageTools())
+        return template.render(
+            sections=sections(found, now=found.taken_at, rights=rights), asked=asked, gpuspawner=PageTools()
+        )
 
     size = len(benchmark.pedantic(render, rounds=10, warmup_rounds=1).encode())
     print(f"\n{NODES} nodes: {size:,} bytes of HTML")

@@ -64,6 +64,9 @@ def page() -> str:
         "In addition to the fields below it has `totals` of all nodes; `age_s`, its age in seconds; `silent`, true "
         "while Slurm does not answer; and `holders_known`, false if Slurm did not say which job has which GPU.\n",
         *_records(cluster_map.ClusterMap),
+        "A partition also has `waiting`, the number of its pending jobs, and `queue`, the first "
+        f"{cluster_map.WAITING_AT_MOST} of them, with GPUs as `--gres` takes them:\n",
+        _record(cluster_map.WaitingJob),
         "One of a node's `gpus`:\n",
         _record(cluster_map.MapGpu),
         "One of its `holders`, and of a node's `jobs`:\n",
@@ -103,21 +106,27 @@ def _named(pattern: str, method: Callable[..., object]) -> str:
 def _records(cls: type) -> Iterator[str]:
     """The fields of a document, then those of each type of item in its lists."""
     yield _record(cls)
-    for name, hint in _hints(cls).items():
+    hints = _hints(cls)
+    for name, hint in ((field.name, hints[field.name]) for field in _fields(cls)):
         items = [each for each in get_args(hint) if isinstance(each, type) and dataclasses.is_dataclass(each)]
         for item in items:
             yield f"One of its `{name}`:\n"
             yield _record(item)
 
 
+def _fields(cls: type) -> list[dataclasses.Field[Any]]:
+    return [field for field in dataclasses.fields(cls) if field.metadata.get("in_document", True)]
+
+
 def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls, localns={"Mapping": Mapping})
+    # not those of ClusterJob, which is in no document; GPUs that are asked for are written as --gres takes them
+    return get_type_hints(cls, localns={"Mapping": Mapping, "ClusterJob": object, "Gres": str})
 
 
 def _record(cls: type) -> str:
     docs, hints = attribute_docs(cls), _hints(cls)
     rows = []
-    for field in dataclasses.fields(cls):
+    for field in _fields(cls):
         missing = field.default is dataclasses.MISSING
         made = field.default_factory is not dataclasses.MISSING
         default = "" if missing and made else "required" if missing else code(json.dumps(field.default))

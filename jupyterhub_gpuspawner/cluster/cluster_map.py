@@ -11,10 +11,19 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.cluster.pending import first_in_line
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
+    from jupyterhub_gpuspawner.units import Gres
+
 VERSION = 1
+NOT_IN_DOCUMENT = {"in_document": False}
+"""Marks fields that the JSON document does not have."""
+WAITING_AT_MOST = 50
+"""Pending jobs of a partition in the document, at most."""
 
 
 class GpuUse(str, Enum):
@@ -55,6 +64,36 @@ class Holder:
     user: str = ""
     server: str | None = None
     """The name of this hub's server, empty for a default server; None for other jobs."""
+    ends_at: float | None = None
+    """When its time limit ends, in seconds since the epoch; None for a job without one."""
+
+
+@dataclass(frozen=True)
+class WaitingJob:
+    """A pending job and what it asks for; times in seconds since the epoch."""
+
+    job_id: str
+    user: str = ""
+    server: str | None = None
+    """The name of this hub's server, empty for a default server; None for other jobs."""
+    nodes: int = 1
+    cpus: int = 0
+    """Total over all nodes."""
+    memory_mib: int = 0
+    """Total over all nodes."""
+    gpus: tuple[Gres, ...] = ()
+    """GPUs and shards on each node."""
+    time_limit: int | None = None
+    """Seconds; None for a job without a limit."""
+    submitted_at: float | None = None
+    starts_at: float | None = None
+    """Slurm's estimate; None until it has made one."""
+    reason: str = ""
+    """Slurm's word for why it waits, such as ``Resources``."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The job as a document, with its GPUs as ``--gres`` takes them."""
+        return {**vars(self), "gpus": list(map(str, self.gpus))}
 
 
 @dataclass(frozen=True)
@@ -120,6 +159,10 @@ class Totals:
     cpus_used: int = 0
     memory_mib: int = 0
     memory_used_mib: int = 0
+    cpus_out: int = 0
+    """On nodes out of service, and not in use."""
+    memory_out_mib: int = 0
+    """On nodes out of service, and not in use."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +174,13 @@ class MapPartition:
     """Slurm's word: ``UP``, ``DOWN``, ``DRAIN`` or ``INACTIVE``."""
     nodes: tuple[str, ...] = ()
     totals: Totals = field(default_factory=Totals)
-    waiting: int = 0
-    """Pending jobs."""
+    queue: tuple[ClusterJob, ...] = field(default=(), metadata=NOT_IN_DOCUMENT)
+    """Every pending job, in no order; :meth:`ClusterMap.waiting` has the first."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of pending jobs."""
+        return len(self.queue)
 
 
 @dataclass(frozen=True)
@@ -144,6 +192,8 @@ class ClusterMap:
     """Each node once, even if it is in several partitions."""
     taken_at: float = 0.0
     """Seconds since the epoch."""
+    served: Mapping[str, ServedJob] = field(default_factory=dict, metadata=NOT_IN_DOCUMENT)
+    """The jobs of this hub, by id."""
 
     @cached_property
     def node_by_name(self) -> Mapping[str, MapNode]:
@@ -159,8 +209,31 @@ class ClusterMap:
         """The nodes of a partition."""
         return tuple(self.node_by_name[name] for name in partition.nodes)
 
+    def waiting(self, partition: MapPartition, at_most: int) -> tuple[WaitingJob, ...]:
+        """The pending jobs of a partition that Slurm considers first."""
+        return tuple(map(self._waiting_job, first_in_line(partition.queue, at_most)))
+
+    def _waiting_job(self, job: ClusterJob) -> WaitingJob:
+        server = self.served.get(job.job_id)
+        return WaitingJob(
+            job_id=job.job_id,
+            user=server.user if server else job.user,
+            server=server.server if server else None,
+            nodes=job.node_count,
+            cpus=job.cpus,
+            memory_mib=job.memory_mib,
+            gpus=job.gpus,
+            time_limit=job.time_limit,
+            submitted_at=job.submitted_at,
+            starts_at=job.starts_at,
+            reason=job.reason,
+        )
+
     def only(self, *, text: str = "", partition: str = "", use: str = "") -> ClusterMap:
-        """The nodes that match every word of ``text``, of one partition, in one use (or ``with-free-gpus``)."""
+        """The nodes that match every word of ``text``, of one partition, in one use (or ``with-free-gpus``).
+
+        Pending jobs are on no node: they match by their own words, and none is left where a use is asked for.
+        """
         words = text.casefold().split()
 
         def kept(node: MapNode) -> bool:
@@ -172,6 +245,12 @@ class ClusterMap:
             told = node.words() if words else ""
             return all(word in told for word in words)
 
+        def in_line(part: MapPartition) -> tuple[ClusterJob, ...]:
+            if use or not words:
+                return () if use else part.queue
+            told = ((job, self._words_of(job, part)) for job in part.queue)
+            return tuple(job for job, said in told if all(word in said for word in words))
+
         parts = tuple(each for each in self.partitions if partition in ("", each.name))
         members = {name for each in parts for name in each.nodes}
         nodes = tuple(node for node in self.nodes if (not partition or node.name in members) and kept(node))
@@ -179,9 +258,17 @@ class ClusterMap:
         found = []
         for each in parts:
             names = tuple(name for name in each.nodes if name in left)
-            if names or not (words or use):
-                found.append(replace(each, nodes=names, totals=totals([left[name] for name in names])))
+            queue = in_line(each)
+            if names or queue or not (words or use):
+                found.append(replace(each, nodes=names, totals=totals([left[name] for name in names]), queue=queue))
         return replace(self, partitions=tuple(found), nodes=nodes)
+
+    def _words_of(self, job: ClusterJob, partition: MapPartition) -> str:
+        """The text of a pending job that a filter searches, in lower case."""
+        server = self.served.get(job.job_id)
+        owner = (server.user, server.server) if server else (job.user,)
+        kinds = (gres.type or "" for gres in job.gpus)
+        return " ".join((job.job_id, *owner, partition.name, job.reason, *kinds)).casefold()
 
     def to_json(self) -> dict[str, Any]:
         """The map as a document, version 1; with the :attr:`totals`."""
@@ -189,8 +276,19 @@ class ClusterMap:
             "version": VERSION,
             "taken_at": self.taken_at,
             "totals": asdict(self.totals),
-            "partitions": [asdict(partition) for partition in self.partitions],
+            "partitions": [self._partition_document(each) for each in self.partitions],
             "nodes": [_node_document(node) for node in self.nodes],
+        }
+
+    def _partition_document(self, partition: MapPartition) -> dict[str, Any]:
+        first = self.waiting(partition, WAITING_AT_MOST)
+        return {
+            "name": partition.name,
+            "state": partition.state,
+            "nodes": partition.nodes,
+            "totals": asdict(partition.totals),
+            "waiting": partition.waiting,
+            "queue": [job.to_json() for job in first],
         }
 
 
@@ -203,15 +301,18 @@ def _node_document(node: MapNode) -> dict[str, Any]:
 def totals(nodes: Sequence[MapNode]) -> Totals:
     """Totals over ``nodes``."""
     uses = Counter(gpu.use for node in nodes for gpu in node.gpus)
+    out = [node for node in nodes if node.use is NodeUse.OUT]
     return Totals(
         nodes=len(nodes),
-        nodes_out=sum(node.use is NodeUse.OUT for node in nodes),
+        nodes_out=len(out),
         gpus=uses.total(),
         gpus_free=uses[GpuUse.FREE],
         gpus_used=uses[GpuUse.USED],
         gpus_out=uses[GpuUse.OUT],
         cpus=sum(node.cpus for node in nodes),
         cpus_used=sum(node.cpus_used for node in nodes),
+        cpus_out=sum(node.cpus - node.cpus_used for node in out),
         memory_mib=sum(node.memory_mib for node in nodes),
         memory_used_mib=sum(node.memory_used_mib for node in nodes),
+        memory_out_mib=sum(node.memory_mib - node.memory_used_mib for node in out),
     )

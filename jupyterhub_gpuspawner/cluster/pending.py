@@ -5,12 +5,15 @@ Slurm may start a job with lower priority first if that delays no other (backfil
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot
 
 _WAITS_FOR_RESOURCES = frozenset({"", "Resources", "Priority", "SchedDefer", "Licenses"})
@@ -41,6 +44,11 @@ def in_queue(job: ClusterJob) -> bool:
 
 def _order(job: ClusterJob) -> tuple[int, int]:
     return -job.priority, int(job.job_id) if job.job_id.isdigit() else 0
+
+
+def first_in_line(jobs: Iterable[ClusterJob], at_most: int) -> list[ClusterJob]:
+    """The pending jobs that are considered first; those that are held or wait for something else come last."""
+    return heapq.nsmallest(at_most, jobs, key=lambda job: (not in_queue(job), *_order(job)))
 
 
 def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | None:

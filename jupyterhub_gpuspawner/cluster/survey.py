@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.cluster.cluster_map import ServedJob
     from jupyterhub_gpuspawner.cluster.node_state import NodeState
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Partition
     from jupyterhub_gpuspawner.jobs.status import NodeAllocation
 
     Allocations = Mapping[str, Sequence[NodeAllocation]]
@@ -50,24 +50,26 @@ def survey(snapshot: ClusterSnapshot, allocations: Allocations, servers: Iterabl
     kept = {node: each.name for each in snapshot.reservations if each.active(now) for node in each.nodes}
     nodes = []
     for node in snapshot.nodes:
-        jobs = {job.job_id: _holder(job.job_id, job.user, served) for job in snapshot.jobs_by_node.get(node.name, ())}
+        jobs = {job.job_id: _holder(job, served) for job in snapshot.jobs_by_node.get(node.name, ())}
         held = _held(node.name, jobs, on_node.get(node.name, {}), served)
         nodes.append(_map_node(node, jobs, held, kept.get(node.name, "")))
     known = {node.name: node for node in nodes}
     waiting = snapshot.waiting_by_partition
     return ClusterMap(
         partitions=tuple(
-            _map_partition(each, snapshot, known, len(waiting.get(each.name, ()))) for each in snapshot.partitions
+            _map_partition(each, snapshot, known, waiting.get(each.name, ())) for each in snapshot.partitions
         ),
         nodes=tuple(nodes),
         taken_at=now,
+        served=served,
     )
 
 
-def _holder(job_id: str, user: str, served: Mapping[str, ServedJob]) -> Holder:
-    server = served.get(job_id)
+def _holder(job: ClusterJob, served: Mapping[str, ServedJob]) -> Holder:
+    server = served.get(job.job_id)
     # Slurm's owner of the job, or the server's user where all jobs run as the hub's account
-    return Holder(job_id, user) if server is None else Holder(job_id, server.user, server.server)
+    user, name = (job.user, None) if server is None else (server.user, server.server)
+    return Holder(job.job_id, user, name, job.ends_at)
 
 
 def _held(
@@ -191,7 +193,7 @@ def state_in_words(node: NodeState, use: NodeUse, *, busy: bool) -> str:
 
 
 def _map_partition(
-    partition: Partition, snapshot: ClusterSnapshot, nodes: Mapping[str, MapNode], waiting: int
+    partition: Partition, snapshot: ClusterSnapshot, nodes: Mapping[str, MapNode], queue: tuple[ClusterJob, ...]
 ) -> MapPartition:
     names = tuple(node.name for node in snapshot.nodes_of(partition.name))
-    return MapPartition(partition.name, partition.state, names, totals([nodes[name] for name in names]), waiting)
+    return MapPartition(partition.name, partition.state, names, totals([nodes[name] for name in names]), queue)

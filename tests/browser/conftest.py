@@ -54,14 +54,13 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
             if not window.is_closed():
                 window.screenshot(path=tmp_path / f"last-{number}.png")
 
-        def make(*, dark: bool = False, phone: bool = False, javascript: bool = True, touch: bool = False) -> Page:
+        def make(*, dark: bool = False, phone: bool = False, javascript: bool = True) -> Page:
             context = browser.new_context(
                 viewport=PHONE if phone else DESK,
+                has_touch=phone,
                 color_scheme="dark" if dark else "light",
                 java_script_enabled=javascript,
                 reduced_motion="reduce",
-                has_touch=touch,
-                is_mobile=touch,
             )
             stack.callback(context.close)
             context.set_default_timeout(PATIENCE)

@@ -55,6 +55,18 @@ def axe_faults(page: Page) -> list[str]:
     ]
 
 
+def small_targets(page: Page, within: str) -> list[str]:
+    """Links, buttons and fields that are less than 44 CSS pixels wide or high, with their size (WCAG 2.2, 2.5.5)."""
+    small: list[str] = page.evaluate(
+        """(within) => [...document.querySelector(within).querySelectorAll("a, button, summary, select, input")]
+            .map((each) => [each, each.getBoundingClientRect()])
+            .filter(([, box]) => box.width && (box.width < 44 || box.height < 44))
+            .map(([each, box]) => `${each.outerHTML.slice(0, 80)}: ${box.width} x ${box.height}`)""",
+        within,
+    )
+    return small
+
+
 def width_left_over(page: Page) -> int:
     """CSS pixels by which a page is wider than its window; 0 where no horizontal scrolling is needed."""
     excess: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import OpenPage
-from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
+from tests.browser.seeing import axe_faults, shoot, sign_in, small_targets, width_left_over
 from tests.fixtures.slurm import hanging
 from tests.hub.conftest import COMMAND, start_hub
 
@@ -24,6 +24,11 @@ c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST i
 c.GPUSlurmSpawner.waiting_interval = 0.5
 c.GPUSlurmSpawner.resting_interval = 1.0
 c.GPUSlurmSpawner.slurm_timeout = 4.0
+c.JupyterHub.load_roles = [*c.JupyterHub.load_roles, {
+    "name": "operators",
+    "scopes": ["admin-ui", "list:users", "read:servers", "access:servers!user=kim"],
+    "users": ["olive"],
+}]
 """
 PROFILES = f"""
 - display_name: K80
@@ -351,15 +356,15 @@ def open_map(page: Page, hub: HubProcess, *words: str) -> None:
 
 def pieces(page: Page, name: str) -> list[str]:
     """The GPUs of a node as its row shows them."""
-    return [" ".join(text.split()) for text in node(page, name).locator("div:nth-child(3) > span").all_inner_texts()]
+    return [" ".join(text.split()) for text in node(page, name).locator("xpath=./div[3]/div").all_inner_texts()]
 
 
 def test_the_map_shows_each_gpu_and_says_what_rest_says(
-    hub: HubProcess, busy: str, page: Page, open_page: OpenPage
+    hub: HubProcess, busy: str, other_job: Callable[..., str], page: Page, open_page: OpenPage
 ) -> None:
     """Free, in use by a server or by another job, out of service and why; light, dark and on a phone."""
-    own, lab = job_of(hub, "kim"), job_of(hub, "kim", "lab")
-    open_map(page, hub, f"job {own}", f"job {lab}", f"job {busy}", "drained")
+    own, lab, in_line = job_of(hub, "kim"), job_of(hub, "kim", "lab"), other_job("-p", "gpu", "--gres=gpu:k80:4")
+    open_map(page, hub, f"job {own}", f"job {lab}", f"job {busy}", f"job {in_line}", "drained")
     page.goto(hub.url + HOME)
     page.get_by_role("link", name="Cluster").click()
     page.wait_for_url(f"**{MAP}")
@@ -368,7 +373,9 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
     told = pieces(page, "g1")
     assert sum(served in piece for piece in told) >= 1
     assert f"0 job {busy} of " in told[0]
-    assert sorted(pieces(page, "d1")) == [f"0-3 kim's server, job {own}", "4-7 free"]
+    ours, free = sorted(pieces(page, "d1"))
+    assert re.fullmatch(rf"0-3 kim's server, job {own}, 1 h( \d+ min)? left Log Stop", ours)
+    assert free == "4-7 free"
     assert pieces(page, "m1") == ["0-1 a100 free", "2-5 1g.10gb free"]
     expect(node(page, "c2")).to_contain_text("drained: does not accept jobs")
     expect(node(page, "c2")).to_contain_text("fan <b>broken</b>")
@@ -378,9 +385,12 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
     nodes = {each["name"]: each for each in document["nodes"]}
     gpus = [gpu["holders"] for gpu in nodes["d1"]["gpus"]]
     assert (status, document["version"], document["silent"]) == (200, 1, False)
-    assert gpus == [[{"job_id": own, "user": "kim", "server": ""}]] * 4 + [[]] * 4
+    ends_at = nodes["d1"]["jobs"][0]["ends_at"]
+    assert gpus == [[{"job_id": own, "user": "kim", "server": "", "ends_at": ends_at}]] * 4 + [[]] * 4
     assert [gpu["holders"][0]["server"] for gpu in nodes["g1"]["gpus"] if gpu["holders"]].count("lab") == 2
     assert (nodes["c2"]["use"], nodes["c2"]["reason"]) == ("out", "fan <b>broken</b>")
+    waiting = [(job["job_id"], job["gpus"], job["server"]) for job in document["partitions"][0]["queue"]]
+    assert waiting == [(in_line, ["gpu:k80:4"], None)]
     well_made(page)
     shoot(page, "cluster")
 
@@ -393,7 +403,43 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
     sign_in(phone, hub, "admin")
     phone.goto(hub.url + MAP)
     well_made(phone)
+    assert small_targets(phone, "#gpuspawner-cluster") == []
     shoot(phone, "cluster-phone")
+
+
+@pytest.mark.usefixtures("busy")
+def test_the_map_lists_who_waits_and_stops_a_server_for_those_who_may(
+    hub: HubProcess, other_job: Callable[..., str], open_page: OpenPage
+) -> None:
+    """Without a script: a job in line with what it asks for; Log and Stop of a server; Stop asks first."""
+    job = other_job("-p", "gpu", "--gres=gpu:k80:4", "-c", "4", "--mem=1G")
+    page = open_page(javascript=False)
+    open_map(page, hub, f"job {job}", "kim's server lab", "Waiting")
+    line = page.locator(".gpuspawner-queue li", has_text=f"job {job} of ")
+    expect(line).to_contain_text("4 \N{MULTIPLICATION SIGN} k80, 4 CPUs, 1 GiB, 30 min")
+    expect(line).to_contain_text(re.compile(r"for \d+ .*, since \d\d:\d\d"))
+    expect(line).to_contain_text("All matching resources are in use.")
+
+    lab = node(page, "g1").locator("div.own").first
+    lab.get_by_role("link", name="Log").click()
+    expect(page.get_by_role("heading", name="Log: Server lab")).to_be_visible()
+    page.go_back()
+    lab.get_by_text("Stop", exact=True).click()
+    lab.get_by_role("button", name="Stop kim's server lab").click()
+    page.wait_for_url(f"**{MAP}")
+    for _ in range(600):
+        if hub.server("kim", "lab") is None:
+            break
+        page.wait_for_timeout(100)
+    assert hub.server("kim", "lab") is None
+    assert hub.server("kim") is not None
+
+    operator = open_page()
+    sign_in(operator, hub, "olive")
+    operator.goto(hub.url + MAP)
+    ours = node(operator, "d1").locator("div.own")
+    expect(ours.get_by_role("link", name="Log")).to_be_visible()
+    assert operator.locator("#gpuspawner-map li summary").count() == 0
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["script", "no script"])

@@ -91,7 +91,7 @@ def test_every_page_has_the_same_left_edge_and_primary_colour(
 
 def test_a_finger_can_hit_every_target(hub: HubProcess, open_page: OpenPage) -> None:
     """Links within a sentence are exempt, as in WCAG."""
-    page = open_page(phone=True, touch=True)
+    page = open_page(phone=True)
     enter(page, hub)
     small = []
     for name in opened(page, hub):

@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, 
 from jupyterhub_gpuspawner.cluster.survey import survey
 from jupyterhub_gpuspawner.jobs.status import NodeAllocation, Phase
 from jupyterhub_gpuspawner.units import Gres, parse_gres
+from tests.snapshots import waiting
 
 FREE, USED, OUT = GpuUse.FREE, GpuUse.USED, GpuUse.OUT
 
@@ -267,9 +268,57 @@ def test_the_document_is_json_and_holds_each_node_once(small: ClusterMap) -> Non
         "index": 0,
         "type": "k80",
         "use": "used",
-        "holders": [{"job_id": "7", "user": "Ada", "server": "second"}],
+        "holders": [{"job_id": "7", "user": "Ada", "server": "second", "ends_at": None}],
     }
     assert document["nodes"][2]["reason"] == "Fan broken"
+
+
+LINE = (
+    waiting("20", "gpu:k80:2", user="hub"),
+    waiting("21", "gpu:p100:1", user="bob", priority=20),
+    waiting("22", user="eve", partitions=("batch",), reason="Priority"),
+)
+LINE_FILTERS: dict[str, tuple[dict[str, str], dict[str, list[str]]]] = {
+    "nothing": ({}, {"gpu": ["21", "20"], "batch": ["22"]}),
+    "the user of a server": ({"text": "ada LAB"}, {"gpu": ["20"]}),
+    "not the account of a server's job": ({"text": "hub"}, {}),
+    "a job": ({"text": "21"}, {"gpu": ["21"]}),
+    "a type of GPU": ({"text": "k80"}, {"gpu": ["20"]}),
+    "a reason": ({"text": "priority"}, {"batch": ["22"]}),
+    "a partition": ({"partition": "batch"}, {"batch": ["22"]}),
+    "a use, which only nodes have": ({"use": "idle"}, {"gpu": []}),
+}
+
+
+@pytest.mark.parametrize(("asked", "left"), LINE_FILTERS.values(), ids=LINE_FILTERS.keys())
+def test_filters_of_jobs_in_line(asked: dict[str, str], left: dict[str, list[str]]) -> None:
+    """A job matches by its own words, those of its server included; its partition stays with it."""
+    partitions = (Partition("gpu", nodes=("c1",)), Partition("batch"))
+    idle = node("c1", "IDLE", gres="")
+    found = survey(replace(snapshot(idle, jobs=LINE), partitions=partitions), {}, [ServedJob("20", "Ada", "lab")])
+    shown = found.only(**asked)
+    assert {part.name: [job.job_id for job in shown.waiting(part, 10)] for part in shown.partitions} == left
+
+
+def test_the_document_has_the_first_jobs_in_line() -> None:
+    """With their number, and GPUs as ``--gres`` takes them; a server of this hub by its user and name."""
+    more = tuple(waiting(str(n), priority=1) for n in range(100, 160))
+    found = survey(snapshot(node(), jobs=(*LINE, *more)), {}, [ServedJob("20", "Ada", "lab")])
+    (document,) = json.loads(json.dumps(found.to_json()))["partitions"]
+    assert (document["waiting"], len(document["queue"])) == (62, 50)
+    assert document["queue"][1] == {
+        "job_id": "20",
+        "user": "Ada",
+        "server": "lab",
+        "nodes": 1,
+        "cpus": 4,
+        "memory_mib": 0,
+        "gpus": ["gpu:k80:2"],
+        "time_limit": None,
+        "submitted_at": None,
+        "starts_at": None,
+        "reason": "Resources",
+    }
 
 
 def test_a_count_no_machine_has_is_cut() -> None:

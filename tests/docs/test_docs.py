@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
-import os
 import re
 import shlex
+import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -40,6 +38,8 @@ from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)])
+INDEX = ROOT / "tests" / "data" / "slurm-outputs" / "INDEX.tsv"
+TUTORIAL = ROOT / "docs" / "tutorial" / "hub-without-root.md"
 WRITTEN = [path for path in PAGES if path.parent != FOLDER or path.name == "README.md"]
 """Pages that are written by hand."""
 
@@ -91,27 +91,13 @@ def _anchors(path: Path) -> frozenset[str]:
     return frozenset(anchor(title.replace("`", "")) for title in re.findall(r"^#+ (.+)$", _prose(path), re.MULTILINE))
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("myst_parser") is None, reason="Sphinx and MyST are not installed (extra: docs)"
-)
-def test_sphinx_builds_the_same_pages_without_a_warning(tmp_path: Path) -> None:
-    """The pages build as a site; every page is in its table of contents."""
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-W",
-        "--keep-going",
-        "-q",
-        "-b",
-        "html",
-        str(ROOT / "docs"),
-        str(tmp_path),
-    ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+def test_every_how_to_guide_has_its_door() -> None:
+    """The first page and the overview list each of them once, in the same order."""
+    guides = {path.name for path in (ROOT / "docs" / "howto").glob("*.md")} - {"README.md"}
+    overview = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "howto" / "README.md").read_text("utf-8"))
+    first = re.findall(r"\]\(howto/([a-z][\w-]+\.md)\)", (ROOT / "docs" / "index.md").read_text("utf-8"))
+    assert sorted(overview) == sorted(guides)
+    assert first == overview
 
 
 # --- examples --------------------------------------------------------------------------------------
@@ -204,6 +190,30 @@ def test_the_example_profiles_have_no_fault() -> None:
     folder = ProfileFolder(ROOT / "config" / "profiles", Rights(frozenset(settings.profiles_dir_allows)))
     folder.profiles()
     assert folder.errors == ()
+
+
+def test_the_readme_names_the_versions_that_are_tested() -> None:
+    """Those of scripts/matrix, and those of Slurm whose answers are recorded."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    told = dict(re.findall(r"^\| (JupyterHub|Python|Slurm) \| (.+) \|$", readme, re.MULTILINE))
+    tested = re.findall(r"(jupyterhub|python)-(\d+\.\d+)", (ROOT / "scripts" / "matrix").read_text("utf-8"))
+    recorded = {line.split("\t")[0] for line in INDEX.read_text("utf-8").splitlines()[1:]}
+    assert {version for name, version in tested if name == "jupyterhub" and version not in told["JupyterHub"]} == set()
+    assert {version for name, version in tested if name == "python" and version not in told["Python"]} == set()
+    assert set(re.findall(r"\d\d\.\d\d", told["Slurm"])) == recorded
+
+
+def test_the_systemd_unit_of_the_tutorial_is_the_one_in_config(tmp_path: Path) -> None:
+    """They are the same, and systemd understands every line; its program is not installed here."""
+    unit = (ROOT / "config" / "jupyterhub.service").read_text("utf-8")
+    (shown,) = (block["text"] for block in _FENCE.finditer(TUTORIAL.read_text("utf-8")) if block["kind"] == "ini")
+    assert shown == unit[unit.index("[Unit]") :]
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    copy = tmp_path / "jupyterhub.service"
+    copy.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", unit), "utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 # --- the generated reference -----------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from jupyterhub_gpuspawner.words import counted, duration
 
 CLUSTER = "Cluster"
@@ -25,11 +27,25 @@ CLUSTER_SILENT = "Slurm is not responding at the moment. This is the last known 
 HOLDERS_UNKNOWN = "Slurm did not report which job has which GPU; jobs are listed beside their nodes."
 NO_MATCH = "No node matches."
 NO_NODES = "This partition has no nodes."
+GPUS = "GPUs"
 CORES = "CPUs"
 MEMORY = "Memory"
 FREE = "free"
 OUT = "out"
 IN_USE = "in use"
+LEGEND = "Colours"
+LEGEND_ENTRIES = {
+    "used": "in use",
+    "own": "in use by a server of this hub",
+    "free": "free",
+    "out": "out of service",
+}
+WAITING = "Waiting"
+EXPECTED_SOON = "expected to start soon,"
+NO_LIMIT = "no time limit"
+ON_EACH = " on each"
+LOG = "Log"
+STOP = "Stop"
 
 
 def age(seconds: float) -> str:
@@ -66,6 +82,43 @@ def holder(user: str, job_id: str, server: str | None) -> str:
     if server is None:
         return f"job {job_id} of {user or 'an unknown user'}"
     return f"{user}'s server{f' {server}' if server else ''}, job {job_id}"
+
+
+def left(seconds: float) -> str:
+    """``1 h 20 min left``, ``less than a minute left``: in full minutes, rounded down."""
+    if seconds <= 0:
+        return "no time left"
+    return "less than a minute left" if seconds < 60 else f"{_minutes(int(seconds) // 60)} left"
+
+
+@lru_cache(maxsize=4096)
+def _minutes(number: int) -> str:
+    return duration(60 * number)
+
+
+def stop(user: str, server: str) -> str:
+    """The button that stops a server."""
+    return f"Stop {user}'s server {server}".rstrip()
+
+
+def waiting_for(seconds: float) -> str:
+    """How long a job has waited; the time since when follows."""
+    return f"for {duration(seconds)}, since"
+
+
+def starts_in(seconds: float) -> str:
+    """Slurm's estimate of a job's start; the time follows."""
+    return f"expected to start in {duration(seconds)}," if seconds >= 0 else EXPECTED_SOON
+
+
+def time_limit(seconds: int | None) -> str:
+    """The time that a job asks for."""
+    return NO_LIMIT if seconds is None else duration(seconds)
+
+
+def more_waiting(number: int) -> str:
+    """The number of a partition's pending jobs that are not listed."""
+    return f"{counted(number, 'more job')} waiting: use the filter above to find them."
 
 
 def more_jobs(number: int) -> str:

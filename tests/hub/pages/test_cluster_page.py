@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,14 @@ from jupyterhub_gpuspawner.cluster.cluster_map import (
     totals,
 )
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
+from jupyterhub_gpuspawner.hub.pages.cluster.jobs import JobWords, Moment, Rights, WaitingLine
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster, served_jobs
 from jupyterhub_gpuspawner.hub.pages.cluster.rows import Bar, GpuRun, Row, Section, sections, summary
 from jupyterhub_gpuspawner.hub.registration import TEMPLATES
 from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.units import Gres
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
+from tests.snapshots import NOW, waiting
 
 SCOPES: dict[str, tuple[tuple[str, ...], bool]] = {
     "an admin": (("admin-ui", "list:users", "read:servers", "self"), True),
@@ -55,7 +60,9 @@ def test_servers_of_the_hub() -> None:
     assert list(served_jobs(servers)) == [ServedJob("7", "ada", "", "g1", (2, 3)), ServedJob("8", "ada", "second")]
 
 
-ADA, BOB = Holder("7", "ada", "second"), Holder("8", "bob")
+ADA, BOB = Holder("7", "ada", "second", NOW + 4830), Holder("8", "bob", None, NOW + 30)
+ADA_TOLD = JobWords("ada's server second, job 7", "1 h 20 min left", "ada/second")
+BOB_TOLD = JobWords("job 8 of bob", "less than a minute left")
 G1 = MapNode(
     "g1",
     NodeUse.MIXED,
@@ -75,21 +82,24 @@ G1 = MapNode(
 )
 
 
-def a_map(*nodes: MapNode, waiting: int = 0, **more: Any) -> ClusterMap:
+def a_map(*nodes: MapNode, served: tuple[ServedJob, ...] = (), **more: Any) -> ClusterMap:
     names = tuple(node.name for node in nodes)
-    return ClusterMap((MapPartition("gpu", nodes=names, totals=totals(nodes), waiting=waiting, **more),), nodes)
+    partition = MapPartition("gpu", nodes=names, totals=totals(nodes), **more)
+    return ClusterMap((partition,), nodes, served={each.job_id: each for each in served})
 
 
 def test_a_line_of_the_map() -> None:
     """Neighbouring GPUs of one job are one piece; jobs without GPUs follow; use is given in numbers."""
-    assert sections(a_map(G1, waiting=2, state="DRAIN")) == (
+    assert sections(a_map(G1, state="DRAIN"), now=NOW) == (
         Section(
             name="gpu",
             state="not accepting new jobs",
-            words="1 node; 4 GPUs: 1 free, 3 in use; 2 jobs waiting",
-            bar=(75, 25, 0),
+            words="1 node; 4 GPUs: 1 free, 3 in use",
+            gpus=Bar("3 of 4", 75),
             cpus=Bar("6 of 24", 25),
             memory=Bar("512 MiB of 64 GiB", 1),
+            waiting=(),
+            more_waiting="",
             rows=(
                 Row(
                     name="g1",
@@ -98,11 +108,11 @@ def test_a_line_of_the_map() -> None:
                     reason="",
                     has="4 \N{MULTIPLICATION SIGN} k80",
                     gpus=(
-                        GpuRun("own", 2, "0-1", "ada's server second, job 7"),
-                        GpuRun("other", 1, "2", "job 8 of bob"),
-                        GpuRun("free", 1, "3", "free"),
+                        GpuRun("own", 2, "0-1", (ADA_TOLD,)),
+                        GpuRun("other", 1, "2", (BOB_TOLD,)),
+                        GpuRun("free", 1, "3", words="free"),
                     ),
-                    jobs="job 9 of an unknown user",
+                    jobs=(JobWords("job 9 of an unknown user"),),
                     cpus=Bar("6 of 24", 25),
                     memory=Bar("512 MiB of 64 GiB", 1),
                 ),
@@ -137,8 +147,133 @@ RUNS = {
 @pytest.mark.parametrize(("gpus", "told"), RUNS.values(), ids=RUNS.keys())
 def test_pieces_of_a_node(gpus: tuple[MapGpu, ...], told: list[tuple[str, str, str]]) -> None:
     """The name and the text of each piece."""
-    (section,) = sections(a_map(MapNode("g1", NodeUse.MIXED, "partly used", gpus=gpus)))
-    assert [(run.kind, run.name, run.words) for run in section.rows[0].gpus] == told
+    (section,) = sections(a_map(MapNode("g1", NodeUse.MIXED, "partly used", gpus=gpus)), now=NOW)
+    pieces = section.rows[0].gpus
+    words = ["; ".join(filter(None, (*(job.words for job in run.jobs), run.words))) for run in pieces]
+    assert [(run.kind, run.name, said) for run, said in zip(pieces, words, strict=True)] == told
+
+
+SERVERS = frozenset({("ada", ""), ("ada", "a/b c")})
+LINKS: dict[str, tuple[Rights, dict[str, JobWords]]] = {
+    "an admin": (
+        Rights(log=SERVERS, stop=SERVERS),
+        {
+            "7": JobWords("ada's server, job 7", "", "ada", log=True, stop="Stop ada's server"),
+            "8": JobWords("ada's server a/b c, job 8", "", "ada/a%2Fb%20c", log=True, stop="Stop ada's server a/b c"),
+            "9": JobWords("job 9 of ada"),
+        },
+    ),
+    "one who may see the map only": (
+        Rights(),
+        {
+            "7": JobWords("ada's server, job 7", "", "ada"),
+            "8": JobWords("ada's server a/b c, job 8", "", "ada/a%2Fb%20c"),
+            "9": JobWords("job 9 of ada"),
+        },
+    ),
+    "one with rights for one server": (
+        Rights(log=frozenset({("ada", "a/b c")}), stop=frozenset({("ada", "")})),
+        {
+            "7": JobWords("ada's server, job 7", "", "ada", stop="Stop ada's server"),
+            "8": JobWords("ada's server a/b c, job 8", "", "ada/a%2Fb%20c", log=True),
+            "9": JobWords("job 9 of ada"),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("rights", "told"), LINKS.values(), ids=LINKS.keys())
+def test_links_are_for_servers_of_this_hub_and_those_who_may_follow_them(
+    rights: Rights, told: dict[str, JobWords]
+) -> None:
+    """Log and Stop of each server; any other job of the same user has neither."""
+    jobs = (Holder("7", "ada", ""), Holder("8", "ada", "a/b c"), Holder("9", "ada"))
+    (section,) = sections(a_map(MapNode("c1", NodeUse.MIXED, "partly used", jobs=jobs)), now=NOW, rights=rights)
+    assert section.rows[0].jobs == tuple(told.values())
+
+
+def clock(at: float) -> Any:
+    return datetime.fromtimestamp(at).astimezone()
+
+
+def test_jobs_in_line() -> None:
+    """Those that Slurm considers first, with what they ask for, since when, and the expected start or the reason."""
+    first = waiting(
+        "11", "gpu:k80:2", starts_in=1200, submitted_at=NOW - 720, memory_mib=1024, time_limit=3600, user="hub"
+    )
+    second = waiting("12", "gpu:1,shard:a100:3", priority=5, node_count=2, starts_in=-5, user="bob")
+    held = waiting("3", priority=0, reason="JobHeldUser", user="eve", time_limit=300)
+    found = a_map(G1, queue=(held, second, first), served=(ServedJob("11", "ada", "lab"),))
+    rights = Rights(log=frozenset({("ada", "lab")}), stop=frozenset({("ada", "lab")}))
+
+    (section,) = sections(found, now=NOW, rights=rights)
+
+    def moment(words: str, at: float) -> Moment:
+        return Moment(words, clock(at).isoformat(timespec="seconds"), f"{clock(at):%H:%M}")
+
+    assert section.words == "1 node; 4 GPUs: 1 free, 3 in use; 3 jobs waiting"
+    assert section.waiting == (
+        WaitingLine(
+            JobWords("ada's server lab, job 11", path="ada/lab", stop="Stop ada's server lab"),
+            "2 \N{MULTIPLICATION SIGN} k80, 4 CPUs, 1 GiB, 1 h",
+            moment("for 12 min, since", NOW - 720),
+            moment("expected to start in 20 min,", NOW + 1200),
+            "All matching resources are in use.",
+        ),
+        WaitingLine(
+            JobWords("job 12 of bob"),
+            "2 nodes, 1 \N{MULTIPLICATION SIGN} GPU on each, 3 \N{MULTIPLICATION SIGN} a100 shard on each, 4 CPUs, "
+            "no time limit",
+            None,
+            moment("expected to start soon,", NOW - 5),
+            "All matching resources are in use.",
+        ),
+        WaitingLine(
+            JobWords("job 3 of eve"),
+            "4 CPUs, 5 min",
+            None,
+            None,
+            "The job is held by its owner and will not start until it is released.",
+        ),
+    )
+
+
+def test_a_long_line_is_cut() -> None:
+    """Ten jobs and the number of the others."""
+    (section,) = sections(a_map(G1, queue=tuple(waiting(str(n)) for n in range(25))), now=NOW)
+    named = [line.job.words for line in section.waiting]
+    assert named == [f"job {n} of an unknown user" for n in range(10)]
+    assert section.more_waiting == "15 more jobs waiting: use the filter above to find them."
+
+
+BARS: dict[str, tuple[MapNode, tuple[Bar | None, Bar, Bar]]] = {
+    "in use and free": (
+        MapNode("g1", NodeUse.MIXED, "", "", cpus=10, cpus_used=4, memory_mib=1024, gpus=(MapGpu(0),)),
+        (Bar("0 of 1", 0), Bar("4 of 10", 40), Bar("0 of 1 GiB", 0)),
+    ),
+    "a drained node with a job": (
+        MapNode(
+            "g1",
+            NodeUse.OUT,
+            "",
+            cpus=10,
+            cpus_used=4,
+            memory_mib=1024,
+            memory_used_mib=256,
+            gpus=(MapGpu(0, use=GpuUse.USED), MapGpu(1, use=GpuUse.OUT)),
+        ),
+        (Bar("1 of 2", 50, 50), Bar("4 of 10", 40, 60), Bar("256 MiB of 1 GiB", 25, 75)),
+    ),
+    "no GPU": (MapNode("c1", NodeUse.IDLE, "", cpus=8), (None, Bar("0 of 8", 0), Bar("0 of 0", 0))),
+}
+
+
+@pytest.mark.parametrize(("node", "bars"), BARS.values(), ids=BARS.keys())
+def test_a_bar_is_in_use_free_and_out_whatever_it_counts(node: MapNode, bars: tuple[Bar | None, Bar, Bar]) -> None:
+    """GPUs, CPUs and memory of a partition in percent of the whole; those of its only node say the same."""
+    (section,) = sections(a_map(node), now=NOW)
+    assert (section.gpus, section.cpus, section.memory) == bars
+    assert (section.rows[0].cpus, section.rows[0].memory) == bars[1:]
 
 
 def test_a_long_page_is_folded_and_a_longer_one_is_cut() -> None:
@@ -146,25 +281,25 @@ def test_a_long_page_is_folded_and_a_longer_one_is_cut() -> None:
     nodes = tuple(MapNode(f"n{n}", NodeUse.IDLE, "free") for n in range(1500))
     names = tuple(node.name for node in nodes)
     both = ClusterMap((MapPartition("a", nodes=names), MapPartition("b", nodes=names)), nodes)
-    told = [(part.name, len(part.rows), part.folded, part.open) for part in sections(both)]
+    told = [(part.name, len(part.rows), part.folded, part.open) for part in sections(both, now=NOW)]
     assert told == [("a", 1500, 0, False), ("b", 0, 1500, False)]
     few = ClusterMap((MapPartition("a", nodes=names[:100]),), nodes)
-    assert [part.open for part in sections(few)] == [True]
+    assert [part.open for part in sections(few, now=NOW)] == [True]
     filtered = ClusterMap((MapPartition("a", nodes=names),), nodes)
-    assert [part.open for part in sections(filtered, filtered=True)] == [True]
+    assert [part.open for part in sections(filtered, now=NOW, filtered=True)] == [True]
 
 
 def test_one_partition_longer_than_a_page_shows_its_first_lines() -> None:
     """And the number of nodes left out."""
     nodes = tuple(MapNode(f"n{n}", NodeUse.IDLE, "free") for n in range(2100))
     found = ClusterMap((MapPartition("a", nodes=tuple(node.name for node in nodes)),), nodes)
-    assert [(len(part.rows), part.folded) for part in sections(found)] == [(2000, 100)]
+    assert [(len(part.rows), part.folded) for part in sections(found, now=NOW)] == [(2000, 100)]
 
 
 def test_memory_of_many_nodes_is_told_in_tebibytes() -> None:
     """Six digits of GiB are hard to read."""
     big = MapNode("g1", NodeUse.MIXED, "partly used", memory_mib=1000 * 1024**2, memory_used_mib=9 * 1024**2)
-    assert sections(a_map(big))[0].memory == Bar("9216 GiB of 1,000 TiB", 1)
+    assert sections(a_map(big), now=NOW)[0].memory == Bar("9216 GiB of 1,000 TiB", 1)
 
 
 def test_the_whole_in_one_line() -> None:
@@ -187,11 +322,13 @@ def test_every_text_of_the_map_is_escaped() -> None:
         jobs=(Holder("8", bad),),
         reservation=bad,
     )
-    found = ClusterMap((MapPartition(bad, bad, nodes=(bad,), totals=totals((node,))),), (node,))
+    line = (replace(waiting("9", user=bad, reason=bad), gpus=(Gres("gpu", bad),)),)
+    found = ClusterMap((MapPartition(bad, bad, nodes=(bad,), totals=totals((node,)), queue=line),), (node,))
+    rights = Rights(log=frozenset({(bad, bad)}), stop=frozenset({(bad, bad)}))
     page = Environment(autoescape=True, loader=FileSystemLoader(Path(TEMPLATES))).get_template("cluster_rows.html")
     asked = {"text": bad, "partition": bad, "use": bad}
-    rendered = page.render(sections=sections(found), asked=asked, gpuspawner=PageTools())
+    rendered = page.render(sections=sections(found, now=NOW, rights=rights), asked=asked, gpuspawner=PageTools())
 
     soup = BeautifulSoup(rendered, "html.parser")
     assert soup.select("script") == []
-    assert soup.get_text().count(bad) == 11
+    assert soup.get_text().count(bad) == 16

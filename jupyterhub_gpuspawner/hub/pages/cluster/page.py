@@ -17,6 +17,7 @@ from tornado import web
 
 from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob
 from jupyterhub_gpuspawner.cluster.survey import survey
+from jupyterhub_gpuspawner.hub.pages.cluster.jobs import Rights
 from jupyterhub_gpuspawner.hub.pages.cluster.rows import sections, summary
 from jupyterhub_gpuspawner.hub.spawners.server import servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
@@ -118,14 +119,24 @@ class ClusterPage(ClusterSight, BaseHandler):
         told: dict[str, Any] = {}
         if look.found is not None:
             taken = datetime.fromtimestamp(look.found.taken_at).astimezone()
-            rows = await asyncio.to_thread(self._rows, look.found, asked, self.template_namespace)
+            rights = Rights(log=self._servers_in("access:servers"), stop=self._servers_in("delete:servers"))
+            rows = await asyncio.to_thread(self._rows, look.found, asked, rights, self.template_namespace)
             told = {"rows": rows, "summary": summary(look.found), "taken": taken}
             told["age"] = max(0.0, time.time() - look.found.taken_at)
         self.finish(await self.render_template("cluster.html", look=look, asked=asked, **told))
 
-    def _rows(self, found: ClusterMap, asked: Mapping[str, str], namespace: Mapping[str, Any]) -> Markup:
+    def _servers_in(self, scope: str) -> frozenset[tuple[str, str]]:
+        """The active servers for which the reader has this scope; looks up rows only where the scope has a filter."""
+        allowed = self.get_scope_filter(scope)
+        users = self.settings["users"].values()
+        active = [(user, each) for user in users for each in list(user.spawners.values()) if each.active]
+        return frozenset((user.name, each.name) for user, each in active if allowed(each.orm_spawner, "server"))
+
+    def _rows(
+        self, found: ClusterMap, asked: Mapping[str, str], rights: Rights, namespace: Mapping[str, Any]
+    ) -> Markup:
         template = self.get_template("cluster_rows.html", sync=True)
-        parts = sections(found, filtered=any(asked.values()))
+        parts = sections(found, now=time.time(), rights=rights, filtered=any(asked.values()))
         return Markup(template.render(sections=parts, asked=asked, **namespace))  # noqa: S704 - the template has escaped its texts
 
 

@@ -1,4 +1,4 @@
-"""``POST /hub/gpuspawner/stop/...``: *Stop* on the home page, for any server of a user, also without JavaScript.
+"""``POST /hub/gpuspawner/stop/...``: *Stop* on the home page and on the map of the cluster, also without JavaScript.
 
 JupyterHub stops servers only over REST, with a method that HTML forms do not have. The form carries JupyterHub's
 ``_xsrf``.
@@ -24,12 +24,12 @@ _LOOK = 0.05
 
 
 class StopPage(BaseHandler):
-    """Stops a server that is running or starting, then redirects to the home page."""
+    """Stops a server that is running or starting, then redirects to the page with the button."""
 
     @web.authenticated
     @needs_scope("delete:servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
-        """303 to the home page; stopping twice has the same effect as stopping once."""
+        """303 to the home page, or with ``back=cluster`` to the map; stopping twice is as stopping once."""
         user: Any = self.find_user(user_name)
         if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
@@ -41,7 +41,8 @@ class StopPage(BaseHandler):
             pass
         elif spawner.active and not spawner.pending:
             await self.stop_single_user(user, server_name)
-        self.redirect(f"{self.hub.base_url}home", status=303)
+        back = "gpuspawner/cluster" if self.get_body_argument("back", "") == "cluster" else "home"
+        self.redirect(f"{self.hub.base_url}{back}", status=303)
 
 
 async def _cancel_start(spawner: Spawner) -> None:

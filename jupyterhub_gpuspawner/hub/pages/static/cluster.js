@@ -12,15 +12,16 @@ function cluster(page) {
 
   async function look(filtered) {
     const mine = ++last;
+    if (!filtered && map.querySelector("li details[open]")) return; // somebody is about to stop a server
     const query = new URLSearchParams([...new FormData(filter)].filter(([, value]) => value));
     const address = `${location.pathname}${query.size ? `?${query}` : ""}`;
     const fresh = await pageAt(address);
     const news = fresh?.getElementById("gpuspawner-map");
     if (!news || mine !== last) return;
     if (filtered) history.replaceState(null, "", address);
-    const focused = map.contains(document.activeElement) && document.activeElement.closest("details")?.dataset.partition;
-    const was = new Map([...map.querySelectorAll("details")].map((each) => [each.dataset.partition, each.open]));
-    for (const each of news.querySelectorAll("details")) {
+    const focused = map.contains(document.activeElement) && document.activeElement.closest("[data-partition]")?.dataset.partition;
+    const was = new Map([...map.querySelectorAll("[data-partition]")].map((each) => [each.dataset.partition, each.open]));
+    for (const each of news.querySelectorAll("[data-partition]")) {
       const { partition } = each.dataset;
       if (!filtered && was.has(partition)) each.open = was.get(partition);
     }
