@@ -209,7 +209,7 @@ def test_jobs_in_line() -> None:
     (section,) = sections(found, now=NOW, rights=rights)
 
     def moment(words: str, at: float) -> Moment:
-        return Moment(words, clock(at).isoformat(timespec="seconds"), f"{clock(at):%H:%M}")
+        return Moment(words, clock(at).isoformat(timespec="seconds"), f"{clock(at):%H:%M %Z}")
 
     assert section.words == "1 node; 4 GPUs: 1 free, 3 in use; 3 jobs waiting"
     assert section.waiting == (
