@@ -111,6 +111,8 @@ class JobRequest:
     default_url: str | None = None
     port_range: tuple[int, int] | None = None
     start_timeout: int | None = None
+    queue_timeout: int | str | None = None
+    """Seconds, or UNLIMITED."""
     http_timeout: int | None = None
     poll_interval: int | None = None
     traits: Mapping[str, Any] = field(default_factory=dict)
@@ -245,6 +247,7 @@ def _job(
         default_url=said.default_url,
         port_range=profile.port_range,
         start_timeout=profile.start_timeout,
+        queue_timeout=profile.queue_timeout,
         http_timeout=profile.http_timeout,
         poll_interval=profile.poll_interval,
         traits=profile.traits,
