@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import cached_property, wraps
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import jupyterhub.spawner
@@ -184,6 +185,15 @@ def leave_out_of_spawn_limit(users: UserDict, left_out: Callable[[Spawner], bool
         return counts
 
     users.count_active_users = counted
+
+
+def retry_after(refusal: web.HTTPError) -> int | None:
+    """Return after how many seconds JupyterHub wants a start repeated that ``concurrent_spawn_limit`` refused.
+
+    None for any other refusal.
+    """
+    seconds = (getattr(refusal, "headers", None) or {}).get("Retry-After")
+    return int(seconds) if seconds is not None and refusal.status_code == HTTPStatus.TOO_MANY_REQUESTS else None
 
 
 def is_first_check(spawner: Any) -> bool:

@@ -33,6 +33,7 @@ __all__ = [
     "choice_from_form",
     "parse_choice",
     "permitted",
+    "queue_limit",
     "resolve",
     "resolved",
 ]
@@ -90,6 +91,13 @@ class ResolvedResources:
         beside = GPU_GRES if self.gres else ()
         named = ((line, names_in_gres(line)) for line in self.extra)
         return [line for line, names in named if names and not set(names).intersection(beside)]
+
+
+def queue_limit(asked: int | str | None, site: int | None) -> int | None:
+    """Seconds that a job may wait in the queue, None for ever: a profile's (``asked``), or the site's if it is None."""
+    if asked is None:
+        return site
+    return asked if isinstance(asked, int) else None
 
 
 @dataclass(frozen=True)

@@ -211,6 +211,18 @@ def test_those_who_are_left_out_do_not_count_as_pending_starts() -> None:
     assert "self.users.count_active_users()" in inspect.getsource(BaseHandler.spawn_single_user)
 
 
+def test_how_long_to_wait_after_the_refusal_of_a_limit() -> None:
+    """JupyterHub says it for its limit of starts alone, in a header of the exception."""
+    throttled, full, other = (web.HTTPError(status) for status in (429, 429, 503))
+    for error in (throttled, other):
+        vars(error)["headers"] = {"Retry-After": 40}
+    source = inspect.getsource(BaseHandler.spawn_single_user)
+
+    assert [compat.retry_after(each) for each in (throttled, full, other)] == [40, None, None]
+    assert source.count("err.headers = {'Retry-After': retry_time}") == 1
+    assert hasattr(BaseHandler, "active_server_limit")
+
+
 class CachingSpawner(compat.LogName, SimpleLocalProcessSpawner):  # type: ignore[misc]
     """A spawner that caches its name for log messages."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,26 +12,30 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from tests.fixtures.hubs import stop_servers
+from tests.fixtures.slurm import hanging
 from tests.hub.conftest import COMMAND, StartHub
 from tests.hub.test_life import in_the_end, start, stored, wait_for
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
-START_TIMEOUT = 12
+START_TIMEOUT = 15
 PEOPLE = 20
 CONFIG = f"""
 c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 0}}  # a start over REST is answered at once
 c.JupyterHub.init_spawners_timeout = 1
 c.JupyterHub.concurrent_spawn_limit = 3
+c.JupyterHub.active_server_limit = {PEOPLE + 2}
 c.GPUSlurmSpawner.start_timeout = {START_TIMEOUT}
+c.GPUSlurmSpawner.slurm_timeout = 60
 c.GPUSlurmSpawner.waiting_interval = 0.5
 """
 NODE = "partition: gpu, constraint: k80, memory: 100M"
 PROFILES = f"""
-- display_name: Three of the node's 24 cores
+- display_name: Four of the node's 24 cores
   slug: crowd
-  slurm: {{{NODE}, cpus: 3, time: "0:10:00"}}
+  slurm: {{{NODE}, cpus: 4, time: "0:10:00"}}
   command: {COMMAND}
 - display_name: Another node
   slug: light
@@ -59,7 +64,7 @@ def holder(slurm_cluster: PrivateSlurm) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub) -> HubProcess:
-    """A hub that gives a start twelve seconds, and starts three servers at once."""
+    """A hub that gives a start fifteen seconds, and starts three servers at once."""
     return start_light_hub(lines=CONFIG, profiles=PROFILES)
 
 
@@ -82,7 +87,7 @@ def pending(hub: HubProcess, users: list[str]) -> list[str]:
 def test_a_crowd_waits_longer_than_every_time_out_and_across_a_restart(
     hub: HubProcess, slurm_cluster: PrivateSlurm, holder: str
 ) -> None:
-    """Twenty wait for one node, of which eight have room at once, while another user starts at once elsewhere."""
+    """Twenty wait for one node, of which six have room at once, while another user starts at once elsewhere."""
     users = [f"waits{number}" for number in range(PEOPLE)]
     for user in users:
         enter(hub, user, "crowd")
@@ -97,6 +102,8 @@ def test_a_crowd_waits_longer_than_every_time_out_and_across_a_restart(
     assert wait_for(lambda: pending(hub, users) == users), hub.log_end()
     start(hub, "elsewhere-too", "light")
     hub.wait("elsewhere-too", ready=True)
+    refused = Visitor(hub, "one-too-many").start({"profile": "light"})
+    assert (refused.status, refused.error[:43]) == (429, "This hub has as many servers as it is allow")
     time.sleep(max(0.0, 1.3 * START_TIMEOUT - (time.monotonic() - last_came)))
     assert pending(hub, users) == users
     assert {user: job_of(hub, user) for user in users} == jobs
@@ -110,12 +117,32 @@ def test_a_crowd_waits_longer_than_every_time_out_and_across_a_restart(
             assert model is not None, (user, hub.log_end())
             if model["ready"]:
                 served[user] = job_of(hub, user)
-                hub.end(user)
+                hub.api("DELETE", server_path(user))  # the next ones start meanwhile
                 left.remove(user)
         return not left
 
     assert wait_for(finish_those_that_are_ready, seconds=180), hub.log_end()
     assert served == jobs
+    stop_servers(hub)
+
+
+def test_starts_for_which_there_is_no_job_yet_count_for_the_limit(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
+    """Three wait for sbatch's answer: the form says in words that a fourth has to wait, and keeps the choice."""
+    users, visitor = ["first", "second", "third"], Visitor(hub, "fourth")
+    form = visitor.look("/hub/spawn")
+    with hanging(slurm_cluster):
+        for user in users:
+            start(hub, user, "light")
+        refused = visitor.send(form, {"profile": "light"})
+    chosen = refused.soup.select_one("input[name=profile]:checked")
+
+    assert refused.status == 429
+    assert re.match(r"Many servers are being started at the moment, so yours was not\. .* in \d+ s\.", refused.error)
+    assert chosen is not None
+    assert chosen["value"] == "light"
+    for user in users:
+        hub.wait(user, ready=True)
+    stop_servers(hub)
 
 
 @pytest.mark.oldest

@@ -38,6 +38,7 @@ from jupyterhub_gpuspawner.hub.start.startup import Startup
 from jupyterhub_gpuspawner.hub.start.submission import cancel_surely
 from jupyterhub_gpuspawner.jobs.comment import tag
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.profiles.resolve import queue_limit
 from jupyterhub_gpuspawner.slurm.run_as import command_prefix
 from jupyterhub_gpuspawner.units import parse_wait
 
@@ -129,8 +130,7 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
     def queue_limit(self) -> int | None:
         """Seconds that the job may be pending: the profile's limit, else the site's; None: no limit."""
         asked = self.request.queue_timeout if self.request is not None else None
-        limit = parse_wait(self.queue_timeout) if asked is None else asked
-        return limit if isinstance(limit, int) else None
+        return queue_limit(asked, parse_wait(self.queue_timeout))
 
     def start_facts(self) -> StartFacts:
         """What is known of the start that is under way; asks nothing."""
