@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timezone
 
 import pytest
 
@@ -109,6 +109,7 @@ def test_a_crowd_waits_longer_than_every_time_out_and_across_a_restart(
     assert {user: job_of(hub, user) for user in users} == jobs
 
     slurm_cluster.run("scancel", holder)
+    released = datetime.now(timezone.utc).replace(microsecond=0)
     served, left = dict[str, str](), set(users)
 
     def finish_those_that_are_ready() -> bool:
@@ -116,6 +117,7 @@ def test_a_crowd_waits_longer_than_every_time_out_and_across_a_restart(
             model = hub.server(user)
             assert model is not None, (user, hub.log_end())
             if model["ready"]:
+                assert min(datetime.fromisoformat(model[age]) for age in ("started", "last_activity")) >= released
                 served[user] = job_of(hub, user)
                 hub.api("DELETE", server_path(user))  # the next ones start meanwhile
                 left.remove(user)

@@ -192,6 +192,7 @@ class Startup:
 
     def _serves(self) -> None:
         self._report.hand_over()
+        self._state.count_age_from_now()
         self._job.serves(self._server.known.poll_and_notify)
 
     # --- the spawner's state --------------------------------------------------------------------
