@@ -44,8 +44,11 @@ c.GPUSlurmSpawner.hub_name = "jupyter"  # SITE
 c.GPUSlurmSpawner.req_partition = "gpu"  # SITE
 c.GPUSlurmSpawner.req_runtime = "8:00:00"  # SITE
 
-# Seconds from the click until the server has reported. This includes waiting for a free GPU.
-c.GPUSlurmSpawner.start_timeout = 900
+# Seconds from Slurm's allocation until the server has reported. Waiting for a free GPU does not count.
+c.GPUSlurmSpawner.start_timeout = 300
+
+# How long a job may wait in Slurm's queue, such as "12:00:00". UNLIMITED: until its user stops it.
+c.GPUSlurmSpawner.queue_timeout = "UNLIMITED"
 
 # The folder of the jobs' logs. It must exist on the nodes and be writable for the user.
 c.GPUSlurmSpawner.log_dir = "{homedir}"

@@ -54,6 +54,19 @@ def parse_walltime(text: str | int) -> int | None:
     return (hours * 60 + minutes) * 60 + seconds
 
 
+def parse_wait(text: str | int) -> int | None:
+    """Seconds of a time to wait, written like a walltime; None for UNLIMITED.
+
+    A bare number is refused: JupyterHub's time-outs are seconds, and Slurm's times are minutes.
+    """
+    if not isinstance(text, bool) and str(text).strip().isdigit():
+        raise ValueError(f"{text!r} could be seconds or minutes: write a time such as 4:00:00, or UNLIMITED")
+    seconds = parse_walltime(text)
+    if seconds == 0:
+        raise ValueError(f"{text!r} is no time at all: write a time such as 4:00:00, or UNLIMITED")
+    return seconds
+
+
 def format_walltime(seconds: int | None) -> str:
     """``8:00:00``, ``1-02:00:00``, or ``UNLIMITED`` for None, as sbatch accepts and squeue prints it."""
     if seconds is None:

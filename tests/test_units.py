@@ -13,6 +13,7 @@ from jupyterhub_gpuspawner.units import (
     format_walltime,
     parse_gres,
     parse_memory,
+    parse_wait,
     parse_walltime,
 )
 
@@ -41,6 +42,19 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 def test_each_form_of_sbatch_1_has_its_seconds(text: str | int, seconds: int | None) -> None:
     """30:00 is thirty minutes, not thirty hours."""
     assert parse_walltime(text) == seconds
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("4:00:00", 14400), ("0:00:05", 5), ("1-0", 86400), ("unlimited", None)])
+def test_a_time_to_wait_is_written_like_a_walltime(text: str, seconds: int | None) -> None:
+    """UNLIMITED has no end."""
+    assert parse_wait(text) == seconds
+
+
+@pytest.mark.parametrize("text", [600, "600", " 90 ", "0:00:00", "0-0", "soon", "", True])
+def test_a_time_to_wait_has_a_unit_and_is_not_zero(text: str | int) -> None:
+    """A bare number could be seconds, as in JupyterHub's settings, or minutes, as in Slurm's."""
+    with pytest.raises(ValueError, match=r"write a time such as 4:00:00|is not a valid time"):
+        parse_wait(text)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,8 @@ class Availability:
     """For a participant; without leading capital and final full stop."""
     starts_at: float | None = None
     """The predicted start, for LATER alone; None where it cannot be predicted."""
+    expected_at: float | None = None
+    """When the last of the jobs ahead is expected to start, for LATER alone: this one starts no sooner, as a rule."""
     taken_at: float | None = None
     """The time of the snapshot."""
     field: str = ""
@@ -97,8 +99,24 @@ def availability(
     age = now - snapshot.taken_at
     if age > STALE and best.chance is not Chance.NEVER:
         unknown = _unknown(f"Slurm has not responded for {duration(age)}")
-        return replace(best, chance=unknown.chance, sentence=unknown.sentence, starts_at=None)
+        return replace(best, chance=unknown.chance, sentence=unknown.sentence, starts_at=None, expected_at=None)
     return best
+
+
+def beyond(expected: float | None, limit: float | None, *, now: float) -> str:
+    """A clause to add where the start is expected after the time that a job may wait in the queue; else empty.
+
+    ``expected`` and ``now`` in seconds since the epoch, ``limit`` in seconds; None: unknown, and no limit.
+    """
+    if expected is None or limit is None or expected - now <= limit:
+        return ""
+    return f", but a start may wait for at most {duration(limit)} here"
+
+
+def within(found: Availability, limit: float | None, *, now: float) -> Availability:
+    """``found`` with a warning where its start is expected :func:`beyond` ``limit``."""
+    expected = found.starts_at if found.starts_at is not None else found.expected_at
+    return replace(found, sentence=found.sentence + beyond(expected, limit, now=now))
 
 
 def _dated(found: Availability, snapshot: ClusterSnapshot) -> Availability:
@@ -203,7 +221,8 @@ def _full(
     if competition is not None:
         last = competition.last_start
         wait = f". Expected wait: about {duration(last - now)}" if last and last > now else ""
-        return Availability(Chance.LATER, f"full, {counted(competition.jobs, 'job')} ahead of you{wait}")
+        sentence = f"full, {counted(competition.jobs, 'job')} ahead of you{wait}"
+        return Availability(Chance.LATER, sentence, expected_at=last)
     if start is None or start == inf:
         return Availability(Chance.LATER, "full. Expected wait: unknown")
     if start <= now:

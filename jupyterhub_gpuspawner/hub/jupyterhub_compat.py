@@ -8,11 +8,14 @@ contract test, which is run with the oldest supported version, too.
 
 from __future__ import annotations
 
-from functools import cached_property
+import asyncio
+from functools import cached_property, wraps
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import jupyterhub.spawner
 from jupyterhub.spawner import Spawner
+from jupyterhub.utils import maybe_future
 from sqlalchemy import inspect
 from tornado import web
 from traitlets import Dict
@@ -21,9 +24,11 @@ from jupyterhub_gpuspawner.errors import RequestError
 
 if TYPE_CHECKING:
     from asyncio import Future
+    from collections.abc import Callable
 
     from jupyterhub.app import JupyterHub
     from jupyterhub.handlers.base import BaseHandler
+    from jupyterhub.user import UserDict
     from sqlalchemy.orm import Session
 
 HAS_DISPLAY_NAMES = hasattr(Spawner, "display_name")
@@ -124,6 +129,71 @@ class LogName:
         @cached_property
         def _log_name(self) -> str:
             return super()._log_name
+
+
+NO_TIME_LIMIT = 10 * 366 * 86400
+"""Seconds: what JupyterHub reads as the ``start_timeout`` of a start that it must not end."""
+
+
+class OwnStartTimeout:
+    """A mixin for spawners that give up their starts themselves.
+
+    JupyterHub reads ``start_timeout`` immediately after it has called ``start()``, and cancels a start that takes
+    longer, whatever it waits for. For that moment the setting is raised: it has its value again before the first step
+    of the start, and also if the start is cancelled before that. This holds for a ``start`` of a subclass, too.
+    """
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "start" in vars(cls):
+            cls.start = _without_time_limit(cls.start)  # type: ignore[attr-defined]
+
+
+def _without_time_limit(start: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(start)
+    def begin(spawner: Any, *arguments: Any, **named: Any) -> Any:
+        kept = [spawner.start_timeout]
+
+        def restore() -> None:
+            if kept:
+                spawner.start_timeout = kept.pop()
+
+        async def started() -> Any:
+            restore()
+            return await maybe_future(start(spawner, *arguments, **named))
+
+        asyncio.get_running_loop().call_soon(restore)
+        spawner.start_timeout = NO_TIME_LIMIT
+        return started()
+
+    return begin
+
+
+def leave_out_of_spawn_limit(users: UserDict, left_out: Callable[[Spawner], bool]) -> None:
+    """Have ``concurrent_spawn_limit`` count pending starts without those for which ``left_out`` is true.
+
+    JupyterHub counts all of them in one method, for a form and for REST. A second call changes nothing.
+    """
+    if "count_active_users" in vars(users):
+        return
+    count = users.count_active_users
+
+    def counted() -> dict[str, int]:
+        counts: dict[str, int] = count()
+        pending = (each for user in users.values() for each in user.spawners.values() if each._spawn_pending)
+        counts["spawn_pending"] -= sum(map(left_out, pending))
+        return counts
+
+    users.count_active_users = counted
+
+
+def retry_after(refusal: web.HTTPError) -> int | None:
+    """Return after how many seconds JupyterHub wants a start repeated that ``concurrent_spawn_limit`` refused.
+
+    None for any other refusal.
+    """
+    seconds = (getattr(refusal, "headers", None) or {}).get("Retry-After")
+    return int(seconds) if seconds is not None and refusal.status_code == HTTPStatus.TOO_MANY_REQUESTS else None
 
 
 def is_first_check(spawner: Any) -> bool:

@@ -7,6 +7,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * has page templates looked up in the admin's folders first, then in ours, then in the hub's;
 * has a configuration that would fail at the first start refused, in one sentence, before the hub starts, and a setting
   that has no effect named in the log;
+* has ``concurrent_spawn_limit`` count only starts whose job is not pending in Slurm;
 * starts the search for jobs without a server (:mod:`.upkeep.reconciliation`) and for servers that the hub does not
   watch (:mod:`.upkeep.unfinished`).
 
@@ -27,7 +28,7 @@ from traitlets import TraitError
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import stock_template_paths
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import leave_out_of_spawn_limit, stock_template_paths
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
 from jupyterhub_gpuspawner.hub.registered import record, this_hub
@@ -35,6 +36,7 @@ from jupyterhub_gpuspawner.hub.site.account import refused_names
 from jupyterhub_gpuspawner.hub.site.database import register_descriptions
 from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
 from jupyterhub_gpuspawner.hub.upkeep.reconciliation import register_reconciliation
 from jupyterhub_gpuspawner.hub.upkeep.unfinished import register_unfinished
 
@@ -109,6 +111,15 @@ def register_check(app: JupyterHub) -> None:
     app.observe(warn, "handlers")
 
 
+def register_spawn_limit(app: JupyterHub) -> None:
+    """Let people in Slurm's queue not keep others from starting: they are no load on the hub."""
+
+    def leave_out(_change: object) -> None:
+        leave_out_of_spawn_limit(app.users, waits_in_queue)
+
+    app.observe(leave_out, "handlers")
+
+
 def register() -> None:
     """Set up the hub of this process, once; do nothing if there is none yet, or if its handlers are set up already."""
     app = this_hub()
@@ -117,6 +128,7 @@ def register() -> None:
         register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
         register_check(app)
+        register_spawn_limit(app)
         register_descriptions(app)
         register_reconciliation(app)
         register_unfinished(app)

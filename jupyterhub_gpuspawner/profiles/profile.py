@@ -29,6 +29,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     Seconds,
     Text,
     UrlPath,
+    Wait,
     dotted,
     matching,
     printable,
@@ -105,7 +106,10 @@ class Profile(Frozen):
     allow: Allow = Allow()
     profile_options: dict[str, ProfileOption] = Field(default_factory=dict)
     start_timeout: Seconds | None = None
-    """Seconds from the click until the server's address is known; time in Slurm's queue counts."""
+    """Seconds from Slurm's allocation until the server's address is known; without Slurm, from the click."""
+    queue_timeout: Wait | None = None
+    """How long the job may wait in Slurm's queue, such as ``4:00:00``, or UNLIMITED; default: the site's. Kept in
+    seconds."""
     http_timeout: Seconds | None = None
     """Seconds until the server answers at its address."""
     poll_interval: Seconds | None = None

@@ -33,6 +33,7 @@ __all__ = [
     "choice_from_form",
     "parse_choice",
     "permitted",
+    "queue_limit",
     "resolve",
     "resolved",
 ]
@@ -92,6 +93,13 @@ class ResolvedResources:
         return [line for line, names in named if names and not set(names).intersection(beside)]
 
 
+def queue_limit(asked: int | str | None, site: int | None) -> int | None:
+    """Seconds that a job may wait in the queue, None for ever: a profile's (``asked``), or the site's if it is None."""
+    if asked is None:
+        return site
+    return asked if isinstance(asked, int) else None
+
+
 @dataclass(frozen=True)
 class JobRequest:
     """One server to start, completely checked."""
@@ -111,6 +119,8 @@ class JobRequest:
     default_url: str | None = None
     port_range: tuple[int, int] | None = None
     start_timeout: int | None = None
+    queue_timeout: int | str | None = None
+    """Seconds, or UNLIMITED."""
     http_timeout: int | None = None
     poll_interval: int | None = None
     traits: Mapping[str, Any] = field(default_factory=dict)
@@ -245,6 +255,7 @@ def _job(
         default_url=said.default_url,
         port_range=profile.port_range,
         start_timeout=profile.start_timeout,
+        queue_timeout=profile.queue_timeout,
         http_timeout=profile.http_timeout,
         poll_interval=profile.poll_interval,
         traits=profile.traits,

@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.units import parse_memory, parse_walltime
+from jupyterhub_gpuspawner.units import parse_memory, parse_wait, parse_walltime
 
 TEXT_LIMIT = 4096
 """Maximum length of one text of a profile, in characters."""
@@ -175,6 +175,11 @@ def _time(value: object) -> int | str:
     return "UNLIMITED" if seconds is None else seconds
 
 
+def _wait(value: object) -> int | str:
+    seconds = _parsed(parse_wait, value)
+    return "UNLIMITED" if seconds is None else seconds
+
+
 def _lines(value: object) -> object:
     """A block of text becomes a list of lines."""
     return value.rstrip("\n").split("\n") if isinstance(value, str) else value
@@ -239,6 +244,8 @@ Lines = BeforeValidator(_lines)
 OneOrMany = BeforeValidator(_one_or_many)
 Memory = Annotated[int, Checked(_memory, {"type": ["string", "integer"], "examples": ["32G"]})]
 Time = Annotated[int | str, Checked(_time, {"type": ["string", "integer"], "examples": ["8:00:00"]})]
+Wait = Annotated[int | str, Checked(_wait, {"type": "string", "examples": ["4:00:00"]})]
+"""A time to wait, never a bare number: that could be seconds or minutes."""
 Seconds = Annotated[int, whole(1, 10**7)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
@@ -31,6 +32,8 @@ class Watched:
         """Incremented on every change."""
         self.answers = 0
         """Number of answers that contained this job, including those without a change."""
+        self.pending_at: float | None = None
+        """When Slurm last reported it as pending, by the monotonic clock; None if it has not."""
         self.watches = 0
         self.turns: set[asyncio.Future[None]] = set()
         """Futures of those who wait for a change."""
@@ -117,6 +120,12 @@ class Watch:
     def answers(self) -> int:
         """Number of Slurm's answers that contained the job; two are at least an interval apart."""
         return self._watched.answers
+
+    @property
+    def since_pending(self) -> float | None:
+        """Seconds since Slurm last reported the job as pending; None if it has not."""
+        at = self._watched.pending_at
+        return None if at is None else time.monotonic() - at
 
     @property
     def stale(self) -> bool:

@@ -204,6 +204,8 @@ class JobWatcher:
             return
         watched.absent = 0
         watched.answers += 1
+        if status.phase is Phase.QUEUED:
+            watched.pending_at = time.monotonic()
         if watched.hidden:
             watched.hidden = False
             watched.notify()

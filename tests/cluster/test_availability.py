@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyterhub_gpuspawner.cluster.availability import STALE, Availability, Chance, availability
+from jupyterhub_gpuspawner.cluster.availability import STALE, Availability, Chance, availability, within
 from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.cluster.snapshot import (
     ClusterJob,
@@ -555,6 +555,29 @@ def test_a_partition_that_was_not_understood_is_in_doubt() -> None:
     assert [told(found, gpus=gpus) for gpus in (1, 9)] == [
         ("unknown", "availability unknown: the description of partition gpu could not be read", "")
     ] * 2
+
+
+LATER = Availability(Chance.LATER, "full. Expected wait: up to 5 h", starts_at=NOW + 5 * HOUR)
+BEHIND = Availability(Chance.LATER, "full, 2 jobs ahead of you", expected_at=NOW + 5 * HOUR)
+TOO_LATE = ", but a start may wait for at most 4 h here"
+LIMITS: dict[str, tuple[Availability, float | None, str]] = {
+    "no limit": (LATER, None, ""),
+    "within the limit": (LATER, 6 * HOUR, ""),
+    "at the limit": (LATER, 5 * HOUR, ""),
+    "after the limit": (LATER, 4 * HOUR, TOO_LATE),
+    "others are ahead": (BEHIND, 4 * HOUR, TOO_LATE),
+    "others are ahead, within the limit": (BEHIND, 6 * HOUR, ""),
+    "nobody knows when": (Availability(Chance.LATER, "full. Expected wait: unknown"), 4 * HOUR, ""),
+    "now": (Availability(Chance.NOW, "starts now"), 1, ""),
+}
+
+
+@pytest.mark.parametrize(("found", "limit", "warning"), LIMITS.values(), ids=LIMITS.keys())
+def test_a_start_that_is_expected_after_the_queues_limit(
+    found: Availability, limit: float | None, warning: str
+) -> None:
+    """The sentence says how long it may wait; nothing else changes."""
+    assert within(found, limit, now=NOW) == replace(found, sentence=found.sentence + warning)
 
 
 def test_silence_of_slurm_is_told() -> None:

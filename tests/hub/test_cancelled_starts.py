@@ -40,6 +40,7 @@ PROFILES = f"""
   slug: within-{seconds}
   slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
   start_timeout: {seconds}
+  environment: {{setup: "sleep 60"}}
   command: {COMMAND}
 """
     for seconds in (1, 2, 3, 4, 5)
@@ -103,7 +104,7 @@ def test_a_start_that_is_stopped_at_any_moment_leaves_no_job(
 def test_a_start_that_takes_too_long_at_any_moment_leaves_no_job(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
 ) -> None:
-    """The timeout expires before sbatch runs, while it runs, after it has answered, and while the job starts."""
+    """The timeout expires before sbatch runs, while it runs, after it has answered, and after the allocation."""
     changed = {"sbatch": slow(1.5, 2.0), "squeue": slow(0.3), "scontrol": slow(4.0)}
     folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, changed)
     hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))), profiles=PROFILES)

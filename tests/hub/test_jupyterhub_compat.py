@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from asyncio import Future
+from asyncio import Future, sleep, wait_for
 from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
@@ -17,8 +17,8 @@ from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import BaseHandler, UserUrlHandler
 from jupyterhub.handlers.pages import SpawnHandler, SpawnPendingHandler
 from jupyterhub.spawner import SimpleLocalProcessSpawner, Spawner
-from jupyterhub.user import User
-from jupyterhub.utils import format_exception
+from jupyterhub.user import User, UserDict
+from jupyterhub.utils import format_exception, maybe_future
 from tornado import web
 from traitlets.config import Config
 
@@ -142,6 +142,85 @@ def test_spawners_are_constructed_with_jupyterhubs_arguments() -> None:
     traits = Spawner.class_traits()
 
     assert [name for name in compat.CONSTRUCTOR_ARGUMENTS if name not in traits] == []
+
+
+class PatientSpawner(compat.OwnStartTimeout, SimpleLocalProcessSpawner):  # type: ignore[misc]
+    """A spawner that knows itself how long a start may take; its start notes the setting."""
+
+    seen = 0
+
+    async def start(self) -> tuple[str, int]:
+        self.seen = self.start_timeout
+        await sleep(0.2)
+        return "127.0.0.1", 8888
+
+
+class OfASite(PatientSpawner):
+    """A subclass with more to do, as admins write them."""
+
+    async def start(self) -> tuple[str, int]:
+        await sleep(0)
+        return await super().start()
+
+
+@pytest.mark.parametrize("spawner_class", [PatientSpawner, OfASite])
+async def test_jupyterhub_does_not_end_a_start_that_watches_its_own_time(spawner_class: type[PatientSpawner]) -> None:
+    """What JupyterHub reads after it has called start() is no limit; the start itself finds the admin's setting."""
+    spawner = spawner_class(start_timeout=0)
+    future = maybe_future(spawner.start())
+    read = spawner.start_timeout
+    where = await wait_for(future, timeout=read)
+
+    assert read == compat.NO_TIME_LIMIT
+    assert (where, spawner.seen, spawner.start_timeout) == (("127.0.0.1", 8888), 0, 0)
+
+
+async def test_the_setting_comes_back_when_a_start_is_cancelled_before_its_first_step() -> None:
+    """A stop may come in the same moment."""
+    spawner = PatientSpawner(start_timeout=7)
+    maybe_future(spawner.start()).cancel()
+    await sleep(0)
+
+    assert (spawner.start_timeout, spawner.seen) == (7, 0)
+
+
+def test_jupyterhub_reads_the_time_out_before_a_start_takes_its_first_step() -> None:
+    """There is no await between the call and the time-out."""
+    source = inspect.getsource(User.spawn)
+    between = source.partition("maybe_future(spawner.start())")[2].partition("timeout=spawner.start_timeout")[0]
+
+    assert between.count("await") == between.count("always commit db changes before await") + 1
+    assert between.rpartition("await")[2] == " asyncio.wait_for(f, "
+
+
+def test_those_who_are_left_out_do_not_count_as_pending_starts() -> None:
+    """They are still active, and other pending starts count; registering twice changes nothing."""
+    spawners = {name: Spawner() for name in ("waits", "starts", "checks")}
+    for name in ("waits", "starts"):
+        spawners[name]._spawn_pending = True
+    spawners["checks"]._check_pending = True
+    users = UserDict(db_factory=lambda: None, settings={})
+    dict.__setitem__(users, 1, SimpleNamespace(spawners=spawners))
+    before = dict(users.count_active_users())
+    for _ in range(2):
+        compat.leave_out_of_spawn_limit(users, lambda each: each is spawners["waits"])
+    after = dict(users.count_active_users())
+
+    assert before == {"pending": 3, "spawn_pending": 2, "check_pending": 1, "active": 3}
+    assert after == {**before, "spawn_pending": 1}
+    assert "self.users.count_active_users()" in inspect.getsource(BaseHandler.spawn_single_user)
+
+
+def test_how_long_to_wait_after_the_refusal_of_a_limit() -> None:
+    """JupyterHub says it for its limit of starts alone, in a header of the exception."""
+    throttled, full, other = (web.HTTPError(status) for status in (429, 429, 503))
+    for error in (throttled, other):
+        vars(error)["headers"] = {"Retry-After": 40}
+    source = inspect.getsource(BaseHandler.spawn_single_user)
+
+    assert [compat.retry_after(each) for each in (throttled, full, other)] == [40, None, None]
+    assert source.count("err.headers = {'Retry-After': retry_time}") == 1
+    assert hasattr(BaseHandler, "active_server_limit")
 
 
 class CachingSpawner(compat.LogName, SimpleLocalProcessSpawner):  # type: ignore[misc]

@@ -266,6 +266,7 @@ def test_a_job_that_was_cancelled_while_the_hub_was_down_is_told_of(restarted: R
 # --- stored states ---------------------------------------------------------------------------------
 
 PLACEMENT = PlacementDocument(job_id="7", node="g1", cpus="0-3")
+CLOCK = {"stage": "start", "since": [1.5, "this", 2.5], "timeouts": [600, 14400], "starts_at": 1.0}
 
 
 def test_a_state_that_wrapspawner_stored_is_taken_up() -> None:
@@ -299,7 +300,7 @@ def test_our_own_state_comes_back_whole() -> None:
         "version": 1,
         "profile": "k80",
         "kind": "slurm",
-        "child": {"job_id": "7", "start_by": 4000000000, "port": 20001, "placement": document},
+        "child": {"job_id": "7", "clock": CLOCK, "port": 20001, "placement": document},
     }
     spawner = GPUProfilesSpawner(config=Config())
     spawner.load_state(stored)
@@ -311,12 +312,12 @@ def test_our_own_state_comes_back_whole() -> None:
 DAMAGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a job id that is a command": ({"child": {"job_id": "7; rm -rf /"}, "kind": "slurm"}, {}),
     "a placement of another version": (
-        {"child": {"job_id": "7", "start_by": 4000000000, "placement": {"nodes": []}}, "kind": "slurm"},
-        {"job_id": "7", "start_by": 4000000000},
+        {"child": {"job_id": "7", "clock": CLOCK, "placement": {"nodes": []}}, "kind": "slurm"},
+        {"job_id": "7", "clock": CLOCK},
     ),
     "a port that is none": (
-        {"child": {"job_id": "7", "start_by": 4000000000, "port": "22"}, "kind": "slurm"},
-        {"job_id": "7", "start_by": 4000000000},
+        {"child": {"job_id": "7", "clock": CLOCK, "port": "22"}, "kind": "slurm"},
+        {"job_id": "7", "clock": CLOCK},
     ),
 }
 

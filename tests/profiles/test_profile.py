@@ -43,6 +43,7 @@ def test_a_full_profile_is_read_into_typed_values() -> None:
                 "placement": {"policy": "restricted", "memory_policy": "bind"},
                 "allow": {"groups": "training", "from": "2026-03-02", "until": "2026-03-04 18:00"},
                 "start_timeout": 600,
+                "queue_timeout": "4:00:00",
                 "command": "jupyterhub-singleuser --debug",
                 "default_url": "/lab",
                 "port_range": "20000-20999",
@@ -77,11 +78,13 @@ def test_a_full_profile_is_read_into_typed_values() -> None:
             {"groups": ("training",), "from": date(2026, 3, 2), "until": datetime(2026, 3, 4, 18)}
         ),
         start_timeout=600,
+        queue_timeout="4:00:00",
         command=("jupyterhub-singleuser", "--debug"),
         default_url="/lab",
         port_range=(20000, 20999),
     )
     assert profile.slurm.time == 86400
+    assert profile.queue_timeout == 14400
 
 
 def _with(**fields: object) -> dict[str, object]:
@@ -137,6 +140,12 @@ def _with(**fields: object) -> dict[str, object]:
         (_with(default_url="/lab/{cmd}"), "profiles[1].default_url: '/lab/{cmd}' must be a path on the server that"),
         (_with(default_url="/lab/{username.x}"), "profiles[1].default_url: '/lab/{username.x}' must be a path on"),
         (_with(start_timeout="soon"), "profiles[1].start_timeout: 'soon' must be a whole number from 1 to 10000000"),
+        (
+            _with(queue_timeout=600),
+            "profiles[1].queue_timeout: '600' could be seconds or minutes: write a time such as",
+        ),
+        (_with(queue_timeout="0:00:00"), "profiles[1].queue_timeout: '0:00:00' is no time at all"),
+        (_with(queue_timeout="soon"), "profiles[1].queue_timeout: 'soon' is not a valid time: use minutes, minutes:s"),
         (_with(slug="a b"), "profiles[1].slug: 'a b' must be letters, digits and . _ -, at most 63"),
         (_with(slug="good"), "profiles[1].slug: 'good' is already the slug of an earlier profile."),
         ({"slug": "p"}, "profiles[1].display_name: is missing"),

@@ -27,6 +27,7 @@ SITE = parse_profiles(
             "slug": "gpu",
             "default": True,
             "start_timeout": 900,
+            "queue_timeout": "UNLIMITED",
             "slurm": {"partition": "gpu", "gpus": 1, "gpu_type": "a100", "cpus": 4, "memory": "16G"},
             "environment": {"modules": ["CUDA"]},
             "placement": {"policy": "restricted"},
@@ -83,6 +84,7 @@ def test_no_options_are_the_default_profile_with_its_own_values() -> None:
         environment=Environment(modules=("CUDA",)),
         placement=PlacementRules(policy="restricted"),
         start_timeout=900,
+        queue_timeout="UNLIMITED",
         options={"profile": "gpu"},
     )
 

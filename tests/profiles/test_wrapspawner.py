@@ -77,6 +77,7 @@ def test_every_req_setting_with_a_typed_field_becomes_one() -> None:
         "req_prologue": "echo hello",
         "req_queue": "",
         "start_timeout": 240,
+        "queue_timeout": "2:00:00",
         "cmd": ["lab"],
     }
     document = _set(("GPU", "gpu_1", "batchspawner.SlurmSpawner", traits))
@@ -99,6 +100,7 @@ def test_every_req_setting_with_a_typed_field_becomes_one() -> None:
         },
         "traits": {"req_prologue": "echo hello", "req_queue": ""},
         "start_timeout": 240,
+        "queue_timeout": 7200,
         "command": ("lab",),
     }
 

@@ -75,6 +75,7 @@ class ProfilesHandler(OfUser):
             defaults=defaults,
             owner=owner,
             unix_groups=await allowed_groups(snapshot, owner),
+            site_queue_limit=site.queue_limit,
         )
         document = profiles_document(found, snapshot, username=user_name, silent=cluster.silent)
         self.write(json.dumps(document.to_json()))

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability
+from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, beyond
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner, refuse_root
 
@@ -199,7 +199,8 @@ async def trial_of(child: GPUSlurmSpawner) -> Trial:
                 child.request = replace(child.request, resources=resources)
         if connection.cluster.silent:
             return Trial(Chance.UNKNOWN, "Slurm is not responding at the moment")
-        return await trials_of(connection).of(child)
+        trial = await trials_of(connection).of(child)
+        return replace(trial, sentence=trial.sentence + beyond(trial.starts_at, child.queue_limit, now=time.time()))
     except ConfigError as error:
         trials_of(child.connection()).log(error)
         return of_error(error)

@@ -15,6 +15,7 @@ from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.jobs.advice import SILENT, advice
 from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase, admin_hint, sentence
+from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,18 +85,37 @@ class ServerEnding:
             silent=SILENT if status.end in _BY_ITSELF and not reported else "",
         )
 
-    def timed_out(self, seconds: float, known: str, *, hint: str = "") -> Exception:
-        """The error of a start that took longer than ``seconds``; ``known`` is its state as last known, in words."""
-        what = f"The server did not start within {seconds} s, so the start was cancelled. Last known state: {known}"
-        ending = Ending(
-            what,
-            advice="Start again, or choose fewer resources: a smaller job may start sooner.",
-            hint=hint,
-            job_id=self._job.job_id,
-            at=time.time(),
+    def timed_out(self, seconds: float, known: str, *, hidden_because: str = "") -> Exception:
+        """The error of a job that did not serve within ``seconds`` of its allocation; ``known`` is its last state.
+
+        ``hidden_because`` says why Slurm does not show the job; then the time counts from the submission.
+        """
+        text = wait.TIMED_OUT_UNSEEN if hidden_because else wait.TIMED_OUT
+        what, hint = text.format(time=duration(seconds), known=known), hidden_because
+        return self._given_up(what, advice=wait.TIMED_OUT_ADVICE, hint=hint, reason="timeout", status_code=503)
+
+    def not_submitted(self, seconds: float) -> Exception:
+        """The error of a start for which there was no job after ``seconds``."""
+        what = wait.NOT_SUBMITTED.format(time=duration(seconds))
+        return self._given_up(what, advice=wait.TRY_LATER, reason="timeout", status_code=503)
+
+    def waited_too_long(self, seconds: float) -> Exception:
+        """The error of a start whose job was pending for ``seconds``, the limit.
+
+        Its status is below 500: JupyterHub counts others as failures, and exits after ``consecutive_failure_limit``.
+        """
+        return self._given_up(
+            wait.WAITED.format(time=duration(seconds)),
+            advice=wait.WAITED_ADVICE,
+            hint=wait.WAITED_HINT,
+            reason="queue_timeout",
+            status_code=409,
         )
+
+    def _given_up(self, what: str, *, advice: str, hint: str = "", reason: str, status_code: int) -> Exception:
+        ending = Ending(what, advice=advice, hint=hint, job_id=self._job.job_id, at=time.time())
         self._keep(ending)
-        return start_failed(what, reason="timeout", status_code=503, ending=ending)
+        return start_failed(what, reason=reason, status_code=status_code, ending=ending)
 
     async def failed(
         self, what: str, *, hint: str, reason: str = "job_ended", status_code: int, silent: str = ""

@@ -24,18 +24,21 @@ async def verdict(
     watch: Watch,
     *,
     first_answer: Callable[[JobStatus], None] = lambda _: None,
+    look: Callable[[JobStatus | None], None] = lambda _: None,
     sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
 ) -> JobStatus:
     """Wait until the job has ended or can never start, and return the status that says so.
 
     Two answers in a row must say that it can never start: Slurm may report BadConstraints once while nodes register.
-    While Slurm does not answer, nothing is decided. ``first_answer`` is called once, with the first status.
+    While Slurm does not answer, nothing is decided. ``first_answer`` is called once, with the first status,
+    and ``look`` at each look, with the status; None before the first one.
     """
     answered = False
     first: tuple[str, int] | None = None
     """A reason that never clears, and the number of the answer that gave it first."""
     while True:
         status = watch.status
+        look(status)
         if status is not None and not answered:
             answered = True
             first_answer(status)

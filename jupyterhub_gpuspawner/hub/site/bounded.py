@@ -7,6 +7,8 @@ from typing import Any
 
 from traitlets import Float, Integer, TraitError, Unicode
 
+from jupyterhub_gpuspawner.units import parse_wait
+
 _PORT_RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})", re.ASCII)
 
 
@@ -77,5 +79,20 @@ class PortRange(Unicode[str, Any]):
         return found
 
 
-BOUNDED = (Seconds, Count, Folder, PortRange)
+class Wait(Unicode[str, Any]):
+    """A time to wait, in the grammar of :func:`parse_wait`."""
+
+    bounds = "a time such as 4:00:00, or UNLIMITED"
+
+    def validate(self, obj: Any, value: Any) -> str:
+        """Return the text; raises TraitError."""
+        try:
+            parse_wait(value)
+        except ValueError as error:
+            raise TraitError(f"{self.name}: {error}.") from None
+        found: str = super().validate(obj, value)
+        return found
+
+
+BOUNDED = (Seconds, Count, Folder, PortRange, Wait)
 """The types of this module. Each has ``bounds``, in words."""

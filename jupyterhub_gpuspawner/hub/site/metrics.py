@@ -32,7 +32,7 @@ _STAGES = Histogram(
     "gpuspawner_spawn_stage_seconds",
     "Seconds of a start: queue (until Slurm started the job), start (until its report), ready (until it responds).",
     ["profile", "stage"],
-    buckets=(0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600),
+    buckets=(0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600, 48 * 3600),
 )
 _COMMANDS = Histogram(
     "gpuspawner_slurm_command_seconds",

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability
+from jupyterhub_gpuspawner.cluster.availability import Availability, Chance, availability, within
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
+from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -44,11 +44,14 @@ def profile_statuses(
     defaults: Resources | None = None,
     owner: str = "",
     unix_groups: Mapping[str, bool] = MappingProxyType({}),
+    site_queue_limit: int | None = None,
 ) -> tuple[ProfileStatus, ...]:
     """Return the status of every profile, in the given order, with each option at its default.
 
     ``now`` has a time zone; ``defaults`` are the site's. ``owner`` is the account that would own the job, empty if
-    unknown, and ``unix_groups`` says whether that account is in a group, as far as the hub's machine knows.
+    unknown, and ``unix_groups`` says whether that account is in a group, as far as the hub's machine knows. A start
+    that is expected after the queue's limit has a warning; ``site_queue_limit`` (seconds; None: no limit) is that of
+    profiles without one of their own.
     """
 
     def status(profile: Profile) -> ProfileStatus:
@@ -64,7 +67,8 @@ def profile_statuses(
             told = _clause(str(error))
             return ProfileStatus(profile, None, Availability(Chance.NEVER, f"cannot run: {told}", field=error.field))
         told_now = availability(request.resources, snapshot, now=now.timestamp(), user=owner, groups=unix_groups)
-        return ProfileStatus(profile, None, told_now, request.resources)
+        limit = queue_limit(profile.queue_timeout, site_queue_limit)
+        return ProfileStatus(profile, None, within(told_now, limit, now=now.timestamp()), request.resources)
 
     return tuple(map(status, offered))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from traitlets import Enum, Unicode, default
 
-from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, PortRange, Seconds
+from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, PortRange, Seconds, Wait
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
@@ -100,6 +100,14 @@ class SlurmSettings(SlurmSpawner):
         config=True,
         help="""Seconds between searches for jobs of this hub that belong to no server, which are cancelled; 0: only
         when the hub starts.""",
+    )
+    queue_timeout = Wait(
+        "UNLIMITED",
+        config=True,
+        help="""How long a job may wait in Slurm's queue before its start is given up, if the profile sets nothing: a
+        time such as `4:00:00`, or UNLIMITED. `start_timeout` counts from the allocation, so a start that waits in the
+        queue is not given up for any other reason than this one. A job that has a deadline of its own (`--deadline`) is
+        removed by Slurm.""",
     )
     stop_wait = Seconds(
         10.0, low=0, high=600, config=True, help="Seconds to wait for the job to end when a server is stopped."

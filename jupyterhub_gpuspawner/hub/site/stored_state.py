@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jupyterhub.utils import utcnow
+
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
 from jupyterhub_gpuspawner.hub.site.database import AWAY, TO_STOP, fault, roll_back, written
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
@@ -37,6 +39,15 @@ class StoredState:
         self._spawner = spawner
         self._server = server
         self._log = log
+
+    def count_age_from_now(self) -> None:
+        """Have the server's age and its idle time count from now on; the caller commits.
+
+        JupyterHub notes when the server was asked for. A culler with a ``max_age`` would count the time in the queue.
+        """
+        row = self._spawner().orm_spawner
+        if row is not None:
+            row.started = row.last_activity = utcnow(with_tz=False)
 
     def store(self) -> None:
         """Write the state now. Raises SQLAlchemyError."""

@@ -122,7 +122,11 @@ BATCHSPAWNER = (
     ),
     InheritedSetting("batch_script", "as it is, see below", "empty by default: the script is made from typed fields"),
     InheritedSetting("ip", "as it is", "`0.0.0.0`"),
-    InheritedSetting("start_timeout", "as it is, or in a profile", "300 s by default; waiting in the queue counts"),
+    InheritedSetting(
+        "start_timeout",
+        "as it is, or in a profile",
+        "300 s by default, from the allocation on; the queue has its own `queue_timeout`",
+    ),
     *(
         _none(
             name,

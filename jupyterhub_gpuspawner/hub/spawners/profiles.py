@@ -18,7 +18,7 @@ from traitlets import Callable, Enum, List, Type, Unicode, Union, default
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, stored_ending
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, UserOptions
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, OwnStartTimeout, UserOptions
 from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
 from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, takes_changes
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 
-class GPUProfilesSpawner(LogName, ProfilesSpawner):
+class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
     """Offers profiles of GPU and CPU jobs; the chosen one decides which child spawner starts the server."""
 
     profiles: List[Any] = List(
@@ -202,10 +202,10 @@ class GPUProfilesSpawner(LogName, ProfilesSpawner):
         try:
             require_registration()
             if self.child_spawner is None:
-                await self.look_at_profiles()
+                await asyncio.wait_for(self.look_at_profiles(), self.start_timeout)
                 self.prepare(self.resolve(self.user_options))
             self.hand_down()
-            where = await maybe_future(self.child_spawner.start())
+            where = await self._start_child()
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
         except SQLAlchemyError as error:
@@ -215,6 +215,12 @@ class GPUProfilesSpawner(LogName, ProfilesSpawner):
         if not noted:
             raise database_away()
         return where
+
+    async def _start_child(self) -> Any:
+        """Start the child; one that does not watch its own time is ended as JupyterHub would end it."""
+        starting = maybe_future(self.child_spawner.start())
+        limit = None if isinstance(self.child_spawner, OwnStartTimeout) else self.start_timeout
+        return await asyncio.wait_for(starting, limit)
 
     async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - JupyterHub's signature
         """Stop the child, and wait until the hub can write that to its database."""

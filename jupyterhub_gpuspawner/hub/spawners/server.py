@@ -129,6 +129,11 @@ def job_ids_of(users: Iterable[Any]) -> set[str]:
     return {job_id for job_id in map(_job_id, spawners) if job_id}
 
 
+def waits_in_queue(spawner: Any) -> bool:
+    """Whether the job of a server that is being started is pending; reads no row of the database."""
+    return bool(getattr(_inner(spawner), "in_queue", False))
+
+
 def keeps_ending(spawner: Any) -> bool:
     """See :attr:`Server.keeps_ending`; reads no row of the database."""
     return hasattr(spawner, "ending")

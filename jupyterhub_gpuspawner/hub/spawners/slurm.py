@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.hub.ending.failure import database_away
 from jupyterhub_gpuspawner.hub.ending.joblog import JobLog
 from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, stored_ending
 from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, UserOptions
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, OwnStartTimeout, UserOptions
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, job_owner
@@ -38,7 +38,9 @@ from jupyterhub_gpuspawner.hub.start.startup import Startup
 from jupyterhub_gpuspawner.hub.start.submission import cancel_surely
 from jupyterhub_gpuspawner.jobs.comment import tag
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.profiles.resolve import queue_limit
 from jupyterhub_gpuspawner.slurm.run_as import command_prefix
+from jupyterhub_gpuspawner.units import parse_wait
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 
-class GPUSlurmSpawner(LogName, SlurmSettings):
+class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
     """Starts each server as one Slurm job, bound to the right GPUs, cores and memory."""
 
     user_options = UserOptions()
@@ -118,6 +120,17 @@ class GPUSlurmSpawner(LogName, SlurmSettings):
     def address(self) -> str:
         """The server's host as the hub reaches it; empty until that is known."""
         return self._report.address
+
+    @property
+    def in_queue(self) -> bool:
+        """The job is being started and is pending, as far as is known."""
+        return self._startup.in_queue
+
+    @property
+    def queue_limit(self) -> int | None:
+        """Seconds that the job may be pending: the profile's limit, else the site's; None: no limit."""
+        asked = self.request.queue_timeout if self.request is not None else None
+        return queue_limit(asked, parse_wait(self.queue_timeout))
 
     def start_facts(self) -> StartFacts:
         """What is known of the start that is under way; asks nothing."""

@@ -1,19 +1,31 @@
-"""The deadline of a start, measured in elapsed time, across restarts of the hub.
+"""How long a start may take: a limit for each of its stages, measured in elapsed time, across restarts of the hub.
+
+The submission and what follows the allocation may take ``start_timeout`` each; the time in Slurm's queue between them
+has a limit of its own, ``queue_timeout``, or none.
 
 The wall clock may be set while no hub runs. Until the machine is rebooted, CLOCK_BOOTTIME says how much time has
-passed. After a reboot the wall clock does; then a start gets at most its whole time again.
+passed. After a reboot the wall clock does; then a stage gets at most its whole time again.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.jobs.status import Phase
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.jobs.status import JobStatus
+
+AFTER_RESTART = 30.0
+"""Seconds that a start gets at least after a restart of the hub."""
+_HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 
 
 @dataclass(frozen=True)
@@ -42,38 +54,150 @@ def _boot() -> str:
 
 
 @dataclass(frozen=True)
-class Deadline:
+class Moment:
     """A moment on both clocks."""
 
-    wall: int
+    wall: float
     """Seconds since the epoch."""
     since_boot: float | None = None
     boot: str = ""
 
     @classmethod
-    def after(cls, seconds: float, now: Clocks) -> Deadline:
-        """The moment ``seconds`` from now."""
-        return cls(round(now.wall + seconds), now.since_boot + seconds if now.boot else None, now.boot)
+    def before(cls, now: Clocks, seconds: float = 0.0) -> Moment:
+        """The moment ``seconds`` ago."""
+        since_boot = round(now.since_boot - seconds, 1) if now.boot else None
+        return cls(round(now.wall - seconds, 1), since_boot, now.boot)
 
-    def left(self, now: Clocks, *, at_most: float) -> float:
-        """Seconds until then, from 0 to ``at_most``."""
+    def elapsed(self, now: Clocks) -> float:
+        """Seconds since then; 0 where a clock that was set back puts it into the future."""
         known = self.since_boot is not None and self.boot == now.boot
-        left = self.since_boot - now.since_boot if known and self.since_boot is not None else self.wall - now.wall
-        return min(max(left, 0.0), at_most)
+        passed = now.since_boot - self.since_boot if known and self.since_boot is not None else now.wall - self.wall
+        return max(passed, 0.0)
 
-    def to_state(self) -> dict[str, Any]:
+    def to_json(self) -> list[Any]:
         """For the spawner's state."""
-        more = {} if self.since_boot is None else {"start_by_boot": [self.boot, round(self.since_boot, 1)]}
-        return {"start_by": self.wall, **more}
+        return [self.wall] if self.since_boot is None else [self.wall, self.boot, self.since_boot]
 
 
-def parse_deadline(state: Mapping[str, Any]) -> Deadline | None:
-    """Read what :meth:`Deadline.to_state` wrote, with or without the time since boot; None for anything else."""
-    wall, machine = state.get("start_by"), state.get("start_by_boot")
-    if not isinstance(wall, int) or isinstance(wall, bool):
+def parse_moment(document: object) -> Moment | None:
+    """Read what :meth:`Moment.to_json` wrote; without a time since boot that can be read, the wall clock counts."""
+    if not isinstance(document, list) or not document or not _is_number(document[0]):
         return None
-    if isinstance(machine, list) and len(machine) == 2:
-        boot, since = machine
-        if isinstance(boot, str) and boot and isinstance(since, (int, float)) and not isinstance(since, bool):
-            return Deadline(wall, float(since), boot)
-    return Deadline(wall)
+    if len(document) == 3 and isinstance(document[1], str) and document[1] and _is_number(document[2]):
+        return Moment(document[0], document[2], document[1])
+    return Moment(document[0])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+class Stage(str, Enum):
+    """A part of a start that has a limit of its own."""
+
+    SUBMISSION = "submission"
+    QUEUE = "queue"
+    START = "start"
+    """From the allocation on."""
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """How long the stages of a start may take, in seconds."""
+
+    start: float
+    """The submission, and again from the allocation until the server's address is known."""
+    queue: float | None = None
+    """In Slurm's queue; None: no limit."""
+
+
+@dataclass(frozen=True)
+class StartClock:
+    """The stage of a start, when it began, and when the start is given up."""
+
+    timeouts: Timeouts
+    stage: Stage
+    since: Moment
+    """When the stage began; for START, when Slurm started the job, as far as the clocks agree."""
+    starts_at: float | None = None
+    """The job's start as Slurm reports it, from which ``since`` was worked out."""
+    restored_at: Moment | None = None
+    """When a restarted hub took the start up: it has :data:`AFTER_RESTART` seconds from then at least."""
+
+    def queued(self, now: Clocks) -> StartClock:
+        """The job is in the queue from now on."""
+        return replace(self, stage=Stage.QUEUE, since=Moment.before(now), starts_at=None)
+
+    def following(
+        self, job: JobStatus | None, *, reported: bool, since_pending: float | None, now: Clocks
+    ) -> StartClock:
+        """The clock after an answer of Slurm's or a report of the job's node; the same one if nothing has changed.
+
+        The job's start is Slurm's time, unless the clocks disagree: it is not in the future, and not before the job was
+        last seen pending, ``since_pending`` seconds ago (None: not seen pending by this process). A job that is pending
+        again, because it was requeued, is in the queue anew.
+        """
+        has_node = job is not None and job.phase in _HAS_NODE
+        if not has_node and not reported:
+            requeued = self.stage is Stage.START and job is not None and job.phase is Phase.QUEUED
+            return self.queued(now) if requeued else self
+        starts_at = job.starts_at if job is not None and has_node else None
+        if self.stage is Stage.START and starts_at in (None, self.starts_at):
+            return self
+        at_most = self.since.elapsed(now)
+        if since_pending is not None:
+            at_most = min(at_most, since_pending)
+        ago = 0.0 if starts_at is None else min(max(now.wall - starts_at, 0.0), at_most)
+        return replace(self, stage=Stage.START, since=Moment.before(now, ago), starts_at=starts_at)
+
+    def limit(self, *, hidden: bool = False) -> float | None:
+        """Seconds that the stage may take; None: no limit.
+
+        Where Slurm hides the job from the hub, nothing tells the end of the queue, so both times count together.
+        """
+        if self.stage is not Stage.QUEUE:
+            return self.timeouts.start
+        return self.timeouts.start + (self.timeouts.queue or 0.0) if hidden else self.timeouts.queue
+
+    def left(self, now: Clocks, *, hidden: bool = False) -> float | None:
+        """Seconds until the start is given up; None if that never happens in this stage."""
+        limit = self.limit(hidden=hidden)
+        if limit is None:
+            return None
+        least = AFTER_RESTART - self.restored_at.elapsed(now) if self.restored_at is not None else 0.0
+        return max(limit - self.since.elapsed(now), least, 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the spawner's state."""
+        timeouts = [self.timeouts.start, self.timeouts.queue]
+        kept = {"stage": self.stage.value, "since": self.since.to_json(), "timeouts": timeouts}
+        return kept if self.starts_at is None else {**kept, "starts_at": self.starts_at}
+
+
+def new_clock(timeouts: Timeouts, now: Clocks) -> StartClock:
+    """The clock of a start that begins now."""
+    return StartClock(timeouts, Stage.SUBMISSION, Moment.before(now))
+
+
+def restored_clock(state: Mapping[str, Any], now: Clocks, *, defaults: Timeouts) -> StartClock | None:
+    """The clock in a spawner's state, in a hub that has just started; None where there is none.
+
+    An earlier version of this package stored one deadline of the whole start (``start_by``). Such a start gets
+    ``defaults``, and its job counts as pending since it was ``queued``, until Slurm reports otherwise.
+    """
+    restored = Moment.before(now)
+    kept = state.get("clock")
+    if isinstance(kept, dict):
+        since, timeouts, starts_at = parse_moment(kept.get("since")), kept.get("timeouts"), kept.get("starts_at")
+        stage = kept.get("stage")
+        if since is not None and stage in list(Stage) and isinstance(timeouts, list) and len(timeouts) == 2:
+            start, queue = timeouts
+            if _is_number(start) and (queue is None or _is_number(queue)):
+                at = starts_at if _is_number(starts_at) else None
+                return StartClock(Timeouts(start, queue), Stage(stage), since, at, restored)
+    if "clock" not in state and not _is_number(state.get("start_by")):
+        return None
+    reached = state.get("reached")
+    queued_at: Any = reached.get("queued") if isinstance(reached, dict) else None
+    since = Moment(queued_at) if _is_number(queued_at) else restored
+    return StartClock(defaults, Stage.QUEUE, since, restored_at=restored)

@@ -116,6 +116,11 @@ class JobWatch:
         return self._watch is not None and self._watch.hidden
 
     @property
+    def since_pending(self) -> float | None:
+        """Seconds since Slurm last reported the job as pending to this process; None if it has not."""
+        return self._watch.since_pending if self._watch is not None else None
+
+    @property
     def silent(self) -> bool:
         """Slurm is not responding at the moment."""
         return self._watch is not None and self._watch.stale

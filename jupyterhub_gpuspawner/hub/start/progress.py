@@ -53,6 +53,8 @@ class StartFacts:
     """Slurm does not show the job to the hub's account."""
     answered_at: float | None = None
     """When Slurm last answered; None before its first answer."""
+    kept_until: float | None = None
+    """When the start is given up if the job is still pending; None: never."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,8 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "estimate": _estimate(starts_at, sure, now)
         if job is not None and waits and not never_clears(job.reason)
         else "",
+        "kept": "" if not waits else wait.KEPT if facts.kept_until is None else wait.KEPT_UNTIL,
+        "kept_until": _iso(facts.kept_until) if waits else None,
         "silent": facts.silent,
         "answered_at": _iso(facts.answered_at) if facts.silent else None,
         "answered": _answered(facts) if facts.silent else "",

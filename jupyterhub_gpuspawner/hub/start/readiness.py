@@ -25,6 +25,7 @@ from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Callable
 
     from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
     from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
@@ -39,6 +40,8 @@ _NEXT_REPORT = 0.05
 """Seconds between two looks whether the node has reported again."""
 _ASK_AGAIN = 1.0
 """Seconds until Slurm is asked again where the job runs."""
+_STILL_SILENT = 1.0
+"""Seconds between two looks at a start that would be given up if Slurm answered."""
 
 
 class StartingServer(Protocol):
@@ -52,7 +55,7 @@ class StartingServer(Protocol):
 
     @property
     def start_timeout(self) -> int:
-        """Seconds that the start may take."""
+        """Seconds that the start may take, from the allocation on."""
 
     @property
     def http_timeout(self) -> int:
@@ -80,13 +83,23 @@ class Readiness:
     """Of one start: from the submission of its job until the server answers."""
 
     def __init__(
-        self, server: StartingServer, start: Start, job: JobWatch, report: ServerReport, ending: ServerEnding
+        self,
+        server: StartingServer,
+        start: Start,
+        job: JobWatch,
+        report: ServerReport,
+        ending: ServerEnding,
+        *,
+        store: Callable[[], None],
     ) -> None:
+        """``store`` writes the spawner's state to the hub's database, soon."""
         self._server = server
         self._start = start
         self._job = job
         self._report = report
         self._ending = ending
+        self._store = store
+        self._another_stage = asyncio.Event()
 
     async def wait(self) -> None:
         """Return once the server answers at the address and port of ``report``.
@@ -94,15 +107,38 @@ class Readiness:
         Raises the error that JupyterHub shows: the job has ended or can never start, the server does not answer, or the
         start takes too long.
         """
-        timeout = self._server.start_timeout
-        await first_of(self._until_ready(), self._until_failed(), asyncio.sleep(self._start.left(timeout)))
-        if not self._report.address:
-            known = event(self._server.start_facts(), now=time.time())["message"]
-            raise self._ending.timed_out(timeout, known, hint=HIDDEN if self._job.hidden else "")
+        await first_of(self._until_ready(), self._until_failed(), self._until_given_up())
+
+    async def _until_given_up(self) -> None:
+        """Raise once the start has taken too long: in the queue, or from the allocation until its address is known."""
+        while True:
+            self._another_stage.clear()
+            left = self._start.left(hidden=self._job.hidden)
+            over = () if left is None else (asyncio.sleep(left or _STILL_SILENT),)
+            await first_of(self._another_stage.wait(), *over)
+            if self._start.left(hidden=self._job.hidden) == 0 and not self._report.address:
+                # while Slurm does not answer, the job may have left the queue
+                if self._start.in_queue and self._job.silent:
+                    continue
+                raise self._given_up()
+
+    def _given_up(self) -> Exception:
+        clock = self._start.clock
+        limit = clock.limit(hidden=self._job.hidden) if clock is not None else None
+        if self._start.in_queue and not self._job.hidden:
+            return self._ending.waited_too_long(limit or 0.0)
+        known = event(self._server.start_facts(), now=time.time())["message"]
+        return self._ending.timed_out(limit or 0.0, known, hidden_because=HIDDEN if self._job.hidden else "")
+
+    def _follow(self, status: JobStatus | None) -> None:
+        """Take note of Slurm's answer: the queue and the start have each their own time."""
+        if self._start.follow(status, since_pending=self._job.since_pending):
+            self._store()
+        self._another_stage.set()
 
     async def _until_failed(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""
-        status = await verdict(self._job.watch(), first_answer=self._check_comment)
+        status = await verdict(self._job.watch(), first_answer=self._check_comment, look=self._follow)
         if status.phase is Phase.ENDED:
             raise await self._ending.died(status, reported=self._report.reported.is_set())
         raise self._ending.never_starts(status)
@@ -115,6 +151,7 @@ class Readiness:
     async def _until_ready(self) -> None:
         await self._report.reported.wait()
         self._start.reported()
+        self._follow(self._job.status)
         self._report.address = await self._confirm()
         try:
             await asyncio.wait_for(self._until_it_answers(), self._server.http_timeout)

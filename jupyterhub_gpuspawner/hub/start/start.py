@@ -8,16 +8,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub.site.metrics import StartTimes
-from jupyterhub_gpuspawner.hub.start.deadline import Deadline, clocks, parse_deadline
+from jupyterhub_gpuspawner.hub.start.deadline import (
+    Stage,
+    StartClock,
+    Timeouts,
+    clocks,
+    new_clock,
+    restored_clock,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-AFTER_RESTART = 30.0
-"""Seconds that a start gets at least after a restart of the hub."""
-_MARGIN = 1.0
-"""Seconds, at most a tenth of the start's time, by which a start is given up before JupyterHub's own time-out, which
-does not say why."""
+    from jupyterhub_gpuspawner.jobs.status import JobStatus
 
 
 @dataclass
@@ -26,10 +29,8 @@ class Start:
 
     start_id: str = ""
     """The hub's mark and a random number: what the comment and the name of the start's job end in."""
-    deadline: Deadline | None = None
+    clock: StartClock | None = None
     """When it is given up; None where batchspawner has stored the server, which then counts as started."""
-    least_left: float = 0.0
-    """Seconds until then at least."""
     reached: dict[str, float] = field(default_factory=dict)
     """When each stage was reached, in seconds since the epoch; see :class:`StartFacts`."""
     certificates: Mapping[str, str] = field(default_factory=dict)
@@ -38,21 +39,20 @@ class Start:
     """For the metrics; None before the submission, and after a restart of the hub."""
 
     @classmethod
-    def begin(cls, mark: str, timeout: float) -> Start:
-        """A new start of the hub with this mark; it is given up after ``timeout`` seconds."""
+    def begin(cls, mark: str, timeouts: Timeouts) -> Start:
+        """A new start of the hub with this mark."""
         return cls(
             start_id=f"{mark}-{secrets.token_hex(8)}",
-            deadline=Deadline.after(timeout, clocks()),
+            clock=new_clock(timeouts, clocks()),
             reached={"submitted": time.time()},
         )
 
     @classmethod
-    def stored(cls, state: Mapping[str, Any]) -> Start:
-        """The start in a spawner's state, after a restart of the hub."""
+    def stored(cls, state: Mapping[str, Any], defaults: Timeouts) -> Start:
+        """The start in a spawner's state, after a restart of the hub; see :func:`restored_clock`."""
         reached = state.get("reached")
         return cls(
-            deadline=parse_deadline(state),
-            least_left=AFTER_RESTART,
+            clock=restored_clock(state, clocks(), defaults=defaults),
             reached={
                 str(stage): at
                 for stage, at in (reached.items() if isinstance(reached, dict) else ())
@@ -62,12 +62,14 @@ class Start:
 
     def to_state(self) -> dict[str, Any]:
         """The start's part of the spawner's state."""
-        state = self.deadline.to_state() if self.deadline is not None else {}
+        state = {"clock": self.clock.to_json()} if self.clock is not None else {}
         return state | ({"reached": dict(self.reached)} if self.reached else {})
 
     def queued(self, profile: str) -> None:
         """sbatch has made a job of ``profile``."""
         self.reached["queued"] = time.time()
+        if self.clock is not None:
+            self.clock = self.clock.queued(clocks())
         self.times = StartTimes(profile)
 
     def reported(self) -> None:
@@ -86,7 +88,32 @@ class Start:
         if self.times is not None:
             self.times.ready()
 
-    def left(self, timeout: float) -> float:
-        """Seconds until the start is given up; ``timeout`` is what a whole start gets."""
-        left = self.deadline.left(clocks(), at_most=timeout) if self.deadline is not None else 0.0
-        return max(left - min(_MARGIN, timeout / 10), self.least_left)
+    # --- when it is given up --------------------------------------------------------------------
+
+    @property
+    def in_queue(self) -> bool:
+        """Its job is pending, as far as is known."""
+        return self.clock is not None and self.clock.stage is Stage.QUEUE
+
+    def follow(self, job: JobStatus | None, *, since_pending: float | None) -> bool:
+        """Take note of Slurm's last answer about the job; whether another time counts from now on.
+
+        ``since_pending``: seconds since the job was last seen pending; None if this process has not.
+        """
+        before = self.clock
+        if before is not None:
+            reported = "starting" in self.reached
+            self.clock = before.following(job, reported=reported, since_pending=since_pending, now=clocks())
+        return self.clock is not before
+
+    def left(self, *, hidden: bool = False) -> float | None:
+        """Seconds until it is given up; None: not in this stage."""
+        return self.clock.left(clocks(), hidden=hidden) if self.clock is not None else 0.0
+
+    @property
+    def keeps_place_until(self) -> float | None:
+        """When it is given up if its job is still pending, in seconds since the epoch; None: it is not."""
+        clock = self.clock
+        if clock is None or clock.stage is not Stage.QUEUE or clock.timeouts.queue is None:
+            return None
+        return clock.since.wall + clock.timeouts.queue

@@ -15,6 +15,7 @@ from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.start.build import certificate_variables
 from jupyterhub_gpuspawner.hub.start.cancellation import TRUSTED
+from jupyterhub_gpuspawner.hub.start.deadline import Timeouts
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness, StartingServer
 from jupyterhub_gpuspawner.hub.start.records import RecordedStart, StartRecords
@@ -40,6 +41,10 @@ class SubmittingServer(StartingServer, Protocol):
     """What is needed of the server's spawner."""
 
     cert_paths: dict[str, str]
+
+    @property
+    def queue_limit(self) -> int | None:
+        """Seconds that the job may wait in the queue; None: no limit."""
 
     @property
     def known(self) -> Any:
@@ -98,7 +103,13 @@ class Startup:
             silent=self._job.silent,
             hidden=self._job.hidden,
             answered_at=self._job.answered_at,
+            kept_until=self.start.keeps_place_until,
         )
+
+    @property
+    def in_queue(self) -> bool:
+        """The job that is being started is pending, as far as is known."""
+        return bool(self._job.job_id) and self.start.in_queue
 
     async def run(self) -> None:
         """Start the server and wait until it answers. Raises the exception that JupyterHub shows."""
@@ -106,14 +117,12 @@ class Startup:
         self._report.forget()
         self._ending.forget()
         self._job.stopping = False
-        self.start = Start.begin(hub_mark(cookie_secret(server)), server.start_timeout)
+        timeouts = Timeouts(server.start_timeout, server.queue_limit)
+        self.start = Start.begin(hub_mark(cookie_secret(server)), timeouts)
         try:
             require_registration()
             checked_server_name(server.name)
-            await refuse_root(server.user.name)
-            account = await server.account()
-            self.start.certificates = await asyncio.to_thread(certificate_variables, server.cert_paths)
-            await self._submit(server.batch_job(account), account)
+            await self._submit_in_time(timeouts.start)
             await self._readiness().wait()
         except GPUSpawnerError as error:
             raise spawn_failure(error) from error
@@ -124,6 +133,19 @@ class Startup:
         server.log.info(
             "Job %s of %s serves at %s:%d", self._job.job_id, self._name, self._report.address, self._report.port
         )
+
+    async def _submit_in_time(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._prepare_and_submit(), seconds)
+        except asyncio.TimeoutError:
+            raise self._ending.not_submitted(seconds) from None
+
+    async def _prepare_and_submit(self) -> None:
+        server = self._server
+        await refuse_root(server.user.name)
+        account = await server.account()
+        self.start.certificates = await asyncio.to_thread(certificate_variables, server.cert_paths)
+        await self._submit(server.batch_job(account), account)
 
     async def _submit(self, job: BatchJob, account: Account) -> None:
         server = self._server
@@ -147,7 +169,7 @@ class Startup:
     @property
     def interrupted(self) -> bool:
         """The hub was restarted during the start, and has not taken it up again."""
-        return self.start.deadline is not None and interrupted(self._server.known, self._report.port)
+        return self.start.clock is not None and interrupted(self._server.known, self._report.port)
 
     async def take_up(self) -> int | None:
         """Go on with an interrupted start; None once the server answers, 1 if the start failed or was stopped."""
@@ -166,10 +188,11 @@ class Startup:
         self._state.store_soon()  # after start() JupyterHub does that itself
 
     def _readiness(self) -> Readiness:
-        return Readiness(self._server, self.start, self._job, self._report, self._ending)
+        return Readiness(self._server, self.start, self._job, self._report, self._ending, store=self._state.store_soon)
 
     def _serves(self) -> None:
         self._report.hand_over()
+        self._state.count_age_from_now()
         self._job.serves(self._server.known.poll_and_notify)
 
     # --- the spawner's state --------------------------------------------------------------------
@@ -180,7 +203,7 @@ class Startup:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Read the start's part of the state."""
-        self.start = Start.stored(state)
+        self.start = Start.stored(state, Timeouts(self._server.start_timeout))
 
     def to_state(self) -> dict[str, Any]:
         """The start's part of the spawner's state; empty without a job."""

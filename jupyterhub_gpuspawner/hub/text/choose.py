@@ -27,6 +27,14 @@ ASKING = "Asking Slurm when it would start …"
 COPY = "Copy link"
 COPIED = "Copied"
 QUESTION = "There is nothing to choose here. Click Start to start your server."
+MANY_STARTS = (
+    "Many servers are being started at the moment, so yours was not. Your choice is kept below: click Start again in "
+    "{time}."
+)
+MANY_SERVERS = (
+    "This hub has as many servers as it is allowed to have, including those that wait for free resources. Try again "
+    "in a few minutes; if it goes on like this, contact your administrator."
+)
 CHECKED = "checked {age} ago"
 RECENT = 5
 """Seconds for which the age of what is shown is not mentioned."""
@@ -35,6 +43,11 @@ RECENT = 5
 def heading(server_name: str) -> str:
     """The page's heading."""
     return f"Start server {server_name}" if server_name else HEADING
+
+
+def many_starts(seconds: float) -> str:
+    """Where JupyterHub allows no further start for so long."""
+    return MANY_STARTS.format(time=duration(seconds))
 
 
 def for_whom(user: str) -> str:

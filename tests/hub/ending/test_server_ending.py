@@ -124,16 +124,27 @@ async def test_only_the_first_end_is_kept_and_none_of_a_server_that_is_stopped()
     assert server.ending is None
 
 
+async def test_a_queue_that_was_too_long_is_no_fault_of_the_hub() -> None:
+    """A status from 500 on counts for ``consecutive_failure_limit``, with which JupyterHub exits."""
+    server = Server(detail=None)
+    waited: Any = server.ended.waited_too_long(14400.0)
+
+    assert (waited.status_code, waited.reason) == (409, "queue_timeout")
+    assert server.ending is not None
+    assert server.ending.what.startswith("You waited 4 h in the queue, which is the limit here;")
+    assert ending_of(waited) == server.ending
+
+
 async def test_a_start_that_can_never_succeed_or_takes_too_long_is_told_at_once() -> None:
     """Nothing is asked for these."""
     server = Server(detail=None)
     never = server.ended.never_starts(JobStatus("7", Phase.QUEUED, state="PENDING", reason="BadConstraints"))
     kept = server.ending
-    late = server.ended.timed_out(600, "Job 7: Waiting", hint="hidden")
+    late = server.ended.timed_out(600, "Job 7: Waiting", hidden_because="hidden")
 
     assert ending_of(never) == kept
     assert ending_of(late) == server.ending
     assert server.ending is not None
-    assert server.ending.what.startswith("The server did not start within 600 s")
+    assert server.ending.what.startswith("Your server did not start within 10 min, so the start was cancelled.")
     assert server.ending.what.endswith("Job 7: Waiting")
     assert server.ending.hint == "hidden"

@@ -54,6 +54,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "stop_wait": (float("inf"), "inf must be from 0 to 600 seconds."),
     "observe_timeout": (601, "601 must be from 0.05 to 600 seconds."),
     "claim_folder": ("", "'' must be the full path of a folder, such as /var/tmp."),
+    "queue_timeout": (600, "600 could be seconds or minutes: write a time such as 4:00:00, or UNLIMITED."),
     "port_range": ("80-90", "'80-90' must be FIRST-LAST within 1024-65535, such as 20000-20999"),
 }
 

@@ -29,6 +29,7 @@ PROFILES = parse_profiles(
         {"display_name": "Yesterday", "slurm": {"reservation": {"2000-01-01": "old"}}},
     ]
 )
+LIMITS = ("0:30:00", "3:00:00", "UNLIMITED")
 FOUR = cluster(node("g1", "gpu:k80:4", "gpu:k80:1(IDX:0)"))
 
 
@@ -105,6 +106,25 @@ def test_a_reservation_is_for_the_account_that_owns_the_jobs() -> None:
         "starts now, 3 of 4 K80 free",
         "cannot run: reservation lab is for other users",
     ]
+
+
+def test_a_start_that_is_expected_after_the_queues_limit_has_a_warning() -> None:
+    """The profile's limit, else the site's; UNLIMITED lifts it."""
+    reserved = Reservation("lab", start=NOW + 7200, end=NOW + 9000, nodes=("g1",))
+    plain: dict[str, Any] = {"slurm": {"reservation": "lab", "time": "0:10:00"}}
+    own = [{"display_name": f"P{limit}", "queue_timeout": limit, **plain} for limit in LIMITS]
+    profiles = parse_profiles([{"display_name": "The site's", **plain}, *own])
+    found = profile_statuses(
+        profiles,
+        username="alice",
+        groups=(),
+        snapshot=replace(FOUR, reservations=(reserved,)),
+        now=datetime.fromtimestamp(NOW).astimezone(),
+        site_queue_limit=3600,
+    )
+
+    sentences = [each.availability.sentence.partition(", but ")[2] for each in found if each.availability]
+    assert sentences == ["a start may wait for at most 1 h here", "a start may wait for at most 30 min here", "", ""]
 
 
 def test_whose_jobs_they_are() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import Any
 
 import pytest
+from jupyterhub.spawner import SimpleLocalProcessSpawner
 from tornado.web import HTTPError
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import registered
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import NO_TIME_LIMIT
 from jupyterhub_gpuspawner.hub.spawners.child import configured_as
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
@@ -142,6 +145,26 @@ NAMES: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_setting_is_called_what_the_admin_called_it(sections: dict[str, Any], expected: str) -> None:
     """So that an error leads to the line of the configuration."""
     assert configured_as(wrapper(**sections), "profiles") == expected
+
+
+class Slow(SimpleLocalProcessSpawner):  # type: ignore[misc]
+    """Another package's spawner, which leaves it to JupyterHub to give up a start."""
+
+    async def start(self) -> None:
+        await asyncio.sleep(60)
+
+
+async def test_a_child_that_does_not_watch_its_own_time_is_given_up_by_its_wrapper() -> None:
+    """With the exception of JupyterHub's own time-out, which it leaves to the wrapper; the setting stays as it is."""
+    spawner = wrapper()
+    spawner.prepare(request(kind="other", spawner_class=f"{__name__}.Slow", start_timeout=1))
+    start = asyncio.ensure_future(spawner.start())
+    read = spawner.start_timeout
+    with pytest.raises(asyncio.TimeoutError):
+        await start
+
+    assert read == NO_TIME_LIMIT
+    assert spawner.start_timeout == 1
 
 
 async def test_no_kind_of_child_starts_in_a_hub_that_was_set_up_without_us(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,8 @@ PLAIN = {
     "starts_at": None,
     "sure": "",
     "estimate": "Slurm has no estimate yet.",
+    "kept": "We keep your place until you stop it.",
+    "kept_until": None,
     "silent": False,
     "answered_at": None,
     "answered": "",
@@ -134,6 +136,15 @@ def test_how_sure_an_expected_start_is(reason: str, starts_at: float | None, est
     told = waiting(reason, starts_at)
 
     assert (told["estimate"], told["sure"], told["starts_at"] is None) == (estimate, sure, starts_at is None)
+
+
+def test_how_long_a_place_is_kept() -> None:
+    """Until the limit of the queue; nothing is kept for a job that has its node."""
+    limited = waiting("Priority", kept_until=NOON + 3600)
+    started = document(StartFacts("7", REACHED, RUNNING, kept_until=NOON + 3600), now=NOON)
+
+    assert (limited["kept"], limited["kept_until"]) == (wait.KEPT_UNTIL, "2027-01-15T09:00:00+00:00")
+    assert (started["kept"], started["kept_until"]) == ("", None)
 
 
 def test_a_silent_slurm_is_told_with_the_age_of_what_is_known() -> None:

@@ -3,36 +3,56 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.start.deadline import Clocks, Deadline
-from jupyterhub_gpuspawner.hub.start.start import AFTER_RESTART, Start
+from jupyterhub_gpuspawner.hub.start.deadline import AFTER_RESTART, Timeouts
+from jupyterhub_gpuspawner.hub.start.start import Start
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+
+TIMEOUTS = Timeouts(600.0, queue=3600.0)
 
 
 def test_each_start_has_an_id_of_its_own_with_the_hubs_mark() -> None:
     """By it a job is found again."""
-    first, second = Start.begin("0a1b2c3d", 60.0), Start.begin("0a1b2c3d", 60.0)
+    first, second = Start.begin("0a1b2c3d", TIMEOUTS), Start.begin("0a1b2c3d", TIMEOUTS)
 
     assert first.start_id.startswith("0a1b2c3d-")
     assert first.start_id != second.start_id
 
 
-@pytest.mark.parametrize(("timeout", "margin"), [(600.0, 1.0), (5.0, 0.5)])
-def test_a_start_is_given_up_a_little_before_jupyterhubs_own_time_out(timeout: float, margin: float) -> None:
-    """Which does not say why; the margin is a second, of a short start a tenth."""
-    assert Start.begin("", timeout).left(timeout) == pytest.approx(timeout - margin, abs=0.6)
+def test_the_queue_has_its_own_time() -> None:
+    """Only while the job is pending, and only where it has a limit."""
+    start = Start.begin("", TIMEOUTS)
+    found = [(start.in_queue, start.left(), start.keeps_place_until)]
+    start.queued("k80")
+    found.append((start.in_queue, start.left(), start.keeps_place_until))
+    moved = start.follow(JobStatus("7", Phase.RUNNING), since_pending=None)
+    found.append((start.in_queue, start.left(), start.keeps_place_until))
+    until = start.reached["queued"] + 3600.0
+
+    assert [in_queue for in_queue, _, _ in found] == [False, True, False]
+    assert [left for _, left, _ in found] == pytest.approx([600.0, 3600.0, 600.0], abs=1.0)
+    assert [kept for _, _, kept in found] == [None, pytest.approx(until, abs=1.0), None]
+    assert moved is True
+
+
+def test_a_place_that_is_kept_for_ever() -> None:
+    """Without a limit of the queue."""
+    start = Start.begin("", Timeouts(600.0))
+    start.queued("k80")
+
+    assert (start.in_queue, start.left(), start.keeps_place_until) == (True, None, None)
 
 
 def test_the_stages_are_kept_in_the_state() -> None:
-    """With the deadline; the first report counts."""
-    start = Start.begin("", 600.0)
+    """With the clock; the first report counts."""
+    start = Start.begin("", TIMEOUTS)
     start.queued("k80")
     start.reported()
     reached = dict(start.reached)
     start.reported()
-    again = Start.stored(json.loads(json.dumps(start.to_state())))
+    again = Start.stored(json.loads(json.dumps(start.to_state())), Timeouts(1.0))
 
     assert list(reached) == ["submitted", "queued", "starting"]
     assert (start.reached, again.reached) == (reached, reached)
@@ -41,14 +61,14 @@ def test_the_stages_are_kept_in_the_state() -> None:
 
 def test_a_restarted_hub_gives_a_start_some_time() -> None:
     """However late it is."""
-    late = Deadline.after(-100.0, Clocks(time.time(), 0.0, ""))
+    late = {"clock": {"stage": "start", "since": [0.0], "timeouts": [600.0, None]}}
 
-    assert Start.stored(late.to_state()).left(600.0) == AFTER_RESTART
+    assert Start.stored(late, TIMEOUTS).left() == pytest.approx(AFTER_RESTART, abs=1.0)
 
 
 @pytest.mark.parametrize("state", [{}, {"start_by": "noon", "reached": []}, {"reached": {"queued": "noon"}}])
 def test_what_cannot_be_read_is_dropped(state: dict[str, object]) -> None:
     """A state that batchspawner stored has neither; its servers count as started."""
-    start = Start.stored(state)
+    start = Start.stored(state, TIMEOUTS)
 
-    assert (start.deadline, start.reached, start.to_state()) == (None, {}, {})
+    assert (start.clock, start.reached, start.to_state()) == (None, {}, {})

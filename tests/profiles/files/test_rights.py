@@ -106,6 +106,7 @@ environment: {login_shell: false, modules: [CUDA], conda: jupyter}
 placement: {policy: restricted, memory_policy: bind, claim: 1}
 allow: {groups: [a], users: [a], from: 2024-01-01, until: 2024-01-01}
 start_timeout: 1
+queue_timeout: 4:00:00
 http_timeout: 1
 poll_interval: 1
 default_url: /lab

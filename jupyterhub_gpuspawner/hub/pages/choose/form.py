@@ -38,7 +38,7 @@ async def render_form(source: OfferSource) -> str:
     """The HTML of this user's form; every text in it is escaped."""
     await source.look_at_profiles()
     offered = _offered(source)
-    cluster, defaults, owner = _site(source, offered)
+    cluster, defaults, owner, site_queue_limit = _site(source, offered)
     snapshot = None
     if cluster is not None:
         snapshot = await cluster.recent(patience=PATIENCE if cluster.latest is not None else FIRST_PATIENCE)
@@ -55,6 +55,7 @@ async def render_form(source: OfferSource) -> str:
             defaults=defaults,
             owner=owner,
             unix_groups=await allowed_groups(snapshot, owner),
+            site_queue_limit=site_queue_limit,
         ),
         visit.filled_in,
         base_url=_base_url(source),
@@ -110,16 +111,22 @@ def _offered(source: OfferSource) -> tuple[Profile, ...]:
         return ()
 
 
-def _site(source: OfferSource, offered: Sequence[Profile]) -> tuple[ClusterView | None, Resources | None, str]:
-    """The view of the cluster, the site's defaults and the jobs' owner; all empty where no profile uses Slurm."""
+def _site(
+    source: OfferSource, offered: Sequence[Profile]
+) -> tuple[ClusterView | None, Resources | None, str, int | None]:
+    """The view of the cluster, the site's defaults, the jobs' owner and the queue's limit.
+
+    All empty where no profile uses Slurm.
+    """
     if not any(profile.kind == "slurm" for profile in offered):
-        return None, None, ""
+        return None, None, "", None
     try:
         site = source.slurm_site()
-        return site.connection().cluster, site_defaults(site), job_owner(site.exec_prefix, source.user.name)
+        owner = job_owner(site.exec_prefix, source.user.name)
+        return site.connection().cluster, site_defaults(site), owner, site.queue_limit
     except ConfigError as error:
         source.log.error("Availability cannot be shown: %s", error)  # noqa: TRY400
-        return None, None, ""
+        return None, None, "", None
 
 
 def _filled_in(source: OfferSource, visit: Visit) -> FilledIn:

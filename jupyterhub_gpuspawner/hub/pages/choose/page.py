@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub.handlers.pages import SpawnHandler
 from jupyterhub.scopes import needs_scope
 from jupyterhub.spawner import Spawner
+from tornado import web
 from tornado.httputil import url_concat
 
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS
+from jupyterhub_gpuspawner.hub.ending.failure import start_failed
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, retry_after
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_question
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
 from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
+from jupyterhub_gpuspawner.hub.text import choose
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
@@ -82,8 +85,24 @@ class ChoosePage(SpawnHandler):
         try:
             await super()._wrap_spawn_single_user(user, *rest, **options)
         except Exception as error:
-            self.visit.refusal = error
-            raise
+            self.visit.refusal = self._in_our_words(error)
+            if self.visit.refusal is error:
+                raise
+            raise self.visit.refusal from error
+
+    def _in_our_words(self, error: Exception) -> Exception:
+        """The same refusal, in our words where it is that of a limit of JupyterHub's, with its status and headers."""
+        if not isinstance(error, web.HTTPError) or error.status_code != HTTPStatus.TOO_MANY_REQUESTS:
+            return error
+        seconds = retry_after(error)
+        if seconds is not None:
+            refusal = start_failed(choose.many_starts(seconds), reason="throttled", status_code=error.status_code)
+        elif 0 < self.active_server_limit <= self.users.count_active_users()["active"]:
+            refusal = start_failed(choose.MANY_SERVERS, reason="too_many_users", status_code=error.status_code)
+        else:  # a hook's
+            return error
+        vars(refusal)["headers"] = vars(error).get("headers")
+        return refusal
 
     def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:  # noqa: FBT001, FBT002 - its signature
         """JupyterHub's, with what our ``spawn.html`` shows above the form."""

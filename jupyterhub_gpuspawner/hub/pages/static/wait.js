@@ -26,6 +26,7 @@ function waitForServer(page) {
     say(fact("hint"), told.hint);
     fact("answered").hidden = !told.silent;
     say(fact("answered"), told.answered, told.answered_at);
+    say(fact("kept"), told.kept, told.kept_until);
     showLine("place", told.place);
     showLine("estimate", told.estimate, told.starts_at);
     for (const stage of told.stages) {
