@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Reservation
+    from jupyterhub_gpuspawner.units import Gres
 
 _UNKNOWN_REQUEST = frozenset((f"gpu:{ANY}", f"shard:{ANY}"))
 """What a job whose request could not be read may ask for: any GPU or shard."""
@@ -131,7 +133,7 @@ def _queue(jobs: Iterable[ClusterJob]) -> Mapping[tuple[str, frozenset[str]], Co
     found: dict[tuple[str, frozenset[str]], list[ClusterJob]] = {}
     for job in jobs:
         if in_queue(job):
-            kinds = frozenset(f"{gres.name}:{gres.type or ANY}" for gres in job.gpus)
+            kinds = _kinds(job.gpus)
             found.setdefault((job.reservation, _UNKNOWN_REQUEST if job.gpus_unknown else kinds), []).append(job)
     return {
         key: Competition(
@@ -142,6 +144,11 @@ def _queue(jobs: Iterable[ClusterJob]) -> Mapping[tuple[str, frozenset[str]], Co
         )
         for key, alike in found.items()
     }
+
+
+@lru_cache(maxsize=8192)
+def _kinds(gpus: tuple[Gres, ...]) -> frozenset[str]:
+    return frozenset(f"{gres.name}:{gres.type or ANY}" for gres in gpus)
 
 
 def _extreme(moments: Sequence[float | None], pick: Callable[[list[float]], float]) -> float | None:

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from functools import cached_property
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from jupyterhub_gpuspawner.cluster.node_fit import ANY, Freed, Need, NodeFit
@@ -71,16 +72,20 @@ class NodeSet:
 
     @cached_property
     def _by_gpus(self) -> Mapping[str, tuple[Sequence[NodeFit], Sequence[int]]]:
-        types = {kind for node in self.kinds for kind in node.gpus}
-        return {kind: _ascending(self.usable, lambda node, kind=kind: node.free_gpus.get(kind, 0)) for kind in types}  # type: ignore[misc]
+        found: dict[str, list[NodeFit]] = {}
+        for node in self.usable:
+            for kind, count in node.free_gpus.items():
+                if count:  # no request for GPUs fits on the others
+                    found.setdefault(kind, []).append(node)
+        return {kind: _ascending(nodes, lambda node, kind=kind: node.free_gpus[kind]) for kind, nodes in found.items()}  # type: ignore[misc]
 
     @cached_property
     def _by_shards(self) -> tuple[Sequence[NodeFit], Sequence[int]]:
-        return _ascending(self.usable, lambda node: node.free_shards)
+        return _ascending((node for node in self.usable if node.free_shards), lambda node: node.free_shards)
 
     @cached_property
     def _by_cpus(self) -> tuple[Sequence[NodeFit], Sequence[int]]:
-        return _ascending(self.usable, lambda node: node.free_cpus)
+        return _ascending(self.usable, attrgetter("free_cpus"))
 
     @cached_property
     def _reserved(self) -> tuple[NodeFit, ...]:
@@ -102,12 +107,17 @@ class NodeSet:
 
     @cached_property
     def releases(self) -> tuple[Release, ...]:
-        """Job ends on usable nodes, by time; jobs without a time limit are left out."""
+        """The first :data:`RELEASES` job ends on usable nodes, by time; jobs without a time limit are left out."""
+        ends = sorted([job.ends_at for node in self.usable for job in node.jobs if job.ends_at is not None])
+        last = ends[min(len(ends), RELEASES) - 1] if ends else 0.0
         found = [
-            Release(job.ends_at, node, job) for node in self.usable for job in node.jobs if job.ends_at is not None
+            Release(job.ends_at, node, job)
+            for node in self.usable
+            for job in node.jobs
+            if job.ends_at is not None and job.ends_at <= last
         ]
-        found.sort(key=lambda release: release.moment)
-        return tuple(found)
+        found.sort(key=attrgetter("moment"))
+        return tuple(found[:RELEASES])
 
     def earliest_start(self, need: Need, nodes: int, *, now: float, length: float) -> float | None:
         """When the request fits on so many nodes if every job runs to its time limit; None if no job end tells.
@@ -117,7 +127,7 @@ class NodeSet:
         moments = sorted(node.open_at(now, length) for node in self.fitting(need))
         done = {node.name for node in self.fitting(need)}
         freed: dict[str, Freed] = {}
-        for release in islice(self.releases, RELEASES):
+        for release in self.releases:
             moment = max(now, release.moment)
             if len(moments) >= nodes and moments[nodes - 1] <= moment:
                 break
@@ -144,20 +154,20 @@ def _kinds(nodes: Iterable[NodeFit]) -> dict[NodeFit, int]:
 
 def _ascending(nodes: Iterable[NodeFit], count: Callable[[NodeFit], int]) -> tuple[Sequence[NodeFit], Sequence[int]]:
     found = sorted(nodes, key=count)
-    return found, [count(node) for node in found]
+    return found, list(map(count, found))
 
 
 def _totals(nodes: Iterable[NodeFit]) -> dict[str, tuple[int, int]]:
+    found = list(nodes)
     free: Counter[str] = Counter()
     of: Counter[str] = Counter()
-    for node in nodes:
-        of["node"] += 1
-        free["node"] += node.idle
-        of["cpu"] += node.cpus
-        free["cpu"] += node.free_cpus
-        of["shard"] += node.shards
-        free["shard"] += node.free_shards
+    for node in found:
         for kind, count in node.gpus.items():
             of[f"gpu:{kind}"] += count
             free[f"gpu:{kind}"] += node.free_gpus.get(kind, 0)
-    return {what: (free[what], count) for what, count in of.items()}
+    totals = {what: (free[what], count) for what, count in of.items()}
+    if found:
+        totals["node"] = sum(node.idle for node in found), len(found)
+        totals["cpu"] = sum(node.free_cpus for node in found), sum(node.cpus for node in found)
+        totals["shard"] = sum(node.free_shards for node in found), sum(node.shards for node in found)
+    return totals

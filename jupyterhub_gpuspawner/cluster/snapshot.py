@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jupyterhub_gpuspawner.jobs.status import Phase
 
@@ -73,8 +73,7 @@ class Reservation:
         return (self.start is None or self.start <= now) and (self.end is None or now < self.end)
 
 
-@dataclass(frozen=True)
-class ClusterJob:
+class ClusterJob(NamedTuple):
     """One job of any user that is pending or holds nodes, from squeue; times are seconds since the epoch."""
 
     job_id: str

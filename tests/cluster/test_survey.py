@@ -274,5 +274,5 @@ def test_the_document_is_json_and_holds_each_node_once(small: ClusterMap) -> Non
 
 def test_a_count_no_machine_has_is_cut() -> None:
     """A mistake in gres.conf does not fill the hub's memory."""
-    state = replace(node(), gres=(Gres("gpu", "k80", 10**9),))
+    state = node()._replace(gres=(Gres("gpu", "k80", 10**9),))
     assert len(survey(snapshot(state), {}).nodes[0].gpus) == 1024

@@ -1,0 +1,137 @@
+"""What a snapshot of 10,000 nodes with 50,000 jobs costs the hub: processor time, and how long its event loop stands.
+
+    python -m pytest benchmarks/bench_snapshot.py -s
+
+The answers come from real processes (``large_cluster.py``) through the client's own path, from their pipes to an
+indexed :class:`ClusterSnapshot`. Beside it a task of the event loop wakes up every millisecond, and notes how late it
+is. The time for which the two threads of this process waited for a processor, because other processes had them all, is
+subtracted (proc(5), schedstat): the hub's is what remains, waiting for the interpreter's lock included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import jupyterhub.app  # the objects of a hub: a collection of garbage looks at all of them
+import pytest
+from benchmarks.large_cluster import NODES, PENDING, RUNNING, install, large_cluster
+
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.commands import Installation
+
+CPU_BAR, HELD_BAR = 1.0, 0.030
+"""Limits in seconds: processor time for one snapshot, and the longest time for which the event loop stands still."""
+TURNS = 5
+TICK = 0.001
+
+
+class Cost(NamedTuple):
+    """One snapshot's cost, in seconds."""
+
+    cpu: float
+    """Processor time of all threads of this process."""
+    held: float
+    """The longest time for which the event loop stood still."""
+    where: float
+    """When that began, from the start of the snapshot."""
+    wall: float
+
+
+def _waited() -> float:
+    """Seconds for which the threads of this process have waited for a processor."""
+    total = 0
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/schedstat", encoding="ascii") as file:
+                total += int(file.read().split()[1])
+        except OSError:  # the thread has ended
+            pass
+    return total / 1e9
+
+
+class Ticks:
+    """A task that wakes up every millisecond, and the longest time for which it could not."""
+
+    def __init__(self) -> None:
+        self.longest = self.at = 0.0
+
+    async def run(self) -> None:
+        began = time.perf_counter()
+        last, waited = began, _waited()
+        while True:
+            await asyncio.sleep(TICK)
+            now, by_now = time.perf_counter(), _waited()
+            late = now - last - TICK - max(0.0, by_now - waited)
+            if late > self.longest:
+                self.longest, self.at = late, last - began
+            last, waited = now, by_now
+
+
+@asynccontextmanager
+async def ticking() -> AsyncIterator[Ticks]:
+    """Tick beside the block."""
+    ticks = Ticks()
+    task = asyncio.ensure_future(ticks.run())
+    try:
+        yield ticks
+    finally:
+        task.cancel()
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> SlurmClient:
+    """Slurm's commands with the answers of the large cluster."""
+    folder: Path = install(tmp_path_factory.mktemp("slurm"), large_cluster())
+    return SlurmClient(Installation(bin_dir=str(folder), timeout=60.0))
+
+
+async def _read(client: SlurmClient, *, tick: bool, kept: ClusterSnapshot | None) -> tuple[Cost, ClusterSnapshot]:
+    """Take a snapshot while the last one is still there, as in a hub."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    if tick:
+        async with ticking() as ticks:
+            snapshot = await client.snapshot()
+            kept = None  # the hub drops the last one when it has the next
+            await asyncio.sleep(0.05)
+        held, where = ticks.longest, ticks.at
+    else:
+        snapshot, held, where = await client.snapshot(), 0.0, 0.0
+    return Cost(time.process_time() - cpu, held, where, time.perf_counter() - wall), snapshot
+
+
+async def _costs(client: SlurmClient, *, tick: bool) -> list[Cost]:
+    costs, snapshot = list[Cost](), None
+    for _ in range(TURNS):
+        cost, snapshot = await _read(client, tick=tick, kept=snapshot)
+        costs.append(cost)
+        print(f"\n  {cost.cpu:.2f} s of processor time, {cost.held * 1000:.0f} ms held (at {cost.where:.2f} of {cost.wall:.2f} s)", end="")
+    assert snapshot is not None
+    assert (len(snapshot.nodes), len(snapshot.jobs), snapshot.unread) == (NODES, RUNNING + PENDING, ())
+    return costs
+
+
+async def test_processor_time(client: SlurmClient) -> None:
+    """The fastest of the rounds, since other work on the machine only adds."""
+    costs = await _costs(client, tick=False)
+    print(f"\n{NODES} nodes, {RUNNING + PENDING} jobs: {min(cost.cpu for cost in costs):.2f} s of processor time")
+    print(f"largest memory of the process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    assert min(cost.cpu for cost in costs) <= CPU_BAR
+
+
+async def test_event_loop(client: SlurmClient) -> None:
+    """The event loop goes on while a snapshot is taken."""
+    costs = await _costs(client, tick=True)
+    held = sorted(cost.held for cost in costs)[TURNS // 2]
+    print(f"\n{NODES} nodes, {RUNNING + PENDING} jobs: event loop held for {held * 1000:.0f} ms")
+    assert held <= HELD_BAR
+
+
+assert jupyterhub.app
