@@ -4,14 +4,13 @@
 
 The answers come from real processes (``large_cluster.py``) through the client's own path, from their pipes to an
 indexed :class:`ClusterSnapshot`. Beside it a task of the event loop wakes up every millisecond, and notes how late it
-is. The time for which the two threads of this process waited for a processor, because other processes had them all, is
-subtracted (proc(5), schedstat): the hub's is what remains, waiting for the interpreter's lock included.
+is. Of that counts what this process spent in processor time meanwhile: whoever holds the interpreter's lock computes,
+while on a busy machine the loop is also late because other processes have the processors.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 import time
 from collections.abc import AsyncIterator
@@ -45,18 +44,6 @@ class Cost(NamedTuple):
     wall: float
 
 
-def _waited() -> float:
-    """Seconds for which the threads of this process have waited for a processor."""
-    total = 0
-    for task in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{task}/schedstat", encoding="ascii") as file:
-                total += int(file.read().split()[1])
-        except OSError:  # the thread has ended
-            pass
-    return total / 1e9
-
-
 class Ticks:
     """A task that wakes up every millisecond, and the longest time for which it could not."""
 
@@ -65,14 +52,14 @@ class Ticks:
 
     async def run(self) -> None:
         began = time.perf_counter()
-        last, waited = began, _waited()
+        last, cpu = began, time.process_time()
         while True:
             await asyncio.sleep(TICK)
-            now, by_now = time.perf_counter(), _waited()
-            late = now - last - TICK - max(0.0, by_now - waited)
+            now, by_now = time.perf_counter(), time.process_time()
+            late = min(now - last - TICK, by_now - cpu)
             if late > self.longest:
                 self.longest, self.at = late, last - began
-            last, waited = now, by_now
+            last, cpu = now, by_now
 
 
 @asynccontextmanager

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from jupyterhub_gpuspawner.cluster.node_state import free_gpus_of, gpus_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from jupyterhub_gpuspawner.cluster.node_state import NodeState
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
     from jupyterhub_gpuspawner.units import Gres
 
 ANY = ""
@@ -69,12 +68,12 @@ class NodeFit:
     def __init__(
         self,
         node: NodeState,
-        jobs: tuple[ClusterJob, ...],
+        jobs: tuple[int, ...],
         reserved: tuple[ReservedPeriod, ...],
         *,
         all_known: bool = True,
     ) -> None:
-        """``all_known``: ``jobs`` holds every job on the node."""
+        """``jobs`` are positions in the snapshot's jobs; ``all_known``: they are every job on the node."""
         self.all_known = all_known
         self.name = node.name
         self.reason = node.reason
@@ -173,12 +172,12 @@ class Freed:
         self.jobs = self.cpus = self.memory = self.shards = 0
         self.gpus: Counter[str] = Counter()
 
-    def add(self, job: ClusterJob, only_type: str) -> None:
-        """Count the job's share on one node; what it holds in total is divided evenly among its nodes."""
+    def add(self, cpus: int, memory: int, gpus: Iterable[Gres], only_type: str) -> None:
+        """Count a job's share on one node."""
         self.jobs += 1
-        self.cpus += job.cpus // job.node_count
-        self.memory += job.memory_mib // job.node_count
-        for gres in job.gpus:
+        self.cpus += cpus
+        self.memory += memory
+        for gres in gpus:
             if gres.name == "shard":
                 self.shards += gres.count
             elif gres.name == "gpu":

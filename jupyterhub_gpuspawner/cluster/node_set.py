@@ -14,25 +14,28 @@ from jupyterhub_gpuspawner.cluster.node_fit import ANY, Freed, Need, NodeFit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, Table
 
 RELEASES = 4000
 """Upper bound on the job ends that one prediction examines."""
 
 
-class Release(NamedTuple):
-    """The end of a job on one node."""
+class Releases(NamedTuple):
+    """Job ends by time, one of each list."""
 
-    moment: float
-    node: NodeFit
-    job: ClusterJob
+    moments: Sequence[float]
+    nodes: Sequence[NodeFit]
+    jobs: Sequence[int]
+    """Positions in the snapshot's jobs."""
 
 
 class NodeSet:
     """A set of nodes, such as those of a partition, sorted by free resources."""
 
-    def __init__(self, nodes: Iterable[NodeFit]) -> None:
+    def __init__(self, nodes: Iterable[NodeFit], jobs: Table[ClusterJob]) -> None:
+        """``jobs`` are all of the snapshot's."""
         self.all = tuple(nodes)
+        self._jobs = jobs
         self.usable = tuple(node for node in self.all if node.usable)
 
     @cached_property
@@ -106,18 +109,14 @@ class NodeSet:
         return free + more[0], of + more[1]
 
     @cached_property
-    def releases(self) -> tuple[Release, ...]:
-        """The first :data:`RELEASES` job ends on usable nodes, by time; jobs without a time limit are left out."""
-        ends = sorted([job.ends_at for node in self.usable for job in node.jobs if job.ends_at is not None])
-        last = ends[min(len(ends), RELEASES) - 1] if ends else 0.0
-        found = [
-            Release(job.ends_at, node, job)
-            for node in self.usable
-            for job in node.jobs
-            if job.ends_at is not None and job.ends_at <= last
-        ]
-        found.sort(key=attrgetter("moment"))
-        return tuple(found[:RELEASES])
+    def releases(self) -> Releases:
+        """The first :data:`RELEASES` job ends on usable nodes; jobs without a time limit are left out."""
+        ends_at = self._jobs.column("ends_at")
+        nodes = [node for node in self.usable for job in node.jobs if ends_at[job] is not None]
+        jobs = [job for node in self.usable for job in node.jobs if ends_at[job] is not None]
+        moments = [ends_at[job] for job in jobs]
+        first = sorted(range(len(jobs)), key=moments.__getitem__)[:RELEASES]
+        return Releases([moments[at] for at in first], [nodes[at] for at in first], [jobs[at] for at in first])
 
     def earliest_start(self, need: Need, nodes: int, *, now: float, length: float) -> float | None:
         """When the request fits on so many nodes if every job runs to its time limit; None if no job end tells.
@@ -127,15 +126,17 @@ class NodeSet:
         moments = sorted(node.open_at(now, length) for node in self.fitting(need))
         done = {node.name for node in self.fitting(need)}
         freed: dict[str, Freed] = {}
-        for release in self.releases:
-            moment = max(now, release.moment)
+        columns = (self._jobs.column(field) for field in ("cpus", "memory_mib", "gpus", "node_count"))
+        cpus, memory, gpus, node_count = columns
+        for at, node, job in zip(*self.releases, strict=True):
+            moment = max(now, at)
             if len(moments) >= nodes and moments[nodes - 1] <= moment:
                 break
-            node = release.node
             if node.name in done or not node.offers(need):
                 continue
             so_far = freed.setdefault(node.name, Freed())
-            so_far.add(release.job, node.only_type)
+            parts = node_count[job]  # what it holds in total is divided evenly among its nodes
+            so_far.add(cpus[job] // parts, memory[job] // parts, gpus[job], node.only_type)
             if node.has_after(need, so_far):
                 done.add(node.name)
                 moments.append(node.open_at(moment, length))

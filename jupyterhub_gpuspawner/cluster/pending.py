@@ -5,17 +5,15 @@ Slurm may start a job with lower priority first if that delays no other (backfil
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cluster.snapshot import rank, waits_for_resources
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot
-
-_WAITS_FOR_RESOURCES = frozenset({"", "Resources", "Priority", "SchedDefer", "Licenses"})
-_WAITS_FOR_RESOURCES_STARTS = ("ReqNodeNotAvail", "Nodes required for job are DOWN")
-
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 
 @dataclass(frozen=True)
 class QueuePosition:
@@ -30,27 +28,17 @@ class QueuePosition:
     """Slurm's estimate, seconds since the epoch; None until it has made one."""
 
 
-def in_queue(job: ClusterJob) -> bool:
-    """Whether the job starts as soon as its resources are free: it is neither held nor waiting for anything else."""
-    return (
-        job.phase is Phase.QUEUED
-        and job.priority > 0
-        and (job.reason in _WAITS_FOR_RESOURCES or job.reason.startswith(_WAITS_FOR_RESOURCES_STARTS))
-    )
-
-
-def _order(job: ClusterJob) -> tuple[int, int]:
-    return -job.priority, int(job.job_id) if job.job_id.isdigit() else 0
-
-
 def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | None:
-    """The job's best position in the queues of its partitions; None for a job that is in no queue."""
+    """The job's best position in the queues of its partitions; None for a job that is in no queue.
+
+    A queue holds the jobs that start as soon as their resources are free: they are not held, and wait for nothing else.
+    """
     job = snapshot.job_by_id.get(job_id)
-    if job is None or not in_queue(job):
+    if job is None or job.phase is not Phase.QUEUED or not waits_for_resources(job.priority, job.reason):
         return None
     positions = []
     for partition in job.partitions:
-        queue = [other for other in snapshot.waiting_by_partition[partition] if in_queue(other)]
-        before = sum(_order(other) < _order(job) for other in queue)
+        queue = snapshot.queue_order[partition]
+        before = bisect_left(queue, rank(job.priority, job.job_id))
         positions.append(QueuePosition(before + 1, len(queue), partition, job.starts_at))
     return min(positions, key=lambda each: each.position, default=None)

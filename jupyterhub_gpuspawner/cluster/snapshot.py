@@ -5,17 +5,94 @@ Sources: scontrol(1), ``show node``, ``show partition`` and ``show reservation``
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from operator import eq
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
+from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator
 
-    from jupyterhub_gpuspawner.cluster.node_state import NodeState
     from jupyterhub_gpuspawner.units import Gres
+
+T = TypeVar("T")
+P = TypeVar("P")
+
+
+class Table(Sequence[T]):
+    """Values of a NamedTuple class, kept as one list for each field; each value is made when it is asked for.
+
+    Python's garbage collector visits every tuple and every object, but not the strings and numbers in a list: tens of
+    thousands of nodes and jobs would hold the hub's event loop for hundreds of milliseconds at each full collection.
+    """
+
+    __slots__ = ("_columns", "_kind")
+
+    def __init__(self, kind: type[T], columns: Sequence[Sequence[Any]]) -> None:
+        """``columns`` in the order of the class's fields."""
+        self._kind: Any = kind
+        self._columns = columns
+
+    @classmethod
+    def of(cls, kind: type[T], values: Sequence[T]) -> Table[T]:
+        """The table of these values; a table is its own."""
+        if isinstance(values, Table):
+            return values
+        rows: Any = values
+        fields: Sequence[str] = vars(kind)["_fields"]
+        return cls(kind, list(zip(*rows, strict=True)) or [()] * len(fields))
+
+    def column(self, field: str) -> Sequence[Any]:
+        """One field of all values."""
+        return self._columns[self._kind._fields.index(field)]
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> Table[T]: ...
+    def __getitem__(self, at: int | slice) -> T | Table[T]:
+        if isinstance(at, slice):
+            return Table(self._kind, [column[at] for column in self._columns])
+        found: T = self._kind(*[column[at] for column in self._columns])
+        return found
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self._kind, *self._columns)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Index(Mapping[str, T], Generic[P, T]):
+    """Values by name, each made of its position, or its positions, when it is asked for."""
+
+    __slots__ = ("_value", "positions")
+
+    def __init__(self, positions: Mapping[str, P], value: Callable[[P], T]) -> None:
+        self.positions = positions
+        self._value = value
+
+    def __getitem__(self, name: str) -> T:
+        return self._value(self.positions[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.positions)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+def _several(table: Table[T]) -> Callable[[Sequence[int]], tuple[T, ...]]:
+    return lambda positions: tuple(table[at] for at in positions)
 
 
 @dataclass(frozen=True)
@@ -146,10 +223,10 @@ class Unread:
 class ClusterSnapshot:
     """Nodes, partitions, reservations and jobs at one moment."""
 
-    nodes: tuple[NodeState, ...] = ()
+    nodes: Sequence[NodeState] = ()
     partitions: tuple[Partition, ...] = ()
     reservations: tuple[Reservation, ...] = ()
-    jobs: tuple[ClusterJob, ...] = ()
+    jobs: Sequence[ClusterJob] = ()
     """Jobs that are pending or hold nodes; ended ones are not included."""
     memory: DefaultMemory | None = None
     """The cluster's defaults for jobs that request no memory; None where they are not known."""
@@ -167,9 +244,20 @@ class ClusterSnapshot:
         return any(each.kind == "reservation" or (each.kind == "job" and not each.kept) for each in self.unread)
 
     @cached_property
-    def node_by_name(self) -> Mapping[str, NodeState]:
+    def node_table(self) -> Table[NodeState]:
+        """:attr:`nodes` as a table."""
+        return Table.of(NodeState, self.nodes)
+
+    @cached_property
+    def job_table(self) -> Table[ClusterJob]:
+        """:attr:`jobs` as a table."""
+        return Table.of(ClusterJob, self.jobs)
+
+    @cached_property
+    def node_by_name(self) -> Index[int, NodeState]:
         """Nodes by Slurm's name."""
-        return {node.name: node for node in self.nodes}
+        table = self.node_table
+        return Index({name: at for at, name in enumerate(table.column("name"))}, table.__getitem__)
 
     @cached_property
     def partition_by_name(self) -> Mapping[str, Partition]:
@@ -182,39 +270,73 @@ class ClusterSnapshot:
         return {reservation.name: reservation for reservation in self.reservations}
 
     @cached_property
-    def job_by_id(self) -> Mapping[str, ClusterJob]:
+    def job_by_id(self) -> Index[int, ClusterJob]:
         """Jobs by id."""
-        return {job.job_id: job for job in self.jobs}
+        table = self.job_table
+        return Index({job_id: at for at, job_id in enumerate(table.column("job_id"))}, table.__getitem__)
 
     @cached_property
-    def nodes_by_partition(self) -> Mapping[str, tuple[NodeState, ...]]:
+    def nodes_by_partition(self) -> Index[Sequence[int], tuple[NodeState, ...]]:
         """The nodes of each partition in Slurm's order, without those that Slurm hides."""
-        order = {node.name: position for position, node in enumerate(self.nodes)}
+        order = self.node_by_name.positions
         known = {
             partition.name: sorted({order[name] for name in partition.nodes if name in order})
             for partition in self.partitions
         }
-        return {name: tuple(self.nodes[position] for position in positions) for name, positions in known.items()}
+        return Index(known, _several(self.node_table))
 
     def nodes_of(self, partition: str) -> tuple[NodeState, ...]:
         """The nodes of a partition in Slurm's order; empty for an unknown partition."""
         return self.nodes_by_partition.get(partition, ())
 
     @cached_property
-    def jobs_by_node(self) -> Mapping[str, tuple[ClusterJob, ...]]:
+    def jobs_by_node(self) -> Index[tuple[int, ...], tuple[ClusterJob, ...]]:
         """The jobs on each node, by its name."""
-        found: dict[str, list[ClusterJob]] = {}
-        for job in self.jobs:
-            for node in job.nodes:
-                found.setdefault(node, []).append(job)
-        return {node: tuple(jobs) for node, jobs in found.items()}
+        found: dict[str, tuple[int, ...]] = {}
+        for at, nodes in enumerate(self.job_table.column("nodes")):
+            for node in nodes:
+                found[node] = (*found[node], at) if node in found else (at,)
+        return Index(found, _several(self.job_table))
 
     @cached_property
-    def waiting_by_partition(self) -> Mapping[str, tuple[ClusterJob, ...]]:
+    def waiting_by_partition(self) -> Index[Sequence[int], tuple[ClusterJob, ...]]:
         """Pending jobs by partition; one that is pending in several appears in each."""
-        found: dict[str, list[ClusterJob]] = {}
-        for job in self.jobs:
-            if job.phase is Phase.QUEUED:
-                for partition in job.partitions:
-                    found.setdefault(partition, []).append(job)
-        return {partition: tuple(jobs) for partition, jobs in found.items()}
+        found: dict[str, list[int]] = {}
+        partitions = self.job_table.column("partitions")
+        for at, phase in enumerate(self.job_table.column("phase")):
+            if phase is Phase.QUEUED:
+                for partition in partitions[at]:
+                    found.setdefault(partition, []).append(at)
+        return Index(found, _several(self.job_table))
+
+    @cached_property
+    def queue_by_partition(self) -> Mapping[str, Sequence[int]]:
+        """Those of the pending jobs that start as soon as their resources are free, by partition."""
+        priority, reason = self.job_table.column("priority"), self.job_table.column("reason")
+        return {
+            name: [at for at in jobs if waits_for_resources(priority[at], reason[at])]
+            for name, jobs in self.waiting_by_partition.positions.items()
+        }
+
+    @cached_property
+    def queue_order(self) -> Mapping[str, Sequence[tuple[int, int]]]:
+        """The same, each job by what Slurm sorts by: :func:`rank`, the first that starts first."""
+        priority, job_id = self.job_table.column("priority"), self.job_table.column("job_id")
+        return {
+            name: sorted([rank(priority[at], job_id[at]) for at in jobs])
+            for name, jobs in self.queue_by_partition.items()
+        }
+
+
+def waits_for_resources(priority: int, reason: str) -> bool:
+    """Whether a pending job with this reason is neither held nor waiting for anything else."""
+    return priority > 0 and (reason in _FOR_RESOURCES or reason.startswith(_FOR_RESOURCES_STARTS))
+
+
+def rank(priority: int, job_id: str) -> tuple[int, int]:
+    """A pending job's rank in its queue, the lower the sooner: by priority, and then by age."""
+    return -priority, int(job_id) if job_id.isdigit() else 0
+
+
+_FOR_RESOURCES = frozenset({"", "Resources", "Priority", "SchedDefer", "Licenses"})
+_FOR_RESOURCES_STARTS = ("ReqNodeNotAvail", "Nodes required for job are DOWN")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jupyterhub_gpuspawner.cluster.node_state import NodeState
-from jupyterhub_gpuspawner.cluster.snapshot import Partition, Reservation, Unread
+from jupyterhub_gpuspawner.cluster.snapshot import Partition, Reservation, Table, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.parse import records
 from jupyterhub_gpuspawner.slurm.parse.records import (
@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.slurm.parse.records import (
     memory,
     present,
     read,
-    read_in_batches,
+    read_columns,
     words,
 )
 from jupyterhub_gpuspawner.units import expand_nodelist, parse_walltime
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def parse_nodes(text: str, notice: Notice = ignored) -> tuple[NodeState, ...]:
+def parse_nodes(text: str, notice: Notice = ignored) -> Table[NodeState]:
     """Every node of ``scontrol show node -d -o``; GresUsed requires ``-d``.
 
     A node with a field that is not understood is left out, so that nothing relies on it, and reported to ``notice``.
     Raises SlurmOutputError if the answer lists no nodes, or none is understood.
     """
-    return read_in_batches(_rows(text), _NodeReader(), "node", lambda row: row.NodeName, notice)
+    columns = read_columns(_rows(text), _NodeReader(), "node", lambda row: row.NodeName, notice)
+    return Table(NodeState, columns) if columns else Table.of(NodeState, ())
 
 
 def parse_partitions(text: str, notice: Notice = ignored) -> tuple[Partition, ...]:
@@ -146,8 +147,8 @@ class _NodeReader:
         self._gres = Memo(partial(records.gres, "Gres"))
         self._gres_used = Memo(partial(records.gres, "GresUsed"))
 
-    def __call__(self, rows: Sequence[_Row]) -> list[NodeState]:
-        """The nodes of these rows; raises SlurmOutputError if one is at fault."""
+    def __call__(self, rows: Sequence[_Row]) -> Iterable[Iterable[Any]]:
+        """The columns of :class:`NodeState` for these rows; raises SlurmOutputError if one is at fault."""
         for row in rows:
             if not (row.State and row.CPUTot):
                 raise SlurmOutputError(
@@ -157,23 +158,20 @@ class _NodeReader:
         cpus = zip(_numbers("CPUEfctv", column.CPUEfctv), _numbers("CPUTot", column.CPUTot), strict=True)
         features = list(map(self._words.__getitem__, column.ActiveFeatures))
         possible = map(self._words.__getitem__, column.AvailableFeatures)
-        return list(
-            map(
-                NodeState,
-                column.NodeName,
-                map(self._word.__getitem__, column.NodeAddr),
-                map(self._states.__getitem__, column.State),
-                [effective or total for effective, total in cpus],
-                _numbers("CPUAlloc", column.CPUAlloc),
-                _numbers("RealMemory", column.RealMemory),
-                _numbers("AllocMem", column.AllocMem),
-                map(self._gres.__getitem__, column.Gres),
-                map(self._gres_used.__getitem__, column.GresUsed),
-                features,
-                map(_others, possible, features),
-                map(self._words.__getitem__, column.Partitions),
-                map(self._word.__getitem__, column.Reason),
-            )
+        return (
+            column.NodeName,
+            map(self._word.__getitem__, column.NodeAddr),
+            map(self._states.__getitem__, column.State),
+            [effective or total for effective, total in cpus],
+            _numbers("CPUAlloc", column.CPUAlloc),
+            _numbers("RealMemory", column.RealMemory),
+            _numbers("AllocMem", column.AllocMem),
+            map(self._gres.__getitem__, column.Gres),
+            map(self._gres_used.__getitem__, column.GresUsed),
+            features,
+            map(_others, possible, features),
+            map(self._words.__getitem__, column.Partitions),
+            map(self._word.__getitem__, column.Reason),
         )
 
 

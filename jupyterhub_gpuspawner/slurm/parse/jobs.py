@@ -11,9 +11,9 @@ import re
 import sys
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, Unread
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, Table, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.jobs.status import Phase, phase_of
 from jupyterhub_gpuspawner.slurm.parse.records import (
@@ -24,14 +24,14 @@ from jupyterhub_gpuspawner.slurm.parse.records import (
     nodes,
     present,
     read,
-    read_in_batches,
+    read_columns,
     words,
 )
 from jupyterhub_gpuspawner.slurm.parse.squeue import is_job_id, job_id_of
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, parse_memory, parse_walltime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from jupyterhub_gpuspawner.slurm.parse.records import Notice
 
@@ -79,7 +79,7 @@ def columns(mark: str) -> str:
     return f"{plain}{mark}|,{f'|{mark}|,'.join(f'{name}:' for name in OWN_WORDS)}|{mark}"
 
 
-def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> tuple[ClusterJob, ...]:
+def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> Table[ClusterJob]:
     """Every job of an answer to ``squeue -h -O columns(mark)``, in Slurm's order.
 
     A job whose generic resources are not understood is kept with :attr:`ClusterJob.gpus_unknown`; any other record
@@ -91,7 +91,8 @@ def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> tuple[ClusterJ
     rest = text[last + len(end) :] if last >= 0 else text
     if rest.strip():
         raise SlurmOutputError("squeue's answer is cut off.", raw=rest)
-    return read_in_batches(_records(text, end), _JobReader(mark, notice), "job", job_id_of, notice)
+    columns = read_columns(_records(text, end), _JobReader(mark, notice), "job", job_id_of, notice)
+    return Table(ClusterJob, columns) if columns else Table.of(ClusterJob, ())
 
 
 def _records(text: str, end: str) -> Iterator[str]:
@@ -125,9 +126,10 @@ class _JobReader:
         self._nodes = Memo(partial(nodes, "NodeList"))
         self._limit = Memo(partial(read, _time_limit, "TimeLimit"))
         self._size = Memo(_size)
+        self._name = Memo(str)  # one string for all jobs of that name
 
-    def __call__(self, records: Sequence[str]) -> list[ClusterJob]:
-        """The jobs of these records; raises SlurmOutputError if one is at fault."""
+    def __call__(self, records: Sequence[str]) -> Iterable[Iterable[Any]]:
+        """The columns of :class:`ClusterJob` for these records; raises SlurmOutputError if one is at fault."""
         columns = self._columns(records)
         job_id, state, reason, user, partition, priority, node_list, *size, submit, start, end, limit = islice(columns, 15)
         *asked, reservation, account, name, comment = columns
@@ -139,35 +141,32 @@ class _JobReader:
         sizes = list(map(self._size.__getitem__, zip(*size, *asked, strict=True)))
         node_count, cpus, memory, gpus, odd = zip(*sizes, strict=True)
         has_end = [phase is not Phase.QUEUED and limit is not None for phase, limit in zip(phases, limits, strict=True)]
-        found = list(
-            map(
-                ClusterJob,
-                job_id,
-                phases,
-                map(sys.intern, state),
-                map(self._word.__getitem__, reason),
-                map(self._word.__getitem__, user),
-                map(self._word.__getitem__, account),
-                map(self._words.__getitem__, partition),
-                [_count("PriorityLong", text) for text in priority],
-                map(self._nodes.__getitem__, node_list),
-                node_count,
-                cpus,
-                memory,
-                gpus,
-                map(bool, odd),
-                [epoch(text, "SubmitTime") for text in submit],
-                [epoch(text, "StartTime") for text in start],
-                [epoch(text, "EndTime") if known else None for text, known in zip(end, has_end, strict=True)],
-                limits,
-                map(self._word.__getitem__, reservation),
-                name,
-                ["" if text == "(null)" else text for text in comment],
-            )
+        found = (
+            job_id,
+            phases,
+            map(sys.intern, state),
+            map(self._word.__getitem__, reason),
+            map(self._word.__getitem__, user),
+            map(self._word.__getitem__, account),
+            map(self._words.__getitem__, partition),
+            [_count("PriorityLong", text) for text in priority],
+            map(self._nodes.__getitem__, node_list),
+            node_count,
+            cpus,
+            memory,
+            gpus,
+            map(bool, odd),
+            [epoch(text, "SubmitTime") for text in submit],
+            [epoch(text, "StartTime") for text in start],
+            [epoch(text, "EndTime") if known else None for text, known in zip(end, has_end, strict=True)],
+            limits,
+            map(self._word.__getitem__, reservation),
+            map(self._name.__getitem__, name),
+            ["" if text == "(null)" else text for text in comment],
         )
-        for each, field in zip(found, odd, strict=True):
+        for number, field in zip(job_id, odd, strict=True):
             if field:
-                self._notice(Unread("job", each.job_id, field, kept=True))
+                self._notice(Unread("job", number, field, kept=True))
         return found
 
     def _columns(self, records: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -9,7 +9,7 @@ import re
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyterhub_gpuspawner.cluster.snapshot import Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
@@ -144,34 +144,61 @@ def each_read(
     ``name`` returns the name of a record for the report. If there are records and none is understood, the answer itself
     is at fault, and the reader's SlurmOutputError is raised.
     """
-    return read_in_batches(records, lambda batch: list(map(reader, batch)), kind, name, notice)
+    found: list[T] = []
+    faults: list[tuple[R, SlurmOutputError]] = []
+    for record in records:
+        try:
+            found.append(reader(record))
+        except SlurmOutputError as error:
+            faults.append((record, error))
+    _report(faults, kind, name, notice, none_read=not found)
+    return tuple(found)
 
 
-def read_in_batches(
+def read_columns(
     records: Iterable[R],
-    reader: Callable[[Sequence[R]], Sequence[T]],
+    reader: Callable[[Sequence[R]], Iterable[Iterable[Any]]],
     kind: str,
     name: Callable[[R], str],
     notice: Notice,
-) -> tuple[T, ...]:
-    """As :func:`each_read`, with a reader of several records, which raises SlurmOutputError if one is at fault."""
-    found: list[T] = []
+) -> list[list[Any]]:
+    """As :func:`each_read`; the reader returns the columns of several records, or raises if one is at fault."""
+    found: list[list[Any]] = []
     faults: list[tuple[R, SlurmOutputError]] = []
+
+    def add(batch: Sequence[R]) -> None:
+        columns = [list(column) for column in reader(batch)]
+        if not found:
+            found.extend([] for _ in columns)
+        for column, more in zip(found, columns, strict=True):
+            column += more
+
     left = iter(records)
     while batch := tuple(islice(left, _BATCH)):
         try:
-            found += reader(batch)
+            add(batch)
         except SlurmOutputError:
             for record in batch:
                 try:
-                    found += reader((record,))
+                    add((record,))
                 except SlurmOutputError as error:
                     faults.append((record, error))
-    if faults and not found:
+    _report(faults, kind, name, notice, none_read=not found)
+    return found
+
+
+def _report(
+    faults: Sequence[tuple[R, SlurmOutputError]],
+    kind: str,
+    name: Callable[[R], str],
+    notice: Notice,
+    *,
+    none_read: bool,
+) -> None:
+    if faults and none_read:
         raise faults[0][1]
     for record, fault in faults:
         notice(Unread(kind, name(record), fault.field))
-    return tuple(found)
 
 
 @lru_cache(maxsize=8192)
