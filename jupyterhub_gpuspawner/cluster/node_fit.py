@@ -79,7 +79,7 @@ class NodeFit:
         self.reason = node.reason
         self.usable = node.usable
         self.powered_down = bool(node.states & _POWERED_DOWN)
-        self.features = frozenset((*node.features, *node.other_features))
+        self.features = _features(node.features, node.other_features)
         self.reserved = reserved
         self.jobs = jobs
         self.cpus, self.free_cpus = node.cpus, node.cpus_free
@@ -131,6 +131,11 @@ class NodeFit:
         """The type of its GPUs if all have the same; else :data:`ANY`."""
         types = [kind for kind in self.gpus if kind]
         return types[0] if len(types) == 1 and self.gpus[types[0]] == self.gpus[ANY] else ANY
+
+
+@lru_cache(maxsize=8192)
+def _features(active: tuple[str, ...], others: tuple[str, ...]) -> frozenset[str]:
+    return frozenset((*active, *others))
 
 
 class _Devices(NamedTuple):

@@ -35,7 +35,12 @@ class Table(Sequence[T]):
     def __init__(self, kind: type[T], columns: Sequence[Sequence[Any]]) -> None:
         """``columns`` in the order of the class's fields."""
         self._kind: Any = kind
-        self._columns = columns
+        self._columns = list(columns)
+
+    def __del__(self) -> None:
+        columns = self._columns  # one after the other: other threads may run in between
+        while columns:
+            columns.pop()
 
     @classmethod
     def of(cls, kind: type[T], values: Sequence[T]) -> Table[T]:
