@@ -25,8 +25,8 @@ _KINDS = (
     ("slices", "1g.10gb", 28, 64, 515_000, "milan,mig", 50),
 )
 _NODE = (
-    "NodeName={name} Arch=x86_64 CoresPerSocket={half}  CPUAlloc={used} CPUEfctv={cpus} CPUTot={cpus} CPULoad={load:.2f} "
-    "AvailableFeatures={features},rack{rack} ActiveFeatures={features},rack{rack} Gres={gres} GresDrain=N/A "
+    "NodeName={name} Arch=x86_64 CoresPerSocket={half}  CPUAlloc={used} CPUEfctv={cpus} CPUTot={cpus} "
+    "CPULoad={load:.2f} AvailableFeatures={features},rack{rack} ActiveFeatures={features},rack{rack} Gres={gres} GresDrain=N/A "
     "GresUsed={gres_used} NodeAddr={name} NodeHostName={name} Port=6818 Version=22.05.8 OS=Linux "
     "5.14.0-427.13.1.el9_4.x86_64 #1 SMP PREEMPT_DYNAMIC Wed May 1 19:11:28 UTC 2024  RealMemory={memory} "
     "AllocMem={memory_used} FreeMem={free} Sockets=2 Boards=1 State={state} ThreadsPerCore=1 TmpDisk=0 Weight=1 "

@@ -5,15 +5,15 @@ Slurm may start a job with lower priority first if that delays no other (backfil
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cluster.snapshot import rank, waits_for_resources
+from jupyterhub_gpuspawner.cluster.snapshot import waits_for_resources
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot
+
 
 @dataclass(frozen=True)
 class QueuePosition:
@@ -28,17 +28,18 @@ class QueuePosition:
     """Slurm's estimate, seconds since the epoch; None until it has made one."""
 
 
-def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | None:
-    """The job's best position in the queues of its partitions; None for a job that is in no queue.
+def in_queue(job: ClusterJob) -> bool:
+    """Whether the job starts as soon as its resources are free: it is neither held nor waiting for anything else."""
+    return job.phase is Phase.QUEUED and waits_for_resources(job.priority, job.reason)
 
-    A queue holds the jobs that start as soon as their resources are free: they are not held, and wait for nothing else.
-    """
+
+def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | None:
+    """The job's best position in the queues of its partitions; None for a job that is in no queue."""
     job = snapshot.job_by_id.get(job_id)
-    if job is None or job.phase is not Phase.QUEUED or not waits_for_resources(job.priority, job.reason):
+    if job is None or not in_queue(job):
         return None
     positions = []
     for partition in job.partitions:
-        queue = snapshot.queue_order[partition]
-        before = bisect_left(queue, rank(job.priority, job.job_id))
-        positions.append(QueuePosition(before + 1, len(queue), partition, job.starts_at))
+        places = snapshot.queue_places[partition]
+        positions.append(QueuePosition(places[job_id][0], len(places), partition, job.starts_at))
     return min(positions, key=lambda each: each.position, default=None)

@@ -53,7 +53,8 @@ class Table(Sequence[T]):
 
     def column(self, field: str) -> Sequence[Any]:
         """One field of all values."""
-        return self._columns[self._kind._fields.index(field)]
+        at: int = self._kind._fields.index(field)
+        return self._columns[at]
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -324,13 +325,22 @@ class ClusterSnapshot:
         }
 
     @cached_property
-    def queue_order(self) -> Mapping[str, Sequence[tuple[int, int]]]:
-        """The same, each job by what Slurm sorts by: :func:`rank`, the first that starts first."""
-        priority, job_id = self.job_table.column("priority"), self.job_table.column("job_id")
-        return {
-            name: sorted([rank(priority[at], job_id[at]) for at in jobs])
-            for name, jobs in self.queue_by_partition.items()
-        }
+    def queue_places(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+        """The same by job id: the job's position, and how many other users have jobs ahead of it.
+
+        Jobs of higher priority are ahead, and older ones of the same. A job whose user is not known counts as
+        a user of its own.
+        """
+        priority, user, job_id = (self.job_table.column(field) for field in ("priority", "user", "job_id"))
+        found: dict[str, dict[str, tuple[int, int]]] = {}
+        for name, jobs in self.queue_by_partition.items():
+            ordered = sorted(jobs, key=lambda at: rank(priority[at], job_id[at]))
+            places, ahead = dict[str, tuple[int, int]](), set[str]()
+            for position, at in enumerate(ordered, 1):
+                places[job_id[at]] = position, len(ahead) - (user[at] in ahead)
+                ahead.add(user[at] or job_id[at])
+            found[name] = places
+        return found
 
 
 def waits_for_resources(priority: int, reason: str) -> bool:

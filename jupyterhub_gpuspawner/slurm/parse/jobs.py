@@ -131,7 +131,9 @@ class _JobReader:
     def __call__(self, records: Sequence[str]) -> Iterable[Iterable[Any]]:
         """The columns of :class:`ClusterJob` for these records; raises SlurmOutputError if one is at fault."""
         columns = self._columns(records)
-        job_id, state, reason, user, partition, priority, node_list, *size, submit, start, end, limit = islice(columns, 15)
+        job_id, state, reason, user, partition, priority, node_list, *size, submit, start, end, limit = islice(
+            columns, 15
+        )
         *asked, reservation, account, name, comment = columns
         for record, number in zip(records, job_id, strict=True):
             if not is_job_id(number):

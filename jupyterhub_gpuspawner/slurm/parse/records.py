@@ -41,6 +41,7 @@ class Memo(dict[K, T]):
         found = self[text] = self._reader(text)
         return found
 
+
 _ABSENT = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNKNOWN", "NO_VAL"})
 _SECONDS = re.compile(r"[0-9]{1,15}")
 _FIELD = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/:]*)=", re.ASCII)
@@ -171,7 +172,7 @@ def read_columns(
         if not found:
             found.extend([] for _ in columns)
         for column, more in zip(found, columns, strict=True):
-            column += more
+            column.extend(more)
 
     left = iter(records)
     while batch := tuple(islice(left, _BATCH)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import pytest
@@ -213,7 +213,7 @@ class Named(Protocol):
 
 
 def told_of(
-    parse: Callable[[str, Callable[[Unread], None]], tuple[Named, ...]], text: str
+    parse: Callable[[str, Callable[[Unread], None]], Sequence[Named]], text: str
 ) -> tuple[list[str], list[Unread]]:
     """The names that a parser found, and what it could not read."""
     unread: list[Unread] = []
