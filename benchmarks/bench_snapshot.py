@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import jupyterhub.app  # the objects of a hub: a collection of garbage looks at all of them
 import pytest
-from benchmarks.large_cluster import NODES, PENDING, RUNNING, install, large_cluster
 
+from benchmarks.large_cluster import NODES, PENDING, RUNNING, install, large_cluster
 from jupyterhub_gpuspawner.hub.site.shared_view import ClusterView
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation

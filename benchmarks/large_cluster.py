@@ -26,8 +26,8 @@ _KINDS = (
 )
 _NODE = (
     "NodeName={name} Arch=x86_64 CoresPerSocket={half}  CPUAlloc={used} CPUEfctv={cpus} CPUTot={cpus} "
-    "CPULoad={load:.2f} AvailableFeatures={features},rack{rack} ActiveFeatures={features},rack{rack} Gres={gres} GresDrain=N/A "
-    "GresUsed={gres_used} NodeAddr={name} NodeHostName={name} Port=6818 Version=22.05.8 OS=Linux "
+    "CPULoad={load:.2f} AvailableFeatures={features},rack{rack} ActiveFeatures={features},rack{rack} Gres={gres} "
+    "GresDrain=N/A GresUsed={gres_used} NodeAddr={name} NodeHostName={name} Port=6818 Version=22.05.8 OS=Linux "
     "5.14.0-427.13.1.el9_4.x86_64 #1 SMP PREEMPT_DYNAMIC Wed May 1 19:11:28 UTC 2024  RealMemory={memory} "
     "AllocMem={memory_used} FreeMem={free} Sockets=2 Boards=1 State={state} ThreadsPerCore=1 TmpDisk=0 Weight=1 "
     "Owner=N/A MCS_label=N/A Partitions={partition},all  BootTime={boot} SlurmdStartTime={start} LastBusyTime={busy} "

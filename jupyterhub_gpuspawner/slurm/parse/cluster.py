@@ -154,7 +154,7 @@ class _NodeReader:
                 raise SlurmOutputError(
                     f"scontrol did not report State and CPUTot of node {row.NodeName}.", raw=repr(row), field="State"
                 )
-        column = _Row._make(zip(*rows, strict=True))  # type: ignore[type-var]
+        column = _Row._make(zip(*rows, strict=True))
         cpus = zip(_numbers("CPUEfctv", column.CPUEfctv), _numbers("CPUTot", column.CPUTot), strict=True)
         features = list(map(self._words.__getitem__, column.ActiveFeatures))
         possible = map(self._words.__getitem__, column.AvailableFeatures)
