@@ -14,7 +14,8 @@ from jupyterhub_gpuspawner.cluster.node_set import NodeSet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Reservation, Table
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Reservation
+    from jupyterhub_gpuspawner.table import Table
     from jupyterhub_gpuspawner.units import Gres
 
 _UNKNOWN_REQUEST = frozenset((f"gpu:{ANY}", f"shard:{ANY}"))

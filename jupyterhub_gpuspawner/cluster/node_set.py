@@ -14,7 +14,8 @@ from jupyterhub_gpuspawner.cluster.node_fit import ANY, Freed, Need, NodeFit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, Table
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
+    from jupyterhub_gpuspawner.table import Table
 
 RELEASES = 4000
 """Upper bound on the job ends that one prediction examines."""

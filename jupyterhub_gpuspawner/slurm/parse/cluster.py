@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jupyterhub_gpuspawner.cluster.node_state import NodeState
-from jupyterhub_gpuspawner.cluster.snapshot import Partition, Reservation, Table, Unread
+from jupyterhub_gpuspawner.cluster.snapshot import Partition, Reservation, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.parse import records
 from jupyterhub_gpuspawner.slurm.parse.records import (
@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.slurm.parse.records import (
     read_columns,
     words,
 )
+from jupyterhub_gpuspawner.table import Table
 from jupyterhub_gpuspawner.units import expand_nodelist, parse_walltime
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, Table, Unread
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.jobs.status import Phase, phase_of
 from jupyterhub_gpuspawner.slurm.parse.records import (
@@ -28,6 +28,7 @@ from jupyterhub_gpuspawner.slurm.parse.records import (
     words,
 )
 from jupyterhub_gpuspawner.slurm.parse.squeue import is_job_id, job_id_of
+from jupyterhub_gpuspawner.table import Table
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, parse_memory, parse_walltime
 
 if TYPE_CHECKING:
