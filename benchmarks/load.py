@@ -7,6 +7,8 @@ Each system gets the same real Slurm (private, on this host), a fresh JupyterHub
   RPCs by kind (sdiag), processor time and memory of the hub, and how long the spawner's code held the event loop.
 - *rest*: their servers run and nobody does anything.
 - *waiting*: all GPUs are taken; N people click, and wait.
+- *crowd*: all GPUs are taken; ``--crowd`` people click at once, of whom nobody may be lost, and somebody else opens the
+  home page meanwhile. Then ``--streams`` waiting pages are open.
 - ``--held N``: N servers at rest that a hub finds in its database (``side_by_side/held.py`` says how).
 
 The single-user server is a stand-in (``side_by_side/single_user.py``), the same for all. Plain ``sbatch`` of the very
@@ -30,6 +32,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from side_by_side import phases
@@ -57,6 +60,8 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--rest", type=float, default=30.0, help="seconds of rest after the start; 0: none")
     parser.add_argument("--held", type=int, default=1000, help="servers at rest in a hub of ours; 0: none")
+    parser.add_argument("--crowd", type=int, default=500, help="who click at once on a full cluster; 0: none")
+    parser.add_argument("--streams", type=int, default=1000, help="waiting pages that they open then; 0: none")
     parser.add_argument("--only", nargs="*", choices=[system.key for system in SYSTEMS], help="these systems alone")
     parser.add_argument("--json", type=Path, help="write all figures there")
     parser.add_argument("--table", type=Path, help="write the tables there, as a page of the docs")
@@ -113,6 +118,9 @@ async def measure(place: Place, system: System, asked: argparse.Namespace) -> tu
         steps = asked.waiting if system is OURS else asked.waiting[:1]
         say(f"{system.title}: {' and '.join(map(str, steps))} users wait")
         await phases.waiting(place, system, measured, steps=steps, seconds=10.0)
+    if asked.crowd and system is OURS:
+        say(f"{system.title}: {asked.crowd} users click on a full cluster")
+        await phases.crowd(place, system, measured, users=asked.crowd, streams=asked.streams, timeout=TIMEOUT)
     if asked.held and system is OURS:
         say(f"{system.title}: {asked.held} servers at rest")
         await phases.held(place, system, measured, servers=asked.held, seconds=60.0)
@@ -133,7 +141,7 @@ async def run(asked: argparse.Namespace, folder: Path, databases: Path) -> Resul
             found.append(measured)
             floor = plain or floor
     packages = ("jupyterhub", "batchspawner", "wrapspawner", "jupyterhub-moss", "slurmformspawner")
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    versions = ", ".join(f"{name} {version(name)}" for name in packages if find_spec(name.replace("-", "_")))
     about = f"{os.cpu_count()} cores, Python {platform.python_version()}, Slurm {words}, {versions}"
     return Results(tuple(found), tuple(floor), about)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -78,8 +77,7 @@ def cluster(
 ) -> ClusterSnapshot:
     """A cluster with one partition ``gpu`` of all these nodes, where jobs hold what the nodes say is used and more."""
     held = [
-        replace(
-            each,
+        each._replace(
             cpus_allocated=sum(job.cpus // job.node_count for job in jobs if each.name in job.nodes),
             memory_allocated_mib=sum(job.memory_mib // job.node_count for job in jobs if each.name in job.nodes),
         )

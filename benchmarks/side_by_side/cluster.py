@@ -99,7 +99,6 @@ def _allocate_one(slurm: PrivateSlurm) -> str:
 
 async def cancel_all(slurm: PrivateSlurm) -> None:
     """Cancel all jobs, and wait until none is left."""
-    user = slurm.place.user
-    await asyncio.to_thread(slurm.run, "scancel", "--user", user)
+    await asyncio.to_thread(slurm.run, "scancel", "--user", slurm.layout.user)
     while await asyncio.to_thread(slurm.run, "squeue", "-h", "-o", "%i"):  # noqa: ASYNC110 - Slurm tells of nothing
         await asyncio.sleep(0.2)

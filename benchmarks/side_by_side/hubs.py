@@ -9,7 +9,8 @@ import secrets
 import signal
 import sqlite3
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,36 @@ class Person:
         """Start the server; returns an empty text, or the error."""
         answer = await self._post(f"/hub/spawn/{self.name}", dict(self.hub.system.form), follow=False)
         return "" if answer.status_code < 400 else f"{answer.status_code}: {answer.text[-300:]}"
+
+    async def visit_home(self, seconds: list[float], *, pause: float = 0.2) -> None:
+        """Open the home page again and again, for ever; adds to ``seconds`` how long each took."""
+        while True:
+            began = time.monotonic()
+            (await self.browser.get("/hub/home")).raise_for_status()
+            seconds.append(time.monotonic() - began)
+            await asyncio.sleep(pause)
+
+    @asynccontextmanager
+    async def progress(self) -> AsyncIterator[None]:
+        """An open progress stream of this user's server, which has sent its first event; it is read on."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.hub.process.ports[1])
+        cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in self.browser.cookies.jar)
+        head = f"GET /hub/api/users/{self.name}/server/progress HTTP/1.1\r\nHost: hub\r\nCookie: {cookies}\r\n\r\n"
+        writer.write(head.encode())
+        said = await reader.readuntil(b"\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 200 "), said
+        await reader.readuntil(b"data: ")
+
+        async def read_on() -> None:
+            while await reader.read(65536):
+                pass
+
+        reading = asyncio.create_task(read_on())
+        try:
+            yield
+        finally:
+            reading.cancel()
+            writer.close()
 
     async def _post(self, path: str, fields: dict[str, str], *, follow: bool) -> httpx.Response:
         xsrf = next(cookie.value for cookie in self.browser.cookies.jar if cookie.name == "_xsrf")

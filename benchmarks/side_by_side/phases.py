@@ -6,14 +6,14 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .cluster import allocate, cancel_all, fill, rpcs
 from .floor import script_of
 from .held import as_held, one_for_all, write_database
-from .hubs import Hub, Place, people
+from .hubs import Hub, Person, Place, people
 from .systems import OURS, System
 
 DAEMONS = ("REQUEST_STEP", "REQUEST_COMPLETE", "MESSAGE_", "REQUEST_PING", "REQUEST_JOB_ALLOCATION", "REQUEST_KILL")
@@ -41,8 +41,11 @@ class Started:
     blocked: float
     """Longest time in ms for which the spawner's code blocked the event loop."""
     blocked_where: str
+    blocked_cpu: float
+    """The longest processor time in ms of the spawner's code in one callback, and below, where that was."""
+    blocked_cpu_where: str
     blocked_by_all: float
-    """The same for the whole hub."""
+    """The longest time in ms for which the whole hub blocked the event loop."""
     failures: list[str] = field(default_factory=list)
 
 
@@ -67,6 +70,37 @@ class Rate:
 
 
 @dataclass
+class Crowd:
+    """Results of a phase in which many users click at once on a full cluster, and then watch their waiting pages."""
+
+    users: int
+    submitted: int
+    """Jobs in Slurm's queue in the end."""
+    seconds: float
+    """From the clicks until the last job was submitted."""
+    failures: list[str]
+    hub_cpu: float
+    home: list[float]
+    """Seconds that the home page took meanwhile for another user, sorted."""
+    blocked: float
+    blocked_cpu: float
+    blocked_cpu_where: str
+
+
+@dataclass
+class Streams:
+    """Results of a phase in which waiting pages are open."""
+
+    streams: int
+    memory: float
+    """MiB by which the hub grew."""
+    hub_cpu: float
+    """Seconds of processor time in a second, less those without the streams."""
+    rpcs_per_second: float
+    rpcs_per_second_before: float
+
+
+@dataclass
 class Measured:
     """All results of one system."""
 
@@ -74,6 +108,8 @@ class Measured:
     started: Started | None = None
     waiting: list[Rate] = field(default_factory=list)
     rest: list[Rate] = field(default_factory=list)
+    crowd: Crowd | None = None
+    streams: Streams | None = None
     scripts: list[str] = field(default_factory=list)
     """The scripts of our jobs, to submit them with plain sbatch."""
     state: dict[str, Any] | None = None
@@ -86,10 +122,10 @@ class Measured:
         return found
 
 
-def longest(blocks: list[dict[str, Any]]) -> tuple[float, str]:
-    """Longest time in ms for which the spawner blocked the loop, and where."""
-    worst = max(blocks, key=lambda block: float(block["spawner"]), default=None)
-    return (float(worst["spawner"]), str(worst["where"])) if worst and worst["spawner"] else (0.0, "")
+def longest(blocks: list[dict[str, Any]], what: str = "spawner") -> tuple[float, str]:
+    """Longest time in ms for which the spawner blocked the loop, and where; ``what`` as ``loop_watch`` says."""
+    worst = max(blocks, key=lambda block: float(block[what]), default=None)
+    return (float(worst[what]), str(worst["where"])) if worst and worst[what] else (0.0, "")
 
 
 async def start(place: Place, system: System, measured: Measured, *, users: int, rest: float, timeout: float) -> None:
@@ -116,6 +152,8 @@ async def start(place: Place, system: System, measured: Measured, *, users: int,
             memory=round(hub.memory(), 1),
             blocked=where[0],
             blocked_where=where[1],
+            blocked_cpu=longest(held, "spawner_cpu")[0],
+            blocked_cpu_where=longest(held, "spawner_cpu")[1],
             blocked_by_all=max((float(block["held"]) for block in held), default=0.0),
             failures=failures,
         )
@@ -148,6 +186,74 @@ async def waiting(place: Place, system: System, measured: Measured, *, steps: li
             measured.waiting.append(await rate(place, hub, users=step, seconds=seconds))
         for wait in waits:
             wait.cancel()
+
+
+async def crowd(place: Place, system: System, measured: Measured, *, users: int, streams: int, timeout: float) -> None:
+    """The cluster is full: many users click at once while another one opens the home page; then they watch."""
+    fill(place.slurm, place.users)
+    async with fresh(place, system, "crowd") as hub:
+        names = [f"crowd{number:03d}" for number in range(users)]
+        clickers = await people(hub, names)
+        visitor = (await people(hub, ["visitor"]))[0]
+        before, blocks, cpu = await queued(place), len(hub.blocks()), hub.cpu()[0]
+        home: list[float] = []
+        visits = asyncio.create_task(visitor.visit_home(home))
+        began = time.monotonic()
+        clicks = [asyncio.create_task(person.click()) for person in clickers]
+        submitted = 0
+        while submitted < users and time.monotonic() - began < timeout:
+            await asyncio.sleep(0.2)
+            submitted = await queued(place) - before
+        seconds = time.monotonic() - began
+        failures = [said for said in await asyncio.gather(*clicks) if said]
+        visits.cancel()
+        found = hub.blocks(blocks)
+        measured.crowd = Crowd(
+            users=users,
+            submitted=submitted,
+            seconds=round(seconds, 1),
+            failures=failures,
+            hub_cpu=round(hub.cpu()[0] - cpu, 2),
+            home=sorted(round(each, 3) for each in home),
+            blocked=longest(found)[0],
+            blocked_cpu=longest(found, "spawner_cpu")[0],
+            blocked_cpu_where=longest(found, "spawner_cpu")[1],
+        )
+        if streams:
+            measured.streams = await open_streams(place, hub, clickers, streams)
+
+
+async def open_streams(
+    place: Place, hub: Hub, watching: list[Person], streams: int, *, seconds: float = 20.0
+) -> Streams:
+    """Open so many progress streams of servers that wait; each has sent its first event before it is measured."""
+
+    async def resting() -> tuple[float, float]:
+        counted, cpu, began = rpcs(place.slurm), hub.cpu()[0], time.monotonic()
+        await asyncio.sleep(seconds)
+        passed = time.monotonic() - began
+        asked = sum(from_outside(rpcs(place.slurm) - counted).values())
+        return asked / passed, (hub.cpu()[0] - cpu) / passed
+
+    rpcs_before, cpu_before = await resting()
+    memory = hub.memory()
+    async with AsyncExitStack() as opened:
+        for number in range(streams):
+            await opened.enter_async_context(watching[number % len(watching)].progress())
+        rpcs_with, cpu_with = await resting()
+        grown = hub.memory() - memory
+    return Streams(
+        streams=streams,
+        memory=round(grown, 1),
+        hub_cpu=round(cpu_with - cpu_before, 3),
+        rpcs_per_second=round(rpcs_with, 2),
+        rpcs_per_second_before=round(rpcs_before, 2),
+    )
+
+
+async def queued(place: Place) -> int:
+    """The number of jobs that Slurm knows, running or pending."""
+    return len((await asyncio.to_thread(place.slurm.run, "squeue", "-h", "-o", "%i")).split())
 
 
 async def held(place: Place, system: System, measured: Measured, *, servers: int, seconds: float) -> None:

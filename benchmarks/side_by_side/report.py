@@ -50,6 +50,7 @@ def table(results: Results) -> str:
         "commands: CPU s",
         "hub: MiB",
         "event loop blocked by the spawner, ms",
+        "of it processor time, ms",
     ]
     users = next((each.started.users for each in results.measured if each.started), 0)
     lines = [f"**{users} users click at once**", "", _row(heads), _row(["---"] + ["---:"] * (len(heads) - 1))]
@@ -69,19 +70,44 @@ def table(results: Results) -> str:
                     f"{run.commands_cpu:.1f}",
                     f"{run.memory:.0f}",
                     f"{run.blocked:.0f}",
+                    f"{run.blocked_cpu:.0f}",
                 ]
             )
         )
     if results.floor:
-        lines.append(_row([FLOOR, _ready(results.floor), f"{len(results.floor)} sbatch", "", "", "", "", ""]))
-    return "\n".join([*lines, "", *_rates(results, "waiting"), "", *_rates(results, "rest")]).strip() + "\n"
+        lines.append(_row([FLOOR, _ready(results.floor), f"{len(results.floor)} sbatch", "", "", "", "", "", ""]))
+    parts = (lines, _rates(results, "waiting"), _rates(results, "rest"), _crowd(results))
+    return "\n\n".join("\n".join(part) for part in map(list, parts) if part) + "\n"
 
 
-def _ready(seconds: Sequence[float]) -> str:
+def _crowd(results: Results) -> Iterator[str]:
+    ours = _of(results, OURS.key)
+    crowd = ours.crowd if ours else None
+    if crowd is not None:
+        yield f"**{crowd.users} users click at once on a full cluster**"
+        yield ""
+        yield _row(
+            ["", "submitted", "all in the queue after, s", "hub: CPU s", "home page meanwhile: p50 / p95 / last, s"]
+        )
+        yield _row(["---", *["---:"] * 4])
+        home = _ready(crowd.home, digits=2)
+        yield _row([OURS.title, str(crowd.submitted), f"{crowd.seconds:.1f}", f"{crowd.hub_cpu:.1f}", home])
+    streams = ours.streams if ours else None
+    if streams is not None:
+        yield ""
+        yield f"**{streams.streams} open waiting pages**"
+        yield ""
+        yield _row(["", "hub: MiB", "hub: CPU s in a second", "RPCs per second", "without the pages"])
+        yield _row(["---", *["---:"] * 4])
+        rates = (f"{streams.rpcs_per_second:.2f}", f"{streams.rpcs_per_second_before:.2f}")
+        yield _row([OURS.title, f"{streams.memory:.1f}", f"{streams.hub_cpu:.3f}", *rates])
+
+
+def _ready(seconds: Sequence[float], *, digits: int = 1) -> str:
     """p50, p95 and maximum of sorted values."""
     if not seconds:
         return "-"
-    return " / ".join(f"{seconds[round(part * (len(seconds) - 1))]:.1f}" for part in (0.5, 0.95, 1.0))
+    return " / ".join(f"{seconds[round(part * (len(seconds) - 1))]:.{digits}f}" for part in (0.5, 0.95, 1.0))
 
 
 def _rates(results: Results, what: str) -> Iterator[str]:
@@ -132,16 +158,31 @@ def bars(results: Results) -> Iterator[tuple[str, float, float]]:
         if theirs is not None and theirs.started is not None and theirs.started.ready:
             yield "last server ready, relative to batchspawner", 0.2, mine.ready[-1] / theirs.started.ready[-1]
         if results.floor:
-            yield "last server ready, relative to plain sbatch", 1.5, mine.ready[-1] / results.floor[-1]
+            yield "last server ready, relative to plain sbatch", 1.3, mine.ready[-1] / results.floor[-1]
     held = [mine.blocked] if mine is not None else []
     held += [rate.blocked for rate in (*ours.waiting, *ours.rest)]
     if held:
         yield "longest block of the event loop, ms", 50.0, max(held)
+    if mine is not None:
+        yield "longest block of the event loop, ms of processor time", 50.0, mine.blocked_cpu
+    yield from _bars_of_crowd(ours)
     small, large = (min, max) if ours.rest else (None, None)
     if small is not None and large is not None and mine is not None and len(ours.rest) > 1:
         most = large(ours.rest, key=lambda rate: rate.users)
         least = small(ours.rest, key=lambda rate: rate.users)
         yield "memory per server, MiB", 1.0, (most.memory - least.memory) / (most.users - least.users)
+
+
+def _bars_of_crowd(ours: Measured) -> Iterator[tuple[str, float, float]]:
+    crowd, streams = ours.crowd, ours.streams
+    if crowd is not None:
+        yield f"starts of {crowd.users} clicks that were lost", 0.0, crowd.users - crowd.submitted + len(crowd.failures)
+        yield "home page meanwhile, p95, s", 1.0, crowd.home[round(0.95 * (len(crowd.home) - 1))]
+        yield "longest block meanwhile, ms of processor time", 50.0, crowd.blocked_cpu
+    if streams is not None:
+        yield f"memory of {streams.streams} waiting pages, MiB", 20.0, streams.memory
+        more = streams.rpcs_per_second - streams.rpcs_per_second_before
+        yield f"RPC/s because of {streams.streams} waiting pages", 0.1, more
 
 
 def aims(results: Results) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import weakref
+from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from jupyterhub_gpuspawner.cluster.constraint import satisfies
 from jupyterhub_gpuspawner.cluster.node_fit import ANY, Need, NodeFit, ReservedPeriod
 from jupyterhub_gpuspawner.cluster.node_set import NodeSet
-from jupyterhub_gpuspawner.cluster.pending import in_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Reservation
+    from jupyterhub_gpuspawner.table import Table
+    from jupyterhub_gpuspawner.units import Gres
 
 _UNKNOWN_REQUEST = frozenset((f"gpu:{ANY}", f"shard:{ANY}"))
 """What a job whose request could not be read may ask for: any GPU or shard."""
@@ -41,16 +43,18 @@ class Capacity:
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._states = snapshot.node_by_name
         self._reservations = snapshot.reservation_by_name
-        jobs, reserved = snapshot.jobs_by_node, _reserved_periods(snapshot.reservations)
-        nodes = {
-            name: NodeFit(state, jobs.get(name, ()), reserved.get(name, ()), all_known=not snapshot.partial)
-            for name, state in self._states.items()
-        }
+        self._jobs = snapshot.job_table
+        jobs, reserved = snapshot.jobs_by_node.positions, _reserved_periods(snapshot.reservations)
+        nodes = [
+            NodeFit(state, jobs.get(state.name, ()), reserved.get(state.name, ()), all_known=not snapshot.partial)
+            for state in snapshot.node_table
+        ]
         self._partitions = {
-            name: NodeSet(nodes[state.name] for state in states) for name, states in snapshot.nodes_by_partition.items()
+            name: NodeSet([nodes[at] for at in positions], self._jobs)
+            for name, positions in snapshot.nodes_by_partition.positions.items()
         }
         self._parts: dict[tuple[str, str, str], NodeSet] = {}
-        self._queues = {name: _queue(jobs) for name, jobs in snapshot.waiting_by_partition.items()}
+        self._queues = {name: _queue(self._jobs, jobs) for name, jobs in snapshot.queue_by_partition.items()}
 
     def warm(self) -> None:
         """Build the indexes now: in the thread that read the snapshot, not in the event loop that serves pages."""
@@ -64,10 +68,10 @@ class Capacity:
     def nodes(self, partition: str, *, constraint: str = "", reservation: str = "") -> NodeSet:
         """The nodes of a partition that satisfy ``constraint`` and belong to ``reservation``, where these are given."""
         if not constraint and not reservation:
-            return self._partitions.get(partition) or NodeSet(())
+            return self._partitions.get(partition) or NodeSet((), self._jobs)
         key = (partition, constraint, reservation)
         if key not in self._parts:
-            self._parts[key] = NodeSet(self._part(*key))
+            self._parts[key] = NodeSet(self._part(*key), self._jobs)
         return self._parts[key]
 
     def _part(self, partition: str, constraint: str, reservation: str) -> Iterator[NodeFit]:
@@ -126,22 +130,28 @@ def _reserved_periods(reservations: Iterable[Reservation]) -> dict[str, tuple[Re
     return {node: tuple(sorted(periods)) for node, periods in found.items()}
 
 
-def _queue(jobs: Iterable[ClusterJob]) -> Mapping[tuple[str, frozenset[str]], Competition]:
-    """A partition's pending jobs, grouped by reservation and by the GPUs or shards they request."""
-    found: dict[tuple[str, frozenset[str]], list[ClusterJob]] = {}
-    for job in jobs:
-        if in_queue(job):
-            kinds = frozenset(f"{gres.name}:{gres.type or ANY}" for gres in job.gpus)
-            found.setdefault((job.reservation, _UNKNOWN_REQUEST if job.gpus_unknown else kinds), []).append(job)
+def _queue(table: Table[ClusterJob], jobs: Iterable[int]) -> Mapping[tuple[str, frozenset[str]], Competition]:
+    """The jobs of a queue, grouped by reservation and by the GPUs or shards they request, with Slurm's estimates."""
+    found: dict[tuple[str, frozenset[str]], list[float | None]] = {}
+    columns = (table.column(field) for field in ("reservation", "gpus", "gpus_unknown", "starts_at"))
+    reservation, gpus, unknown, starts_at = columns
+    for at in jobs:
+        kinds = _UNKNOWN_REQUEST if unknown[at] else _kinds(gpus[at])
+        found.setdefault((reservation[at], kinds), []).append(starts_at[at])
     return {
         key: Competition(
-            len(alike),
+            len(starts),
             frozenset(kind.partition(":")[2] for kind in key[1]),
-            _extreme([job.starts_at for job in alike], min),
-            _extreme([job.starts_at for job in alike], max),
+            _extreme(starts, min),
+            _extreme(starts, max),
         )
-        for key, alike in found.items()
+        for key, starts in found.items()
     }
+
+
+@lru_cache(maxsize=8192)
+def _kinds(gpus: tuple[Gres, ...]) -> frozenset[str]:
+    return frozenset(f"{gres.name}:{gres.type or ANY}" for gres in gpus)
 
 
 def _extreme(moments: Sequence[float | None], pick: Callable[[list[float]], float]) -> float | None:

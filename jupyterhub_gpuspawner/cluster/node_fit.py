@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from jupyterhub_gpuspawner.cluster.node_state import free_gpus_of, gpus_of
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from jupyterhub_gpuspawner.cluster.node_state import NodeState
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
+    from jupyterhub_gpuspawner.units import Gres
 
 ANY = ""
 """GPUs of any type; also the type of GPUs for which gres.conf names none."""
@@ -63,27 +68,24 @@ class NodeFit:
     def __init__(
         self,
         node: NodeState,
-        jobs: tuple[ClusterJob, ...],
+        jobs: tuple[int, ...],
         reserved: tuple[ReservedPeriod, ...],
         *,
         all_known: bool = True,
     ) -> None:
-        """``all_known``: ``jobs`` holds every job on the node."""
+        """``jobs`` are positions in the snapshot's jobs; ``all_known``: they are every job on the node."""
         self.all_known = all_known
         self.name = node.name
         self.reason = node.reason
         self.usable = node.usable
         self.powered_down = bool(node.states & _POWERED_DOWN)
-        self.features = frozenset((*node.features, *node.other_features))
+        self.features = _features(node.features, node.other_features)
         self.reserved = reserved
         self.jobs = jobs
         self.cpus, self.free_cpus = node.cpus, node.cpus_free
         self.memory, self.free_memory = node.memory_mib, node.memory_free_mib
         self.idle = node.cpus_allocated == 0 and not jobs
-        self.gpus = _with_any(node.gpus()) if node.gres else {}
-        self.free_gpus = _with_any(node.gpus_free()) if node.gres else {}
-        self.shards = sum(gres.count for gres in node.gres if gres.name == "shard")
-        self.free_shards = _free_shards(node, self.shards) if self.shards else 0
+        self.gpus, self.free_gpus, self.shards, self.free_shards = _devices(node.gres, node.gres_used)
 
     def offers(self, need: Need) -> bool:
         """Whether the node could satisfy the request if it were empty."""
@@ -131,15 +133,39 @@ class NodeFit:
         return types[0] if len(types) == 1 and self.gpus[types[0]] == self.gpus[ANY] else ANY
 
 
+@lru_cache(maxsize=8192)
+def _features(active: tuple[str, ...], others: tuple[str, ...]) -> frozenset[str]:
+    return frozenset((*active, *others))
+
+
+class _Devices(NamedTuple):
+    gpus: Mapping[str, int]
+    free_gpus: Mapping[str, int]
+    shards: int
+    free_shards: int
+
+
+@lru_cache(maxsize=8192)
+def _devices(gres: tuple[Gres, ...], used: tuple[Gres, ...]) -> _Devices:
+    """The GPUs and shards of a node; thousands of nodes have the same ones, and share the answer."""
+    gpus = gpus_of(gres)
+    shards = sum(each.count for each in gres if each.name == "shard")
+    return _Devices(
+        _with_any(gpus) if gres else {},
+        _with_any(free_gpus_of(gpus, used)) if gres else {},
+        shards,
+        _free_shards(gpus.total(), shards, used) if shards else 0,
+    )
+
+
 def _with_any(counts: Counter[str]) -> dict[str, int]:
     return {**counts, ANY: counts.total()}
 
 
-def _free_shards(node: NodeState, shards: int) -> int:
-    gpus = node.gpus().total()
-    used = {name: sum(gres.count for gres in node.gres_used if gres.name == name) for name in ("shard", "gpu")}
+def _free_shards(gpus: int, shards: int, used: tuple[Gres, ...]) -> int:
+    count = {name: sum(gres.count for gres in used if gres.name == name) for name in ("shard", "gpu")}
     per_gpu = shards // gpus if gpus else 0
-    return max(0, shards - used["shard"] - per_gpu * used["gpu"])
+    return max(0, shards - count["shard"] - per_gpu * count["gpu"])
 
 
 class Freed:
@@ -151,12 +177,12 @@ class Freed:
         self.jobs = self.cpus = self.memory = self.shards = 0
         self.gpus: Counter[str] = Counter()
 
-    def add(self, job: ClusterJob, only_type: str) -> None:
-        """Count the job's share on one node; what it holds in total is divided evenly among its nodes."""
+    def add(self, cpus: int, memory: int, gpus: Iterable[Gres], only_type: str) -> None:
+        """Count a job's share on one node."""
         self.jobs += 1
-        self.cpus += job.cpus // job.node_count
-        self.memory += job.memory_mib // job.node_count
-        for gres in job.gpus:
+        self.cpus += cpus
+        self.memory += memory
+        for gres in gpus:
             if gres.name == "shard":
                 self.shards += gres.count
             elif gres.name == "gpu":

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from functools import cached_property
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from jupyterhub_gpuspawner.cluster.node_fit import ANY, Freed, Need, NodeFit
@@ -14,24 +15,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
+    from jupyterhub_gpuspawner.table import Table
 
 RELEASES = 4000
 """Upper bound on the job ends that one prediction examines."""
 
 
-class Release(NamedTuple):
-    """The end of a job on one node."""
+class Releases(NamedTuple):
+    """Job ends by time, one of each list."""
 
-    moment: float
-    node: NodeFit
-    job: ClusterJob
+    moments: Sequence[float]
+    nodes: Sequence[NodeFit]
+    jobs: Sequence[int]
+    """Positions in the snapshot's jobs."""
 
 
 class NodeSet:
     """A set of nodes, such as those of a partition, sorted by free resources."""
 
-    def __init__(self, nodes: Iterable[NodeFit]) -> None:
+    def __init__(self, nodes: Iterable[NodeFit], jobs: Table[ClusterJob]) -> None:
+        """``jobs`` are all of the snapshot's."""
         self.all = tuple(nodes)
+        self._jobs = jobs
         self.usable = tuple(node for node in self.all if node.usable)
 
     @cached_property
@@ -71,16 +76,20 @@ class NodeSet:
 
     @cached_property
     def _by_gpus(self) -> Mapping[str, tuple[Sequence[NodeFit], Sequence[int]]]:
-        types = {kind for node in self.kinds for kind in node.gpus}
-        return {kind: _ascending(self.usable, lambda node, kind=kind: node.free_gpus.get(kind, 0)) for kind in types}  # type: ignore[misc]
+        found: dict[str, list[NodeFit]] = {}
+        for node in self.usable:
+            for kind, count in node.free_gpus.items():
+                if count:  # no request for GPUs fits on the others
+                    found.setdefault(kind, []).append(node)
+        return {kind: _ascending(nodes, lambda node, kind=kind: node.free_gpus[kind]) for kind, nodes in found.items()}  # type: ignore[misc]
 
     @cached_property
     def _by_shards(self) -> tuple[Sequence[NodeFit], Sequence[int]]:
-        return _ascending(self.usable, lambda node: node.free_shards)
+        return _ascending((node for node in self.usable if node.free_shards), lambda node: node.free_shards)
 
     @cached_property
     def _by_cpus(self) -> tuple[Sequence[NodeFit], Sequence[int]]:
-        return _ascending(self.usable, lambda node: node.free_cpus)
+        return _ascending(self.usable, attrgetter("free_cpus"))
 
     @cached_property
     def _reserved(self) -> tuple[NodeFit, ...]:
@@ -101,13 +110,14 @@ class NodeSet:
         return free + more[0], of + more[1]
 
     @cached_property
-    def releases(self) -> tuple[Release, ...]:
-        """Job ends on usable nodes, by time; jobs without a time limit are left out."""
-        found = [
-            Release(job.ends_at, node, job) for node in self.usable for job in node.jobs if job.ends_at is not None
-        ]
-        found.sort(key=lambda release: release.moment)
-        return tuple(found)
+    def releases(self) -> Releases:
+        """The first :data:`RELEASES` job ends on usable nodes; jobs without a time limit are left out."""
+        ends_at = self._jobs.column("ends_at")
+        nodes = [node for node in self.usable for job in node.jobs if ends_at[job] is not None]
+        jobs = [job for node in self.usable for job in node.jobs if ends_at[job] is not None]
+        moments = [ends_at[job] for job in jobs]
+        first = sorted(range(len(jobs)), key=moments.__getitem__)[:RELEASES]
+        return Releases([moments[at] for at in first], [nodes[at] for at in first], [jobs[at] for at in first])
 
     def earliest_start(self, need: Need, nodes: int, *, now: float, length: float) -> float | None:
         """When the request fits on so many nodes if every job runs to its time limit; None if no job end tells.
@@ -117,15 +127,17 @@ class NodeSet:
         moments = sorted(node.open_at(now, length) for node in self.fitting(need))
         done = {node.name for node in self.fitting(need)}
         freed: dict[str, Freed] = {}
-        for release in islice(self.releases, RELEASES):
-            moment = max(now, release.moment)
+        columns = (self._jobs.column(field) for field in ("cpus", "memory_mib", "gpus", "node_count"))
+        cpus, memory, gpus, node_count = columns
+        for at, node, job in zip(*self.releases, strict=True):
+            moment = max(now, at)
             if len(moments) >= nodes and moments[nodes - 1] <= moment:
                 break
-            node = release.node
             if node.name in done or not node.offers(need):
                 continue
             so_far = freed.setdefault(node.name, Freed())
-            so_far.add(release.job, node.only_type)
+            parts = node_count[job]  # what it holds in total is divided evenly among its nodes
+            so_far.add(cpus[job] // parts, memory[job] // parts, gpus[job], node.only_type)
             if node.has_after(need, so_far):
                 done.add(node.name)
                 moments.append(node.open_at(moment, length))
@@ -144,20 +156,20 @@ def _kinds(nodes: Iterable[NodeFit]) -> dict[NodeFit, int]:
 
 def _ascending(nodes: Iterable[NodeFit], count: Callable[[NodeFit], int]) -> tuple[Sequence[NodeFit], Sequence[int]]:
     found = sorted(nodes, key=count)
-    return found, [count(node) for node in found]
+    return found, list(map(count, found))
 
 
 def _totals(nodes: Iterable[NodeFit]) -> dict[str, tuple[int, int]]:
+    found = list(nodes)
     free: Counter[str] = Counter()
     of: Counter[str] = Counter()
-    for node in nodes:
-        of["node"] += 1
-        free["node"] += node.idle
-        of["cpu"] += node.cpus
-        free["cpu"] += node.free_cpus
-        of["shard"] += node.shards
-        free["shard"] += node.free_shards
+    for node in found:
         for kind, count in node.gpus.items():
             of[f"gpu:{kind}"] += count
             free[f"gpu:{kind}"] += node.free_gpus.get(kind, 0)
-    return {what: (free[what], count) for what, count in of.items()}
+    totals = {what: (free[what], count) for what, count in of.items()}
+    if found:
+        totals["node"] = sum(node.idle for node in found), len(found)
+        totals["cpu"] = sum(node.free_cpus for node in found), sum(node.cpus for node in found)
+        totals["shard"] = sum(node.free_shards for node in found), sum(node.shards for node in found)
+    return totals

@@ -6,11 +6,10 @@ Source: scontrol(1), ``show node -d``; states from sinfo(1), "NODE STATE CODES".
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     from jupyterhub_gpuspawner.units import Gres
 
@@ -36,8 +35,7 @@ _OUT = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class NodeState:
+class NodeState(NamedTuple):
     """One node as slurmctld reports it."""
 
     name: str
@@ -83,21 +81,25 @@ class NodeState:
 
     def gpus(self) -> Counter[str]:
         """GPUs and MIG devices by type; the empty type if gres.conf gives none."""
-        return Counter({kind: count for kind, count in _counts(self.gres, "gpu") if count})
+        return gpus_of(self.gres)
 
     def gpus_free(self) -> Counter[str]:
         """GPUs by type that no job uses, neither whole nor in part (shard, MPS)."""
-        free = self.gpus()
-        only_type = next(iter(free)) if len(free) == 1 else ""  # shards may be untyped where the GPUs are typed
-        for kind, count in _counts(self.gres_used, "gpu"):
-            free[kind] -= count
-        for share in self.gres_used:
-            if share.name in ("shard", "mps"):
-                free[share.type or only_type] -= len(share.indices)
-        return +free
+        return free_gpus_of(self.gpus(), self.gres_used)
 
 
-def _counts(gres: tuple[Gres, ...], name: str) -> Iterator[tuple[str, int]]:
-    for one in gres:
-        if one.name == name:
-            yield one.type or "", one.count
+def gpus_of(gres: Iterable[Gres]) -> Counter[str]:
+    """The GPUs and MIG devices among generic resources, by type."""
+    return Counter({each.type or "": each.count for each in gres if each.name == "gpu" and each.count})
+
+
+def free_gpus_of(gpus: Counter[str], used: Iterable[Gres]) -> Counter[str]:
+    """Those of a node's GPUs that are not in use."""
+    free = gpus.copy()
+    only_type = next(iter(free)) if len(free) == 1 else ""  # shards may be untyped where the GPUs are typed
+    for each in used:
+        if each.name == "gpu":
+            free[each.type or ""] -= each.count
+        elif each.name in ("shard", "mps"):
+            free[each.type or only_type] -= len(each.indices)
+    return +free

@@ -9,15 +9,13 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.cluster.snapshot import waits_for_resources
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot
-
-_WAITS_FOR_RESOURCES = frozenset({"", "Resources", "Priority", "SchedDefer", "Licenses"})
-_WAITS_FOR_RESOURCES_STARTS = ("ReqNodeNotAvail", "Nodes required for job are DOWN")
 
 
 @dataclass(frozen=True)
@@ -35,15 +33,7 @@ class QueuePosition:
 
 def in_queue(job: ClusterJob) -> bool:
     """Whether the job starts as soon as its resources are free: it is neither held nor waiting for anything else."""
-    return (
-        job.phase is Phase.QUEUED
-        and job.priority > 0
-        and (job.reason in _WAITS_FOR_RESOURCES or job.reason.startswith(_WAITS_FOR_RESOURCES_STARTS))
-    )
-
-
-def _order(job: ClusterJob) -> tuple[int, int]:
-    return -job.priority, int(job.job_id) if job.job_id.isdigit() else 0
+    return job.phase is Phase.QUEUED and waits_for_resources(job.priority, job.reason)
 
 
 def first_in_line(jobs: Iterable[ClusterJob], at_most: int) -> list[ClusterJob]:
@@ -58,7 +48,6 @@ def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | No
         return None
     positions = []
     for partition in job.partitions:
-        queue = [other for other in snapshot.waiting_by_partition[partition] if in_queue(other)]
-        before = sum(_order(other) < _order(job) for other in queue)
-        positions.append(QueuePosition(before + 1, len(queue), partition, job.starts_at))
+        places = snapshot.queue_places[partition]
+        positions.append(QueuePosition(places[job_id][0], len(places), partition, job.starts_at))
     return min(positions, key=lambda each: each.position, default=None)

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.table import Index, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.cluster.node_state import NodeState
     from jupyterhub_gpuspawner.units import Gres
+
+T = TypeVar("T")
+
+
+def _several(table: Table[T]) -> Callable[[Sequence[int]], tuple[T, ...]]:
+    return lambda positions: tuple(table[at] for at in positions)
 
 
 @dataclass(frozen=True)
@@ -73,8 +80,7 @@ class Reservation:
         return (self.start is None or self.start <= now) and (self.end is None or now < self.end)
 
 
-@dataclass(frozen=True)
-class ClusterJob:
+class ClusterJob(NamedTuple):
     """One job of any user that is pending or holds nodes, from squeue; times are seconds since the epoch."""
 
     job_id: str
@@ -147,10 +153,10 @@ class Unread:
 class ClusterSnapshot:
     """Nodes, partitions, reservations and jobs at one moment."""
 
-    nodes: tuple[NodeState, ...] = ()
+    nodes: Sequence[NodeState] = ()
     partitions: tuple[Partition, ...] = ()
     reservations: tuple[Reservation, ...] = ()
-    jobs: tuple[ClusterJob, ...] = ()
+    jobs: Sequence[ClusterJob] = ()
     """Jobs that are pending or hold nodes; ended ones are not included."""
     memory: DefaultMemory | None = None
     """The cluster's defaults for jobs that request no memory; None where they are not known."""
@@ -168,9 +174,20 @@ class ClusterSnapshot:
         return any(each.kind == "reservation" or (each.kind == "job" and not each.kept) for each in self.unread)
 
     @cached_property
-    def node_by_name(self) -> Mapping[str, NodeState]:
+    def node_table(self) -> Table[NodeState]:
+        """:attr:`nodes` as a table."""
+        return Table.of(NodeState, self.nodes)
+
+    @cached_property
+    def job_table(self) -> Table[ClusterJob]:
+        """:attr:`jobs` as a table."""
+        return Table.of(ClusterJob, self.jobs)
+
+    @cached_property
+    def node_by_name(self) -> Index[int, NodeState]:
         """Nodes by Slurm's name."""
-        return {node.name: node for node in self.nodes}
+        table = self.node_table
+        return Index({name: at for at, name in enumerate(table.column("name"))}, table.__getitem__)
 
     @cached_property
     def partition_by_name(self) -> Mapping[str, Partition]:
@@ -183,39 +200,82 @@ class ClusterSnapshot:
         return {reservation.name: reservation for reservation in self.reservations}
 
     @cached_property
-    def job_by_id(self) -> Mapping[str, ClusterJob]:
+    def job_by_id(self) -> Index[int, ClusterJob]:
         """Jobs by id."""
-        return {job.job_id: job for job in self.jobs}
+        table = self.job_table
+        return Index({job_id: at for at, job_id in enumerate(table.column("job_id"))}, table.__getitem__)
 
     @cached_property
-    def nodes_by_partition(self) -> Mapping[str, tuple[NodeState, ...]]:
+    def nodes_by_partition(self) -> Index[Sequence[int], tuple[NodeState, ...]]:
         """The nodes of each partition in Slurm's order, without those that Slurm hides."""
-        order = {node.name: position for position, node in enumerate(self.nodes)}
+        order = self.node_by_name.positions
         known = {
             partition.name: sorted({order[name] for name in partition.nodes if name in order})
             for partition in self.partitions
         }
-        return {name: tuple(self.nodes[position] for position in positions) for name, positions in known.items()}
+        return Index(known, _several(self.node_table))
 
     def nodes_of(self, partition: str) -> tuple[NodeState, ...]:
         """The nodes of a partition in Slurm's order; empty for an unknown partition."""
         return self.nodes_by_partition.get(partition, ())
 
     @cached_property
-    def jobs_by_node(self) -> Mapping[str, tuple[ClusterJob, ...]]:
+    def jobs_by_node(self) -> Index[tuple[int, ...], tuple[ClusterJob, ...]]:
         """The jobs on each node, by its name."""
-        found: dict[str, list[ClusterJob]] = {}
-        for job in self.jobs:
-            for node in job.nodes:
-                found.setdefault(node, []).append(job)
-        return {node: tuple(jobs) for node, jobs in found.items()}
+        found: dict[str, tuple[int, ...]] = {}
+        for at, nodes in enumerate(self.job_table.column("nodes")):
+            for node in nodes:
+                found[node] = (*found[node], at) if node in found else (at,)
+        return Index(found, _several(self.job_table))
 
     @cached_property
-    def waiting_by_partition(self) -> Mapping[str, tuple[ClusterJob, ...]]:
+    def waiting_by_partition(self) -> Index[Sequence[int], tuple[ClusterJob, ...]]:
         """Pending jobs by partition; one that is pending in several appears in each."""
-        found: dict[str, list[ClusterJob]] = {}
-        for job in self.jobs:
-            if job.phase is Phase.QUEUED:
-                for partition in job.partitions:
-                    found.setdefault(partition, []).append(job)
-        return {partition: tuple(jobs) for partition, jobs in found.items()}
+        found: dict[str, list[int]] = {}
+        partitions = self.job_table.column("partitions")
+        for at, phase in enumerate(self.job_table.column("phase")):
+            if phase is Phase.QUEUED:
+                for partition in partitions[at]:
+                    found.setdefault(partition, []).append(at)
+        return Index(found, _several(self.job_table))
+
+    @cached_property
+    def queue_by_partition(self) -> Mapping[str, Sequence[int]]:
+        """Those of the pending jobs that start as soon as their resources are free, by partition."""
+        priority, reason = self.job_table.column("priority"), self.job_table.column("reason")
+        return {
+            name: [at for at in jobs if waits_for_resources(priority[at], reason[at])]
+            for name, jobs in self.waiting_by_partition.positions.items()
+        }
+
+    @cached_property
+    def queue_places(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+        """The same by job id: the job's position, and how many other users have jobs ahead of it.
+
+        Jobs of higher priority are ahead, and older ones of the same. A job whose user is not known counts as
+        a user of its own.
+        """
+        priority, user, job_id = (self.job_table.column(field) for field in ("priority", "user", "job_id"))
+        found: dict[str, dict[str, tuple[int, int]]] = {}
+        for name, jobs in self.queue_by_partition.items():
+            ordered = sorted(jobs, key=lambda at: rank(priority[at], job_id[at]))
+            places, ahead = dict[str, tuple[int, int]](), set[str]()
+            for position, at in enumerate(ordered, 1):
+                places[job_id[at]] = position, len(ahead) - (user[at] in ahead)
+                ahead.add(user[at] or job_id[at])
+            found[name] = places
+        return found
+
+
+def waits_for_resources(priority: int, reason: str) -> bool:
+    """Whether a pending job with this reason is neither held nor waiting for anything else."""
+    return priority > 0 and (reason in _FOR_RESOURCES or reason.startswith(_FOR_RESOURCES_STARTS))
+
+
+def rank(priority: int, job_id: str) -> tuple[int, int]:
+    """A pending job's rank in its queue, the lower the sooner: by priority, and then by age."""
+    return -priority, int(job_id) if job_id.isdigit() else 0
+
+
+_FOR_RESOURCES = frozenset({"", "Resources", "Priority", "SchedDefer", "Licenses"})
+_FOR_RESOURCES_STARTS = ("ReqNodeNotAvail", "Nodes required for job are DOWN")

@@ -76,9 +76,10 @@ class SnapshotReader:
                 unread=tuple(unread),
             )
             capacity_of(snapshot).warm()
+            _ = snapshot.job_by_id, snapshot.queue_places  # indexes for those who wait
             return snapshot
 
-        # five thousand nodes take a third of a second to parse
+        # ten thousand nodes with fifty thousand jobs take about half a second
         snapshot = await asyncio.to_thread(parse)
         if snapshot.unread:
             self._report(snapshot.unread)

@@ -531,7 +531,7 @@ def test_a_job_in_line_whose_gpus_are_unknown_comes_before_everybody(asked: dict
 
 def test_a_running_job_whose_gpus_are_unknown_holds_what_its_node_says() -> None:
     """The node's count of GPUs in use decides; what the job releases is known only after all jobs have ended."""
-    unknown = replace(running("7", "g1", ends_in=600), gpus_unknown=True)
+    unknown = running("7", "g1", ends_in=600)._replace(gpus_unknown=True)
     other = running("8", "g1", "gpu:k80:2", ends_in=1200)
     found = cluster(node("g1", "gpu:k80:4", "gpu:k80:4"), jobs=(unknown, other))
     assert told(found, gpus=1)[0] == "later"

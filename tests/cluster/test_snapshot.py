@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
 from jupyterhub_gpuspawner.cluster.node_state import NodeState
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot
+from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.slurm.parse.cluster import parse_nodes, parse_partitions, parse_reservations
+from jupyterhub_gpuspawner.table import Table
 from jupyterhub_gpuspawner.units import parse_gres
 from tests.slurm.recorded import VERSIONS, recorded
 from tests.snapshots import free_gpus
@@ -105,3 +108,42 @@ def test_what_is_left_on_a_node_is_never_negative() -> None:
     """Slurm may report more allocated than there is (config_overrides)."""
     full = NodeState("n1", cpus=4, cpus_allocated=6, memory_mib=1000, memory_allocated_mib=1200)
     assert (full.cpus_free, full.memory_free_mib) == (0, 0)
+
+
+JOBS = (
+    ClusterJob("1", Phase.RUNNING, nodes=("g1", "g2"), partitions=("gpu",)),
+    ClusterJob("2", Phase.QUEUED, user="ada", partitions=("gpu", "cpu"), priority=5),
+    ClusterJob("3", Phase.QUEUED, user="bob", partitions=("gpu",), priority=9),
+    ClusterJob("4", Phase.QUEUED, user="ada", partitions=("gpu",), priority=9, reason="Dependency"),
+    ClusterJob("5", Phase.QUEUED, user="ada", partitions=("gpu",), priority=1, reason="Resources"),
+    ClusterJob("6", Phase.RUNNING, nodes=("g1",), partitions=("cpu",)),
+)
+
+
+def test_table_is_the_sequence_of_its_values() -> None:
+    """Each value, a part, all of them, and their number; equal to the same values in a tuple."""
+    table = Table.of(ClusterJob, JOBS)
+    assert (len(table), tuple(table), tuple(table[1:3])) == (6, JOBS, JOBS[1:3])
+    assert (table[2], table[-1]) == (JOBS[2], JOBS[5])
+    others: list[Sequence[ClusterJob]] = [JOBS, JOBS[:5], (*JOBS[:5], JOBS[4])]
+    assert [table == other for other in others] == [True, False, False]
+    assert list(table.column("job_id")) == ["1", "2", "3", "4", "5", "6"]
+    assert Table.of(ClusterJob, table) is table
+    assert list(Table.of(ClusterJob, ())) == []
+
+
+def test_indexes_of_a_snapshot() -> None:
+    """Jobs by id, by node and by partition; ended or unknown names are not found."""
+    found = ClusterSnapshot(jobs=JOBS)
+    assert dict(found.job_by_id) == {job.job_id: job for job in JOBS}
+    assert dict(found.jobs_by_node) == {"g1": (JOBS[0], JOBS[5]), "g2": (JOBS[0],)}
+    assert dict(found.waiting_by_partition) == {"gpu": JOBS[1:5], "cpu": (JOBS[1],)}
+    assert (found.job_by_id.get("9"), found.jobs_by_node.get("g9", ())) == (None, ())
+
+
+def test_places_in_the_queues() -> None:
+    """Position, and other users with jobs ahead; jobs that wait for something else are in no queue."""
+    assert ClusterSnapshot(jobs=JOBS).queue_places == {
+        "gpu": {"3": (1, 0), "2": (2, 1), "5": (3, 1)},
+        "cpu": {"2": (1, 0)},
+    }

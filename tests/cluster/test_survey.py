@@ -323,5 +323,5 @@ def test_the_document_has_the_first_jobs_in_line() -> None:
 
 def test_a_count_no_machine_has_is_cut() -> None:
     """A mistake in gres.conf does not fill the hub's memory."""
-    state = replace(node(), gres=(Gres("gpu", "k80", 10**9),))
+    state = node()._replace(gres=(Gres("gpu", "k80", 10**9),))
     assert len(survey(snapshot(state), {}).nodes[0].gpus) == 1024

@@ -51,6 +51,15 @@ async def test_answer_holds_exit_status_and_both_streams() -> None:
     assert answer == Answer(3, "out\n", "err\n")
 
 
+@pytest.mark.parametrize("end", [b"\n", b" "])
+async def test_text_of_many_mebibytes_is_decoded_as_a_whole(tmp_path: Path, end: bytes) -> None:
+    """With characters of every width and bytes that are none, wherever the answer is cut; with and without lines."""
+    output = ("größe 漢字 😀".encode() + b"\xe6\xbc" + end) * 100_000
+    (tmp_path / "output").write_bytes(output)
+    answer = await run(("cat", str(tmp_path / "output")), name="cat", environment=ENVIRONMENT, timeout=60)
+    assert answer.stdout == output.decode(errors="replace")
+
+
 async def test_words_reach_the_command_as_they_are() -> None:
     """Without a shell, blanks, quotes, ``;`` and ``$()`` are ordinary characters of an argument."""
     word = "a b'c\"; $(echo no) *\n"

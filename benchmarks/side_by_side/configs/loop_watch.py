@@ -4,7 +4,8 @@ Every callback is timed. While one lasts, a thread looks at its stack every 10 m
 a function of its packages stands anywhere in the stack. What the loop's thread waited for a processor, because others
 had them all, is no callback's (proc(5), schedstat). Callbacks over 20 ms go to a file, one JSON object a line, times
 in milliseconds: ``wall`` less ``waited`` is ``held``; ``spawner`` is the part of ``held`` that looks gave to the
-spawner, ``where`` its innermost function seen most often.
+spawner, ``where`` its innermost function seen most often. ``cpu`` is the thread's processor time in the callback, and
+``spawner_cpu`` the same part of it: what is left where the machine is busy, or a disk slow.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ class LoopWatch:
         """Run one callback."""
         if threading.get_ident() != self.thread or self.began:
             return original(handle)
-        waited = self.waited()
+        waited, cpu = self.waited(), time.thread_time()
         self.looks = []
         self.began = began = time.perf_counter()
         try:
@@ -47,9 +48,9 @@ class LoopWatch:
             wall = time.perf_counter() - began
             self.began = 0.0
             if wall > NOTED:
-                self.note(handle, wall, self.waited() - waited, self.looks)
+                self.note(handle, wall, self.waited() - waited, time.thread_time() - cpu, self.looks)
 
-    def note(self, handle, wall, waited, looks):
+    def note(self, handle, wall, waited, cpu, looks):
         """Write one line."""
         names = Counter(name for name in looks if name)
         share = sum(names.values()) / len(looks) if looks else 0.0
@@ -60,6 +61,8 @@ class LoopWatch:
             "waited": round(waited * 1e3, 1),
             "held": round(held * 1e3, 1),
             "spawner": round(share * held * 1e3, 1),
+            "cpu": round(cpu * 1e3, 1),
+            "spawner_cpu": round(share * min(cpu, held) * 1e3, 1),
             "looks": len(looks),
             "where": where,
             "callback": repr(handle)[:300],

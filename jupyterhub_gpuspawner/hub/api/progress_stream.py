@@ -1,7 +1,7 @@
 """JupyterHub's progress stream, with a limit on the streams that one reader has open.
 
-Each stream costs the hub a connection and a task that wakes up every third of a second. Beyond the limit the oldest
-stream ends with an event that says so; its page then polls, so that it works in any number of tabs.
+Each stream costs the hub a connection and some KiB of memory. Beyond the limit the oldest stream ends with an event
+that says so; its page then polls, so that it works in any number of tabs.
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from traitlets.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
 _KEPT: set[asyncio.Task[Any]] = set()
 
@@ -16,6 +18,8 @@ _KEPT: set[asyncio.Task[Any]] = set()
 _CONNECT = 2.0
 """Seconds for one try to connect."""
 _LONGEST_PAUSE = 1.0
+_AT_ONCE = 200
+"""Values that are looked at before the event loop does other things."""
 
 
 async def connected(host: str, port: int) -> None:
@@ -42,6 +46,74 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
             task.cancel()
     for task in done:
         task.result()
+
+
+class News:
+    """Waits until a value changes; see :class:`Looks`."""
+
+    def __init__(self, value: Callable[[], object], again: float) -> None:
+        self._value = value
+        self._again = again
+        self._seen: object = None
+        self._due = 0.0
+        self._woken = asyncio.Event()
+
+    def seen(self) -> None:
+        """From now on only another value is news; the same is again after a while."""
+        self._seen, self._due = self._value(), time.monotonic() + self._again
+
+    async def wait(self) -> None:
+        """Wait for news."""
+        await self._woken.wait()
+        self._woken.clear()
+
+    def wake(self, _done: object = None) -> None:
+        """End the wait."""
+        self._woken.set()
+
+    def look(self, now: float) -> None:
+        """End the wait if there is news; ``now`` by the monotonic clock."""
+        if not self._woken.is_set() and (now > self._due or self._value() != self._seen):
+            self.wake()
+
+
+class Looks:
+    """One task that looks whether values have changed, for all who wait for that: a thousand need no timer each."""
+
+    def __init__(self, interval: float) -> None:
+        """``interval`` in seconds; it grows where the looks would take more than a hundredth of the time."""
+        self._interval = interval
+        self._open: set[News] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def at(self, value: Callable[[], object], *, again: float) -> Iterator[News]:
+        """Look at ``value()`` while the block runs; the same value is news ``again`` seconds after it was seen."""
+        news = News(value, again)
+        self._open.add(news)
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._run())
+        try:
+            yield news
+        finally:
+            self._open.discard(news)
+
+    async def _run(self) -> None:
+        pause = self._interval
+        while self._open:
+            await asyncio.sleep(pause)
+            spent, left = 0.0, list(self._open)
+            while left:
+                began = time.thread_time()
+                for news in left[:_AT_ONCE]:
+                    try:
+                        news.look(time.monotonic())
+                    except Exception:  # noqa: BLE001 - who waits for it gets the error when it asks for the value
+                        news.wake()
+                del left[:_AT_ONCE]
+                spent += time.thread_time() - began
+                await asyncio.sleep(0)
+            pause = max(self._interval, 100 * spent)
 
 
 def in_background(work: Coroutine[Any, Any, None]) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.hub.site.tasks import first_of
+from jupyterhub_gpuspawner.hub.site.tasks import Looks
 from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.jobs.advice import advice
 from jupyterhub_gpuspawner.jobs.status import Phase, never_clears, sentence
@@ -109,20 +109,33 @@ async def events(
     ``placed`` returns the event that is set once the placement is known. An event has percent and message only if the
     message is a new one. Without changes the facts are sent again after :data:`_REPEAT` seconds.
     """
-    known, told, told_at = None, dict[str, Any](), 0.0
-    while True:
-        await update()
-        found = facts()
-        due = time.monotonic() - told_at > _REPEAT
-        if found != known or due:
-            known, now = found, event(found, now=time.time())
-            if now != told or due:
-                yield now if now["message"] != told.get("message") else {"gpuspawner": now["gpuspawner"]}
-                told, told_at = now, time.monotonic()
-        if placed().is_set():
-            await asyncio.sleep(_INTERVAL)
-        else:  # a server that is ready at once must not be there before its placement is told
-            await first_of(placed().wait(), asyncio.sleep(_INTERVAL))
+    told, told_at, last = dict[str, Any](), 0.0, None
+    with _LOOKS.at(lambda: _relevant(facts()), again=_REPEAT) as news:
+        try:
+            while True:
+                await update()
+                news.seen()
+                due = time.monotonic() - told_at > _REPEAT
+                now = event(facts(), now=time.time())
+                if now != told or due:
+                    yield now if now["message"] != told.get("message") else {"gpuspawner": now["gpuspawner"]}
+                    told, told_at = now, time.monotonic()
+                # a server that is ready at once must not be there before its placement is told
+                if not placed().is_set() and (last is None or last.done()):
+                    last = asyncio.ensure_future(placed().wait())
+                    last.add_done_callback(news.wake)
+                await news.wait()
+        finally:
+            if last is not None:
+                last.cancel()
+
+
+def _relevant(facts: StartFacts) -> StartFacts:
+    """The facts without the time of Slurm's last answer while it answers: nobody is told that."""
+    return facts if facts.silent else replace(facts, answered_at=None)
+
+
+_LOOKS = Looks(_INTERVAL)
 
 
 def _told(facts: StartFacts) -> tuple[int, str]:

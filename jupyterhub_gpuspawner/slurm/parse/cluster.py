@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.cluster.snapshot import Partition, Reservation, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.parse import records
-from jupyterhub_gpuspawner.slurm.parse.records import each_read, epoch, fields, ignored, memory, present, read, words
+from jupyterhub_gpuspawner.slurm.parse.records import (
+    Layout,
+    Memo,
+    epoch,
+    fields,
+    ignored,
+    memory,
+    present,
+    read,
+    read_columns,
+    words,
+)
+from jupyterhub_gpuspawner.table import Table
 from jupyterhub_gpuspawner.units import expand_nodelist, parse_walltime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.slurm.parse.records import Notice
 
 T = TypeVar("T")
 
 
-def parse_nodes(text: str, notice: Notice = ignored) -> tuple[NodeState, ...]:
+def parse_nodes(text: str, notice: Notice = ignored) -> Table[NodeState]:
     """Every node of ``scontrol show node -d -o``; GresUsed requires ``-d``.
 
     A node with a field that is not understood is left out, so that nothing relies on it, and reported to ``notice``.
     Raises SlurmOutputError if the answer lists no nodes, or none is understood.
     """
-    return each_read(_records(text, "NodeName"), _node, "node", lambda record: record["NodeName"], notice)
+    columns = read_columns(_rows(text), _NodeReader(), "node", lambda row: row.NodeName, notice)
+    return Table(NodeState, columns) if columns else Table.of(NodeState, ())
 
 
 def parse_partitions(text: str, notice: Notice = ignored) -> tuple[Partition, ...]:
@@ -60,16 +72,60 @@ def parse_reservations(text: str, notice: Notice = ignored) -> tuple[Reservation
     return tuple(found)
 
 
+class _Row(NamedTuple):
+    """The texts of one node, by Slurm's names of the fields."""
+
+    NodeName: str
+    NodeAddr: str
+    State: str
+    CPUTot: str
+    CPUEfctv: str
+    CPUAlloc: str
+    RealMemory: str
+    AllocMem: str
+    Gres: str
+    GresUsed: str
+    ActiveFeatures: str
+    AvailableFeatures: str
+    Partitions: str
+    Reason: str
+
+
+def _rows(text: str) -> Iterator[_Row]:
+    """The nodes of an answer, each once."""
+    layout, seen = Layout(_Row._fields), set()
+    for part in _parts(text, "NodeName"):
+        row = _Row(*layout.row(part))
+        if not row.NodeName and part.strip():
+            raise _no_record("NodeName", part)
+        if row.NodeName and row.NodeName not in seen:
+            seen.add(row.NodeName)
+            yield row
+
+
 def _records(text: str, first: str) -> list[dict[str, str]]:
     """The records of an answer by their first field; a repeated name comes from text that imitates a record."""
     found: dict[str, dict[str, str]] = {}
-    for part in re.split(rf"^(?={first}=)", text, flags=re.MULTILINE):
+    for part in _parts(text, first):
         record = fields(part)
         if record.get(first):
             found.setdefault(record[first], record)
         elif part.strip():
-            raise SlurmOutputError(f"scontrol gave an answer that does not start with {first}=.", raw=part)
+            raise _no_record(first, part)
     return list(found.values())
+
+
+def _parts(text: str, first: str) -> Iterator[str]:
+    """The text from each line that begins with ``first=`` to the next; before them, what does not belong there."""
+    begin, mark = 0, f"\n{first}="
+    while begin < len(text):
+        end = text.find(mark, begin) + 1 or len(text)
+        yield text[begin:end]
+        begin = end
+
+
+def _no_record(first: str, part: str) -> SlurmOutputError:
+    return SlurmOutputError(f"scontrol gave an answer that does not start with {first}=.", raw=part)
 
 
 def _number(record: Mapping[str, str], key: str, default: int = 0) -> int:
@@ -82,29 +138,50 @@ def _count(record: Mapping[str, str], key: str) -> int | None:
     return None if not value or value == "UNLIMITED" else read(int, key, value)
 
 
-def _node(record: Mapping[str, str]) -> NodeState:
-    name = record["NodeName"]
-    if "State" not in record or "CPUTot" not in record:
-        raise SlurmOutputError(
-            f"scontrol did not report State and CPUTot of node {name}.", raw=repr(dict(record)), field="State"
+class _NodeReader:
+    """Reads nodes column by column: ten thousand of them have few different values."""
+
+    def __init__(self) -> None:
+        self._word = Memo(present)
+        self._words = Memo(words)
+        self._states = Memo(_states)
+        self._gres = Memo(partial(records.gres, "Gres"))
+        self._gres_used = Memo(partial(records.gres, "GresUsed"))
+
+    def __call__(self, rows: Sequence[_Row]) -> Iterable[Iterable[Any]]:
+        """The columns of :class:`NodeState` for these rows; raises SlurmOutputError if one is at fault."""
+        for row in rows:
+            if not (row.State and row.CPUTot):
+                raise SlurmOutputError(
+                    f"scontrol did not report State and CPUTot of node {row.NodeName}.", raw=repr(row), field="State"
+                )
+        column = _Row._make(zip(*rows, strict=True))
+        cpus = zip(_numbers("CPUEfctv", column.CPUEfctv), _numbers("CPUTot", column.CPUTot), strict=True)
+        features = list(map(self._words.__getitem__, column.ActiveFeatures))
+        possible = map(self._words.__getitem__, column.AvailableFeatures)
+        return (
+            column.NodeName,
+            map(self._word.__getitem__, column.NodeAddr),
+            map(self._states.__getitem__, column.State),
+            [effective or total for effective, total in cpus],
+            _numbers("CPUAlloc", column.CPUAlloc),
+            _numbers("RealMemory", column.RealMemory),
+            _numbers("AllocMem", column.AllocMem),
+            map(self._gres.__getitem__, column.Gres),
+            map(self._gres_used.__getitem__, column.GresUsed),
+            features,
+            map(_others, possible, features),
+            map(self._words.__getitem__, column.Partitions),
+            map(self._word.__getitem__, column.Reason),
         )
-    return NodeState(
-        name=name,
-        address=present(record.get("NodeAddr")),
-        states=_states(record["State"]),
-        cpus=_number(record, "CPUEfctv") or _number(record, "CPUTot"),
-        cpus_allocated=_number(record, "CPUAlloc"),
-        memory_mib=_number(record, "RealMemory"),
-        memory_allocated_mib=_number(record, "AllocMem"),
-        gres=records.gres("Gres", record.get("Gres", "")),
-        gres_used=records.gres("GresUsed", record.get("GresUsed", "")),
-        features=words(record.get("ActiveFeatures")),
-        other_features=tuple(
-            name for name in words(record.get("AvailableFeatures")) if name not in words(record.get("ActiveFeatures"))
-        ),
-        partitions=words(record.get("Partitions")),
-        reason=present(record.get("Reason")),
-    )
+
+
+def _numbers(key: str, texts: Iterable[str]) -> list[int]:
+    return [int(text) if text.isdecimal() else _number({key: text}, key) for text in texts]
+
+
+def _others(possible: tuple[str, ...], active: tuple[str, ...]) -> tuple[str, ...]:
+    return () if possible == active else tuple(name for name in possible if name not in active)
 
 
 _SUFFIXES = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN", "%": "POWERING_DOWN"}

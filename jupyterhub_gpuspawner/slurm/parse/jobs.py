@@ -8,16 +8,32 @@ can foresee. Besides account, name and comment these are the requested generic r
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+import sys
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, Unread
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.jobs.status import Phase, phase_of
-from jupyterhub_gpuspawner.slurm.parse.records import each_read, epoch, gres, ignored, nodes, present, read, words
-from jupyterhub_gpuspawner.slurm.parse.squeue import job_id_of
+from jupyterhub_gpuspawner.slurm.parse.records import (
+    Memo,
+    epoch,
+    gres,
+    ignored,
+    nodes,
+    present,
+    read,
+    read_columns,
+    words,
+)
+from jupyterhub_gpuspawner.slurm.parse.squeue import is_job_id, job_id_of
+from jupyterhub_gpuspawner.table import Table
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, parse_memory, parse_walltime
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from jupyterhub_gpuspawner.slurm.parse.records import Notice
 
 STATES = "PD,CF,R,CG,S,ST"
@@ -51,6 +67,10 @@ OWN_WORDS = (
     "Comment",
 )
 """Fields that owners can write freely; slurmctld accepts at most 1,024 bytes for each."""
+_WIDTH = len(PLAIN) + 2 * len(OWN_WORDS)
+"""Texts between the bars of a record, marks included, in which no owner has written a bar."""
+_SIZE = ("NumNodes", "NumCPUs", "NumTasks", "tres-alloc", *OWN_WORDS[:4])
+"""The fields on which a job's size depends: all of those that follow each other in a record."""
 _COUNT = re.compile(r"(?P<number>\d+)(?P<unit>[KMG]?)(?:-\S*)?", re.ASCII)
 
 
@@ -60,64 +80,155 @@ def columns(mark: str) -> str:
     return f"{plain}{mark}|,{f'|{mark}|,'.join(f'{name}:' for name in OWN_WORDS)}|{mark}"
 
 
-def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> tuple[ClusterJob, ...]:
+def parse_jobs(text: str, mark: str, notice: Notice = ignored) -> Table[ClusterJob]:
     """Every job of an answer to ``squeue -h -O columns(mark)``, in Slurm's order.
 
     A job whose generic resources are not understood is kept with :attr:`ClusterJob.gpus_unknown`; any other record
     that is not understood is left out. Both are reported to ``notice``. Raises SlurmOutputError if the answer is cut
     off, or no record is understood.
     """
-    *records, rest = text.split(f"|{mark}\n")
+    end = f"|{mark}\n"
+    last = text.rfind(end)
+    rest = text[last + len(end) :] if last >= 0 else text
     if rest.strip():
         raise SlurmOutputError("squeue's answer is cut off.", raw=rest)
-    return each_read(records, lambda record: _job(record, mark, notice), "job", job_id_of, notice)
+    columns = read_columns(_records(text, end), _JobReader(mark, notice), "job", job_id_of, notice)
+    return Table(ClusterJob, columns) if columns else Table.of(ClusterJob, ())
 
 
-def _job(record: str, mark: str, notice: Notice) -> ClusterJob:
-    head, *owners = record.split(f"|{mark}|")
-    values = head.split("|")
-    if len(values) != len(PLAIN) or len(owners) != len(OWN_WORDS) or not job_id_of(record):
-        raise SlurmOutputError("squeue printed a line that does not match the requested columns.", raw=record)
-    told = dict(zip((*PLAIN, *OWN_WORDS), (*values, *owners), strict=True))
-    phase = phase_of(told["State"])
-    node_count = _count(told, "NumNodes") or 1
-    limit = read(_time_limit, "TimeLimit", told["TimeLimit"])
-    waits = phase is Phase.QUEUED
+def _records(text: str, end: str) -> Iterator[str]:
+    """The records, one after the other: splitting the whole answer at once holds the interpreter for long."""
+    begin = 0
+    while (at := text.find(end, begin)) >= 0:
+        yield text[begin:at]
+        begin = at + len(end)
+
+
+class _Size(NamedTuple):
+    """What a job has asked for, or got."""
+
+    node_count: int
+    cpus: int
+    memory_mib: int
+    gpus: tuple[Gres, ...]
+    odd: str
+    """The field with generic resources that are not understood; empty if all are."""
+
+
+class _JobReader:
+    """Reads jobs column by column: fifty thousand of them have few different values."""
+
+    def __init__(self, mark: str, notice: Notice) -> None:
+        self._mark = mark
+        self._notice = notice
+        self._phase = Memo(phase_of)
+        self._word = Memo(present)
+        self._words = Memo(words)
+        self._nodes = Memo(partial(nodes, "NodeList"))
+        self._limit = Memo(partial(read, _time_limit, "TimeLimit"))
+        self._size = Memo(_size)
+        self._name = Memo(str)  # one string for all jobs of that name
+
+    def __call__(self, records: Sequence[str]) -> Iterable[Iterable[Any]]:
+        """The columns of :class:`ClusterJob` for these records; raises SlurmOutputError if one is at fault."""
+        columns = self._columns(records)
+        job_id, state, reason, user, partition, priority, node_list, *size, submit, start, end, limit = islice(
+            columns, 15
+        )
+        *asked, reservation, account, name, comment = columns
+        for record, number in zip(records, job_id, strict=True):
+            if not is_job_id(number):
+                raise _malformed(record)
+        phases = list(map(self._phase.__getitem__, state))
+        limits = list(map(self._limit.__getitem__, limit))
+        sizes = list(map(self._size.__getitem__, zip(*size, *asked, strict=True)))
+        node_count, cpus, memory, gpus, odd = zip(*sizes, strict=True)
+        has_end = [phase is not Phase.QUEUED and limit is not None for phase, limit in zip(phases, limits, strict=True)]
+        found = (
+            job_id,
+            phases,
+            map(sys.intern, state),
+            map(self._word.__getitem__, reason),
+            map(self._word.__getitem__, user),
+            map(self._word.__getitem__, account),
+            map(self._words.__getitem__, partition),
+            [_count("PriorityLong", text) for text in priority],
+            map(self._nodes.__getitem__, node_list),
+            node_count,
+            cpus,
+            memory,
+            gpus,
+            map(bool, odd),
+            [epoch(text, "SubmitTime") for text in submit],
+            [epoch(text, "StartTime") for text in start],
+            [epoch(text, "EndTime") if known else None for text, known in zip(end, has_end, strict=True)],
+            limits,
+            map(self._word.__getitem__, reservation),
+            map(self._name.__getitem__, name),
+            ["" if text == "(null)" else text for text in comment],
+        )
+        for number, field in zip(job_id, odd, strict=True):
+            if field:
+                self._notice(Unread("job", number, field, kept=True))
+        return found
+
+    def _columns(self, records: Sequence[str]) -> Iterator[Sequence[str]]:
+        """The texts of these records by field; raises SlurmOutputError if one does not have them all."""
+        usual = [record for record in records if record.count("|") == _WIDTH - 1]
+        columns = self._usual(usual)
+        if columns is None:
+            return zip(*map(self._texts, records), strict=True)
+        if len(usual) < len(records):
+            for at, record in enumerate(records):
+                if record.count("|") != _WIDTH - 1:
+                    for column, text in zip(columns, self._texts(record), strict=True):
+                        column.insert(at, text)
+        return iter(columns)
+
+    def _usual(self, records: Sequence[str]) -> list[list[str]] | None:
+        """The same for records in which no owner has written a bar: each text has its place between all bars.
+
+        The marks, which no owner knows, tell whether that is so; if it is not, None.
+        """
+        if not records:
+            return None
+        end = f"|{self._mark}|"
+        texts = (end.join(records) + end).split("|")
+        marks = range(len(PLAIN), _WIDTH + 1, 2)
+        stride = _WIDTH + 1
+        if any(texts[at::stride].count(self._mark) != len(records) for at in marks):
+            return None
+        return [texts[at:-1:stride] for at in (*range(len(PLAIN)), *(at + 1 for at in marks[:-1]))]
+
+    def _texts(self, record: str) -> list[str]:
+        head, *owners = record.split(f"|{self._mark}|")
+        values = head.split("|")
+        if len(values) != len(PLAIN) or len(owners) != len(OWN_WORDS):
+            raise _malformed(record)
+        return values + owners
+
+
+def _malformed(record: str) -> SlurmOutputError:
+    return SlurmOutputError("squeue printed a line that does not match the requested columns.", raw=record)
+
+
+def _size(texts: tuple[str, ...]) -> _Size:
+    """``texts`` are NumNodes, NumCPUs, NumTasks and the generic resources, from ``tres-alloc`` to ``tres-per-task``."""
+    told = dict(zip(_SIZE, texts, strict=True))
+    node_count = _count("NumNodes", told["NumNodes"]) or 1
     odd = ""
     try:
         gpus = _gpus(told, node_count)
     except SlurmOutputError as error:
         gpus, odd = (), error.field
-        notice(Unread("job", told["JobID"], odd, kept=True))
-    comment = told["Comment"]
-    return ClusterJob(
-        job_id=told["JobID"],
-        phase=phase,
-        state=told["State"],
-        reason=present(told["Reason"]),
-        user=present(told["UserName"]),
-        account=present(told["Account"]),
-        partitions=words(told["Partition"]),
-        priority=_count(told, "PriorityLong"),
-        nodes=nodes("NodeList", told["NodeList"]),
-        node_count=node_count,
-        cpus=_count(told, "NumCPUs"),
-        memory_mib=_memory(told["tres-alloc"]),
-        gpus=gpus,
-        gpus_unknown=bool(odd),
-        submitted_at=epoch(told["SubmitTime"], "SubmitTime"),
-        starts_at=epoch(told["StartTime"], "StartTime"),
-        ends_at=None if waits or limit is None else epoch(told["EndTime"], "EndTime"),
-        time_limit=limit,
-        reservation=present(told["Reservation"]),
-        name=told["Name"],
-        tag="" if comment == "(null)" else comment,
-    )
+    return _Size(node_count, _count("NumCPUs", told["NumCPUs"]), _memory(told["tres-alloc"]), gpus, odd)
 
 
-def _count(told: dict[str, str], key: str) -> int:
+def _count(key: str, text: str) -> int:
     """``4``; round numbers may be printed as ``1K``, and the nodes of a pending job as a range."""
-    value = present(told[key])
+    if text.isascii() and text.isdigit():
+        return int(text)
+    value = present(text)
     match = _COUNT.fullmatch(value)
     if value and match is None:
         raise SlurmOutputError(f"squeue gave {value[:80]!r} for {key}.", raw=f"{key}={value}", field=key)
@@ -141,7 +252,7 @@ def _gpus(told: dict[str, str], node_count: int) -> tuple[Gres, ...]:
         ("tres-per-node", 1, 1),
         ("tres-per-job", 1, node_count),
         ("tres-per-socket", 1, 1),
-        ("tres-per-task", _count(told, "NumTasks") or 1, node_count),
+        ("tres-per-task", _count("NumTasks", told["NumTasks"]) or 1, node_count),
     )
     return next((found for each in asked if (found := _devices(told, *each))), ())
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.slurm.parse.records import Notice
 
-_JOB_ID = re.compile(r"[0-9]{1,10}")
 _STATUS = re.compile(r"[0-9]{1,10}")
 COLUMNS = (
     "JobID",
@@ -60,7 +59,12 @@ def _reader(mark: str) -> Callable[[str], JobStatus]:
 def job_id_of(record: str) -> str:
     """The job id at the start of a record; empty if there is none."""
     first = record.partition("|")[0]
-    return first if _JOB_ID.fullmatch(first) else ""
+    return first if is_job_id(first) else ""
+
+
+def is_job_id(text: str) -> bool:
+    """Whether this is the id of a job."""
+    return text.isascii() and text.isdigit() and len(text) <= 10
 
 
 def _parts(record: str, mark: str) -> tuple[str, str, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import pytest
@@ -214,7 +213,7 @@ class Named(Protocol):
 
 
 def told_of(
-    parse: Callable[[str, Callable[[Unread], None]], tuple[Named, ...]], text: str
+    parse: Callable[[str, Callable[[Unread], None]], Sequence[Named]], text: str
 ) -> tuple[list[str], list[Unread]]:
     """The names that a parser found, and what it could not read."""
     unread: list[Unread] = []
@@ -241,7 +240,7 @@ def test_an_admins_reason_changes_nothing_of_its_node_or_another(words: str) -> 
     found = {node.name: node for node in parse_nodes(NODE.format("n1", "none") + NODE.format("n2", words))}
     plain = {node.name: node for node in parse_nodes(NODE.format("n1", "none") + NODE.format("n2", "none"))}
     assert found["n1"] == plain["n1"]
-    assert replace(found["n2"], reason="") == replace(plain["n2"], reason="")
+    assert found["n2"]._replace(reason="") == plain["n2"]._replace(reason="")
 
 
 def test_a_partition_stays_with_what_is_understood_of_it() -> None:

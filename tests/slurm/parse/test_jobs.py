@@ -233,3 +233,30 @@ def test_any_words_come_back_as_they_are(own: list[str]) -> None:
     found = parse_jobs(record(Account=account, Name=name, Comment=comment) + record(JobID="8"), MARK)
     assert [job.job_id for job in found] == ["7", "8"]
     assert (found[0].name, found[0].tag) == (name, "" if comment == "(null)" else comment)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_bars_in_some_names_change_no_job(version: str) -> None:
+    """Among records that are read together, those in which an owner has written bars are found, and read alone."""
+    text = recorded(version, "cluster", "squeue").stdout
+    plain = parse_jobs(text, MARK)
+    records = text.splitlines(keepends=True)
+    odd = [
+        each.replace(f"|{MARK}|wrap|{MARK}|", f"|{MARK}|{'a|' * (at % 40)}|{MARK}|") if at % 3 else each
+        for at, each in enumerate(records)
+    ]
+    assert any(first != second for first, second in zip(records, odd, strict=True))
+    found = parse_jobs("".join(odd), MARK)
+    assert [job._replace(name="") for job in found] == [job._replace(name="") for job in plain]
+
+
+def test_jobs_of_many_batches_stay_in_their_order() -> None:
+    """Thousands of jobs, of which some are malformed and some have bars in their names."""
+    names = {7: "|", 700: "a|b|", 1501: "|" * 31}
+    text = "".join(record(JobID=str(at), Name=names.get(at, "wrap")) for at in range(1, 2001))
+    text = text.replace("\n900|", "\n900|odd|")
+    unread: list[Unread] = []
+    found = parse_jobs(text, MARK, unread.append)
+    assert [job.job_id for job in found] == [str(at) for at in range(1, 2001) if at != 900]
+    assert {int(job.job_id): job.name for job in found if job.name != "wrap"} == names
+    assert unread == [Unread("job", "900", "")]
