@@ -28,10 +28,7 @@ class HomePage(HomeHandler):
         self.typed = self.get_body_argument("name", "")
         user: Any = self.current_user
         try:
-            name, display_name = new_server_name(self.typed)
-            if name in user.orm_spawners:
-                raise RequestError(home.NAME_TAKEN.format(name=display_name), field="name")
-            await self._check_limit(user)
+            name, display_name = await self._new_name(user)
         except RequestError as error:
             self.name_fault = error.message
             self.set_status(HTTPStatus.BAD_REQUEST)
@@ -41,17 +38,25 @@ class HomePage(HomeHandler):
         shown = {"display_name": display_name} if display_name != name else {}
         self.redirect(url_concat(address, shown), status=HTTPStatus.SEE_OTHER)
 
-    async def _check_limit(self, user: Any) -> None:
+    async def _new_name(self, user: Any) -> tuple[str, str]:
+        """Name and display name of the new server; raises RequestError."""
         if not self.allow_named_servers:
             raise web.HTTPError(400, "Named servers are not enabled.")
-        limit = await self.get_current_user_named_server_limit()
-        number = len(set(user.orm_spawners) - {""})
+        name, display_name = new_server_name(self.typed)
+        if name in user.orm_spawners:
+            raise RequestError(home.NAME_TAKEN.format(name=display_name), field="name")
+        limit, number = await self.get_current_user_named_server_limit(), _named(user)
         if 0 < limit <= number:
             raise RequestError(home.NOT_MORE.format(number=number, limit=limit), field="name")
+        return name, display_name
 
     def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:  # noqa: FBT001, FBT002 - its signature
         """JupyterHub's, with what the form for a new server shows."""
         if name == "home.html":
-            number = len(set(namespace["user"].orm_spawners) - {""})
+            number = _named(namespace["user"])
             namespace.update(name_fault=self.name_fault, typed=self.typed, named_servers=number)
         return super().render_template(name, sync=sync, **namespace)
+
+
+def _named(user: Any) -> int:
+    return len(set(user.orm_spawners) - {""})
