@@ -315,6 +315,19 @@ def test_what_a_stop_did_is_told_after_a_restart_and_until_the_next_start(hub: H
     expect(page.locator("main")).to_contain_text("You have no running server.")
 
 
+def test_a_stop_that_slurm_does_not_confirm_is_told_as_such(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page
+) -> None:
+    """The hub forgets the server and keeps trying to cancel its job; the card does not say that it has ended."""
+    sign_in(page, hub, "egon")
+    job = hub.spawn("egon", {"profile": "k80"})["job_id"]
+    with hanging(slurm_cluster):
+        page.goto(f"{hub.url}/hub/gpuspawner/stop/egon")
+        page.get_by_role("button", name="Stop").click()
+        page.wait_for_url(f"**{HOME}")
+        expect(card(page)).to_contain_text(f"so job {job} may still be running. The hub keeps trying to cancel it.")
+
+
 def test_an_admin_stops_somebody_elses_server(hub: HubProcess, page: Page, open_page: OpenPage) -> None:
     """The question and the answer name its user; the user's card names the admin."""
     job = hub.spawn("dirk", {"profile": "k80"})["job_id"]
@@ -340,7 +353,7 @@ def test_named_servers_are_started_and_deleted(hub: HubProcess, open_page: OpenP
     page = open_page(javascript=javascript)
     sign_in(page, hub, user)
     page.goto(hub.url + HOME)
-    page.get_by_label("Name").fill("lab")
+    page.get_by_label("Server name").fill("lab")
     page.get_by_role("button", name="Start", exact=True).click()
     page.wait_for_url(f"**/hub/spawn/{user}/lab")
     page.check("#profile-here")
@@ -349,10 +362,10 @@ def test_named_servers_are_started_and_deleted(hub: HubProcess, open_page: OpenP
     page.goto(hub.url + HOME)
     expect(card(page, "lab")).to_contain_text("Here (server lab)")
 
-    page.get_by_label("Name").fill("lab")
+    page.get_by_label("Server name").fill("lab")
     page.get_by_role("button", name="Start", exact=True).click()
     expect(page.locator("main")).to_contain_text("You already have a server named lab.")
-    expect(page.get_by_label("Name")).to_have_value("lab")
+    expect(page.get_by_label("Server name")).to_have_value("lab")
     if javascript:
         well_made(page)
     page.goto(f"{hub.url}/hub/gpuspawner/delete/{user}/lab")
@@ -377,13 +390,13 @@ def test_the_number_of_named_servers_is_limited(hub: HubProcess, page: Page) -> 
         page.goto(f"{hub.url}/hub/spawn/liv/{name}")
     page.goto(hub.url + HOME)
     expect(page.locator("main")).to_contain_text("You have 2 of at most 2 named servers.")
-    expect(page.get_by_label("Name")).to_have_count(0)
+    expect(page.get_by_label("Server name")).to_have_count(0)
     token = page.evaluate("window.jhdata.xsrf_token")
     answer = page.request.post(hub.url + HOME, form={"_xsrf": token, "name": "three"})
     assert answer.status == 400
     card(page, "two").get_by_role("link", name="Delete").click()
     page.get_by_role("button", name="Delete").click()
-    expect(page.get_by_label("Name")).to_be_visible()
+    expect(page.get_by_label("Server name")).to_be_visible()
 
 
 def test_a_stop_that_another_site_asks_for_is_refused(hub: HubProcess, page: Page) -> None:
