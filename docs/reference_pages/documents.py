@@ -29,6 +29,7 @@ EXAMPLE = documents.PlacementDocument(
         documents.PlacedGpu(3, "GPU-8c0b1e57-0f3d-4b7e-8a64-2e5a7f9d1c22", "0000:84:00.0", "Tesla K80", 11441, 1),
     ),
     cpus="12-15",
+    memory_mib=65536,
     numa_nodes=(1,),
     memory_policy="preferred:1",
     aligned=True,

@@ -9,7 +9,7 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.cluster.snapshot import waits_for_resources
+from jupyterhub_gpuspawner.cluster.snapshot import rank, waits_for_resources
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def in_queue(job: ClusterJob) -> bool:
 
 def first_in_line(jobs: Iterable[ClusterJob], at_most: int) -> list[ClusterJob]:
     """The pending jobs that are considered first; those that are held or wait for something else come last."""
-    return heapq.nsmallest(at_most, jobs, key=lambda job: (not in_queue(job), *_order(job)))
+    return heapq.nsmallest(at_most, jobs, key=lambda job: (not in_queue(job), *rank(job.priority, job.job_id)))
 
 
 def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | None:

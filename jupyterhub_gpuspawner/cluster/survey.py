@@ -54,7 +54,7 @@ def survey(snapshot: ClusterSnapshot, allocations: Allocations, servers: Iterabl
         held = _held(node.name, jobs, on_node.get(node.name, {}), served)
         nodes.append(_map_node(node, jobs, held, kept.get(node.name, "")))
     known = {node.name: node for node in nodes}
-    waiting = snapshot.waiting_by_partition.positions
+    waiting = snapshot.waiting_by_partition
     return ClusterMap(
         partitions=tuple(
             _map_partition(each, snapshot, known, waiting.get(each.name, ())) for each in snapshot.partitions

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
-from jupyterhub_gpuspawner.hub.pages.server.card import server_card
+from jupyterhub_gpuspawner.hub.pages.server.card import server_cards
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.text import choose, cluster, home, log, times, wait
 
@@ -30,9 +30,9 @@ class PageTools:
     may_see_cluster = staticmethod(may_see_cluster)
 
     @staticmethod
-    def card(spawner: Any) -> ServerCard | None:
-        """The card of any spawner's server; None where there is nothing to say."""
-        return server_card(server_of(spawner))
+    def cards(user: Any) -> tuple[ServerCard, ...]:
+        """The cards of a user's servers, of whatever spawner."""
+        return server_cards(map(server_of, user.all_spawners()))
 
     @staticmethod
     def static(base_url: str, name: str) -> str:

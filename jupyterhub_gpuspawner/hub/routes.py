@@ -10,7 +10,7 @@ from typing import Any
 
 from jupyterhub.apihandlers.users import SpawnProgressAPIHandler
 from jupyterhub.handlers.base import UserUrlHandler
-from jupyterhub.handlers.pages import SpawnHandler, SpawnPendingHandler
+from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
 from jupyterhub_gpuspawner.hub.api import profiles, report
@@ -18,6 +18,8 @@ from jupyterhub_gpuspawner.hub.api.progress_stream import ProgressStream
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage
+from jupyterhub_gpuspawner.hub.pages.server.delete import DeletePage
+from jupyterhub_gpuspawner.hub.pages.server.home import HomePage
 from jupyterhub_gpuspawner.hub.pages.server.log import LogPage
 from jupyterhub_gpuspawner.hub.pages.server.stop import StopPage
 from jupyterhub_gpuspawner.hub.pages.server.waiting import NotRunningPage, WaitingPage
@@ -48,10 +50,12 @@ PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/log/([^/]+)/([^/]*)", LogPage),
     (r"/gpuspawner/stop/([^/]+)", StopPage),
     (r"/gpuspawner/stop/([^/]+)/([^/]*)", StopPage),
+    (r"/gpuspawner/delete/([^/]+)/([^/]+)", DeletePage),
 ]
 """Paths of pages below ``/hub``."""
 
 TAKEN_OVER: dict[type, type] = {
+    HomeHandler: HomePage,
     SpawnHandler: ChoosePage,
     SpawnPendingHandler: WaitingPage,
     UserUrlHandler: NotRunningPage,

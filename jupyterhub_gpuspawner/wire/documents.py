@@ -182,6 +182,8 @@ class PlacementDocument:
     gpus: tuple[PlacedGpu, ...] = ()
     cpus: str = ""
     """CPUs the server may use, as a kernel cpulist (``0-3,8``)."""
+    memory_mib: int | None = None
+    """The job's memory on the server's node, as allocated or requested; set by the hub, None if unknown."""
     numa_nodes: tuple[int, ...] = ()
     """NUMA nodes of these CPUs, by kernel number; those of the GPUs if the CPUs' are not known."""
     memory_policy: str = "none"

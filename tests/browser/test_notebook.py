@@ -46,6 +46,7 @@ def test_from_the_click_to_the_kernel_and_back_to_the_home_page(shared_hub: HubP
     visible = run_in_notebook(page, 'import os; print(os.environ["CUDA_VISIBLE_DEVICES"])')
 
     page.goto(f"{shared_hub.url}/hub/home")
+    page.locator("summary").first.click()
     shown = page.locator('#gpuspawner-servers [data-fact="GPUs"]').inner_text()
     shoot(page, "home")
 

@@ -15,7 +15,7 @@ from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.apihandlers.users import SpawnProgressAPIHandler
 from jupyterhub.app import JupyterHub
 from jupyterhub.handlers.base import BaseHandler, UserUrlHandler
-from jupyterhub.handlers.pages import SpawnHandler, SpawnPendingHandler
+from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.spawner import SimpleLocalProcessSpawner, Spawner
 from jupyterhub.user import User, UserDict
 from jupyterhub.utils import format_exception, maybe_future
@@ -37,14 +37,15 @@ pytestmark = pytest.mark.oldest
 NAMES = {
     "the spawn page's steps": (SpawnHandler, ["get", "post", "_post", "_render_form", "_wrap_spawn_single_user"]),
     "where a start is watched": (SpawnHandler, ["_get_pending_url", "get_next_url"]),
-    "a page": (BaseHandler, ["render_template", "find_user", "stop_single_user"]),
+    "a page": (BaseHandler, ["render_template", "find_user", "stop_single_user", "allow_named_servers"]),
+    "the home page": (HomeHandler, ["get", "get_current_user_named_server_limit"]),
     "an answer in JSON": (APIHandler, ["get_json_body", "write_error"]),
     "a spawner's start": (
         Spawner,
         ["_spawn_future", "_spawn_pending", "_check_pending", "_failed", "_log_name", "_deprecated_db_session"],
     ),
     "a server's state": (Spawner, ["pending", "ready", "active", "poll_and_notify", "apply_user_options"]),
-    "a user's servers": (User, ["spawner", "get_spawner", "server_url"]),
+    "a user's servers": (User, ["spawner", "get_spawner", "server_url", "all_spawners", "_delete_spawner"]),
     "the hub": (JupyterHub, ["_template_paths_default", "handlers", "template_paths", "template_vars"]),
     "the database": (orm.Spawner, ["name", "state", "user_options", "user_id"]),
     "scopes": (scopes, ["needs_scope", "Scope"]),
@@ -80,7 +81,7 @@ def test_each_page_that_is_taken_over_is_one_of_the_hubs() -> None:
     """The replaced handlers are among JupyterHub's own."""
     theirs = {handler for _, handler, *_ in (*handlers.default_handlers, *apihandlers.default_handlers)}
 
-    taken = {SpawnHandler, SpawnPendingHandler, UserUrlHandler, SpawnProgressAPIHandler}
+    taken = {HomeHandler, SpawnHandler, SpawnPendingHandler, UserUrlHandler, SpawnProgressAPIHandler}
     assert set(routes.TAKEN_OVER) == taken
     assert taken <= theirs
     assert isinstance(apihandlers.default_handlers, list)
@@ -122,6 +123,41 @@ class Named:
 def test_a_server_is_shown_by_its_name(spawner: object, shown: str) -> None:
     """The display name is used if the version has one and it is set, else the name in the URL."""
     assert compat.display_name(spawner) == shown
+
+
+NEW_NAMES = {
+    "lab": ("lab", "lab"),
+    "a-b": ("a-b", "a-b"),
+    "  My   lab ": ("my-lab", "My lab"),
+    "Übung 1": ("ubung-1", "Übung 1"),
+    "2nd": ("x-2nd", "2nd"),
+}
+
+
+@pytest.mark.skipif(not compat.HAS_DISPLAY_NAMES, reason="JupyterHub 5: a server's name is what was typed")
+@pytest.mark.parametrize(("typed", "names"), NEW_NAMES.items())
+def test_a_new_servers_name_is_made_from_what_was_typed(typed: str, names: tuple[str, str]) -> None:
+    """As JupyterHub's own home page makes it; JupyterHub accepts both names."""
+    slugs = pytest.importorskip("jupyterhub.slugs")
+
+    assert compat.new_server_name(typed) == names
+    assert slugs.is_valid_safe_slug(names[0])
+    assert slugs.is_valid_display_name(names[1])
+
+
+@pytest.mark.skipif(compat.HAS_DISPLAY_NAMES, reason="JupyterHub 6 makes a name of any text")
+@pytest.mark.parametrize("typed", ["a/b", "..", "a?b", "a b", "-x"])
+def test_a_new_servers_name_is_a_part_of_a_path(typed: str) -> None:
+    """JupyterHub 5 puts the name into URLs as it is."""
+    with pytest.raises(RequestError, match="can have letters, digits"):
+        compat.new_server_name(typed)
+
+
+@pytest.mark.parametrize("typed", ["", "   ", "a\x07b", "x" * 256])
+def test_a_new_servers_name_is_printable_text(typed: str) -> None:
+    """Neither empty, nor longer than the database's column."""
+    with pytest.raises(RequestError, match="1 to 255 printable characters"):
+        compat.new_server_name(typed)
 
 
 async def test_a_spawners_start_and_its_watchers() -> None:

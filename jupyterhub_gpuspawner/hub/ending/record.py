@@ -32,6 +32,8 @@ class Ending:
     """The log's last lines."""
     served: bool = False
     """The server had been running; False for a start that failed."""
+    stopped: bool = False
+    """A person stopped it: ``what`` says so, with ``{time}`` in the place of ``at``."""
 
     def to_json(self) -> dict[str, Any]:
         """For the spawner's state: the fields that are set, each text cut to its limit (``lines`` keeps its end)."""
@@ -52,7 +54,8 @@ def parse_ending(document: object) -> Ending | None:
         return None
     if at is not None and not isinstance(at, (int, float)):
         return None
-    return Ending(**texts, at=at, served=document.get("served") is True)
+    served, stopped = (document.get(name) is True for name in ("served", "stopped"))
+    return Ending(**texts, at=at, served=served, stopped=stopped)
 
 
 def ending_state(ending: Ending | None) -> dict[str, Any]:

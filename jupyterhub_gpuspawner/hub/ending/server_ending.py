@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub.ending.failure import start_failed
 from jupyterhub_gpuspawner.hub.ending.joblog import outgrew_memory
 from jupyterhub_gpuspawner.hub.ending.record import Ending
-from jupyterhub_gpuspawner.hub.text import wait
+from jupyterhub_gpuspawner.hub.text import home, wait
 from jupyterhub_gpuspawner.jobs.advice import SILENT, advice
 from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase, admin_hint, sentence
 from jupyterhub_gpuspawner.words import duration
@@ -149,6 +149,11 @@ class ServerEnding:
             await self._completed(
                 Ending(wait.CLOSED, advice=wait.CLOSED_ADVICE, job_id=self._job.job_id, at=time.time(), served=True)
             )
+
+    def stop_unconfirmed(self) -> None:
+        """Slurm did not take the request to cancel the job: what is kept of the stop says so."""
+        if self.last is not None and self.last.stopped:
+            self._keep(replace(self.last, what=home.stop_unconfirmed(self._job.job_id)))
 
     async def _completed(self, ending: Ending, status: JobStatus | None = None) -> Ending:
         """``ending`` with what Slurm and the log add to it within :data:`TIME_LIMIT`; kept before and after."""

@@ -159,6 +159,7 @@ class _Placement(_Document):
     simulated: StrictBool = False
     gpus: Items[_Gpu] = []
     cpus: CpuList = ""
+    memory_mib: MiB | None = None
     numa_nodes: Items[NumaNumber] = []
     memory_policy: Text = "none"
     policy: Policy = "best-effort"

@@ -31,6 +31,8 @@ class Child:
     """Dotted name of the spawner's class, for kind ``other``."""
     own_settings: frozenset[str] = frozenset()
     """Names of settings that the profile has set."""
+    display_name: str = ""
+    """The profile's name as it was when it was chosen; empty in state of an earlier version."""
 
     def get_state(self) -> dict[str, Any]:
         """Return what a later hub needs to restore the child; never configuration."""
@@ -40,7 +42,8 @@ class Child:
             "kind": self.kind,
             "child": self.spawner.get_state(),
         }
-        return {**state, "class": self.class_name} if self.class_name else state
+        more = {"class": self.class_name, "display_name": self.display_name}
+        return {**state, **{key: value for key, value in more.items() if value}}
 
 
 class ChildFactory:
@@ -70,7 +73,14 @@ class ChildFactory:
             child.default_url = request.default_url
             own_settings.add("default_url")
         self._inheritance.take_times(child, {name: getattr(request, name) for name in TIMES})
-        return Child(child, request.profile, request.kind, request.spawner_class or "", frozenset(own_settings))
+        return Child(
+            child,
+            request.profile,
+            request.kind,
+            request.spawner_class or "",
+            frozenset(own_settings),
+            request.display_name,
+        )
 
     def for_trial(self, request: JobRequest) -> GPUSlurmSpawner:
         """Return a child for a Slurm job that is only tried; the wrapper stays as it is. Raises ConfigError."""
@@ -108,7 +118,8 @@ class ChildFactory:
         child = self.build(kind, class_name, {}, where="stored state")
         child.load_state(child_state)
         self._inheritance.take_times(child, {})
-        return Child(child, str(state.get("profile", "")), kind, class_name)
+        profile, display_name = (str(state.get(name, "")) for name in ("profile", "display_name"))
+        return Child(child, profile, kind, class_name, display_name=display_name)
 
     def hand_down(self, child: Child) -> None:
         """Give the child what the hub, a hook or a group override has set on the wrapper for one start."""

@@ -41,6 +41,8 @@ class Server:
     """It runs, and has answered the hub."""
     profile: str = ""
     """The slug of the profile that was chosen; empty where there is none."""
+    profile_name: str = ""
+    """The profile's display name as it was when it was chosen; the slug where that is not known."""
     job_id: str = ""
     """Empty for a server that is no Slurm job, or has not been submitted."""
     job: JobStatus | None = None
@@ -56,7 +58,9 @@ class Server:
     routed_port: int = 0
     """The port to which the hub's proxy leads; 0 where the hub knows no address."""
     ending: Ending | None = None
-    """How the last server ended, or why the last start failed, where that was one of ours."""
+    """How the last server ended, or why the last start failed, where that was one of ours and nobody stopped it."""
+    stopped: Ending | None = None
+    """When and how a person stopped the last server; None where it ended in another way, or nobody knows."""
     failure: BaseException | None = None
     """The exception of the last start, whoever raised it; None where it succeeded or is under way."""
     keeps_ending: bool = False
@@ -91,13 +95,17 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     job: JobStatus | None = getattr(inner, "job", None)
     placement: PlacementDocument | None = getattr(inner, "placement", None)
     address = getattr(spawner, "server", None)
+    ending = ending_of(failure) or _kept_ending(spawner)
+    by_a_person = ending is not None and ending.stopped
+    profile: str = getattr(spawner, "child_profile", "")
     return Server(
         user=getattr(getattr(spawner, "user", None), "name", ""),
         name=spawner.name,
         display_name=display_name(spawner),
         pending=spawner.pending,
         ready=spawner.ready,
-        profile=getattr(spawner, "child_profile", ""),
+        profile=profile,
+        profile_name=getattr(getattr(spawner, "child", None), "display_name", "") or profile,
         job_id=_job_id(spawner),
         job=job,
         placement=with_current_end(placement, job) if placement is not None else None,
@@ -105,7 +113,8 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         start=inner.start_facts() if with_start and hasattr(inner, "start_facts") else None,
         reported_port=getattr(inner, "reported_port", 0),
         routed_port=address.port if address is not None else 0,
-        ending=ending_of(failure) or _kept_ending(spawner),
+        ending=None if by_a_person else ending,
+        stopped=ending if by_a_person else None,
         failure=failure,
         keeps_ending=keeps_ending(spawner),
         can_show_log=bool(_job_id(spawner)) and hasattr(inner, "job_log"),

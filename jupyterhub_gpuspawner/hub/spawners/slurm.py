@@ -261,6 +261,7 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
         try:
             await cancel(self.job_id)
         except GPUSpawnerError:  # JupyterHub forgets the server all the same
+            self._ending.stop_unconfirmed()
             in_background(cancel_surely(self.job_id, cancel))
             return
         if not now:

@@ -29,7 +29,10 @@ WHOLE = Ending(
 )
 
 
-@pytest.mark.parametrize("ending", [WHOLE, Ending("It ended.")], ids=["whole", "least"])
+STOPPED = Ending("It was stopped at {time}.", at=1.5e9, stopped=True)
+
+
+@pytest.mark.parametrize("ending", [WHOLE, STOPPED, Ending("It ended.")], ids=["whole", "stopped", "least"])
 def test_what_is_stored_is_what_is_read(ending: Ending) -> None:
     """Nothing is lost, and nothing empty is stored."""
     document = ending.to_json()

@@ -148,3 +148,24 @@ async def test_a_start_that_can_never_succeed_or_takes_too_long_is_told_at_once(
     assert server.ending.what.startswith("Your server did not start within 10 min, so the start was cancelled.")
     assert server.ending.what.endswith("Job 7: Waiting")
     assert server.ending.hint == "hidden"
+
+
+STOPPED = Ending("K80 was stopped at {time}; job 7 released 1 GPU.", job_id="7", at=1.0, stopped=True)
+UNCONFIRMED = "Slurm did not respond at {time}, so job 7 may still be running. The hub keeps trying to cancel it."
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (STOPPED, Ending(UNCONFIRMED, job_id="7", at=1.0, stopped=True)),
+        (Ending("It failed."), Ending("It failed.")),
+        (None, None),
+    ],
+    ids=["stopped by a person", "ended before", "stopped over REST"],
+)
+def test_a_stop_that_slurm_did_not_take_is_not_told_as_done(before: Ending | None, after: Ending | None) -> None:
+    """What is kept of a person's stop says so; of any other stop nothing is kept."""
+    server = Server()
+    server.ending = before
+    server.ended.stop_unconfirmed()
+    assert server.ending == after

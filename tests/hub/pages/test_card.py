@@ -9,7 +9,7 @@ import pytest
 
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
-from jupyterhub_gpuspawner.hub.pages.server.card import ServerCard, TimeLeft, server_card, time_left
+from jupyterhub_gpuspawner.hub.pages.server.card import ServerCard, TimeLeft, server_card, server_cards, time_left
 from jupyterhub_gpuspawner.hub.pages.server.facts import server_facts
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
@@ -23,16 +23,15 @@ RUNNING = Server(ready=True, job_id="12", placement=PLACED, start=StartFacts("12
 STOPPING = "Slurm is ending the job and releasing its GPUs. This takes a few seconds."
 
 CARDS = {
-    "a running server has where it is, what it got, how much time is left, and a log": (
-        replace(RUNNING, name="lab", display_name="My <lab>"),
+    "a running server has its profile, what it got, how much time is left, and a log": (
+        replace(RUNNING, name="lab", display_name="My <lab>", profile="k80", profile_name="Two K80s"),
         ServerCard(
             "lab",
-            "Server My <lab>",
+            "Two K80s (server My <lab>)",
             "running",
-            "g1",
             facts=server_facts(PLACED, None),
             left=TimeLeft(
-                datetime(2026, 5, 4, 10, 10, 30, tzinfo=timezone.utc), "10 min", "It ends in 10 min. Save your work."
+                datetime(2026, 5, 4, 10, 10, 30, tzinfo=timezone.utc), "10 min", "It ends soon. Save your work."
             ),
             log=True,
         ),
@@ -42,18 +41,33 @@ CARDS = {
         Server(ready=True, start=StartFacts("12", silent=True)),
         ServerCard("", "My server", "running", silent=True),
     ),
-    "one that starts says what the waiting page says": (
-        Server(pending="spawn", job_id="12", start=QUEUED),
-        ServerCard(
-            "", "My server", "starting", f"Job 12: {sentence(JobStatus('12', Phase.QUEUED, reason='Priority'))}"
-        ),
+    "one that waits in line says what the waiting page says": (
+        Server(pending="spawn", job_id="12", job=QUEUED.job, start=QUEUED, profile="k80", profile_name="Two K80s"),
+        ServerCard("", "Two K80s", "waiting", f"Job 12: {sentence(JobStatus('12', Phase.QUEUED, reason='Priority'))}"),
     ),
     "another package's server that runs": (Server(ready=True), ServerCard("", "My server", "running")),
     "another package's server that starts": (Server(pending="spawn"), ServerCard("", "My server", "starting")),
     "one that stops": (replace(RUNNING, pending="stop"), ServerCard("", "My server", "stopping", STOPPING)),
     "one that has ended": (
-        Server(ending=Ending("It reached its limit.", advice="Take more time.", log="/l", served=True)),
-        ServerCard("", "My server", "ended", "It reached its limit.", "Take more time.", log=True),
+        Server(ending=Ending("It reached its limit.", advice="Take more time.", log="/l", at=NOW, served=True)),
+        ServerCard(
+            "",
+            "My server",
+            "ended",
+            "It reached its limit.",
+            "It ended at {time}.",
+            NOW,
+            advice="Take more time.",
+            log=True,
+        ),
+    ),
+    "one that has ended, nobody knows when": (
+        Server(ending=Ending("It has ended.", served=True)),
+        ServerCard("", "My server", "ended", "It has ended."),
+    ),
+    "one that was stopped says so": (
+        Server(name="lab", display_name="lab", stopped=Ending("It was stopped at {time}.", at=NOW, stopped=True)),
+        ServerCard("lab", "Server lab", "stopped", ended="It was stopped at {time}.", at=NOW),
     ),
     "a start of ours that failed says why": (
         Server(ending=Ending("Job 12 died."), failure=RuntimeError("secret")),
@@ -67,30 +81,49 @@ CARDS = {
         Server(failure=spawn_exception("No seat left.", reason="full", status_code=503, html="", detail="line")),
         ServerCard("", "My server", "failed", "No seat left."),
     ),
-    "one that is not there": (Server(), None),
+    "one that is not running": (
+        Server(name="lab", display_name="lab"),
+        ServerCard("lab", "Server lab", "stopped"),
+    ),
 }
 
 
 @pytest.mark.parametrize(("server", "card"), CARDS.values(), ids=CARDS.keys())
-def test_cards(server: Server, card: ServerCard | None) -> None:
-    """Every server has a card, unless there is nothing to say."""
+def test_cards(server: Server, card: ServerCard) -> None:
+    """Every server has a card, whatever its state and its spawner."""
     assert server_card(server, now=NOW) == card
+
+
+DEFAULT, LAB, STOPPED = Server(), Server(name="lab", display_name="lab"), Ending("Stopped.", at=NOW, stopped=True)
+LISTS = {
+    "nothing runs: the page says so in a sentence": ([DEFAULT], []),
+    "a named server that does not run can be started": ([DEFAULT, LAB], ["lab"]),
+    "beside a server that runs, the default one can be started": ([DEFAULT, replace(LAB, ready=True)], ["lab", ""]),
+    "active servers come first": ([DEFAULT, LAB, replace(RUNNING, name="z")], ["z", "", "lab"]),
+    "a default server that was stopped says so": ([replace(DEFAULT, stopped=STOPPED)], [""]),
+    "and one that failed": ([replace(DEFAULT, failure=RuntimeError())], [""]),
+}
+
+
+@pytest.mark.parametrize(("servers", "names"), LISTS.values(), ids=LISTS.keys())
+def test_which_servers_have_a_card(servers: list[Server], names: list[str]) -> None:
+    """All of them in this order, but for a default server about which there is nothing to say."""
+    assert [card.name for card in server_cards(servers, now=NOW)] == names
 
 
 def test_what_is_spoken_when_a_card_changes() -> None:
     """The server's name and its state."""
     card = server_card(replace(RUNNING, name="lab", display_name="My <lab>"), now=NOW)
-    assert card is not None
     assert card.news == "Server My <lab>: running."
 
 
 TIMES = {
     "2026-05-05T10:00:00+00:00": ("24 h", ""),
     "2026-05-04T10:15:01+00:00": ("15 min", ""),
-    "2026-05-04T10:15:00+00:00": ("15 min", "It ends in 15 min. Save your work."),
-    "2026-05-04T10:05:00+00:00": ("5 min", "It ends in 5 min! Save your work now."),
-    "2026-05-04T10:00:20Z": ("less than a minute", "It ends in less than a minute! Save your work now."),
-    "2026-05-04T09:59:00Z": ("no time left", "Time is up: Slurm may end the server at any moment."),
+    "2026-05-04T10:15:00+00:00": ("15 min", "It ends soon. Save your work."),
+    "2026-05-04T10:05:00+00:00": ("5 min", "It ends in a few minutes. Save your work now."),
+    "2026-05-04T10:00:20Z": ("less than a minute", "It ends in a few minutes. Save your work now."),
+    "2026-05-04T09:59:00Z": ("no time", "Time is up: Slurm may end the server at any moment."),
 }
 
 
@@ -112,5 +145,5 @@ def test_the_version_changes_with_what_is_told_and_not_with_the_time() -> None:
     """The page replaces a card only when its version has changed."""
     elsewhere = replace(RUNNING, placement=replace(PLACED, node="g2"))
     cards = [server_card(RUNNING, now=NOW), server_card(RUNNING, now=NOW + 60), server_card(elsewhere, now=NOW)]
-    first, later, other = (card.version for card in cards if card is not None)
+    first, later, other = (card.version for card in cards)
     assert first == later != other

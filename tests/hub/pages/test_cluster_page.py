@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -322,7 +321,7 @@ def test_every_text_of_the_map_is_escaped() -> None:
         jobs=(Holder("8", bad),),
         reservation=bad,
     )
-    line = (replace(waiting("9", user=bad, reason=bad), gpus=(Gres("gpu", bad),)),)
+    line = (waiting("9", user=bad, reason=bad)._replace(gpus=(Gres("gpu", bad),)),)
     found = ClusterMap((MapPartition(bad, bad, nodes=(bad,), totals=totals((node,)), queue=line),), (node,))
     rights = Rights(log=frozenset({(bad, bad)}), stop=frozenset({(bad, bad)}))
     page = Environment(autoescape=True, loader=FileSystemLoader(Path(TEMPLATES))).get_template("cluster_rows.html")

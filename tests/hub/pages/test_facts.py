@@ -9,7 +9,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, headline, server_facts
+from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, got, server_facts
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load, to_document
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
@@ -20,6 +20,7 @@ K80 = PlacementDocument(
     partition="gpu",
     gpus=(PlacedGpu(index=1, name="Tesla K80", memory_mib=11441, numa_node=0),),
     cpus="0-3",
+    memory_mib=8192,
     numa_nodes=(0,),
     memory_policy="preferred:0",
     aligned=True,
@@ -29,17 +30,18 @@ K80 = PlacementDocument(
 
 
 def test_a_gpu_server_in_words() -> None:
-    """Node, job, GPUs, cores, NUMA nodes, memory policy and alignment, in this order."""
+    """What it got, as the form says it, then node, job, GPUs, CPUs, NUMA nodes, memory policy and alignment."""
     assert server_facts(K80, None) == ServerFacts(
+        got=("1 \N{MULTIPLICATION SIGN} K80, 12 GiB", "4 CPUs", "8 GiB memory"),
         rows=(
             ("Node", "g1"),
             ("Job", "12, partition gpu"),
-            ("GPUs", "GPU 1: Tesla K80, 11 GiB, NUMA node 0"),
-            ("Cores", "0-3"),
+            ("GPUs", "GPU 1: Tesla K80, 11,441 MiB, NUMA node 0"),
+            ("CPUs", "0-3"),
             ("NUMA nodes", "0"),
             ("Memory policy", "preferred:0"),
             ("Aligned", "yes: The GPU, the cores and the memory are on NUMA node 0."),
-        )
+        ),
     )
 
 
@@ -50,7 +52,7 @@ def test_the_other_nodes_of_a_job_are_told() -> None:
     )
     rows = dict(server_facts(placement, None).rows)
     assert rows["Other nodes"] == "g2: GPU 0-1 (k80), 4 CPUs\ng3: 1 CPU\ng4: not known"
-    assert headline(placement) == "g1 · 3 more nodes"
+    assert got(placement, None) == ("3 more nodes",)
 
 
 def test_what_is_not_known_is_said_to_be_not_known() -> None:
@@ -62,7 +64,7 @@ def test_what_is_not_known_is_said_to_be_not_known() -> None:
             ("Node", "c1"),
             ("Job", "none: the server runs on the hub's own machine, without a time limit"),
             ("GPUs", "none"),
-            ("Cores", "not known"),
+            ("CPUs", "not known"),
             ("NUMA nodes", "not known"),
             ("Memory policy", "none"),
             ("Aligned", "not known"),
@@ -71,20 +73,44 @@ def test_what_is_not_known_is_said_to_be_not_known() -> None:
     )
 
 
-HEADLINES = {
-    "g1 · 1 x Tesla K80 · 4 CPUs": K80,
-    "g1 · 2 x A100 MIG 1g.10gb · 1 CPU": PlacementDocument(
-        node="g1", gpus=(PlacedGpu(2, name="A100", mig="1g.10gb"),) * 2, cpus="7"
+CORES = NodeTopology(siblings=((0, 4), (1, 5), (2, 6), (3, 7)))
+GOT: dict[str, tuple[PlacementDocument, NodeTopology | None, tuple[str, ...]]] = {
+    "nothing that is known": (PlacementDocument(cpus="not a list"), CORES, ()),
+    "two threads of a core": (PlacementDocument(cpus="0,4"), CORES, ("1 core",)),
+    "threads of four cores": (PlacementDocument(cpus="0-3"), CORES, ("4 cores",)),
+    "CPUs that the topology does not have": (PlacementDocument(cpus="8"), CORES, ("1 CPU",)),
+    "two MIG slices": (
+        PlacementDocument(gpus=(PlacedGpu(2, name="NVIDIA A100-SXM4-80GB", mig="1g.10gb", memory_mib=9728),) * 2),
+        None,
+        ("2 x A100 MIG 1g.10gb, 10 GiB each",),
     ),
-    "g1 · 1 x A · 1 x GPU": PlacementDocument(node="g1", gpus=(PlacedGpu(0, name="A"), PlacedGpu(1))),
-    "": PlacementDocument(cpus="not a list"),
+    "GPUs of two kinds": (
+        PlacementDocument(gpus=(PlacedGpu(0, name="NVIDIA A100-SXM4-80GB", memory_mib=81559), PlacedGpu(1))),
+        None,
+        ("1 x A100, 80 GiB", "1 x GPU"),
+    ),
+    "a model with several sizes: what NVML reports": (
+        PlacementDocument(gpus=(PlacedGpu(0, name="NVIDIA H100 PCIe", memory_mib=81559),)),
+        None,
+        ("1 x H100, 80 GiB",),
+    ),
+    "a model's name with the memory of its CPU": (
+        PlacementDocument(gpus=(PlacedGpu(0, name="NVIDIA GH200 480GB", memory_mib=97871),)),
+        None,
+        ("1 x GH200, 96 GiB",),
+    ),
+    "a model of which NVML reports no memory": (
+        PlacementDocument(gpus=(PlacedGpu(0, name="Tesla T4"),)),
+        None,
+        ("1 x T4, 16 GiB",),
+    ),
 }
 
 
-@pytest.mark.parametrize(("words", "placement"), HEADLINES.items(), ids=["k80", "mig", "two kinds", "nothing"])
-def test_headlines(words: str, placement: PlacementDocument) -> None:
-    """Node, GPUs by their names, and how many CPUs."""
-    assert headline(placement) == words.replace(" x ", " \N{MULTIPLICATION SIGN} ")
+@pytest.mark.parametrize(("placement", "node", "words"), GOT.values(), ids=GOT.keys())
+def test_what_a_server_got(placement: PlacementDocument, node: NodeTopology | None, words: tuple[str, ...]) -> None:
+    """GPUs with the memory of their model, cores, memory: in the form's words, and only what is known."""
+    assert got(placement, node) == tuple(each.replace(" x ", " \N{MULTIPLICATION SIGN} ") for each in words)
 
 
 PLACED = {
@@ -115,11 +141,11 @@ def test_picture_and_rows_say_the_same(machine: str, positions: tuple[int, ...],
     drawn = BeautifulSoup(facts.picture, "html.parser")
 
     assert drawn.title is not None
-    assert drawn.title.text == f"Node {rows['Node']}"
+    assert drawn.title.text == "The whole node"
     assert len(drawn.select("rect.gpu.own")) == len(re.findall("^GPU ", rows["GPUs"], re.MULTILINE)) == len(own)
     ticked = [re.findall("CPUs (.*)", text.text) for text in drawn.select("text.mine")]
     told = ",".join(cpus for found in ticked for cpus in found)
-    assert format_cpulist(_cpus(told)) == ("" if rows["Cores"] == "not known" else rows["Cores"])
+    assert format_cpulist(_cpus(told)) == ("" if rows["CPUs"] == "not known" else rows["CPUs"])
     assert ("simulated" in [text.text for text in drawn.select("text")]) is facts.simulated
     in_words = [name.removesuffix(", yours") for name, _ in facts.node if name.endswith(", yours")]
     assert drawn.desc is not None

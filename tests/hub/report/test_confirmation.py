@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from jupyterhub_gpuspawner.hub.report.confirmation import confirmed
-from jupyterhub_gpuspawner.jobs.status import JobDetail, Phase
+from jupyterhub_gpuspawner.jobs.status import JobDetail, NodeAllocation, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
 CLAIMED = PlacementDocument(
@@ -24,6 +24,24 @@ def test_what_slurm_says_goes_over_the_nodes_word() -> None:
         CLAIMED, job_id="17", partition="gpu", ends_at="1970-01-01T00:00:00+00:00"
     )
     assert confirmed(CLAIMED, DETAIL) == replace(CLAIMED, job_id="17")
+
+
+MEMORY: dict[str, tuple[JobDetail, int | None, int | None]] = {
+    "as allocated on the server's node": (
+        replace(DETAIL, allocations=(NodeAllocation("g1", memory_mib=500), NodeAllocation("g2", memory_mib=900))),
+        700,
+        500,
+    ),
+    "as requested, where Slurm was not asked for allocations": (DETAIL, 700, 700),
+    "all of the node's": (DETAIL, 0, None),
+    "the partition's default": (DETAIL, None, None),
+}
+
+
+@pytest.mark.parametrize(("detail", "requested", "memory_mib"), MEMORY.values(), ids=MEMORY.keys())
+def test_the_memory_of_the_job(detail: JobDetail, requested: int | None, memory_mib: int | None) -> None:
+    """What Slurm has allocated, else what was requested as an amount."""
+    assert confirmed(CLAIMED, detail, requested_mib=requested).memory_mib == memory_mib
 
 
 @pytest.mark.parametrize("name", ["", "g1", "g2", "g2.example.org"])

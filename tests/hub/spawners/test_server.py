@@ -11,6 +11,7 @@ import pytest
 
 from jupyterhub_gpuspawner.hub.ending.failure import start_failed
 from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.spawners.child_factory import Child
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
     job_ids_of,
@@ -73,7 +74,18 @@ OF_THE_JOB = Server(
 KNOWN = {
     "a profile's server": (
         stock(ready=True, server=SimpleNamespace(port=2000), child_spawner=Job(), child_profile="k80", ending=None),
-        OF_THE_JOB,
+        replace(OF_THE_JOB, profile_name="k80"),
+    ),
+    "a profile's server whose profile had a name": (
+        stock(
+            ready=True,
+            server=SimpleNamespace(port=2000),
+            child=Child(Job(), "k80", "slurm", display_name="Two K80s"),  # type: ignore[arg-type]
+            child_spawner=Job(),
+            child_profile="k80",
+            ending=None,
+        ),
+        replace(OF_THE_JOB, profile_name="Two K80s"),
     ),
     "a profile's spawner that has started nothing": (
         stock(child_spawner=None, child_profile="", ending=None),
@@ -87,7 +99,11 @@ KNOWN = {
         stock(ending=Ending("It reached its limit.", served=True)),
         Server("ada", ending=Ending("It reached its limit.", served=True), keeps_ending=True),
     ),
-    "a named one that was stopped, of which only the database knows": (
+    "one that a person stopped": (
+        stock(ending=Ending("It was stopped at {time}.", at=1.0, stopped=True)),
+        Server("ada", stopped=Ending("It was stopped at {time}.", at=1.0, stopped=True), keeps_ending=True),
+    ),
+    "a named one that has ended, of which only the database knows": (
         stock(name="lab", state={"ending": {"what": "Over.", "served": True}}),
         Server("ada", "lab", "lab", ending=Ending("Over.", served=True)),
     ),

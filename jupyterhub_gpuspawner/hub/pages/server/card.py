@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
-from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, headline, server_facts
+from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, server_facts
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.hub.text.times import parse_time
+from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from jupyterhub_gpuspawner.hub.spawners.server import Server
@@ -43,10 +45,15 @@ class ServerCard:
     name: str
     """Empty for the default server."""
     title: str
+    """The profile's name, and the server's where it has one."""
     state: str
-    """``running``, ``starting``, ``stopping``, ``ended`` or ``failed``."""
+    """``running``, ``waiting`` (in Slurm's queue), ``starting``, ``stopping``, ``ended``, ``failed`` or ``stopped``."""
     headline: str = ""
-    """Its node and resources while it runs, its progress while it starts, or how it ended."""
+    """Its progress while it starts, or how it ended."""
+    ended: str = ""
+    """When it ended, with ``{time}`` in the place of :attr:`at`."""
+    at: float | None = None
+    """Seconds since the epoch."""
     advice: str = ""
     facts: ServerFacts | None = None
     left: TimeLeft | None = None
@@ -69,22 +76,39 @@ class ServerCard:
     def version(self) -> str:
         """A checksum of everything on the card except the time left."""
         rows = self.facts.rows if self.facts is not None else ()
-        told = (self.state, self.headline, self.advice, rows, self.left and self.left.ends, self.silent)
+        ends = self.left.ends if self.left is not None else None
+        told = (self.state, self.title, self.headline, self.ended, self.at, self.advice, rows, ends, self.silent)
         return f"{zlib.crc32(repr(told).encode()):08x}"
 
 
-def server_card(server: Server, *, now: float | None = None) -> ServerCard | None:
-    """The card of a server; None where nothing runs and there is nothing to say."""
+def server_cards(servers: Iterable[Server], *, now: float | None = None) -> tuple[ServerCard, ...]:
+    """A card for each server, those that are active first.
+
+    A default server that is not active and about which there is nothing to say has one only beside another card that
+    is: where nothing runs the page says that in a sentence.
+    """
+    known = sorted(servers, key=lambda server: not server.active)
+    cards = [server_card(server, now=now) for server in known]
+    any_active = any(server.active for server in known)
+    return tuple(card for card in cards if any_active or card.name or card.state != "stopped" or card.ended)
+
+
+def server_card(server: Server, *, now: float | None = None) -> ServerCard:
+    """The card of a server."""
     now = time.time() if now is None else now
-    title = home.title(server.name, server.display_name)
+    title = home.title(server.name, server.display_name, server.profile_name)
     if server.pending == "stop":
         return ServerCard(server.name, title, "stopping", home.STOPPING)
     if server.pending:
         progress = str(event(server.start, now=now)["message"]) if server.start is not None else ""
-        return ServerCard(server.name, title, "starting", progress, silent=server.silent)
+        return ServerCard(server.name, title, _starting(server), progress, silent=server.silent)
     if server.ready:
         return _running(server, title, now)
     return _over(server, title)
+
+
+def _starting(server: Server) -> str:
+    return "waiting" if server.job is not None and server.job.phase is Phase.QUEUED else "starting"
 
 
 def _running(server: Server, title: str, now: float) -> ServerCard:
@@ -92,22 +116,21 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
     placement = server.placement
     if placement is None:
         return card
-    return replace(
-        card,
-        headline=headline(placement),
-        facts=server_facts(placement, server.topology),
-        left=time_left(placement.ends_at, now),
-    )
+    return replace(card, facts=server_facts(placement, server.topology), left=time_left(placement.ends_at, now))
 
 
-def _over(server: Server, title: str) -> ServerCard | None:
-    ending = server.ending
+def _over(server: Server, title: str) -> ServerCard:
+    ending, stopped = server.ending, server.stopped
     if ending is not None:
-        state = "ended" if ending.served else "failed"
-        return ServerCard(server.name, title, state, ending.what, ending.advice, log=bool(ending.log))
-    if server.failure is None:
-        return None
-    return ServerCard(server.name, title, "failed", first_line(server.failure) or home.START_FAILED)
+        card = ServerCard(server.name, title, "failed", ending.what, advice=ending.advice, log=bool(ending.log))
+        if not ending.served:
+            return card
+        return replace(card, state="ended", ended=home.ENDED_AT if ending.at is not None else "", at=ending.at)
+    if server.failure is not None:
+        return ServerCard(server.name, title, "failed", first_line(server.failure) or home.START_FAILED)
+    if stopped is not None:
+        return ServerCard(server.name, title, "stopped", ended=stopped.what, at=stopped.at)
+    return ServerCard(server.name, title, "stopped")
 
 
 def time_left(ends_at: str | None, now: float) -> TimeLeft | None:
@@ -123,4 +146,4 @@ def time_left(ends_at: str | None, now: float) -> TimeLeft | None:
     if left <= 0:
         return TimeLeft(ends, words, home.TIME_IS_OVER)
     warning = home.ENDS_VERY_SOON if left <= VERY_SOON else home.ENDS_SOON if left <= SOON else ""
-    return TimeLeft(ends, words, warning.format(left=words))
+    return TimeLeft(ends, words, warning)

@@ -1,12 +1,19 @@
-"""A running server's node and resources, in words and as a picture of the node: pure, from its placement."""
+"""A running server's node and resources, in words and as a picture of the node: pure, from its placement.
+
+A GPU's memory is the model's, as the form says it: NVML reports what is left of it for programs (81,559 MiB of an
+A100's 80 GiB, 11,441 MiB of a K80's 12 GiB with ECC), and that number is among the details. Both are said by
+:func:`~jupyterhub_gpuspawner.words.memory` or in MiB.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
 from jupyterhub_gpuspawner.hub.report.other_nodes import in_words
 from jupyterhub_gpuspawner.hub.text import home
@@ -23,13 +30,17 @@ if TYPE_CHECKING:
 
 
 NO_PICTURE = Markup()
+LEAST_OF_MODEL = 0.85
+"""The part of a model's memory that NVML reports at least; with less it is not the memory of that model."""
 
 
 @dataclass(frozen=True)
 class ServerFacts:
     """What the home page shows of a running server. The rows contain everything that the picture shows."""
 
-    rows: tuple[tuple[str, str], ...]
+    got: tuple[str, ...] = ()
+    """What the server has, in the words of the form: GPUs, cores, memory."""
+    rows: tuple[tuple[str, str], ...] = ()
     """A name and a text of one or more lines, in order."""
     problems: tuple[str, ...] = ()
     simulated: bool = False
@@ -41,54 +52,83 @@ class ServerFacts:
 
 def server_facts(placement: PlacementDocument, topology: Mapping[str, Any] | None) -> ServerFacts:
     """The rows and the picture for a placement."""
+    node = _parsed(topology)
     job = home.job(placement.job_id, placement.partition or "") if placement.job_id else home.HERE
     yes_no = {True: home.YES, False: home.NO, None: home.NOT_KNOWN}[placement.aligned]
     rows = [
         (home.NODE, placement.node),
         (home.JOB, job),
         (home.GPUS, "\n".join(_gpu(gpu) for gpu in placement.gpus) or home.NONE),
-        (home.CORES, placement.cpus or home.NOT_KNOWN),
+        (home.CPUS, placement.cpus or home.NOT_KNOWN),
         (home.NUMA_NODES, ", ".join(map(str, placement.numa_nodes)) or home.NOT_KNOWN),
         (home.MEMORY_POLICY, placement.memory_policy),
         (home.ALIGNED, ": ".join(filter(None, (yes_no, placement.why)))),
         (home.OTHER_NODES, "\n".join(map(in_words, placement.other_nodes))),
     ]
     facts = ServerFacts(
+        got=got(placement, node),
         rows=tuple((name, text) for name, text in rows if text),
         problems=placement.problems,
         simulated=placement.simulated,
     )
-    return _with_picture(facts, placement, topology) if topology else facts
+    return _with_picture(facts, placement, node) if node is not None else facts
 
 
-def headline(placement: PlacementDocument) -> str:
-    """Node, GPUs and number of CPUs in one line."""
-    names = dict.fromkeys(_model(gpu) for gpu in placement.gpus)
-    times = "\N{MULTIPLICATION SIGN}"
-    gpus = [f"{sum(_model(gpu) == name for gpu in placement.gpus)} {times} {name}" for name in names]
+def _parsed(topology: Mapping[str, Any] | None) -> NodeTopology | None:
     try:
-        cpus = len(parse_cpulist(placement.cpus))
+        return from_document(topology) if topology else None
     except ValueError:
-        cpus = 0
-    parts = [placement.node, *gpus, home.cpus(cpus) if cpus else ""]
-    if placement.other_nodes:
-        parts.append(home.more_nodes(len(placement.other_nodes)))
-    return " · ".join(filter(None, parts))
+        return None
+
+
+def got(placement: PlacementDocument, node: NodeTopology | None) -> tuple[str, ...]:
+    """Such as ``("2 x K80, 12 GiB each", "4 cores", "8 GiB memory")``; what is not known is left out."""
+    kinds = Counter((_model(gpu), _memory(gpu)) for gpu in placement.gpus)
+    gpus = [home.gpus(number, *kind) for kind, number in kinds.items()]
+    job_memory = home.memory(memory(placement.memory_mib)) if placement.memory_mib else ""
+    others = home.more_nodes(len(placement.other_nodes)) if placement.other_nodes else ""
+    return tuple(filter(None, (*gpus, _cores(placement.cpus, node), job_memory, others)))
+
+
+def _cores(cpus: str, node: NodeTopology | None) -> str:
+    """``4 cores``; CPUs, where it is not known which of them share a core."""
+    try:
+        own = set(parse_cpulist(cpus))
+    except ValueError:
+        return ""
+    if not own:
+        return ""
+    if node is None or not own.issubset(cpu for core in node.siblings for cpu in core):
+        return home.cpus(len(own))
+    return home.cores(sum(not own.isdisjoint(core) for core in node.siblings))
 
 
 def _model(gpu: PlacedGpu) -> str:
-    return f"{gpu.name or 'GPU'} MIG {gpu.mig}" if gpu.mig else gpu.name or "GPU"
+    whole = gpu_model(gpu.name.partition(" MIG ")[0]).name or home.GPU
+    return f"{whole} MIG {gpu.mig}" if gpu.mig else whole
+
+
+def _memory(gpu: PlacedGpu) -> str:
+    """The memory of the model, or what NVML reports where that is not known or does not fit the model."""
+    of_model = (gpu_model(gpu.mig or gpu.name).memory_gb or 0) * 1024
+    reported = gpu.memory_mib
+    if of_model and (reported is None or LEAST_OF_MODEL * of_model <= reported <= of_model):
+        return memory(of_model)
+    return memory(reported)
 
 
 def _gpu(gpu: PlacedGpu) -> str:
+    name = gpu.name or home.GPU
+    if gpu.mig and not name.endswith(gpu.mig):
+        name = f"{name} MIG {gpu.mig}"
+    usable = f"{gpu.memory_mib:,} MiB" if gpu.memory_mib is not None else ""
     near = home.near(gpu.numa_node) if gpu.numa_node is not None else ""
-    return f"GPU {gpu.index}: {', '.join(filter(None, (_model(gpu), memory(gpu.memory_mib), near)))}"
+    return f"GPU {gpu.index}: {', '.join(filter(None, (name, usable, near)))}"
 
 
-def _with_picture(facts: ServerFacts, placement: PlacementDocument, topology: Mapping[str, Any]) -> ServerFacts:
-    """Add the picture, unless the topology cannot be parsed or lacks GPUs or CPUs that the placement names."""
+def _with_picture(facts: ServerFacts, placement: PlacementDocument, node: NodeTopology) -> ServerFacts:
+    """Add the picture, unless the topology lacks GPUs or CPUs that the placement names."""
     try:
-        node = from_document(topology)
         own_cpus = parse_cpulist(placement.cpus)
     except ValueError:
         return facts
@@ -97,7 +137,7 @@ def _with_picture(facts: ServerFacts, placement: PlacementDocument, topology: Ma
     if None in own_gpus or (known_cpus and not known_cpus.issuperset(own_cpus)):
         return facts
     own: dict[str, Any] = {"own_gpus": own_gpus, "own_cpus": own_cpus}
-    drawn = node_svg.svg(node, **own, title=home.node(placement.node))
+    drawn = node_svg.svg(node, **own, title=home.WHOLE_NODE)
     # the picture escapes every text in it
     return replace(facts, picture=Markup(drawn), node=tuple(node_svg.table(node, **own)))  # noqa: S704
 

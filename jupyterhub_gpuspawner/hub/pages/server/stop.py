@@ -1,4 +1,4 @@
-"""``POST /hub/gpuspawner/stop/...``: *Stop* on the home page and on the map of the cluster, also without JavaScript.
+"""``/hub/gpuspawner/stop/...``: *Stop* for any server that a person may stop, also without JavaScript.
 
 JupyterHub stops servers only over REST, with a method that HTML forms do not have. The form carries JupyterHub's
 ``_xsrf``.
@@ -7,16 +7,28 @@ JupyterHub stops servers only over REST, with a method that HTML forms do not ha
 from __future__ import annotations
 
 import asyncio
+import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
 
+from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start
+from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.text import home
+from jupyterhub_gpuspawner.hub.text.times import parse_time
+from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from jupyterhub.spawner import Spawner
+
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 CANCELLED = 10.0
 """Seconds after which a cancelled start is no longer waited for; as long as a Slurm command may take."""
@@ -24,25 +36,91 @@ _LOOK = 0.05
 
 
 class StopPage(BaseHandler):
-    """Stops a server that is running or starting, then redirects to the page with the button."""
+    """Asks before it stops a server that is running; says afterwards what happened to somebody else's."""
+
+    @web.authenticated
+    @needs_scope("delete:servers")
+    async def get(self, user_name: str, server_name: str = "") -> None:
+        """What is lost, and a button; or that nothing is running."""
+        user, spawner = self._found(user_name, server_name)
+        await self._show(user, server_of(spawner))
 
     @web.authenticated
     @needs_scope("delete:servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
-        """303 to the home page, or with ``back=cluster`` to the map; stopping twice is as stopping once."""
-        user: Any = self.find_user(user_name)
-        if user is None or server_name not in user.orm_spawners:
-            raise web.HTTPError(404, "There is no such server.")
-        spawner = user.spawners[server_name]
+        """303 to the home page or the map (``back``), or to this page for somebody else's server.
+
+        A second stop changes nothing.
+        """
+        user, spawner = self._found(user_name, server_name)
+        by = self.current_user.name if user is not self.current_user else ""
+        server = server_of(spawner)
+        record = stop_record(server, at=time.time(), by=by) if server.keeps_ending else None
         if spawner.pending == "spawn":
+            _keep(spawner, record)
             await _cancel_start(spawner)
         # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
         if spawner.ready and await spawner.poll_and_notify() is not None:
             pass
         elif spawner.active and not spawner.pending:
+            _keep(spawner, record)
             await self.stop_single_user(user, server_name)
-        back = "gpuspawner/cluster" if self.get_body_argument("back", "") == "cluster" else "home"
-        self.redirect(f"{self.hub.base_url}{back}", status=303)
+        if spawner.ready and not spawner.pending:
+            _keep(spawner, None)
+            self.set_status(HTTPStatus.INTERNAL_SERVER_ERROR)
+            await self._show(user, server_of(spawner), fault=home.NOT_STOPPED)
+        else:
+            back = "gpuspawner/cluster" if self.get_body_argument("back", "") == "cluster" else "home"
+            there = self.request.path if by and back == "home" else f"{self.hub.base_url}{back}"
+            self.redirect(there, status=HTTPStatus.SEE_OTHER)
+
+    def _found(self, user_name: str, server_name: str) -> tuple[Any, Spawner]:
+        user: Any = self.find_user(user_name)
+        if user is None or server_name not in user.orm_spawners:
+            raise web.HTTPError(404, "There is no such server.")
+        return user, user.spawners[server_name]
+
+    async def _show(self, user: Any, server: Server, *, fault: str = "") -> None:
+        placement = server.placement
+        since = parse_time(placement.started_at) if placement is not None and placement.started_at else None
+        html = await self.render_template(
+            "stop.html",
+            fault=fault,
+            server=server,
+            title=home.of_user(_title(server), user.name if user is not self.current_user else ""),
+            waits=_waits(server),
+            runs_since=_runs_since(since, now=time.time()) if since is not None else "",
+            since=since,
+        )
+        self.finish(html)
+
+
+def stop_record(server: Server, *, at: float, by: str = "") -> Ending:
+    """What the card says after this server was stopped at ``at``; ``by`` is the person, where it is not its user."""
+    placement = server.placement
+    gpus = 0
+    if placement is not None:
+        gpus = len(placement.gpus) + sum(len(node.gpus) for node in placement.other_nodes)
+    told = home.stopped(_title(server), job_id=server.job_id, gpus=gpus, by=by, waited=_waits(server))
+    return Ending(told, job_id=server.job_id, at=at, stopped=True)
+
+
+def _title(server: Server) -> str:
+    return home.title(server.name, server.display_name, server.profile_name)
+
+
+def _waits(server: Server) -> bool:
+    return server.pending == "spawn" and server.job is not None and server.job.phase is Phase.QUEUED
+
+
+def _runs_since(since: datetime, *, now: float) -> str:
+    return home.RUNS_SINCE.format(duration=duration(now - since.timestamp()), time="{time}")
+
+
+def _keep(spawner: Any, record: Ending | None) -> None:
+    """Have the spawner keep how it was stopped, in its state, until the next start."""
+    if server_of(spawner, with_start=False).keeps_ending:
+        spawner.ending = record
 
 
 async def _cancel_start(spawner: Spawner) -> None:

@@ -23,15 +23,14 @@ function servers(place) {
       if (!ends) continue;
       const left = Date.parse(ends.dataset.ends) - Date.now();
       const level = left <= 0 ? "timeIsOver" : left <= 5 * minute ? "verySoon" : left <= 15 * minute ? "soon" : "";
-      const words = span(left);
-      const text = level && say[level].replace("{left}", words);
+      const text = level && say[level];
       const warning = card.querySelector("[data-warning]");
-      card.querySelector("[data-left]").textContent = words;
+      card.querySelector("[data-left]").textContent = span(left);
       warning.hidden = !text;
       warning.textContent = text;
-      const { serverName } = card.dataset;
+      const { serverName, title } = card.dataset;
       if (spoken && level && warned.get(serverName) !== level) {
-        news.textContent = `${card.querySelector("h2").firstChild.textContent.trim()}: ${text}`;
+        news.textContent = `${title}: ${text}`;
       }
       warned.set(serverName, level);
     }

@@ -1,0 +1,38 @@
+"""The home page in hubs with settings and templates of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.hub.conftest import StartHub
+from tests.hub.visitor import Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.oldest]
+
+OWN_PAGE = """{% extends "templates/page.html" %}
+{% block script %}{{ super() }}<script src="/site/statistics.js"></script>{% endblock script %}
+"""
+LINES = """
+c.JupyterHub.allow_named_servers = False
+c.JupyterHub.template_vars = {{"announcement_home": "Maintenance on Friday"}}
+c.JupyterHub.template_paths = [{folder!r}]
+"""
+
+
+def test_a_sites_own_parts_of_the_page_stay(start_light_hub: StartHub, tmp_path: Path) -> None:
+    """Its announcement and its script are there, JupyterHub's script for the stock page is not; no named servers."""
+    (tmp_path / "page.html").write_text(OWN_PAGE)
+    visitor = Visitor(start_light_hub(lines=LINES.format(folder=str(tmp_path))), "ann")
+    page = visitor.look("/hub/home")
+    scripts = [script.get("src") or script.get_text() for script in page.soup.select("script")]
+    answer = visitor.session.post(
+        f"{visitor.hub.url}/hub/home", data={"_xsrf": visitor._xsrf, "name": "lab"}, timeout=30, allow_redirects=False
+    )
+
+    assert [element.get_text(strip=True) for element in page.soup.select(".announcement")] == ["Maintenance on Friday"]
+    assert page.soup.select("input[name=name]") == []
+    assert "/site/statistics.js" in scripts
+    assert [script for script in scripts if 'require(["home"])' in script] == []
+    assert answer.status_code == 400
