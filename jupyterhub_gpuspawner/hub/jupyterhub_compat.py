@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import jupyterhub.spawner
+from jupyterhub.scopes import Scope
 from jupyterhub.spawner import Spawner
 from sqlalchemy import inspect
 from tornado import web
@@ -21,6 +22,7 @@ from jupyterhub_gpuspawner.errors import RequestError
 
 if TYPE_CHECKING:
     from asyncio import Future
+    from collections.abc import Mapping
 
     from jupyterhub.app import JupyterHub
     from jupyterhub.handlers.base import BaseHandler
@@ -180,6 +182,11 @@ def stock_template_paths(app: JupyterHub) -> list[str]:
     """Return the hub's own template folders: ``template_paths`` if the admin sets none."""
     paths: list[str] = app._template_paths_default()
     return paths
+
+
+def is_admin(parsed_scopes: Mapping[str, object]) -> bool:
+    """Whether these scopes are an administrator's: they give access to every server and its state."""
+    return parsed_scopes.get("admin:servers") is Scope.ALL
 
 
 def came_with_token(handler: BaseHandler) -> bool:

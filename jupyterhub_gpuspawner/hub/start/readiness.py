@@ -121,8 +121,8 @@ class Readiness:
         except asyncio.TimeoutError:
             raise await self._ending.failed(
                 self._unanswered(),
-                hint="Start again. If it happens again, contact your administrator: the server is slow to start, or "
-                "the hub cannot reach that port.",
+                hint=wait.NO_ANSWER_ADVICE,
+                for_admin="The server is slow to start, or the hub cannot reach that port.",
                 reason="timeout",
                 status_code=503,
             ) from None
@@ -204,8 +204,8 @@ class Readiness:
             raise await self._ending.failed(
                 f"Job {self._job.job_id} is running, but its server listens only on {' and '.join(listens)}, and "
                 f"the hub reaches its node at {address}.",
-                hint="Please contact your administrator: the profile's command, or c.Spawner.ip, makes the server "
-                "listen there.",
+                hint=wait.ASK,
+                for_admin="The profile's command, or c.Spawner.ip, makes the server listen there.",
                 reason="unreachable",
                 status_code=503,
             )

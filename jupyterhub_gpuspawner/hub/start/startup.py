@@ -116,7 +116,7 @@ class Startup:
             await self._submit(server.batch_job(account), account)
             await self._readiness().wait()
         except GPUSpawnerError as error:
-            raise spawn_failure(error) from error
+            raise spawn_failure(error, server=self._name, contact=self._ending.contact) from error
         except SQLAlchemyError as error:
             raise database_away(server.known.orm_spawner) from error
         self.start.ready()
@@ -161,7 +161,7 @@ class Startup:
         try:
             await self._readiness().wait()
         except GPUSpawnerError as error:
-            raise spawn_failure(error) from error
+            raise spawn_failure(error, server=self._name, contact=self._ending.contact) from error
         self._serves()
         self._state.store_soon()  # after start() JupyterHub does that itself
 

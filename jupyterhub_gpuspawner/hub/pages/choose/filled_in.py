@@ -77,7 +77,7 @@ def with_fault(filled_in: FilledIn, error: BaseException) -> FilledIn:
     ours = error if isinstance(error, GPUSpawnerError) else error.__cause__
     if not isinstance(ours, GPUSpawnerError):
         return filled_in
-    return replace(filled_in, fault=str(ours), field=str(getattr(ours, "field", "")))
+    return replace(filled_in, fault=ours.told, field=str(getattr(ours, "field", "")))
 
 
 def of_the_last_time(stored: Mapping[str, object], check: Check) -> FilledIn:

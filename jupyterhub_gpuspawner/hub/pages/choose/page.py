@@ -10,6 +10,7 @@ from jupyterhub.scopes import needs_scope
 from jupyterhub.spawner import Spawner
 from tornado.httputil import url_concat
 
+from jupyterhub_gpuspawner.hub.ending.failure import ending_of
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_question
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
@@ -83,6 +84,8 @@ class ChoosePage(SpawnHandler):
             await super()._wrap_spawn_single_user(user, *rest, **options)
         except Exception as error:
             self.visit.refusal = error
+            ending = ending_of(error)
+            self.visit.hint = ending.hint if ending is not None else ""
             raise
 
     def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:  # noqa: FBT001, FBT002 - its signature

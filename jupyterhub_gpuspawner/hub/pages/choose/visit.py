@@ -22,6 +22,8 @@ class Visit:
     """The fields that were sent with *Start*; None for a GET."""
     refusal: BaseException | None = None
     """Why that request did not start a server."""
+    hint: str = ""
+    """What administrators read about it."""
     filled_in: FilledIn | None = None
     """The form's values; None for a form that is not ours."""
     fault_at: str = ""
