@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +24,8 @@ _UNKNOWN_REQUEST = frozenset((f"gpu:{ANY}", f"shard:{ANY}"))
 class Competition(NamedTuple):
     """Pending jobs that compete with a request for the same resources."""
 
-    jobs: int
+    users: Mapping[str, int]
+    """How many of them each user has submitted; a job whose user is not known counts by its id."""
     gpu_types: frozenset[str]
     """The GPU types they request; includes :data:`ANY` if one of them accepts any type."""
     first_start: float | None
@@ -96,7 +98,7 @@ class Capacity:
         if not found:
             return None
         return Competition(
-            sum(each.jobs for each in found),
+            sum((Counter(each.users) for each in found), Counter()),
             frozenset().union(*(each.gpu_types for each in found)),
             _extreme([each.first_start for each in found], min),
             _extreme([each.last_start for each in found], max),
@@ -135,7 +137,7 @@ def _queue(jobs: Iterable[ClusterJob]) -> Mapping[tuple[str, frozenset[str]], Co
             found.setdefault((job.reservation, _UNKNOWN_REQUEST if job.gpus_unknown else kinds), []).append(job)
     return {
         key: Competition(
-            len(alike),
+            Counter(job.user or job.job_id for job in alike),
             frozenset(kind.partition(":")[2] for kind in key[1]),
             _extreme([job.starts_at for job in alike], min),
             _extreme([job.starts_at for job in alike], max),

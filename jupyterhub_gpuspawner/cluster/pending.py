@@ -26,6 +26,8 @@ class QueuePosition:
     of: int
     """Jobs in the queue, this one included."""
     partition: str
+    people: int = 0
+    """Users with jobs ahead of it. Jobs of its own user count one by one: an account may submit for many people."""
     starts_at: float | None = None
     """Slurm's estimate, seconds since the epoch; None until it has made one."""
 
@@ -51,6 +53,7 @@ def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | No
     positions = []
     for partition in job.partitions:
         queue = [other for other in snapshot.waiting_by_partition[partition] if in_queue(other)]
-        before = sum(_order(other) < _order(job) for other in queue)
-        positions.append(QueuePosition(before + 1, len(queue), partition, job.starts_at))
+        ahead = [other for other in queue if _order(other) < _order(job)]
+        people = len({other.job_id if other.user in ("", job.user) else other.user for other in ahead})
+        positions.append(QueuePosition(len(ahead) + 1, len(queue), partition, people, job.starts_at))
     return min(positions, key=lambda each: each.position, default=None)

@@ -7,7 +7,7 @@ what is allowed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,8 @@ class ResolvedResources:
     """MiB; 0 requests all of the node's memory."""
     time: int | str | None = None
     """Seconds, or UNLIMITED."""
+    time_unit: str = ""
+    """The unit in which the user gives the time: ``minutes``, ``hours``, ...; empty where the profile sets it."""
     account: str | None = None
     qos: str | None = None
     reservation: str | None = None
@@ -194,7 +196,13 @@ def resolve(
             stored[name] = value
     if profile.kind == "slurm" and defaults is not None:
         said = said.model_copy(update={"slurm": over_defaults(said.slurm, defaults)})
-    return _job(profile, said, stored, username=username, server_name=server_name, now=now)
+    job = _job(profile, said, stored, username=username, server_name=server_name, now=now)
+    return replace(job, resources=replace(job.resources, time_unit=_time_unit(profile)))
+
+
+def _time_unit(profile: Profile) -> str:
+    ranges = (option.range for option in profile.profile_options.values())
+    return next((each.unit or "minutes" for each in ranges if each is not None and each.sets == "slurm.time"), "")
 
 
 def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Collection[str], now: datetime) -> Profile:

@@ -208,7 +208,7 @@ def test_a_profiles_start_timeout_gives_up_and_cancels_the_job(hub: HubProcess, 
     assert page.status == 503
     assert (
         "The server did not start within 5 s, so the start was cancelled. "
-        f"Last known state: Job {job}: All matching resources are in use." in page.text
+        f"Last known state: Job {job}: All matching GPUs are in use." in page.text
     )
 
 
@@ -379,7 +379,7 @@ def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateS
 
     assert len(messages) == len(set(messages))
     assert others == [message for message in messages if message in others]  # who came later may have missed one
-    assert f"Job {job}: All matching resources are in use." in others
+    assert f"Job {job}: All matching GPUs are in use." in others
     assert any(message.startswith(f"Job {job}: running on g1, 4 x Tesla K80, cores ") for message in others)
     assert others[-1] == messages[-1] == "Server ready at /user/quin/"
     percents = [event["progress"] for event in heard[0] if "progress" in event]

@@ -79,7 +79,9 @@ def test_no_options_are_the_default_profile_with_its_own_values() -> None:
         kind="slurm",
         username="bob",
         server_name="",
-        resources=ResolvedResources(partition="gpu", gpus=1, gpu_type="a100", cpus=4, memory=16384, time=7200),
+        resources=ResolvedResources(
+            partition="gpu", gpus=1, gpu_type="a100", cpus=4, memory=16384, time=7200, time_unit="hours"
+        ),
         environment=Environment(modules=("CUDA",)),
         placement=PlacementRules(policy="restricted"),
         start_timeout=900,

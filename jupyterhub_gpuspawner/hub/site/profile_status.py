@@ -62,8 +62,10 @@ def profile_statuses(
             )
         except RequestError as error:  # no reservation today
             told = _clause(str(error))
-            return ProfileStatus(profile, None, Availability(Chance.NEVER, f"cannot run: {told}", field=error.field))
-        told_now = availability(request.resources, snapshot, now=now.timestamp(), user=owner, groups=unix_groups)
+            return ProfileStatus(profile, None, Availability(Chance.NEVER, told, field=error.field))
+        told_now = availability(
+            request.resources, snapshot, now=now.timestamp(), user=owner, shared=owner != username, groups=unix_groups
+        )
         return ProfileStatus(profile, None, told_now, request.resources)
 
     return tuple(map(status, offered))

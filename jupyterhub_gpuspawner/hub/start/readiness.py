@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.ending.verdict import verdict
+from jupyterhub_gpuspawner.hub.ending.verdict import verdict, why_never
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import internal_certificates
 from jupyterhub_gpuspawner.hub.report.confirmation import confirmed, names_a_node_of
 from jupyterhub_gpuspawner.hub.report.reach import resolved, way
@@ -49,6 +49,10 @@ class StartingServer(Protocol):
     @property
     def request(self) -> JobRequest | None:
         """What was asked for; None in a hub without profiles, and after a restart."""
+
+    @property
+    def exec_prefix(self) -> str:
+        """The prefix that runs a command as the server's user."""
 
     @property
     def start_timeout(self) -> int:
@@ -105,7 +109,10 @@ class Readiness:
         status = await verdict(self._job.watch(), first_answer=self._check_comment)
         if status.phase is Phase.ENDED:
             raise await self._ending.died(status, reported=self._report.reported.is_set())
-        raise self._ending.never_starts(status)
+        why = await why_never(
+            self._server.request, self._server.connection().cluster, exec_prefix=self._server.exec_prefix
+        )
+        raise self._ending.never_starts(status, why=why)
 
     def _check_comment(self, status: JobStatus) -> None:
         identity = self._job.submitted_identity

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.words import duration
+from jupyterhub_gpuspawner.words import duration, sentence
+
+__all__ = ["sentence"]
 
 HEADING = "Start a server"
 LEGEND = "What do you need?"
@@ -50,11 +52,6 @@ def options_of(profile: str) -> str:
 def age(seconds: float) -> str:
     """How long ago Slurm was asked; empty where that is a moment ago."""
     return "" if seconds < RECENT else CHECKED.format(age=duration(seconds))
-
-
-def sentence(clause: str) -> str:
-    """The clause with a capital letter and a full stop."""
-    return f"{clause[:1].upper()}{clause[1:]}{'' if clause.endswith('.') else '.'}"
 
 
 def not_yet(reason: str) -> str:

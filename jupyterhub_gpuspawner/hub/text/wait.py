@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.words import duration
+from jupyterhub_gpuspawner.words import duration, people
 
 STARTING = "Your server is starting"
 STARTING_NAMED = "Server {name} is starting"
@@ -97,15 +97,9 @@ def job(job_id: str, told: str) -> str:
     return f"Job {job_id}: {told}"
 
 
-def place(position: int, of: int, partition: str) -> str:
-    """``You are next``, or such as ``3rd of 7 in partition gpu``."""
-    return "You are next" if position == 1 else f"{ordinal(position)} of {of} in partition {partition}"
-
-
-def ordinal(number: int) -> str:
-    """``1st``, ``2nd``, ``11th``."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
+def place(people_ahead: int) -> str:
+    """``You are next``, or such as ``2 people ahead of you``."""
+    return f"{people(people_ahead)} ahead of you" if people_ahead else "You are next"
 
 
 def span(seconds: int) -> str:

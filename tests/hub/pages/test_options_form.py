@@ -193,7 +193,7 @@ def test_what_is_offered_and_what_is_not() -> None:
     assert shown == {
         "k80": "",
         "bold": "",
-        "week": "Cannot run: 7 days is more than the limit of 24 h in partition gpu.",
+        "week": "7 days is more than the limit of 24 h.",
         "spring": "Not yet: it is available from 2026-03-21.",
     }
     assert [radio["value"] for radio in page.select("input[type=radio][disabled]")] == ["week", "spring"]
