@@ -177,7 +177,7 @@ def resolve(
     unknown = [name for name in choice.options if name not in profile.profile_options]
     if unknown:
         raise RequestError(
-            f"Profile {profile.slug} has no option {unknown[0]!r}.",
+            f"{profile.display_name} has no option {unknown[0]!r}.",
             field=unknown[0],
             hint=f"Its options are {', '.join(profile.profile_options) or 'none'}.",
         )
@@ -208,22 +208,24 @@ def _time_unit(profile: Profile) -> str:
 def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Collection[str], now: datetime) -> Profile:
     refusals = {profile.slug: permitted(profile, username, groups, now) for profile in profiles}
     usable = [profile for profile in profiles if refusals[profile.slug] is None]
-    names = ", ".join(profile.slug for profile in usable) or "none"
+    names = ", ".join(profile.display_name for profile in usable) or "none"
     if slug:
         named = next((profile for profile in profiles if profile.slug == slug), None)
         if named is None:
-            raise RequestError(f"There is no profile {slug!r}.", field="profile", hint=f"You may use: {names}.")
+            raise RequestError(f"There is no profile {slug!r}.", field="profile", hint=f"You can choose: {names}.")
         refusal = refusals[slug]
         if refusal is not None:
             raise RequestError(
-                f"You cannot use profile {slug} now: {refusal.text}.",
+                f"You cannot use {named.display_name} now: {refusal.text}.",
                 field="profile",
-                hint=f"You may use: {names}.",
+                hint=f"You can choose: {names}.",
                 refusal=refusal,
             )
         return named
     if not usable:
-        why = "; ".join(f"{name}: {refusal.text}" for name, refusal in refusals.items() if refusal is not None)
+        why = "; ".join(
+            f"{each.display_name}: {refusal.text}" for each in profiles if (refusal := refusals[each.slug]) is not None
+        )
         raise RequestError(
             f"No profile is available to you at the moment{f' ({why})' if why else ''}.", field="profile"
         )

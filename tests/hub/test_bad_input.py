@@ -96,7 +96,7 @@ BY_US: dict[str, tuple[Mapping[str, object], Mapping[str, str] | None, str]] = {
     "an unknown profile": (
         {"profile": "nope"},
         {"profile": "nope"},
-        "There is no profile 'nope'. You may use: no-sbatch, no-account, no-account-here, light, k80-node, ",
+        "There is no profile 'nope'. You can choose: No sbatch, No account, No account here, Light, The K80 node, ",
     ),
     "a number outside its bounds": (
         {"profile": "light", "cpus": 9},
@@ -111,7 +111,7 @@ BY_US: dict[str, tuple[Mapping[str, object], Mapping[str, str] | None, str]] = {
     "an option that is not offered": (
         {"profile": "light", "partition": "gpu"},
         {"profile": "light", "profile-option-light--partition": "gpu"},
-        "Profile light has no option 'partition'. Its options are cpus.",
+        "Light has no option 'partition'. Its options are cpus.",
     ),
     "a truth value": ({"profile": "light", "cpus": True}, None, "cpus must be text or a number, not bool."),
     "a list": ({"profile": ["light"]}, None, "profile must be text or a number, not list."),
@@ -151,32 +151,32 @@ BY_OTHERS: dict[str, tuple[str, int, str]] = {
     "a partition that does not exist": (
         "no-partition",
         400,
-        f"There is no partition nowhere. {REFUSED}",
+        f"There is no partition nowhere (available: batch, gpu). {REFUSED}",
     ),
     "more GPUs than a node has": (
         "too-many",
         400,
-        f"No node of the partition has all the requested resources. {REFUSED}",
+        f"99 GPUs are more than the 8 of a node. {REFUSED}",
     ),
     "a GPU that no node has": (
         "no-type",
         400,
-        f"No node of the partition has all the requested resources. {REFUSED}",
+        f"Partition gpu has no GPUs of type h900 (available: 1g.10gb, a100, k80, p100). {REFUSED}",
     ),
     "a GPU where there are none": (
         "no-gpus",
         400,
-        f"No node of the partition has all the requested resources. {REFUSED}",
+        f"Partition batch has no GPUs. {REFUSED}",
     ),
     "a reservation that does not exist": (
         "no-reservation",
         400,
-        f"There is no such reservation. {REFUSED}",
+        f"There is no reservation tuesday. {REFUSED}",
     ),
     "a feature that no node has": (
         "no-feature",
         400,
-        f"No node has such a feature. {REFUSED}",
+        f"No node of partition batch has the feature quantum. {REFUSED}",
     ),
     "an option that sbatch does not know": (
         "no-option",
@@ -230,7 +230,7 @@ def test_a_job_that_can_never_start_is_not_waited_for(hub: HubProcess) -> None:
 
     assert (status, message) == (
         400,
-        "The job asks for more time than the partition allows, so it will never start. Choose a shorter time.",
+        "9 days is more than the limit of 24 h. Choose a shorter time.",
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -44,8 +46,11 @@ def profile_statuses(
     defaults: Resources | None = None,
     owner: str = "",
     unix_groups: Mapping[str, bool] = MappingProxyType({}),
+    choice: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[ProfileStatus, ...]:
     """Return the status of every profile, in the given order, with each option at its default.
+
+    For the profile of ``choice`` (user options) its options count, if they are allowed.
 
     ``now`` has a time zone; ``defaults`` are the site's. ``owner`` is the account that would own the job, empty if
     unknown, and ``unix_groups`` says whether that account is in a group, as far as the hub's machine knows.
@@ -55,11 +60,15 @@ def profile_statuses(
         refusal = permitted(profile, username, groups, now)
         if refusal is not None or profile.kind != "slurm":
             return ProfileStatus(profile, refusal, None)
-        choice = {"profile": profile.slug}
+        look = partial(
+            resolve, (profile,), username=username, groups=groups, server_name="", now=now, defaults=defaults
+        )
         try:
-            request = resolve(
-                (profile,), choice, username=username, groups=groups, server_name="", now=now, defaults=defaults
-            )
+            request = None
+            if choice.get("profile") == profile.slug:
+                with suppress(RequestError):
+                    request = look(choice)
+            request = request or look({"profile": profile.slug})
         except RequestError as error:  # no reservation today
             told = _clause(str(error))
             return ProfileStatus(profile, None, Availability(Chance.NEVER, told, field=error.field))

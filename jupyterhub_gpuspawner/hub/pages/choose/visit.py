@@ -26,6 +26,8 @@ class Visit:
     """What administrators read about it."""
     filled_in: FilledIn | None = None
     """The form's values; None for a form that is not ours."""
+    closed: str = ""
+    """Why no server can be started, whatever is chosen; *Start* is disabled then."""
     fault_at: str = ""
     """The id of the field at which the error is shown."""
 
