@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
+from jinja2 import Environment, PackageLoader
+from jupyterhub.scopes import parse_scopes
 
 import jupyterhub_gpuspawner
 from jupyterhub_gpuspawner.errors import (
@@ -20,6 +23,9 @@ from jupyterhub_gpuspawner.errors import (
     SubmitRejected,
 )
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of, spawn_failure
+from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
+from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing
 from jupyterhub_gpuspawner.slurm.messages import failure, not_cancelled, rejected
 from tests.slurm.recorded import all_recorded
@@ -112,3 +118,26 @@ def test_every_sentence_for_participants_in_the_package_is_free_of_them() -> Non
     assert len(found) > 10
     assert {where: text for where, text in found.items() if ADMINS.search(text)} == {}
     assert RequestError("gpus: 9 is too many.", hint="At most 4.").told == "gpus: 9 is too many. At most 4."
+
+
+@pytest.mark.parametrize(
+    ("scopes", "reads"),
+    [
+        ({"admin:servers"}, True),
+        ({"admin:servers!group=course"}, False),
+        ({"servers", "list:users"}, False),
+        (set(), False),
+    ],
+)
+def test_the_pages_fold_it_for_administrators_alone(scopes: set[str], reads: bool) -> None:
+    """Those who have access to every server's state; everybody else's page has none of it."""
+    templates = Environment(loader=PackageLoader("jupyterhub_gpuspawner.hub.pages"), autoescape=True)
+    macro = templates.get_template("gpuspawner_ending.html").module.details  # type: ignore[attr-defined]
+    ending = Ending("Slurm is not responding.", hint="sudo asks for a <password>")
+    page = BeautifulSoup(macro(ending, wait, is_admin(parse_scopes(scopes))), "html.parser")
+    folded = page.select("details:not([open])")
+
+    assert [" ".join(each.get_text(" ").split()) for each in folded] == (
+        ["For administrators sudo asks for a <password>"] if reads else []
+    )
+    assert ("password" in page.get_text()) is reads

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
@@ -82,8 +82,8 @@ class Offer:
     checked: bool = False
     link: str = ""
     """The address of the form with the current choice."""
-    told: Mapping[str, Any] = field(default_factory=dict)
-    """What the script needs to tell what other values of the options bring."""
+    told: str = ""
+    """JSON of what the script needs to tell what other values of the options bring; empty without options."""
 
     @property
     def id(self) -> str:
@@ -167,9 +167,9 @@ def _offer(status: ProfileStatus, filled_in: FilledIn, base_url: str, snapshot: 
         availability=status.availability,
         closed="" if changed and status.refusal is None else closed_by(status),
         link=link_to(base_url, profile.slug, {}),
-        told=for_the_script(profile, resources, gpu_type=gpu_type)
+        told=json.dumps(for_the_script(profile, resources, gpu_type=gpu_type))
         if resources is not None and profile.profile_options
-        else {},
+        else "",
     )
 
 
