@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE, OpenPage
-from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
+from tests.browser.seeing import PHONE, axe_faults, shoot, sign_in, width_left_over
 from tests.hub.conftest import COMMAND, start_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
@@ -270,9 +270,9 @@ def test_what_a_choice_brings_is_told_at_once_and_nothing_moves(
     before = top(page, "[name='profile-option-k80--gpus']")
     page.route("**/api/gpuspawner/trial/**", lambda route: route.abort())
     page.fill("[name='profile-option-k80--gpus']", "3")
-    page.fill("[name='profile-option-k80--hours']", "36")
+    page.fill("[name='profile-option-k80--hours']", "48")
 
-    expect(gets.locator("li")).to_have_text(["3 x K80 (12 GB)", "4 cores", "4 GiB memory", "36 h"])
+    expect(gets.locator("li")).to_have_text(["3 x K80 (12 GB)", "4 cores", "4 GiB memory", "48 h"])
     assert top(page, "[name='profile-option-k80--gpus']") == before
 
 
@@ -336,6 +336,35 @@ def test_start_covers_nothing(course: HubProcess, open_page: OpenPage, phone: bo
     assert edges(page, "#profile-course")[1] <= edges(page, ".gpuspawner-start")[0]
     assert axe_faults(page) == []
     assert width_left_over(page) == 0
+
+
+def test_a_finger_hits_everything(course: HubProcess, browser: Browser) -> None:
+    """On a touch screen each control is at least 44 CSS pixels high and wide; a profile's is the whole card."""
+    context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True)
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    sign_in(page, course, "tom")
+    form_of(page, course)
+    small = page.evaluate(
+        """[...document.querySelectorAll(
+            ".gpuspawner-choose :is(.btn, input:not([type=radio], [type=hidden]), select, .gpuspawner-profile)"
+        )]
+        .filter((it) => it.checkVisibility())
+        .map((it) => [it.name || it.textContent.trim().slice(0, 20), it.getBoundingClientRect()])
+        .filter(([, box]) => box.height < 44 || box.width < 44)
+        .map(([name]) => name)"""
+    )
+    covered = page.locator("label[for=profile-dgx1]").evaluate(
+        """(label) => {
+            const card = label.closest(".gpuspawner-profile").getBoundingClientRect();
+            const at = document.elementFromPoint(card.right - 8, card.top + 8);
+            return label === at;
+        }"""
+    )
+    context.close()
+
+    assert small == []
+    assert covered
 
 
 def edges(page: Page, selector: str) -> tuple[float, float]:

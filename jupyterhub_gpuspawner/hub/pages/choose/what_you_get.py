@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.hub.text import choose
-from jupyterhub_gpuspawner.words import duration, memory
+from jupyterhub_gpuspawner.words import in_unit, memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,8 @@ COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")
 
 def what_a_job_gets(asked: ResolvedResources, *, gpu_type: str = "") -> tuple[str, ...]:
     """The same for one job."""
-    return _told({name: [value] if (value := getattr(asked, name)) is not None else [] for name in COUNTED}, gpu_type)
+    values = {name: [value] if (value := getattr(asked, name)) is not None else [] for name in COUNTED}
+    return _told(values, gpu_type, time_unit=asked.time_unit)
 
 
 def for_the_script(profile: Profile, asked: ResolvedResources, *, gpu_type: str = "") -> dict[str, Any]:
@@ -47,7 +48,7 @@ def what_you_get(profile: Profile, asked: ResolvedResources | None = None, *, gp
     return _told({name: values(name) for name in COUNTED}, gpu_type)
 
 
-def _told(values: Mapping[str, list[Any]], gpu_type: str) -> tuple[str, ...]:
+def _told(values: Mapping[str, list[Any]], gpu_type: str, *, time_unit: str = "") -> tuple[str, ...]:
     gpus = _span(values["gpus"] or [1] * bool(values["gpu_type"] and not values["shards"]))
     types = " or ".join(str(gpu_model(each)) for each in values["gpu_type"] or [gpu_type] if each)
     nodes = _span(values["nodes"])
@@ -57,7 +58,7 @@ def _told(values: Mapping[str, list[Any]], gpu_type: str) -> tuple[str, ...]:
         _counted(nodes, "node") if nodes not in ("", "1") else "",
         _counted(_span(values["cpus"]), "core"),
         _memory(values["memory"]),
-        _time(values["time"]),
+        _time(values["time"], time_unit),
     )
     return tuple(part for part in parts if part)
 
@@ -91,10 +92,10 @@ def _memory(values: list[Any]) -> str:
     return f"{_between([memory(mib) for mib in sorted(values)])} memory" if values else ""
 
 
-def _time(values: list[Any]) -> str:
+def _time(values: list[Any], unit: str) -> str:
     if any(isinstance(value, str) for value in values):
         return choose.NO_LIMIT
-    return _between([duration(seconds) for seconds in sorted(values)])
+    return _between([in_unit(seconds, unit) for seconds in sorted(values)])
 
 
 def _between(words: list[str]) -> str:

@@ -41,6 +41,13 @@ function memory(mib) {
 
 const counted = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
 
+/** A duration in the unit in which it was entered, where that makes a whole number (words.py). */
+function inUnit(seconds, unit) {
+  const short = { 1: "s", 60: "min", 3600: "h", 86400: "days" }[unit];
+  const number = seconds / unit;
+  return short && Number.isInteger(number) ? `${number} ${short === "days" && number === 1 ? "day" : short}` : "";
+}
+
 /** What a job gets, in a few words each; as hub/pages/choose/what_you_get.py tells it. */
 function gets(asks, types, words) {
   const gpus = asks.gpus ?? (asks.gpu_type && !asks.shards ? 1 : 0);
@@ -50,7 +57,7 @@ function gets(asks, types, words) {
     asks.nodes > 1 && counted(asks.nodes, "node"),
     asks.cpus && counted(asks.cpus, "core"),
     asks.memory === 0 ? words.all_memory : asks.memory && `${memory(asks.memory)} memory`,
-    typeof asks.time === "string" ? words.no_limit : asks.time && duration(asks.time),
+    typeof asks.time === "string" ? words.no_limit : asks.time && (inUnit(asks.time, asks.unit) || duration(asks.time)),
   ].filter(Boolean);
 }
 
@@ -65,6 +72,7 @@ function asked(profile, told) {
     if (first.type === "number") {
       if (first.value === "" || !first.checkValidity()) return null;
       asks[name] = Math.ceil(Number(first.value) * Number(first.dataset.unit));
+      if (name === "time") asks.unit = Number(first.dataset.unit);
     } else if (first.type === "select-one" && first.value !== "unlisted-choice") {
       Object.assign(asks, JSON.parse(first.selectedOptions[0].dataset.brings || "{}"));
     } else {
