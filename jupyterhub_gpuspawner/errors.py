@@ -2,7 +2,7 @@
 
 ::
 
-    GPUSpawnerError            one sentence, and a hint: what is expected
+    GPUSpawnerError            what went wrong and what is expected, for the admin; one sentence for a participant
     ├── ConfigError            the admin: configuration or a profile; with its path
     │   └── NotPermitted       Slurm refuses the command to this account: not tried again
     ├── RequestError           the user: names the field and what is allowed              -> 400
@@ -17,18 +17,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 
 class GPUSpawnerError(Exception):
-    """One fault, described in one sentence; ``hint`` says what is expected."""
+    """One fault, described in one sentence; ``hint`` says what is expected.
+
+    Both are for the admin and the hub's log, and may name settings, commands and paths. ``told`` is what a participant
+    reads: it names none of these.
+    """
 
     status_code = 500
     reason = "gpuspawner_error"
+    usually_told: ClassVar[str] = "The hub could not start the server."
+    """What a participant reads where an error has no sentence of its own."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", told: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.told = told or self.usually_told or message
+
+    @property
+    def for_admin(self) -> str:
+        """What the error says beyond ``told``; empty where that is all."""
+        said = str(self)
+        return "" if said == self.told else self.hint if self.message == self.told else said
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
@@ -38,9 +52,10 @@ class ConfigError(GPUSpawnerError):
     """The admin's configuration or a profile is wrong; ``where`` is the file, line or field path."""
 
     reason = "configuration"
+    usually_told = "The hub cannot start this server: it is not set up correctly."
 
-    def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
-        super().__init__(f"{where}: {message}" if where else message, hint=hint)
+    def __init__(self, message: str, *, where: str = "", hint: str = "", told: str = "") -> None:
+        super().__init__(f"{where}: {message}" if where else message, hint=hint, told=told)
         self.where = where
 
 
@@ -73,14 +88,15 @@ class Refusal:
 class RequestError(GPUSpawnerError):
     """The user's request is not allowed or not understood.
 
-    ``field`` is the option at fault; ``refusal`` is set where the user may not use the requested profile now.
+    Message and hint are for the user. ``field`` is the option at fault; ``refusal`` is set where the user may not use
+    the requested profile now.
     """
 
     status_code = 400
     reason = "user_options"
 
     def __init__(self, message: str, *, field: str = "", hint: str = "", refusal: Refusal | None = None) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, hint=hint, told=f"{message} {hint}".strip())
         self.field = field
         self.refusal = refusal
 
@@ -93,9 +109,12 @@ class SubmitRejected(GPUSpawnerError):
 
     status_code = 400
     reason = "submit_rejected"
+    usually_told = "Slurm refused the job."
 
-    def __init__(self, message: str, *, stderr: str = "", exit_code: int = 1, hint: str = "", field: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(
+        self, message: str, *, stderr: str = "", exit_code: int = 1, hint: str = "", field: str = "", told: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint, told=told)
         self.field = field
         self.stderr = stderr[:2000]
         self.exit_code = exit_code
@@ -106,6 +125,7 @@ class SlurmUnavailable(GPUSpawnerError):
 
     status_code = 503
     reason = "slurm_unavailable"
+    usually_told = "Slurm is not responding at the moment."
 
 
 class SlurmOutputError(GPUSpawnerError):
@@ -115,6 +135,7 @@ class SlurmOutputError(GPUSpawnerError):
     """
 
     reason = "slurm_output"
+    usually_told = "The hub could not read Slurm's answer."
 
     def __init__(self, message: str, *, raw: str = "", field: str = "") -> None:
         super().__init__(message, hint="Please report this line to the project.")

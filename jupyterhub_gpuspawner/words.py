@@ -1,4 +1,4 @@
-"""Durations, memory and counts in words, as pages and messages show them. Pure, standard library only."""
+"""Durations, memory, counts and clauses in words, as pages and messages show them. Pure, standard library only."""
 
 from __future__ import annotations
 
@@ -18,6 +18,51 @@ def duration(seconds: float) -> str:
     return _joined((days, "days"), (left, "h"))
 
 
+def rounded(seconds: float) -> str:
+    """An estimate: ``less than a minute``, ``25 min``, ``1 hour``, ``1.5 hours``, ``5 hours``, ``2 days``."""
+    minutes = max(0.0, seconds) / 60
+    if minutes < 1:
+        return "less than a minute"
+    if minutes < 10:
+        return f"{round(minutes)} min"
+    if minutes < 55:
+        return f"{5 * round(minutes / 5)} min"
+    hours = round(minutes / 60)
+    if hours < 36:
+        return f"{'1.5' if 80 <= minutes < 100 else hours} hour{'s' * (minutes >= 80)}"
+    return f"{round(hours / 24)} days"
+
+
+def in_unit(seconds: int, unit: str) -> str:
+    """``70 h``, ``3 days``: the duration in the unit in which somebody gave it, where that makes a whole number."""
+    length, short = _UNITS.get(unit, (0, ""))
+    if not length or seconds % length:
+        return duration(seconds)
+    number = seconds // length
+    return f"{number:,} day" if short == "days" and number == 1 else f"{number:,} {short}"
+
+
+_UNITS = {"seconds": (1, "s"), "minutes": (60, "min"), "hours": (3600, "h"), "days": (86400, "days")}
+
+GPU_SIZES = (
+    *(1, 2, 3, 4, 5, 6, 8, 10, 11, 12, 14, 16, 18, 20, 24, 32, 40, 48, 64, 80, 94, 96, 120, 128, 141, 144, 180, 186),
+    *(192, 256, 288),
+)
+"""Gigabytes in the names of GPUs and MIG devices."""
+
+
+def gpu_memory(mib: int | None) -> str:
+    """A GPU's memory as its maker calls it: ``80 GB`` for the 81,559 MiB that an H100 reports.
+
+    What the driver reports is up to a tenth less, in GiB, than what the name says. Empty where it is not known.
+    """
+    if mib is None:
+        return ""
+    gib = mib / 1024
+    size = next((size for size in GPU_SIZES if gib <= size), None)
+    return f"{size if size is not None and gib >= 0.89 * size else round(gib)} GB"
+
+
 def memory(mib: int | None) -> str:
     """``512 MiB``, ``9.5 GiB``, ``64 GiB``; empty where the amount is not known."""
     if mib is None:
@@ -31,6 +76,16 @@ def memory(mib: int | None) -> str:
 def counted(number: int, what: str) -> str:
     """``1 core``, ``2 cores``, ``1,200 jobs``."""
     return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def people(number: int) -> str:
+    """``1 person``, ``2 people``."""
+    return f"{number:,} {'person' if number == 1 else 'people'}"
+
+
+def sentence(clause: str) -> str:
+    """The clause with a capital letter and a full stop."""
+    return f"{clause[:1].upper()}{clause[1:]}{'' if clause.endswith('.') else '.'}"
 
 
 def _joined(*parts: tuple[int, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyterhub_gpuspawner.words import duration, memory
+from jupyterhub_gpuspawner.words import duration, gpu_memory, in_unit, memory, rounded
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,62 @@ def test_duration(seconds: float, words: str) -> None:
 def test_memory(mib: int | None, words: str) -> None:
     """MiB below one GiB, one decimal below ten."""
     assert memory(mib) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-5, "less than a minute"),
+        (59, "less than a minute"),
+        (200, "3 min"),
+        (1130, "20 min"),
+        (3420, "1 hour"),
+        (4700, "1 hour"),
+        (5400, "1.5 hours"),
+        (7000, "2 hours"),
+        (26 * 3600, "26 hours"),
+        (50 * 3600, "2 days"),
+    ],
+)
+def test_an_estimate_is_rounded(seconds: float, words: str) -> None:
+    """Nobody's job starts in exactly 57 minutes."""
+    assert rounded(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit", "words"),
+    [
+        (252000, "hours", "70 h"),
+        (86400, "days", "1 day"),
+        (172800, "days", "2 days"),
+        (5400, "hours", "1 h 30 min"),
+        (5400, "minutes", "90 min"),
+        (5400, "", "1 h 30 min"),
+    ],
+)
+def test_a_duration_in_somebodys_unit(seconds: int, unit: str, words: str) -> None:
+    """As it was entered, where that is a whole number."""
+    assert in_unit(seconds, unit) == words
+
+
+@pytest.mark.parametrize(
+    ("mib", "words"),
+    [
+        (None, ""),
+        (81559, "80 GB"),  # H100
+        (81920, "80 GB"),  # A100
+        (40960, "40 GB"),  # A100
+        (11441, "12 GB"),  # half a K80
+        (16280, "16 GB"),  # P100
+        (15109, "16 GB"),  # T4
+        (23028, "24 GB"),  # A10
+        (46068, "48 GB"),  # L40S
+        (143771, "141 GB"),  # H200
+        (9728, "10 GB"),  # MIG 1g.10gb
+        (19968, "20 GB"),  # MIG 3g.20gb
+        (512 * 1024, "512 GB"),
+    ],
+)
+def test_a_gpus_memory_is_the_one_in_its_name(mib: int | None, words: str) -> None:
+    """What nvidia-smi reports in MiB, and what the form says for the same GPU."""
+    assert gpu_memory(mib) == words

@@ -35,8 +35,9 @@ def page() -> str:
             table(("Class", "Reason", "HTTP status", "Meaning"), rows),
             "Problems on a compute node are not errors: the server starts, and the placement document lists them.\n",
             "## What sbatch refuses\n",
-            "*Slurm refused the job: ...* is followed by the message below; the field is the one of the profile to "
-            "check. A text that is not in this table is shown unchanged.\n",
+            "In the hub's log, *Slurm refused the job: ...* is followed by the message below; the field is the one of "
+            "the profile to check. Users read the message alone, or that Slurm did not accept the server where the "
+            "field is none of a profile's. A text that is not in this table is shown unchanged.\n",
             table(("sbatch says (regular expression)", "Field", "Message"), rejections),
             "## When Slurm gives no answer\n",
             table(("The command says (regular expression)", "Message", "What to do"), silent),

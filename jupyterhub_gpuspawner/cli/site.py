@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.hub.spawners.child import configured_as
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.profiles.profile import doubts_of
 from jupyterhub_gpuspawner.profiles.resolve import permitted
 from jupyterhub_gpuspawner.profiles.resources import over_defaults
 from jupyterhub_gpuspawner.slurm.client import own_account
@@ -135,6 +136,11 @@ class Site:
             profiles = spawner.offered()  # reads the folder, and so finds its errors
             found += [Finding("profile file", str(error), ok=False) for error in spawner.profile_errors()]
             found += [self._finding(each) for each in profiles]
+            found += [
+                Finding(f"profile {each.slug}", told.partition(": ")[2], warning=True)
+                for each in profiles
+                for told in doubts_of(each)
+            ]
             child = spawner.slurm_spawner_class(config=self.config, user=spawner.user)
         found += [Finding(each.where, each.text, warning=True) for each in spawner.ignored_settings()]
         found += [Finding("users", text, ok=False) for text in refused_names(self.config)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import Enum
 from itertools import islice
 from math import inf
@@ -27,7 +26,7 @@ from jupyterhub_gpuspawner.cluster.limits import (
     partitions_of,
 )
 from jupyterhub_gpuspawner.cluster.node_fit import ANY
-from jupyterhub_gpuspawner.words import counted, duration
+from jupyterhub_gpuspawner.words import duration, people, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +56,7 @@ class Availability:
 
     chance: Chance
     sentence: str
-    """For a participant; without leading capital and final full stop."""
+    """For a participant; without leading capital and final full stop. A page puts ``starts_at`` for ``{time}``."""
     starts_at: float | None = None
     """The predicted start, for LATER alone; None where it cannot be predicted."""
     expected_at: float | None = None
@@ -76,11 +75,13 @@ def availability(
     *,
     now: float,
     user: str = "",
+    shared: bool = False,
     groups: Mapping[str, bool] = MappingProxyType({}),
 ) -> Availability:
     """When a job with these resources would start; ``now`` in seconds since the epoch.
 
-    ``user`` is checked against the users of a reservation, ``groups`` against AllowGroups of the partitions, see
+    ``user`` owns the job, and is checked against the users of a reservation; ``shared``: this account owns the jobs of
+    many people. ``groups`` is checked against AllowGroups of the partitions, see
     :func:`in_allowed_group`. Of several partitions the best one counts.
     """
     if snapshot is None or not snapshot.partitions:
@@ -88,11 +89,12 @@ def availability(
     fault = fault_of(resources, snapshot, now=now, user=user, groups=groups)
     if fault is not None:
         return _dated(_never(fault), snapshot)
-    option = _unchecked_option(resources)
-    if option:
-        return _dated(_unknown(f"this profile also uses {option}, which is checked at submission"), snapshot)
+    if _has_unchecked_options(resources):
+        return _dated(_unknown("part of what this profile asks for is checked at submission"), snapshot)
     found = [
-        replace(_in_partition(resources, snapshot, name, now, groups), partition=name)
+        replace(
+            _in_partition(resources, snapshot, name, now=now, user=user, shared=shared, groups=groups), partition=name
+        )
         for name in partitions_of(resources, snapshot)
     ]
     best = _dated(min(found, key=_rank), snapshot)
@@ -128,7 +130,7 @@ def _unknown(why: str) -> Availability:
 
 
 def _never(fault: Fault) -> Availability:
-    return Availability(Chance.NEVER, f"cannot run: {fault.clause}", field=f"slurm.{fault.field}")
+    return Availability(Chance.NEVER, fault.clause, field=f"slurm.{fault.field}")
 
 
 def _rank(found: Availability) -> tuple[int, float]:
@@ -143,17 +145,21 @@ _NEUTRAL = re.compile(
 """sbatch options that change neither where nor when a job starts."""
 
 
-def _unchecked_option(resources: ResolvedResources) -> str:
-    """The first further sbatch option that may change where or when the job starts; empty where there is none."""
-    for line in resources.extra:
-        for word in line.split():
-            if word.startswith("-") and not _NEUTRAL.match(word):
-                return word.partition("=")[0]
-    return ""
+def _has_unchecked_options(resources: ResolvedResources) -> bool:
+    """Whether a further sbatch option may change where or when the job starts."""
+    words = (word for line in resources.extra for word in line.split())
+    return any(word.startswith("-") and not _NEUTRAL.match(word) for word in words)
 
 
 def _in_partition(
-    resources: ResolvedResources, snapshot: ClusterSnapshot, name: str, now: float, groups: Mapping[str, bool]
+    resources: ResolvedResources,
+    snapshot: ClusterSnapshot,
+    name: str,
+    *,
+    now: float,
+    user: str,
+    shared: bool,
+    groups: Mapping[str, bool],
 ) -> Availability:
     partition = snapshot.partition_by_name[name]
     own = snapshot.reservation_by_name.get(resources.reservation or "")
@@ -166,15 +172,22 @@ def _in_partition(
         members = " or ".join(partition.allow_groups)
         return _unknown(f"partition {name} is restricted to members of {members}, which this hub cannot check")
     if own is not None and own.start is not None and own.start > now:
-        return _before_reservation(own, now)
+        return _before_reservation(own)
     nodes = capacity_of(snapshot).nodes(
         name, constraint=resources.constraint or "", reservation=own.name if own is not None else ""
     )
-    return _on_nodes(resources, nodes, snapshot, partition, now)
+    return _on_nodes(resources, nodes, snapshot, partition, now=now, user=user, shared=shared)
 
 
 def _on_nodes(
-    resources: ResolvedResources, nodes: NodeSet, snapshot: ClusterSnapshot, partition: Partition, now: float
+    resources: ResolvedResources,
+    nodes: NodeSet,
+    snapshot: ClusterSnapshot,
+    partition: Partition,
+    *,
+    now: float,
+    user: str,
+    shared: bool,
 ) -> Availability:
     need, length = need_of(resources, partition, snapshot.memory), length_of(resources, partition)
     if nodes.count_capable(need) < resources.nodes:  # nodes that Slurm hides may have it: else it had been a fault
@@ -183,15 +196,14 @@ def _on_nodes(
     open_now = (node for node in nodes.fitting(need) if node.open_at(now, length) == now)
     chosen = list(islice(open_now, resources.nodes))
     if len(chosen) < resources.nodes:
-        return _full(need, resources.nodes, nodes, competition, now=now, length=length)
+        return _full(need, resources.nodes, nodes, competition, now=now, length=length, user=user, shared=shared)
     if snapshot.partial:
         return _unknown("part of Slurm's list of jobs could not be read")
     free = _free(nodes, need, now, length)
     if competition is None or _delays_none(competition, nodes, need, resources.nodes, now=now, length=length):
         power_on = "; a node has to be powered on first" if any(node.powered_down for node in chosen) else ""
         return Availability(Chance.NOW, f"starts now, {free}{power_on}")
-    ahead = "is" if competition.jobs == 1 else "are"
-    return Availability(Chance.LATER, f"{free}, but {counted(competition.jobs, 'job')} {ahead} ahead of you")
+    return Availability(Chance.LATER, f"{free}, but {_ahead(competition, user, shared=shared)}")
 
 
 def _delays_none(
@@ -213,21 +225,34 @@ def _delays_none(
 
 
 def _full(
-    need: Need, count: int, nodes: NodeSet, competition: Competition | None, *, now: float, length: float
+    need: Need,
+    count: int,
+    nodes: NodeSet,
+    competition: Competition | None,
+    *,
+    now: float,
+    length: float,
+    user: str,
+    shared: bool,
 ) -> Availability:
     if nodes.count_capable(need, usable=True) < count:
         return Availability(Chance.LATER, f"not available now: {_out_of_service(nodes, need)}")
     start = nodes.earliest_start(need, count, now=now, length=length)
     if competition is not None:
         last = competition.last_start
-        wait = f". Expected wait: about {duration(last - now)}" if last and last > now else ""
-        sentence = f"full, {counted(competition.jobs, 'job')} ahead of you{wait}"
+        wait = f". About {rounded(last - now)}" if last and last > now else ""
+        sentence = f"full, {_ahead(competition, user, shared=shared)}{wait}"
         return Availability(Chance.LATER, sentence, expected_at=last)
     if start is None or start == inf:
-        return Availability(Chance.LATER, "full. Expected wait: unknown")
+        return Availability(Chance.LATER, "full, and it is not known for how long")
     if start <= now:
         return Availability(Chance.LATER, "full, but a job is about to end", starts_at=now)
-    return Availability(Chance.LATER, f"full. Expected wait: up to {duration(start - now)}", starts_at=start)
+    return Availability(Chance.LATER, f"full. Up to {rounded(start - now)}", starts_at=start)
+
+
+def _ahead(competition: Competition, user: str, *, shared: bool) -> str:
+    others = len(competition.users.keys() - {user}) + (competition.users.get(user, 0) if shared else 0)
+    return f"{people(others)} ahead of you" if others else "your own job is ahead"
 
 
 def _out_of_service(nodes: NodeSet, need: Need) -> str:
@@ -255,14 +280,10 @@ def _free(nodes: NodeSet, need: Need, now: float, length: float) -> str:
     return f"{free:,} of {of:,} {unit} free"
 
 
-def _before_reservation(own: Reservation, now: float) -> Availability:
-    start, today = (datetime.fromtimestamp(moment).astimezone() for moment in (own.start or now, now))
-    days = (start.date() - today.date()).days
-    day = "at" if days == 0 else "tomorrow at" if days == 1 else f"on {start:%Y-%m-%d} at"
-    word = "not yet" if days == 0 else "not today"
+def _before_reservation(own: Reservation) -> Availability:
     return Availability(
         Chance.LATER,
-        f"{word}: reservation {own.name} starts {day} {start:%H:%M}",
+        f"not yet: reservation {own.name} starts {{time}}",
         starts_at=own.start,
         field="slurm.reservation",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,7 +26,8 @@ _UNKNOWN_REQUEST = frozenset((f"gpu:{ANY}", f"shard:{ANY}"))
 class Competition(NamedTuple):
     """Pending jobs that compete with a request for the same resources."""
 
-    jobs: int
+    users: Mapping[str, int]
+    """How many of them each user has submitted; a job whose user is not known counts by its id."""
     gpu_types: frozenset[str]
     """The GPU types they request; includes :data:`ANY` if one of them accepts any type."""
     first_start: float | None
@@ -100,7 +102,7 @@ class Capacity:
         if not found:
             return None
         return Competition(
-            sum(each.jobs for each in found),
+            sum((Counter(each.users) for each in found), Counter()),
             frozenset().union(*(each.gpu_types for each in found)),
             _extreme([each.first_start for each in found], min),
             _extreme([each.last_start for each in found], max),
@@ -132,20 +134,22 @@ def _reserved_periods(reservations: Iterable[Reservation]) -> dict[str, tuple[Re
 
 def _queue(table: Table[ClusterJob], jobs: Iterable[int]) -> Mapping[tuple[str, frozenset[str]], Competition]:
     """The jobs of a queue, grouped by reservation and by the GPUs or shards they request, with Slurm's estimates."""
-    found: dict[tuple[str, frozenset[str]], list[float | None]] = {}
-    columns = (table.column(field) for field in ("reservation", "gpus", "gpus_unknown", "starts_at"))
-    reservation, gpus, unknown, starts_at = columns
+    found: dict[tuple[str, frozenset[str]], tuple[list[str], list[float | None]]] = {}
+    columns = (table.column(field) for field in ("reservation", "gpus", "gpus_unknown", "starts_at", "user", "job_id"))
+    reservation, gpus, unknown, starts_at, user, job_id = columns
     for at in jobs:
         kinds = _UNKNOWN_REQUEST if unknown[at] else _kinds(gpus[at])
-        found.setdefault((reservation[at], kinds), []).append(starts_at[at])
+        users, starts = found.setdefault((reservation[at], kinds), ([], []))
+        users.append(user[at] or job_id[at])
+        starts.append(starts_at[at])
     return {
         key: Competition(
-            len(starts),
+            Counter(users),
             frozenset(kind.partition(":")[2] for kind in key[1]),
             _extreme(starts, min),
             _extreme(starts, max),
         )
-        for key, starts in found.items()
+        for key, (users, starts) in found.items()
     }
 
 

@@ -11,10 +11,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.node_fit import ANY, Need
 from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory
 from jupyterhub_gpuspawner.units import format_walltime
-from jupyterhub_gpuspawner.words import counted, duration, memory
+from jupyterhub_gpuspawner.words import counted, duration, in_unit, memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -185,30 +186,26 @@ def _of_partition(resources: ResolvedResources, partition: Partition, groups: Ma
         if said and ((allowed and said not in allowed) or said in denied):
             yield Fault(kind, f"{where} does not allow {'account' if kind == 'account' else 'QOS'} {said}")
     if not resources.qos:  # a QOS may lift the partition's limits
-        yield from _of_sizes(resources, partition, where)
+        yield from _of_sizes(resources, partition)
 
 
-def _of_sizes(resources: ResolvedResources, partition: Partition, where: str) -> Iterator[Fault]:
+def _of_sizes(resources: ResolvedResources, partition: Partition) -> Iterator[Fault]:
     length, longest = length_of(resources, partition), partition.max_time
     if longest is not None and length == inf:
-        yield Fault("time", f"no time limit requested, but {where} has a limit of {duration(longest)}")
+        yield Fault("time", f"a time limit is needed: at most {duration(longest)}")
     elif longest is not None and length > longest:
-        asked, limit = _distinct(int(length), longest, duration, format_walltime)
-        yield Fault("time", f"{asked} is more than the limit of {limit} in {where}")
-    nodes = counted(resources.nodes, "node")
+        asked, limit = _distinct(int(length), longest, _as_given(resources), format_walltime)
+        yield Fault("time", f"{asked} is more than the limit of {limit}")
     if partition.max_nodes is not None and resources.nodes > partition.max_nodes:
-        yield Fault("nodes", f"{nodes} requested, but {where} has a limit of {partition.max_nodes}")
+        yield Fault("nodes", f"{_are(resources.nodes, 'node')} more than the limit of {partition.max_nodes}")
     if resources.nodes < partition.min_nodes:
-        yield Fault("nodes", f"{nodes} requested, but {where} requires at least {partition.min_nodes}")
+        yield Fault("nodes", f"{_are(resources.nodes, 'node')} fewer than the {partition.min_nodes} required")
     if partition.max_cpus_per_node is not None and (resources.cpus or 1) > partition.max_cpus_per_node:
-        yield Fault(
-            "cpus",
-            f"{counted(resources.cpus or 1, 'core')} per node requested, "
-            f"but {where} has a limit of {partition.max_cpus_per_node}",
-        )
+        limit = f"more than the limit of {partition.max_cpus_per_node}"
+        yield Fault("cpus", f"{_are(resources.cpus or 1, 'core')} {limit}")
     if partition.max_memory_per_node_mib and (resources.memory or 0) > partition.max_memory_per_node_mib:
         asked, limit = _distinct(resources.memory or 0, partition.max_memory_per_node_mib, memory, _mib)
-        yield Fault("memory", f"{asked} of memory per node requested, but {where} has a limit of {limit}")
+        yield Fault("memory", f"{asked} of memory is more than the limit of {limit}")
 
 
 def _of_reserved_time(
@@ -220,9 +217,9 @@ def _of_reserved_time(
     left = own.end - max(now, own.start or now)
     length = length_of(resources, partition)
     if length == inf:
-        yield Fault("time", f"no time limit requested, but reservation {own.name} has {duration(left)} left")
+        yield Fault("time", f"a time limit is needed: reservation {own.name} has {duration(left)} left")
     elif length > left:
-        asked, rest = _distinct(int(length), int(left), duration, format_walltime)
+        asked, rest = _distinct(int(length), int(left), _as_given(resources), format_walltime)
         yield Fault("time", f"{asked} is more than the {rest} left in reservation {own.name}")
 
 
@@ -244,8 +241,7 @@ def _of_nodes(
     yield from _of_kinds(need, nodes, where)
     able = nodes.count_capable(need)
     if able < resources.nodes:
-        requested = counted(resources.nodes, "node")
-        yield Fault("nodes", f"{requested} requested, but {where} has only {able} with these resources")
+        yield Fault("nodes", f"{_are(resources.nodes, 'node')} more than the {able} of {where} with these resources")
 
 
 def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
@@ -263,19 +259,20 @@ def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
         else:
             yield Fault("gpus", f"{where} has no GPUs")
     elif need.gpus > most:
-        yield _too_many("gpus", f"{need.gpus} {need.gpu_type or 'GPUs'}", where, str(most))
+        model = gpu_model(need.gpu_type).name if need.gpu_type else "GPU"
+        yield _too_many("gpus", _are(need.gpus, model), str(most))
     shards = max(kind.shards for kind in kinds)
     if need.shards and not shards:
         yield Fault("shards", f"{where} has no GPU shards")
     elif need.shards > shards:
-        yield _too_many("shards", f"{need.shards} GPU shards", where, str(shards))
+        yield _too_many("shards", _are(need.shards, "GPU shard"), str(shards))
     cpus = max(kind.cpus for kind in kinds)
     if need.cpus > cpus:
-        yield _too_many("cpus", counted(need.cpus, "core"), where, str(cpus))
+        yield _too_many("cpus", _are(need.cpus, "core"), str(cpus))
     most_memory = max(kind.memory for kind in kinds)
     if need.memory > most_memory:
         asked, has = _distinct(need.memory, most_memory, memory, _mib)
-        yield _too_many("memory", f"{asked} of memory", where, has)
+        yield _too_many("memory", f"{asked} of memory is", has)
     if not any(kind.offers(need) for kind in kinds):
         alone = replace(need, cpus=1, memory=0)
         field = "cpus" if any(kind.offers(replace(need, cpus=1)) for kind in kinds) else "memory"
@@ -283,8 +280,18 @@ def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
         yield Fault(field, f"no node of {where} has all the requested resources together")
 
 
-def _too_many(field: str, asked: str, where: str, most: str) -> Fault:
-    return Fault(field, f"{asked} per node requested, but nodes of {where} have at most {most}")
+def _too_many(field: str, asked_is: str, most: str) -> Fault:
+    return Fault(field, f"{asked_is} more than the {most} of a node")
+
+
+def _are(number: int, what: str) -> str:
+    """``1 node is``, ``2 nodes are``."""
+    return f"{counted(number, what)} {'is' if number == 1 else 'are'}"
+
+
+def _as_given(resources: ResolvedResources) -> Callable[[int], str]:
+    """Durations in the unit in which the user gives the job's time."""
+    return lambda seconds: in_unit(seconds, resources.time_unit)
 
 
 def _distinct(asked: int, limit: int, rounded: Callable[[int], str], exact: Callable[[int], str]) -> tuple[str, str]:

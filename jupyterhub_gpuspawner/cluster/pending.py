@@ -27,6 +27,8 @@ class QueuePosition:
     of: int
     """Jobs in the queue, this one included."""
     partition: str
+    people: int = 0
+    """Users with jobs ahead of it. Jobs of its own user count one by one: an account may submit for many people."""
     starts_at: float | None = None
     """Slurm's estimate, seconds since the epoch; None until it has made one."""
 
@@ -48,6 +50,6 @@ def queue_position(snapshot: ClusterSnapshot, job_id: str) -> QueuePosition | No
         return None
     positions = []
     for partition in job.partitions:
-        places = snapshot.queue_places[partition]
-        positions.append(QueuePosition(places[job_id][0], len(places), partition, job.starts_at))
+        place, people = snapshot.queue_places[partition][job_id]
+        positions.append(QueuePosition(place, len(snapshot.queue_places[partition]), partition, people, job.starts_at))
     return min(positions, key=lambda each: each.position, default=None)

@@ -5,6 +5,7 @@ Sources: scontrol(1), ``show node``, ``show partition`` and ``show reservation``
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -250,19 +251,20 @@ class ClusterSnapshot:
 
     @cached_property
     def queue_places(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
-        """The same by job id: the job's position, and how many other users have jobs ahead of it.
+        """The same by job id: the job's position, and how many people have jobs ahead of it.
 
-        Jobs of higher priority are ahead, and older ones of the same. A job whose user is not known counts as
-        a user of its own.
+        Jobs of higher priority are ahead, and older ones of the same. Jobs of its own user count one by one, since an
+        account may submit for many people, and so do jobs whose user is not known.
         """
         priority, user, job_id = (self.job_table.column(field) for field in ("priority", "user", "job_id"))
         found: dict[str, dict[str, tuple[int, int]]] = {}
         for name, jobs in self.queue_by_partition.items():
             ordered = sorted(jobs, key=lambda at: rank(priority[at], job_id[at]))
-            places, ahead = dict[str, tuple[int, int]](), set[str]()
+            places, ahead = dict[str, tuple[int, int]](), Counter[str]()
             for position, at in enumerate(ordered, 1):
-                places[job_id[at]] = position, len(ahead) - (user[at] in ahead)
-                ahead.add(user[at] or job_id[at])
+                own = ahead[user[at]]
+                places[job_id[at]] = position, len(ahead) - (own > 0) + own
+                ahead[user[at] or job_id[at]] += 1
             found[name] = places
         return found
 

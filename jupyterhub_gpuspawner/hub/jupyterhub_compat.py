@@ -16,6 +16,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import jupyterhub.spawner
+from jupyterhub.scopes import Scope
 from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
 from sqlalchemy import inspect
@@ -31,7 +32,7 @@ from jupyterhub_gpuspawner.errors import RequestError
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from jupyterhub.app import JupyterHub
     from jupyterhub.handlers.base import BaseHandler
@@ -298,6 +299,11 @@ def stock_template_paths(app: JupyterHub) -> list[str]:
     """Return the hub's own template folders: ``template_paths`` if the admin sets none."""
     paths: list[str] = app._template_paths_default()
     return paths
+
+
+def is_admin(parsed_scopes: Mapping[str, object]) -> bool:
+    """Whether these scopes are an administrator's: they give access to every server and its state."""
+    return parsed_scopes.get("admin:servers") is Scope.ALL
 
 
 def came_with_token(handler: BaseHandler) -> bool:

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
 from jupyterhub_gpuspawner.hub.pages.server.card import server_cards
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
@@ -28,6 +29,7 @@ class PageTools:
     cluster = cluster
     times = times
     may_see_cluster = staticmethod(may_see_cluster)
+    is_admin = staticmethod(is_admin)
 
     @staticmethod
     def cards(user: Any) -> tuple[ServerCard, ...]:

@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.jobs.status import End, Phase
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.jobs.status import JobStatus
 
-_ADMIN = "Please contact your administrator: this choice cannot start as it is configured."
+_ADMIN = "Please contact {contact}: this choice cannot start as it is configured."
 _BY_ITSELF = "It starts automatically; you only have to wait."
 _LESS = "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner."
 
@@ -32,12 +32,12 @@ _WAITING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"(ReqNodeNotAvail|Nodes req)",
             "It starts automatically once they are free. Another choice may start sooner.",
         ),
-        (r"Partition(Down|Inactive)$", "Choose something else, or wait until your administrator opens the partition."),
+        (r"Partition(Down|Inactive)$", "Choose something else, or wait until {contact} opens the partition."),
         (r"PartitionTimeLimit$", "Choose a shorter time."),
         (r"MaxMemPerLimit$", "Choose less memory."),
         (r"(BadConstraints|Partition(NodeLimit|Config))$", f"Choose fewer GPUs or cores, or less memory. {_ADMIN}"),
-        (r"JobHeldUser$", "Release it with `scontrol release`, or stop it here."),
-        (r"(JobHeld|JobHold|.*held|Reservation(Deleted|Invalid))", "Stop it, and contact your administrator."),
+        (r"JobHeldUser$", "Release it, or stop it here."),
+        (r"(JobHeld|JobHold|.*held|Reservation(Deleted|Invalid))", "Stop it, and contact {contact}."),
         (r"(Account|QOS)NotAllowed$|Invalid(Account|QOS)$|Job's \w+ not|uid \d+ not in group", _ADMIN),
         (r"Dependency", "The job is waiting for another job. Stop it if that is not intended."),
         (r".*Max\w+PerJob|.*Max\w+PerNode|.*Min", "Choose fewer resources. " + _ADMIN),
@@ -49,20 +49,20 @@ _WAITING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 _ENDED: dict[End, str] = {
     End.FINISHED: "The last lines of its log may say why.",
-    End.FAILED: "The last lines of its log may say why. If they do not help, send them to your administrator.",
-    End.CANCELLED: "If you did not cancel it yourself (scancel), contact your administrator.",
+    End.FAILED: "The last lines of its log may say why. If they do not help, send them to {contact}.",
+    End.CANCELLED: "If you did not cancel it yourself, contact {contact}.",
     End.TIME_LIMIT: "Your files are kept as you last saved them. Start again, with more time if you can choose it.",
     End.OUT_OF_MEMORY: "Start again with more memory if you can choose it, or work on less data at a time.",
     End.NODE_FAILED: "This was not caused by you. Start again: Slurm uses another node if one is available.",
     End.PREEMPTED: "Start again; the new server may have to wait in the queue.",
-    End.VANISHED: "Start again. Your administrator may find out more.",
-    End.REPLACED: "This was not caused by you. Start again. Your administrator may find out more.",
+    End.VANISHED: "Start again. If it happens again, contact {contact}.",
+    End.REPLACED: "This was not caused by you. Start again. If it happens again, contact {contact}.",
 }
 _KILLED = (
     "A process killed in this way has usually exceeded its memory limit. "
     "Start again with more memory if you can choose it, or work on less data at a time."
 )
-_SET_UP = "A program is missing on the node: please send your administrator the last lines of the log."
+_SET_UP = "A program is missing on the node: please send {contact} the last lines of the log."
 SILENT = (
     "If the job's log is empty, your login profile ended the job before the server could start: look for exec or "
     "exit in ~/.bash_profile, ~/.bash_login or ~/.profile, and run these in interactive shells only."
@@ -70,8 +70,12 @@ SILENT = (
 """For a job that ended by itself before its server reported, with an empty log."""
 
 
-def advice(status: JobStatus) -> str:
-    """One or two sentences; empty where there is no advice."""
+def advice(status: JobStatus, *, contact: str = "your administrator") -> str:
+    """One or two sentences; empty where there is no advice. ``contact`` is whom a participant may ask."""
+    return _advice(status).replace("{contact}", contact)
+
+
+def _advice(status: JobStatus) -> str:
     if status.phase is Phase.QUEUED:
         return next((text for pattern, text in _WAITING if pattern.match(status.reason)), "")
     if status.phase is not Phase.ENDED or status.end is None:

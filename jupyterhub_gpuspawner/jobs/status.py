@@ -213,6 +213,7 @@ _END_HINTS: dict[End | None, str] = {
     End.VANISHED: "MinJobAge has passed, or slurmctld lost its state; sacct may show more.",
     End.REPLACED: "slurmctld lost its state, or job ids started over: see StateSaveLocation and MaxJobId.",
 }
+_IN_USE = "All matching {} are in use."
 _EXIT_REASONS = ("NonZeroExitCode", "JobLaunchFailure", "RaisedSignal")
 """Reasons that add nothing to the exit code."""
 _CODES = {"126": "a program could not be run", "127": "a command was not found"}
@@ -221,12 +222,15 @@ _NO_LOG = "0:53"
 """slurmd could not open the job's output file or enter its folder (it raises signal 53)."""
 
 
-def sentence(status: JobStatus) -> str:
-    """One sentence about the job for a participant, without Slurm's terms where plain words suffice."""
+def sentence(status: JobStatus, *, matching: str = "resources") -> str:
+    """One sentence about the job for a participant, without Slurm's terms where plain words suffice.
+
+    ``matching`` is what it asks for, such as ``GPUs``, where that is known.
+    """
     if status.state in _STATES_IN_WORDS:
         return _STATES_IN_WORDS[status.state]
     if status.phase is Phase.QUEUED:
-        return meaning(status.reason).sentence
+        return _IN_USE.format(matching) if status.reason == "Resources" else meaning(status.reason).sentence
     if status.phase is Phase.ENDED:
         return _failed(status) if status.end is End.FAILED else _ENDS_IN_WORDS.get(status.end, "The job has ended.")
     host = status.batch_host

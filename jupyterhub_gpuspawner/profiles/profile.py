@@ -36,6 +36,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     validated,
 )
 from jupyterhub_gpuspawner.profiles.wrapspawner import as_document, typed_fields
+from jupyterhub_gpuspawner.words import memory
 
 SLUG = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 
@@ -193,6 +194,25 @@ def slug_of(display_name: str) -> str:
     """``Furiosa GPU node - 40 cores`` -> ``furiosa-gpu-node-40-cores``."""
     plain = unicodedata.normalize("NFKD", display_name).encode("ascii", "ignore").decode().lower()
     return re.sub("[^a-z0-9]+", "-", plain).strip("-")[:63].rstrip("-")
+
+
+LEAST_MEMORY = 512
+"""MiB below which a profile's memory is almost surely meant in other units: a notebook server alone takes a third."""
+
+
+def doubts_of(profile: Profile) -> tuple[str, ...]:
+    """Values of a profile that are valid and almost surely mistakes, each in a sentence for its author."""
+    asked = {"slurm.memory": profile.slurm.memory}
+    for name, option in profile.profile_options.items():
+        path = f"profile_options.{name}"
+        asked |= {f"{path}.choices.{key}.slurm.memory": each.slurm.memory for key, each in option.choices.items()}
+        if option.range is not None and option.range.sets == "slurm.memory":
+            asked[f"{path}.range.max"] = option.range.override(option.range.max).slurm.memory
+    return tuple(
+        f"profile {profile.slug}: {field}: {mib} is {memory(mib)}; did you mean {mib}G?"
+        for field, mib in asked.items()
+        if mib is not None and 0 < mib < LEAST_MEMORY
+    )
 
 
 NO_TUPLE = "is not a profile: use a table with display_name, slurm, ... (or a tuple of wrapspawner's)"

@@ -7,7 +7,7 @@ what is allowed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,8 @@ class ResolvedResources:
     """MiB; 0 requests all of the node's memory."""
     time: int | str | None = None
     """Seconds, or UNLIMITED."""
+    time_unit: str = ""
+    """The unit in which the user gives the time: ``minutes``, ``hours``, ...; empty where the profile sets it."""
     account: str | None = None
     qos: str | None = None
     reservation: str | None = None
@@ -185,7 +187,7 @@ def resolve(
     unknown = [name for name in choice.options if name not in profile.profile_options]
     if unknown:
         raise RequestError(
-            f"Profile {profile.slug} has no option {unknown[0]!r}.",
+            f"{profile.display_name} has no option {unknown[0]!r}.",
             field=unknown[0],
             hint=f"Its options are {', '.join(profile.profile_options) or 'none'}.",
         )
@@ -204,28 +206,36 @@ def resolve(
             stored[name] = value
     if profile.kind == "slurm" and defaults is not None:
         said = said.model_copy(update={"slurm": over_defaults(said.slurm, defaults)})
-    return _job(profile, said, stored, username=username, server_name=server_name, now=now)
+    job = _job(profile, said, stored, username=username, server_name=server_name, now=now)
+    return replace(job, resources=replace(job.resources, time_unit=_time_unit(profile)))
+
+
+def _time_unit(profile: Profile) -> str:
+    ranges = (option.range for option in profile.profile_options.values())
+    return next((each.unit or "minutes" for each in ranges if each is not None and each.sets == "slurm.time"), "")
 
 
 def _chosen(profiles: Sequence[Profile], slug: str, username: str, groups: Collection[str], now: datetime) -> Profile:
     refusals = {profile.slug: permitted(profile, username, groups, now) for profile in profiles}
     usable = [profile for profile in profiles if refusals[profile.slug] is None]
-    names = ", ".join(profile.slug for profile in usable) or "none"
+    names = ", ".join(profile.display_name for profile in usable) or "none"
     if slug:
         named = next((profile for profile in profiles if profile.slug == slug), None)
         if named is None:
-            raise RequestError(f"There is no profile {slug!r}.", field="profile", hint=f"You may use: {names}.")
+            raise RequestError(f"There is no profile {slug!r}.", field="profile", hint=f"You can choose: {names}.")
         refusal = refusals[slug]
         if refusal is not None:
             raise RequestError(
-                f"You cannot use profile {slug} now: {refusal.text}.",
+                f"You cannot use {named.display_name} now: {refusal.text}.",
                 field="profile",
-                hint=f"You may use: {names}.",
+                hint=f"You can choose: {names}.",
                 refusal=refusal,
             )
         return named
     if not usable:
-        why = "; ".join(f"{name}: {refusal.text}" for name, refusal in refusals.items() if refusal is not None)
+        why = "; ".join(
+            f"{each.display_name}: {refusal.text}" for each in profiles if (refusal := refusals[each.slug]) is not None
+        )
         raise RequestError(
             f"No profile is available to you at the moment{f' ({why})' if why else ''}.", field="profile"
         )

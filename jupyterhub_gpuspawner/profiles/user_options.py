@@ -75,6 +75,8 @@ def choice_from_form(formdata: Mapping[str, list[str]]) -> dict[str, object]:
             raise RequestError(f"{_shown(name)} is given twice.", field=_shown(name), hint="Give one value.")
         if filled and name != "_xsrf":
             given[name] = filled[0]
+    if "profile" in formdata and "profile" not in given:
+        raise RequestError("No profile is selected.", field="profile", hint="Choose one.")
     own = f"{_PREFIX}{given.get('profile', '')}--"
     options: dict[str, object] = {}
     for name, value in given.items():

@@ -151,6 +151,8 @@ def _unobserved(_command: str, _seconds: float, _status: int | None) -> None:
 class CommandMissing(SlurmUnavailable):
     """A Slurm command is not installed on this machine."""
 
+    usually_told = "The hub cannot reach Slurm: it is not set up correctly."
+
 
 def _missing(before: Sequence[str], path: str) -> GPUSpawnerError:
     if before:

@@ -145,7 +145,7 @@ class Rejection(NamedTuple):
     field: str
     """The profile field at fault; empty where that is not known."""
     clause: str
-    """For a participant; without leading capital and final full stop."""
+    """Without leading capital and final full stop; for a participant unless it is about a field of the hub's."""
 
 
 _REJECTIONS = (
@@ -215,6 +215,9 @@ _PREFIX = re.compile(
 _OF_A_PROFILE = frozenset(
     ("partition", "account", "qos", "reservation", "time", "memory", "cpus", "gpus", "nodes", "constraint")
 )
+_OF_THE_HUB = frozenset(("script", "exec_prefix", "uid", "clusters", "array", "begin", "dependency"))
+"""Fields that no participant has heard of."""
+_NOT_VALID = "Slurm did not accept this server as the hub asked for it"
 _PLUGINS_OUTCOME = "Unspecified error"
 """SLURM_ERROR: the outcome when a job_submit plugin refused the job."""
 _NOISE = re.compile(r"Unspecified error|Try .*--help.*|")
@@ -247,7 +250,15 @@ def rejected(stderr: str, exit_code: int) -> SubmitRejected:
     hint = f"Check `{told.field}` in the profile." if told.field else ""
     message = f"Slurm refused the job: {told.clause}."
     field = f"slurm.{told.field}" if told.field in _OF_A_PROFILE else ""
-    return SubmitRejected(message, stderr=stderr.strip(), exit_code=exit_code, hint=hint, field=field)
+    clause = _NOT_VALID if told.field in _OF_THE_HUB else told.clause
+    return SubmitRejected(
+        message,
+        stderr=stderr.strip(),
+        exit_code=exit_code,
+        hint=hint,
+        field=field,
+        told=f"{clause[:1].upper()}{clause[1:].rstrip('.')}.",
+    )
 
 
 def failure(command: str, stderr: str) -> GPUSpawnerError | None:

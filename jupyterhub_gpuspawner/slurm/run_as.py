@@ -31,6 +31,7 @@ def checked_user_name(username: str) -> str:
     if not begins or username.isdigit() or not username.isprintable() or _FORBIDDEN.intersection(username):
         raise ConfigError(
             f"{username[:80]!r} is not a valid user name.",
+            told="Servers cannot be started under your user name.",
             hint="An account name begins with a letter, a digit or _, is not a number, and contains no blank, "
             "no control character and none of / : %. Set c.Authenticator.username_pattern, or username_map.",
         )

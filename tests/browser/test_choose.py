@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE, OpenPage
-from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
+from tests.browser.seeing import PHONE, axe_faults, shoot, sign_in, width_left_over
 from tests.hub.conftest import COMMAND, start_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
@@ -114,13 +114,13 @@ def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
         expect(page.locator("input[type=radio]:disabled")).to_have_count(2)
 
     assert said["k80"] == "Starts now, 4 of 4 K80 free."
-    assert re.fullmatch(r"Full\. Expected wait: up to 30 min\.", said["dgx1"])
-    assert re.fullmatch(r"Not today: reservation course starts tomorrow at \d\d:\d\d\.", said["course"])
-    assert said["week"] == "Cannot run: 7 days is more than the limit of 24 h in partition gpu."
+    assert re.fullmatch(r"Full\. Up to (25|30) min\.", said["dgx1"])
+    assert re.fullmatch(r"Not yet: reservation course starts in 2[34] h.*, .*\d:\d\d.*\.", said["course"])
+    assert said["week"] == "7 days is more than the limit of 24 h."
     assert said["summer"] == "Not yet: it is available from 2999-07-01."
     expect(page.locator("#profile-k80")).to_be_checked()
     expect(page.locator(".gpuspawner-gets").first).to_have_text(
-        re.compile(r"\s*".join(map(re.escape, ("1 to 4 x K80 (12 GB)", "4 cores", "4 GiB memory", "1 h to 2 days"))))
+        re.compile(r"\s*".join(map(re.escape, ("1 x K80 (12 GB)", "4 cores", "4 GiB memory", "1 h"))))
     )
 
 
@@ -188,20 +188,35 @@ def test_before_the_click_slurm_says_when_it_would_start(
     sign_in(page, course, "otto")
     form_of(page, course)
     page.fill("[name='profile-option-k80--gpus']", "2")
-    told = page.locator(".gpuspawner-trial").first
+    told = page.locator("#profile-k80-state")
+    start = page.get_by_role("button", name="Start")
 
     expect(told).to_have_text("Would start now on g1.", timeout=PATIENCE)
-    expect(told).to_have_role("status")
+    expect(page.get_by_role("status")).to_contain_text("Would start now on g1.")
+    expect(told).to_have_class(re.compile("gpuspawner-now"))
+    expect(page.locator(".gpuspawner-gets").first).to_contain_text("2 x K80 (12 GB)")
+    before = top(page, "[name='profile-option-k80--hours']")
 
     field = page.locator("[name='profile-option-k80--hours']")
     field.fill("48")
 
-    limit = re.compile("more than the limit of 24 h in partition gpu")
+    limit = re.compile("48 h is more than the limit of 24 h")
     expect(field).to_have_accessible_description(limit, timeout=PATIENCE)
     expect(field).to_have_attribute("aria-invalid", "true")
+    expect(told).to_have_text("This choice cannot start.")
+    expect(told).to_have_class(re.compile("gpuspawner-never"))
+    expect(start).to_be_disabled()
+    expect(start).to_have_accessible_description(limit)
+    assert top(page, "[name='profile-option-k80--hours']") == before
     assert axe_faults(page) == []
     shoot(page, "choose-refused")
+    page.locator("label[for=profile-dgx1]").click()
+    expect(start).to_be_enabled()
+    expect(told).to_have_class(re.compile("gpuspawner-never"))
+    page.locator("label[for=profile-k80]").click()
+    expect(start).to_be_disabled()
     field.fill("1")
+    expect(start).to_be_enabled()
     expect(told).to_have_text("Would start now on g1.", timeout=PATIENCE)
     expect(field).not_to_have_attribute("aria-invalid", "true")
     assert slurm_cluster.run("squeue", "-h") == ""
@@ -229,8 +244,134 @@ def test_what_only_slurm_knows_is_told_before_the_click(course: HubProcess, page
     page.locator("label[for=profile-licence]").click()
     box = page.locator(".gpuspawner-profile", has=page.locator("#profile-licence"))
 
-    expect(box.get_by_role("status")).to_contain_text("Slurm would refuse this job", timeout=PATIENCE)
+    expect(page.get_by_role("button", name="Start")).to_be_disabled(timeout=PATIENCE)
+    said = box.locator(".gpuspawner-availability").inner_text()
+    expect(page.get_by_role("status")).to_contain_text(said)
+    expect(box.locator(".gpuspawner-availability")).to_have_class(re.compile("gpuspawner-never"))
     assert axe_faults(page) == []
+
+
+def top(page: Page, selector: str) -> float:
+    """The distance of an element from the top of the document, in CSS pixels."""
+    where: float = page.locator(selector).first.evaluate("it => it.getBoundingClientRect().top + scrollY")
+    return where
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
+def test_what_a_choice_brings_is_told_at_once_and_nothing_moves(
+    course: HubProcess, open_page: OpenPage, phone: bool
+) -> None:
+    """GPUs, cores and time follow the fields, before Slurm has answered; the fields stay where they are."""
+    page = open_page(phone=phone)
+    sign_in(page, course, "zoe")
+    form_of(page, course)
+    gets = page.locator(".gpuspawner-gets").first
+    expect(gets.locator("li")).to_have_text(["1 x K80 (12 GB)", "4 cores", "4 GiB memory", "1 h"])
+    before = top(page, "[name='profile-option-k80--gpus']")
+    page.route("**/api/gpuspawner/trial/**", lambda route: route.abort())
+    page.fill("[name='profile-option-k80--gpus']", "3")
+    page.fill("[name='profile-option-k80--hours']", "48")
+
+    expect(gets.locator("li")).to_have_text(["3 x K80 (12 GB)", "4 cores", "4 GiB memory", "48 h"])
+    assert top(page, "[name='profile-option-k80--gpus']") == before
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without"])
+def test_after_a_refused_click_the_words_and_the_mark_are_those_from_before(
+    course: HubProcess, open_page: OpenPage, javascript: bool
+) -> None:
+    """The card is not green, its chips tell what was asked for; with JavaScript *Start* is off until a change."""
+    name = "ines" if javascript else "ivar"
+    page = open_page(javascript=javascript)
+    sign_in(page, course, name)
+    form_of(page, course)
+    if javascript:
+        page.route("**/api/gpuspawner/trial/**", lambda route: route.abort())
+    page.fill("[name='profile-option-k80--hours']", "30")
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator("h1")).to_have_text("Your server did not start", timeout=PATIENCE)
+    expect(page.locator("#gpuspawner-what")).to_have_text("30 h is more than the limit of 24 h.")
+    page.locator("#start").click()
+    state = page.locator("#profile-k80-state")
+
+    expect(state).to_have_class(re.compile("gpuspawner-never"))
+    expect(page.locator(".gpuspawner-gets").first).to_contain_text("30 h")
+    expect(page.locator("#spawn_form")).to_contain_text("30 h is more than the limit of 24 h")
+    if javascript:
+        expect(page.get_by_role("button", name="Start")).to_be_disabled()
+        assert axe_faults(page) == []
+        page.fill("[name='profile-option-k80--hours']", "2")
+    expect(page.get_by_role("button", name="Start")).to_be_enabled()
+
+
+def test_a_wrong_link_names_profiles_and_selects_none(course: HubProcess, open_page: OpenPage) -> None:
+    """Without JavaScript, too, nothing is started until one is chosen."""
+    for javascript in (True, False):
+        page = open_page(javascript=javascript)
+        sign_in(page, course, "otis")
+        form_of(page, course, "?opt-profile=h100")
+        expect(page.get_by_role("alert")).to_contain_text("This link doesn't work for you")
+        expect(page.get_by_role("alert")).to_contain_text("You can choose: One K80, The whole DGX-1,")
+        expect(page.locator("input[type=radio]:checked")).to_have_count(0)
+        page.get_by_role("button", name="Start").click()
+        if not javascript:
+            expect(page.get_by_role("alert")).to_contain_text("No profile is selected.")
+        assert course.server("otis") is None
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_start_covers_nothing(course: HubProcess, open_page: OpenPage, phone: bool, dark: bool) -> None:
+    """Scrolled to its end, the page shows the last profile above *Start*; so is what has the focus."""
+    page = open_page(phone=phone, dark=dark)
+    sign_in(page, course, "lars")
+    form_of(page, course)
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    bar = page.locator(".gpuspawner-start")
+
+    assert edges(page, ".gpuspawner-profile >> nth=-1")[1] <= edges(page, ".gpuspawner-start")[0]
+    expect(bar.get_by_role("button")).to_be_in_viewport(ratio=1)
+
+    page.locator("#profile-course").focus()
+    assert edges(page, "#profile-course")[1] <= edges(page, ".gpuspawner-start")[0]
+    assert axe_faults(page) == []
+    assert width_left_over(page) == 0
+
+
+def test_a_finger_hits_everything(course: HubProcess, browser: Browser) -> None:
+    """On a touch screen each control is at least 44 CSS pixels high and wide; a profile's is the whole card."""
+    context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True)
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    sign_in(page, course, "tom")
+    form_of(page, course)
+    small = page.evaluate(
+        """[...document.querySelectorAll(
+            ".gpuspawner-choose :is(.btn, input:not([type=radio], [type=hidden]), select, .gpuspawner-profile)"
+        )]
+        .filter((it) => it.checkVisibility())
+        .map((it) => [it.name || it.textContent.trim().slice(0, 20), it.getBoundingClientRect()])
+        .filter(([, box]) => box.height < 44 || box.width < 44)
+        .map(([name]) => name)"""
+    )
+    covered = page.locator("label[for=profile-dgx1]").evaluate(
+        """(label) => {
+            const card = label.closest(".gpuspawner-profile").getBoundingClientRect();
+            const at = document.elementFromPoint(card.right - 8, card.top + 8);
+            return label === at;
+        }"""
+    )
+    context.close()
+
+    assert small == []
+    assert covered
+
+
+def edges(page: Page, selector: str) -> tuple[float, float]:
+    """Top and bottom of an element in the window, in CSS pixels."""
+    box = page.locator(selector).bounding_box()
+    assert box is not None
+    return box["y"], box["y"] + box["height"]
 
 
 def test_a_link_fills_the_form_in_and_starts_nothing(course: HubProcess, page: Page) -> None:
@@ -239,6 +380,8 @@ def test_a_link_fills_the_form_in_and_starts_nothing(course: HubProcess, page: P
     form_of(page, course)
     page.fill("[name='profile-option-k80--gpus']", "3")
     page.select_option("[name='profile-option-k80--software']", "jax")
+    expect(page.get_by_role("button", name="Copy link")).to_have_count(1)
+    expect(page.get_by_role("link", name="Link to this choice")).to_have_count(0)
     link = urlsplit(page.locator(".gpuspawner-link").first.get_attribute("href") or "")
 
     assert link.query == "opt-profile=k80&opt-gpus=3&opt-hours=1&opt-software=jax"

@@ -51,6 +51,14 @@ def test_a_good_site(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     ]
 
 
+def test_a_memory_of_megabytes_that_was_meant_in_gigabytes(tmp_path: Path) -> None:
+    """A warning that says what the value is, and what was probably meant."""
+    small = 'c.GPUProfilesSpawner.profiles += [{"display_name": "Small", "slurm": {"memory": 24}}]\n'
+    checked = check(tmp_path, GOOD + small + NO_SLURM)
+
+    assert "warn  profile small: slurm.memory: 24 is 24 MiB; did you mean 24G?" in checked.stdout.splitlines()
+
+
 @pytest.mark.slurm
 def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     """Exit code 3, since the configuration is correct; the message says what to check."""

@@ -81,12 +81,13 @@ NOT_SHOWN: dict[str, tuple[tuple[str, ...], int, str]] = {
     "an option that is not offered": (
         ("open", "--user", "ada", "-o", "gpus=1"),
         1,
-        "gpuspawner: Profile open has no option 'gpus'. Its options are none.",
+        "gpuspawner: Open has no option 'gpus'. Its options are none.",
     ),
     "a group that the user is not in": (
         ("course", "--user", "ada"),
         1,
-        "gpuspawner: You cannot use profile course now: it is reserved for the group course. You may use: open, test.",
+        "gpuspawner: You cannot use Course now: it is reserved for the group course. "
+        "You can choose: Open, Test server.",
     ),
     "a profile that is no job": (
         ("test", "--user", "ada"),

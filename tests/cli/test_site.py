@@ -70,7 +70,7 @@ def test_show_prints_an_admins_own_template_filled_in(tmp_path: Path) -> None:
 
 
 FAULTS = {
-    "an unknown profile": (("show", "nope", "--user", "ada"), "There is no profile 'nope'. You may use: gpu, test."),
+    "an unknown profile": (("show", "nope", "--user", "ada"), "There is no profile 'nope'. You can choose: GPU, Test."),
     "a value out of bounds": (
         ("show", "gpu", "--user", "ada", "-o", "gpus=9"),
         "gpus: '9' is not allowed: it must be a number from 1 to 4.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -53,39 +52,39 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
     ),
     (
         {"partition": "gpu", "gpus": 8, "gpu_type": "v100"},
-        ("later", "full. Expected wait: up to 1 h", ""),
+        ("later", "full. Up to 1 hour", ""),
     ),
     ({"partition": "batch"}, ("now", "starts now, 47 of 96 cores free", "")),
     ({}, ("now", "starts now, 47 of 96 cores free", "")),
     ({"partition": "batch", "exclusive": True}, ("now", "starts now, 2 of 5 nodes free", "")),
-    ({"partition": "batch", "cpus": 24, "nodes": 3}, ("later", "full. Expected wait: unknown", "")),
+    ({"partition": "batch", "cpus": 24, "nodes": 3}, ("later", "full, and it is not known for how long", "")),
     ({"partition": "gpu,batch", "cpus": 30}, ("now", "starts now, 106 of 120 cores free", "")),
     ({"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-0"}, ("now", "starts now, 3 of 4 K80 free", "")),
     (
         {"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-0", "time": 3 * HOUR},
-        ("never", "cannot run: 3 h is more than the 2 h left in reservation ml-hpc-0", "slurm.time"),
+        ("never", "3 h is more than the 2 h left in reservation ml-hpc-0", "slurm.time"),
     ),
     (
         {"partition": "gpu", "gpus": 1, "reservation": "ml-hpc-2"},
-        ("never", "cannot run: there is no reservation ml-hpc-2", "slurm.reservation"),
+        ("never", "there is no reservation ml-hpc-2", "slurm.reservation"),
     ),
     (
         {"partition": "debug", "time": 2 * HOUR},
-        ("never", "cannot run: 2 h is more than the limit of 30 min in partition debug", "slurm.time"),
+        ("never", "2 h is more than the limit of 30 min", "slurm.time"),
     ),
     (
         {"partition": "gpu", "time": "UNLIMITED"},
-        ("never", "cannot run: no time limit requested, but partition gpu has a limit of 24 h", "slurm.time"),
+        ("never", "a time limit is needed: at most 24 h", "slurm.time"),
     ),
     (
         {"partition": "gpu", "gpus": 9},
-        ("never", "cannot run: 9 GPUs per node requested, but nodes of partition gpu have at most 8", "slurm.gpus"),
+        ("never", "9 GPUs are more than the 8 of a node", "slurm.gpus"),
     ),
     (
         {"partition": "gpu", "gpus": 1, "gpu_type": "h100"},
         (
             "never",
-            "cannot run: partition gpu has no GPUs of type h100 (available: 1g.10gb, a100, k80, t4, v100)",
+            "partition gpu has no GPUs of type h100 (available: 1g.10gb, a100, k80, t4, v100)",
             "slurm.gpu_type",
         ),
     ),
@@ -93,49 +92,49 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
         {"partition": "gpu", "memory": 1000000},
         (
             "never",
-            "cannot run: 977 GiB of memory per node requested, but nodes of partition gpu have at most 500 GiB",
+            "977 GiB of memory is more than the 500 GiB of a node",
             "slurm.memory",
         ),
     ),
     (
         {"partition": "gpu", "gpus": 4, "gpu_type": "k80", "cpus": 40},
-        ("never", "cannot run: no node of partition gpu has all the requested resources together", "slurm.cpus"),
+        ("never", "no node of partition gpu has all the requested resources together", "slurm.cpus"),
     ),
     (
         {"partition": "gpu", "gpus": 1, "gpu_type": "v100", "constraint": "k80"},
-        ("never", "cannot run: partition gpu has no GPUs of type v100 (available: k80)", "slurm.gpu_type"),
+        ("never", "partition gpu has no GPUs of type v100 (available: k80)", "slurm.gpu_type"),
     ),
     (
         {"partition": "gpu", "gpus": 1, "constraint": "k80&dgx"},
-        ("never", "cannot run: no node of partition gpu has the feature k80&dgx", "slurm.constraint"),
+        ("never", "no node of partition gpu has the feature k80&dgx", "slurm.constraint"),
     ),
-    ({"partition": "batch", "gpus": 1}, ("never", "cannot run: partition batch has no GPUs", "slurm.gpus")),
+    ({"partition": "batch", "gpus": 1}, ("never", "partition batch has no GPUs", "slurm.gpus")),
     (
         {"partition": "gpu", "shards": 9},
         (
             "never",
-            "cannot run: 9 GPU shards per node requested, but nodes of partition gpu have at most 8",
+            "9 GPU shards are more than the 8 of a node",
             "slurm.shards",
         ),
     ),
     (
         {"partition": "gpu", "gpus": 8, "nodes": 2},
-        ("never", "cannot run: 2 nodes requested, but partition gpu has only 1 with these resources", "slurm.nodes"),
+        ("never", "2 nodes are more than the 1 of partition gpu with these resources", "slurm.nodes"),
     ),
-    ({"partition": "downp"}, ("never", "cannot run: partition downp is closed at the moment", "slurm.partition")),
+    ({"partition": "downp"}, ("never", "partition downp is closed at the moment", "slurm.partition")),
     (
         {"partition": "drainp"},
-        ("never", "cannot run: partition drainp does not accept new jobs at the moment", "slurm.partition"),
+        ("never", "partition drainp does not accept new jobs at the moment", "slurm.partition"),
     ),
     (
         {"partition": "inactive"},
-        ("never", "cannot run: partition inactive is inactive at the moment", "slurm.partition"),
+        ("never", "partition inactive is inactive at the moment", "slurm.partition"),
     ),
     (
         {"partition": "noroot", "memory": 40000},
         (
             "never",
-            "cannot run: 39 GiB of memory per node requested, but partition noroot has a limit of 31 GiB",
+            "39 GiB of memory is more than the limit of 31 GiB",
             "slurm.memory",
         ),
     ),
@@ -143,14 +142,14 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
         {"partition": "gpu,nosuch"},
         (
             "never",
-            "cannot run: there is no partition nosuch (available: bad, batch, cloud, debug, downp, drainp, gpu, hi, "
+            "there is no partition nosuch (available: bad, batch, cloud, debug, downp, drainp, gpu, hi, "
             "inactive, long, lowcan, lowreq, noroot, slow)",
             "slurm.partition",
         ),
     ),
     (
         {"partition": "gpu", "gpus": 1, "extra": ("--gres-flags=enforce-binding", "--nodelist=g1")},
-        ("unknown", "availability unknown: this profile also uses --nodelist, which is checked at submission", ""),
+        ("unknown", "availability unknown: part of what this profile asks for is checked at submission", ""),
     ),
 ]
 
@@ -174,12 +173,12 @@ def test_shares_of_gpus_on_a_real_cluster(version: str, share: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_reservation_of_a_later_hour_on_a_real_cluster(version: str) -> None:
-    """The sentence names its start by the hub's clock, which is also the predicted start."""
+    """The sentence names the reservation; its start is the predicted start."""
     found = recorded_snapshot(version)
     start = found.reservation_by_name["ml-hpc-1"].start or 0
     got = availability(ResolvedResources("gpu", gpus=1, reservation="ml-hpc-1"), found, now=found.taken_at)
     assert (got.chance, got.starts_at, got.field) == (Chance.LATER, start, "slurm.reservation")
-    assert got.sentence.endswith(f"{datetime.fromtimestamp(start).astimezone():%H:%M}")
+    assert got.sentence == "not yet: reservation ml-hpc-1 starts {time}"
 
 
 @pytest.mark.parametrize(
@@ -197,10 +196,10 @@ def test_cloud_nodes_that_are_switched_off(version: str, answer: tuple[str, str,
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_full_type_with_jobs_in_line_says_who_is_before(version: str) -> None:
-    """All unreserved K80 are in use and two jobs are pending for them; GPUs of other types are free."""
+    """All unreserved K80 are in use and two users' jobs are pending for them; GPUs of other types are free."""
     found = recorded_snapshot(version)
     chance, sentence, _ = told(found, partition="gpu", gpus=1, gpu_type="k80")
-    assert (chance, sentence.partition(".")[0]) == ("later", "full, 2 jobs ahead of you")
+    assert (chance, sentence.partition(".")[0]) == ("later", "full, 2 people ahead of you")
     assert told(found, partition="gpu", gpus=1)[0] == "now"
 
 
@@ -217,7 +216,7 @@ def test_gpus_count_for_each_node() -> None:
         jobs=(running("1", "g1", "gpu:k80:1"), running("2", "g2", "gpu:k80:1", ends_in=300)),
     )
     assert told(found, gpus=3, nodes=2) == ("now", "starts now, 6 of 8 K80 free", "")
-    assert told(found, gpus=4) == ("later", "full. Expected wait: up to 5 min", "")
+    assert told(found, gpus=4) == ("later", "full. Up to 5 min", "")
     assert (opens_in(found, gpus=4), opens_in(found, gpus=4, nodes=2)) == (300, 600)
 
 
@@ -287,13 +286,13 @@ def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer:
 @pytest.mark.parametrize(
     ("pending", "asked", "chance", "sentence"),
     [
-        ([waiting("9", "gpu:k80:4")], {"gpus": 1}, "later", "2 of 4 K80 free, but 1 job is ahead of you"),
+        ([waiting("9", "gpu:k80:4")], {"gpus": 1}, "later", "2 of 4 K80 free, but 1 person ahead of you"),
         ([waiting("9", "gpu:k80:4", starts_in=7200)], {"gpus": 1, "time": HOUR}, "now", "starts now, 2 of 4 K80 free"),
         (
             [waiting("9", "gpu:k80:4", starts_in=7200)],
             {"gpus": 1, "time": 3 * HOUR},
             "later",
-            "2 of 4 K80 free, but 1 job is ahead of you",
+            "2 of 4 K80 free, but 1 person ahead of you",
         ),
         ([waiting("9", "gpu:v100:4")], {"gpus": 1, "gpu_type": "k80"}, "now", "starts now, 2 of 4 K80 free"),
         ([waiting("9")], {"gpus": 1}, "now", "starts now, 2 of 4 K80 free"),
@@ -304,14 +303,14 @@ def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer:
             "starts now, 2 of 4 K80 free",
         ),
         ([waiting("9", "gpu:k80:4", reservation="other")], {"gpus": 1}, "now", "starts now, 2 of 4 K80 free"),
-        ([waiting("9", "gpu:k80:4")], {"gpus": 3}, "later", "full, 1 job ahead of you"),
+        ([waiting("9", "gpu:k80:4")], {"gpus": 3}, "later", "full, 1 person ahead of you"),
         (
             [waiting("8", "gpu:2", starts_in=600), waiting("9", "gpu:k80:4", starts_in=1800)],
             {"gpus": 3},
             "later",
-            "full, 2 jobs ahead of you. Expected wait: about 30 min",
+            "full, 2 people ahead of you. About 30 min",
         ),
-        ([waiting("9")], {}, "later", "12 of 16 cores free, but 1 job is ahead of you"),
+        ([waiting("9")], {}, "later", "12 of 16 cores free, but 1 person ahead of you"),
     ],
 )
 def test_pending_jobs_come_first(pending: list[ClusterJob], asked: dict[str, Any], chance: str, sentence: str) -> None:
@@ -319,6 +318,36 @@ def test_pending_jobs_come_first(pending: list[ClusterJob], asked: dict[str, Any
     held = running("1", "g1", "gpu:k80:2")
     found = cluster(node("g1", G4, "gpu:k80:2(IDX:0-1)"), jobs=(held, *pending))
     assert told(found, **asked) == (chance, sentence, "")
+
+
+def test_people_are_counted_not_jobs_and_nobody_waits_for_themselves() -> None:
+    """Two jobs of one user are one person; a user's own job is named as such."""
+    jobs = (waiting("8", "gpu:4", user="bob"), waiting("9", "gpu:4", user="bob"), running("1", "g1", "gpu:k80:4"))
+    found = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=jobs)
+
+    assert [told(found, user=user, gpus=1)[1] for user in ("ada", "bob")] == [
+        "full, 1 person ahead of you",
+        "full, your own job is ahead",
+    ]
+
+    of_the_hub = availability(ResolvedResources(gpus=1), found, now=NOW, user="bob", shared=True)
+
+    assert of_the_hub.sentence == "full, 2 people ahead of you"
+
+
+@pytest.mark.parametrize(
+    ("unit", "sentence"),
+    [
+        ("hours", "70 h is more than the limit of 24 h"),
+        ("days", "2 days 22 h is more than the limit of 1 day"),
+        ("", "2 days 22 h is more than the limit of 24 h"),
+    ],
+)
+def test_a_time_is_told_in_the_unit_in_which_it_was_entered(unit: str, sentence: str) -> None:
+    """Where that makes a whole number."""
+    found = cluster(node("g1", G4), max_time=24 * HOUR)
+
+    assert told(found, gpus=1, time=70 * HOUR, time_unit=unit) == ("never", sentence, "slurm.time")
 
 
 def reserved(name: str, starts_in: float, ends_in: float, *nodes: str, **more: Any) -> Reservation:
@@ -346,21 +375,12 @@ def test_reservations_keep_others_out_and_their_own_in(
     assert (told(found, gpus=1, **asked)[0], opens_in(found, gpus=1, **asked)) == (chance, opens)
 
 
-def test_reservation_of_another_day_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Today it names the time, then tomorrow, then the date."""
-    moments = [datetime.fromtimestamp(NOW).astimezone().replace(hour=9, minute=0)]
-    moments += [moments[0].replace(day=moments[0].day + days) for days in (1, 3)]
-    now = moments[0].replace(hour=8).timestamp()
-    answers = []
-    for moment in moments:
-        kept = Reservation("ml-hpc-1", start=moment.timestamp(), end=moment.timestamp() + 7200, nodes=("g1",))
-        found = replace(cluster(node("g1", G4), reservations=(kept,)), taken_at=now)
-        answers.append(told(found, gpus=1, reservation="ml-hpc-1")[1])
-    assert answers == [
-        "not yet: reservation ml-hpc-1 starts at 09:00",
-        "not today: reservation ml-hpc-1 starts tomorrow at 09:00",
-        f"not today: reservation ml-hpc-1 starts on {moments[2]:%Y-%m-%d} at 09:00",
-    ]
+def test_a_reservation_that_has_not_begun_says_when() -> None:
+    """The page puts the time into the sentence, in the reader's zone."""
+    found = cluster(node("g1", G4), reservations=(reserved("ml-hpc-1", 3600, 7200, "g1"),))
+    got = availability(ResolvedResources(gpus=1, reservation="ml-hpc-1", time=600), found, now=NOW)
+
+    assert (got.sentence, got.starts_at) == ("not yet: reservation ml-hpc-1 starts {time}", NOW + 3600)
 
 
 @pytest.mark.parametrize(
@@ -384,18 +404,18 @@ def test_reservation_of_others_is_told_where_it_can_be_known(
     if clause is None:
         assert got == ("now", "starts now, 4 of 4 K80 free", "")
     else:
-        assert got == ("never", f"cannot run: {clause}", "slurm.reservation")
+        assert got == ("never", clause, "slurm.reservation")
 
 
 @pytest.mark.parametrize(
     ("partition", "asked", "clause", "field"),
     [
-        ({"max_nodes": 1}, {"nodes": 2}, "2 nodes requested, but partition gpu has a limit of 1", "nodes"),
-        ({"min_nodes": 2}, {}, "1 node requested, but partition gpu requires at least 2", "nodes"),
+        ({"max_nodes": 1}, {"nodes": 2}, "2 nodes are more than the limit of 1", "nodes"),
+        ({"min_nodes": 2}, {}, "1 node is fewer than the 2 required", "nodes"),
         (
             {"max_cpus_per_node": 4},
             {"cpus": 8},
-            "8 cores per node requested, but partition gpu has a limit of 4",
+            "8 cores are more than the limit of 4",
             "cpus",
         ),
         ({"allow_accounts": ("a", "b")}, {"account": "c"}, "partition gpu does not allow account c", "account"),
@@ -403,13 +423,13 @@ def test_reservation_of_others_is_told_where_it_can_be_known(
         ({"allow_qos": ("high",)}, {"qos": "low"}, "partition gpu does not allow QOS low", "qos"),
         ({"needs_reservation": True}, {}, "partition gpu requires a reservation", "reservation"),
         ({"default": False}, {}, "no partition requested, and the cluster has no default one", "partition"),
-        ({"max_time": 600}, {}, "1 h is more than the limit of 10 min in partition gpu", "time"),
+        ({"max_time": 600}, {}, "1 h is more than the limit of 10 min", "time"),
     ],
 )
 def test_bounds_of_a_partition(partition: dict[str, Any], asked: dict[str, Any], clause: str, field: str) -> None:
     """What slurm.conf does not allow is never possible; the result names the field."""
     found = cluster(node("g1", G4), node("g2", G4), **partition)
-    assert told(found, **asked) == ("never", f"cannot run: {clause}", f"slurm.{field}")
+    assert told(found, **asked) == ("never", clause, f"slurm.{field}")
 
 
 def test_qos_may_lift_a_partitions_bounds() -> None:
@@ -427,7 +447,7 @@ IS_FOR = "partition gpu is restricted to members of course or staff, which this 
         ({"course": False, "staff": True}, ("now", "starts now, 4 of 4 K80 free", "")),
         (
             {"course": False, "staff": False},
-            ("never", "cannot run: partition gpu is restricted to members of course or staff", "slurm.partition"),
+            ("never", "partition gpu is restricted to members of course or staff", "slurm.partition"),
         ),
         ({"course": False}, ("unknown", f"availability unknown: {IS_FOR}", "")),
         ({}, ("unknown", f"availability unknown: {IS_FOR}", "")),
@@ -445,21 +465,21 @@ def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str,
     [
         (None, {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(allocated=False), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(), {}, {"cpus": 4}, "full. Expected wait: up to 10 min"),
+        (DefaultMemory(), {}, {"cpus": 4}, "full. Up to 10 min"),
         (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 6}, "full. Expected wait: up to 10 min"),
-        (DefaultMemory(per_node_mib=8000), {}, {}, "full. Expected wait: up to 10 min"),
+        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 6}, "full. Up to 10 min"),
+        (DefaultMemory(per_node_mib=8000), {}, {}, "full. Up to 10 min"),
         (DefaultMemory(per_node_mib=8000), {"default_memory_per_cpu_mib": 100}, {}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(per_cpu_mib=1), {"default_memory_per_node_mib": 8000}, {}, "full. Expected wait: up to 10 min"),
+        (DefaultMemory(per_cpu_mib=1), {"default_memory_per_node_mib": 8000}, {}, "full. Up to 10 min"),
         (DefaultMemory(), {"default_memory_per_node_mib": 100}, {}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(), {}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(), {"max_memory_per_cpu_mib": 1000}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(), {"max_memory_per_cpu_mib": 400}, {"memory": 5000}, "full. Expected wait: up to 10 min"),
+        (DefaultMemory(), {"max_memory_per_cpu_mib": 400}, {"memory": 5000}, "full. Up to 10 min"),
         (
             DefaultMemory(per_node_mib=99999),
             {},
             {},
-            "cannot run: 98 GiB of memory per node requested, but nodes of partition gpu have at most 64 GiB",
+            "98 GiB of memory is more than the 64 GiB of a node",
         ),
     ],
 )
@@ -505,7 +525,7 @@ UNREAD_RESERVATION = Unread("reservation", "day", "Nodes")
             {"gpus": 1, "reservation": "day"},
             ("unknown", "availability unknown: part of Slurm's list of jobs could not be read"),
         ),
-        (UNREAD_JOB, {"gpus": 9}, ("never", "cannot run: 9 GPUs per node requested, but nodes of partition gpu")),
+        (UNREAD_JOB, {"gpus": 9}, ("never", "9 GPUs are more than the 4 of a node")),
         (replace(UNREAD_JOB, kept=True), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
         (Unread("node", "g9", "Gres"), {"gpus": 1}, ("now", "starts now, 4 of 4 K80 free")),
     ],
@@ -599,7 +619,7 @@ def test_ten_thousand_ends_of_jobs_are_not_all_looked_at() -> None:
     """Time is bounded; beyond the bound there is no prediction."""
     jobs = tuple(running(str(n), "g1", ends_in=n, cpus=0) for n in range(5000))
     found = cluster(node("g1", G4, "gpu:k80:4(IDX:0-3)"), jobs=(*jobs, running("5001", "g1", "gpu:4", ends_in=6000)))
-    assert told(found, gpus=1) == ("later", "full. Expected wait: unknown", "")
+    assert told(found, gpus=1) == ("later", "full, and it is not known for how long", "")
 
 
 # --- anything ---------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ def test_order_is_by_priority_and_then_by_age() -> None:
     assert {job.job_id: queue_position(found, job.job_id) for job in found.jobs} == {
         "1": None,
         "100": QueuePosition(1, 3, "gpu"),
-        "9": QueuePosition(2, 3, "gpu"),
-        "12": QueuePosition(3, 3, "gpu", NOW + 90),
+        "9": QueuePosition(2, 3, "gpu", 1),
+        "12": QueuePosition(3, 3, "gpu", 2, NOW + 90),
         "3": None,
         "4": None,
         "5": None,
@@ -72,8 +72,8 @@ def test_positions_in_a_real_queue(version: str) -> None:
     places = {job.job_id: queue_position(found, job.job_id) for job in found.jobs if job.reason}
     estimates = {job.job_id: job.starts_at for job in found.jobs}
     assert places == {
-        "14": QueuePosition(1, 2, "gpu", estimates["14"]),
-        "15": QueuePosition(2, 2, "gpu", estimates["15"]),
+        "14": QueuePosition(1, 2, "gpu", 0, estimates["14"]),
+        "15": QueuePosition(2, 2, "gpu", 1, estimates["15"]),
         "16": None,
         "17": None,
         "18": None,

@@ -309,7 +309,7 @@ def test_a_job_that_was_made_although_sbatch_got_no_answer(hub: HubProcess, slur
     page = visitor.pending()
 
     assert page.status == 503
-    assert "sbatch did not respond within 10 s." in page.text
+    assert "Slurm is not responding at the moment." in page.text
 
     for _ in range(150):
         made = re.search(r"sbatch failed, but created job (\d+) \(jupyterhub-gpuspawner/demo/tom/", hub.log.read_text())
@@ -377,7 +377,7 @@ def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateS
 
     assert len(messages) == len(set(messages))
     assert others == [message for message in messages if message in others]  # who came later may have missed one
-    assert f"Job {job}: All matching resources are in use." in others
+    assert f"Job {job}: All matching GPUs are in use." in others
     assert any(message.startswith(f"Job {job}: running on g1, 4 x Tesla K80, cores ") for message in others)
     assert others[-1] == messages[-1] == "Server ready at /user/quin/"
     percents = [event["progress"] for event in heard[0] if "progress" in event]

@@ -43,7 +43,7 @@ ADMIN = "Please contact your administrator: this choice cannot start as it is co
         ("PartitionTimeLimit", "Choose a shorter time."),
         ("MaxMemPerLimit", "Choose less memory."),
         ("BadConstraints", f"Choose fewer GPUs or cores, or less memory. {ADMIN}"),
-        ("JobHeldUser", "Release it with `scontrol release`, or stop it here."),
+        ("JobHeldUser", "Release it, or stop it here."),
         ("JobHeldAdmin", "Stop it, and contact your administrator."),
         ("launch failed requeued held", "Stop it, and contact your administrator."),
         ("AccountNotAllowed", ADMIN),

@@ -80,7 +80,9 @@ def test_no_options_are_the_default_profile_with_its_own_values() -> None:
         kind="slurm",
         username="bob",
         server_name="",
-        resources=ResolvedResources(partition="gpu", gpus=1, gpu_type="a100", cpus=4, memory=16384, time=7200),
+        resources=ResolvedResources(
+            partition="gpu", gpus=1, gpu_type="a100", cpus=4, memory=16384, time=7200, time_unit="hours"
+        ),
         environment=Environment(modules=("CUDA",)),
         placement=PlacementRules(policy="restricted"),
         start_timeout=900,
@@ -218,15 +220,14 @@ def test_site_profile_and_choice_become_one_request(
 @pytest.mark.parametrize(
     ("options", "field", "says"),
     [
-        ({"profile": "gpux"}, "profile", "There is no profile 'gpux'. You may use: cpu, gpu, test."),
+        ({"profile": "gpux"}, "profile", "There is no profile 'gpux'. You can choose: CPU, GPU, Test."),
         (
             {"profile": "course"},
             "profile",
-            "You cannot use profile course now: it is reserved for the groups course, tutors. "
-            "You may use: cpu, gpu, test.",
+            "You cannot use Course now: it is reserved for the groups course, tutors. You can choose: CPU, GPU, Test.",
         ),
-        ({"profile": "cpu", "gpus": 1}, "gpus", "Profile cpu has no option 'gpus'. Its options are none."),
-        ({"gpu": 1}, "gpu", "Profile gpu has no option 'gpu'. Its options are gpus, hours, software."),
+        ({"profile": "cpu", "gpus": 1}, "gpus", "CPU has no option 'gpus'. Its options are none."),
+        ({"gpu": 1}, "gpu", "GPU has no option 'gpu'. Its options are gpus, hours, software."),
         ({"gpus": 5}, "gpus", "gpus: 5 is not allowed: it must be a number from 1 to 4."),
         ({"gpus": "many"}, "gpus", "gpus: 'many' is not allowed: it must be a number from 1 to 4."),
         ({"hours": 1.5}, "hours", "hours: 1.5 is not allowed: it must be a number from 1 to 8 (hours)."),
@@ -258,7 +259,7 @@ def test_nobody_gets_a_profile_that_is_not_theirs_by_default() -> None:
     with pytest.raises(RequestError) as caught:
         resolve(course, {}, username="bob", groups=(), server_name="", now=NOW)
     assert str(caught.value) == (
-        "No profile is available to you at the moment (course: it is reserved for the groups course, tutors)."
+        "No profile is available to you at the moment (Course: it is reserved for the groups course, tutors)."
     )
     everyone = [*course, *(profile for profile in SITE if profile.slug == "cpu")]
     assert resolve(everyone, {}, username="bob", groups=(), server_name="", now=NOW).profile == "cpu"

@@ -37,7 +37,9 @@ def test_a_form_of_kubespawners_names_or_flat_ones_gives_flat_options(formdata: 
 
 def test_an_empty_form_is_the_default_profile() -> None:
     """Empty fields count as not given."""
-    assert choice_from_form({"profile": [""], "_xsrf": ["x"]}) == {}
+    assert choice_from_form({"_xsrf": ["x"]}) == {}
+    with pytest.raises(RequestError, match="No profile is selected"):
+        choice_from_form({"profile": [""], "_xsrf": ["x"]})
 
 
 @pytest.mark.parametrize(

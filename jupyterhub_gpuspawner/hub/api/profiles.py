@@ -15,12 +15,14 @@ from jupyterhub_gpuspawner.cluster.availability import Chance
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.api.profiles_document import profiles_document, trial_document
 from jupyterhub_gpuspawner.hub.api.trial import Trial, trial_of
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
 if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.errors import GPUSpawnerError
     from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 
 BODY_LIMIT = 65536
@@ -46,6 +48,16 @@ class OfUser(APIHandler):
             raise web.HTTPError(404, "There is no such user, or this hub offers no profiles.")
         return spawner
 
+    def refuse(self, error: GPUSpawnerError, **more: str) -> None:
+        """Answer with what the caller may know of the error; an administrator also reads its ``detail``."""
+        if not isinstance(error, RequestError):
+            self.log.error("%s %s: %s", self.request.method, self.request.path, error)
+        if error.for_admin and is_admin(self.parsed_scopes):
+            more["detail"] = error.for_admin
+        self.set_status(error.status_code)
+        answer = {"status": error.status_code, "message": error.told, "reason": error.reason, **more}
+        self.finish(json.dumps(answer))
+
 
 class ProfilesHandler(OfUser):
     """The profiles that a user may start, the options of each, and when it would start now."""
@@ -63,7 +75,8 @@ class ProfilesHandler(OfUser):
             site = spawner.slurm_site()
             cluster, defaults = site.connection().cluster, site_defaults(site)
         except ConfigError as error:
-            raise web.HTTPError(500, "%s", error) from error
+            self.refuse(error)
+            return
         snapshot = await cluster.recent() if any(profile.kind == "slurm" for profile in offered) else None
         owner = job_owner(site.exec_prefix, user_name)
         found = profile_statuses(
@@ -97,13 +110,11 @@ class TrialHandler(OfUser):
             request = spawner.resolve(options)
             trial = NOT_SLURM.get(request.kind) or await trial_of(spawner.rehearsal(request))
         except RequestError as error:
-            self.set_status(400)
-            self.finish(
-                json.dumps({"status": 400, "message": str(error), "reason": error.reason, "field": error.field})
-            )
+            self.refuse(error, field=error.field)
             return
         except ConfigError as error:
-            raise web.HTTPError(500, "%s", error) from error
+            self.refuse(error)
+            return
         self.write(json.dumps(trial_document(trial).to_json()))
 
     def _options(self) -> dict[str, Any]:

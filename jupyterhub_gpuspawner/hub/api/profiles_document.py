@@ -47,7 +47,7 @@ class Prospect:
     chance: str
     """``now``, ``later``, ``never`` or ``unknown``."""
     sentence: str
-    """For a participant; without leading capital and final full stop."""
+    """For a participant; without leading capital and final full stop. ``{time}`` stands for ``starts_at``."""
     starts_at: str | None = None
     """When it would start, if that is known: ISO 8601, UTC."""
     field: str = ""
@@ -102,7 +102,7 @@ class TrialDocument:
     chance: str = "unknown"
     """``now``, ``later``, ``never`` or ``unknown``."""
     sentence: str = ""
-    """For a participant; without leading capital and final full stop."""
+    """For a participant; without leading capital and final full stop. ``{time}`` stands for ``starts_at``."""
     starts_at: str | None = None
     """When it would start, if that is known: ISO 8601, UTC."""
     nodes: tuple[str, ...] = ()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, replace
-from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -49,6 +48,7 @@ class Trial:
 
     chance: Chance
     sentence: str
+    """For a participant; a page puts ``starts_at`` for ``{time}``."""
     starts_at: float | None = None
     """Seconds since the epoch."""
     nodes: tuple[str, ...] = ()
@@ -62,24 +62,20 @@ def of_start(answer: WillRun, *, now: float) -> Trial:
     if answer.starts_at - now > _NEVER:
         return Trial(
             Chance.NEVER,
-            f"Slurm gives no start time: partition {answer.partition} is closed, or you are not allowed to use it",
+            f"partition {answer.partition} is closed, or you are not allowed to use it",
             field="slurm.partition",
         )
     more = f" and {len(answer.nodes) - 1} more" if len(answer.nodes) > 1 else ""
     where = f" on {answer.nodes[0]}{more}" if answer.nodes else ""
     if answer.starts_at - now <= _SOON:
         return Trial(Chance.NOW, f"would start now{where}", answer.starts_at, answer.nodes)
-    start, today = (datetime.fromtimestamp(moment).astimezone() for moment in (answer.starts_at, now))
-    days = (start.date() - today.date()).days
-    day = "" if days == 0 else "tomorrow " if days == 1 else f"on {start:%Y-%m-%d} "
-    return Trial(Chance.LATER, f"would start {day}at {start:%H:%M}{where}", answer.starts_at, answer.nodes)
+    return Trial(Chance.LATER, f"would start {{time}}{where}", answer.starts_at, answer.nodes)
 
 
 def of_error(error: GPUSpawnerError) -> Trial:
     """Put Slurm's refusal, or the lack of an answer, into words for a participant."""
     if isinstance(error, SubmitRejected):
-        reason = error.message.removeprefix("Slurm refused the job: ").rstrip(".")
-        return Trial(Chance.NEVER, f"Slurm would refuse this job: {reason}", field=error.field)
+        return Trial(Chance.NEVER, f"{error.told[:1].lower()}{error.told[1:].rstrip('.')}", field=error.field)
     if isinstance(error, SlurmUnavailable):
         return Trial(Chance.UNKNOWN, "Slurm is not responding at the moment")
     return Trial(Chance.UNKNOWN, "this hub cannot check in advance when a job would start")
@@ -209,4 +205,6 @@ async def trial_of(child: GPUSlurmSpawner) -> Trial:
 async def _availability(child: GPUSlurmSpawner, request: JobRequest, snapshot: ClusterSnapshot) -> Availability:
     owner = job_owner(child.exec_prefix, child.user.name)
     groups = await allowed_groups(snapshot, owner)
-    return availability(request.resources, snapshot, now=time.time(), user=owner, groups=groups)
+    return availability(
+        request.resources, snapshot, now=time.time(), user=owner, shared=owner != child.user.name, groups=groups
+    )

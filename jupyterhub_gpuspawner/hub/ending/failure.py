@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import inspect
+from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.errors import RequestError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.ending.record import Ending
@@ -22,16 +23,26 @@ if TYPE_CHECKING:
 _ADVICE = ((SubmitRejected, wait.REFUSED), (SlurmUnavailable, wait.TRY_LATER))
 
 
-def spawn_failure(error: GPUSpawnerError) -> web.HTTPError:
+def spawn_failure(error: GPUSpawnerError, *, server: str = "a server", contact: str = wait.CONTACT) -> web.HTTPError:
     """The exception to raise from ``start()`` or ``apply_user_options`` for one of our errors.
 
-    JupyterHub shows its ``jupyterhub_html_message`` on the form and on the page after a failed start.
+    JupyterHub shows its ``jupyterhub_html_message`` on the form and on the page after a failed start, and its message
+    in the progress stream and in REST: these are for the participant, and ``contact`` is whom to ask. What the admin
+    should know is logged, with the name of the server, and kept as the ending's ``hint``.
     """
-    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), wait.ASK)
-    ending = Ending(error.message, advice=advice, hint=error.hint)
     if isinstance(error, RequestError):
         ending = Ending(error.message, advice=error.hint)
-    return _failure(ending, message=str(error), reason=error.reason, status_code=error.status_code)
+        return _failure(ending, message=error.told, reason=error.reason, status_code=error.status_code)
+    get_logger().error("The start of %s failed: %s", server, error)
+    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), wait.ASK).format(contact=contact)
+    ending = Ending(error.told, advice=advice, hint=error.for_admin)
+    return _failure(ending, message=f"{error.told} {advice}", reason=error.reason, status_code=error.status_code)
+
+
+def contact_of(spawner: Any) -> str:
+    """Whom participants may ask, as the spawner that JupyterHub knows has it configured."""
+    known = getattr(spawner, "wrapper", None) or spawner
+    return str(getattr(known, "contact", wait.CONTACT))
 
 
 def start_failed(

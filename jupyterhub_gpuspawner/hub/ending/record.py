@@ -18,11 +18,11 @@ class Ending:
     """Why the server does not run now. Every text must be escaped where it is shown."""
 
     what: str
-    """What happened: a sentence or two."""
+    """What happened, for a participant: a sentence or two."""
     advice: str = ""
     """What the person may do."""
     hint: str = ""
-    """What an administrator could do."""
+    """What else an administrator should know, and could do: shown to administrators only."""
     job_id: str = ""
     at: float | None = None
     """Seconds since the epoch; None if unknown."""

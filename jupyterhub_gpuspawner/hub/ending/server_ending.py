@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SubmitRejected
-from jupyterhub_gpuspawner.hub.ending.failure import start_failed
+from jupyterhub_gpuspawner.hub.ending.failure import contact_of, start_failed
 from jupyterhub_gpuspawner.hub.ending.joblog import outgrew_memory
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.text import home, wait
@@ -64,23 +64,38 @@ class ServerEnding:
         """A new start begins."""
         self._keep(None)
 
+    @property
+    def contact(self) -> str:
+        """Whom participants may ask."""
+        return contact_of(self._spawner())
+
     def _keep(self, ending: Ending | None) -> None:
         self._spawner().ending = ending
 
     # --- starts that failed ---------------------------------------------------------------------
 
-    def never_starts(self, status: JobStatus) -> Exception:
-        """The error of a start whose job waits for what will not come."""
-        error = SubmitRejected(f"Job {self._job.job_id}: {sentence(status)}", hint=admin_hint(status))
-        ending = Ending(error.message, advice=advice(status), hint=error.hint, job_id=self._job.job_id, at=time.time())
+    def never_starts(self, status: JobStatus, *, why: str = "") -> Exception:
+        """The error of a start whose job waits for what will not come; ``why`` is known better than from its reason."""
+        ending = Ending(
+            why or sentence(status),
+            advice=advice(status, contact=self.contact),
+            hint=f"Job {self._job.job_id}: {sentence(status)} {admin_hint(status)}".strip(),
+            job_id=self._job.job_id,
+            at=time.time(),
+        )
         self._keep(ending)
-        return start_failed(str(error), reason=error.reason, status_code=error.status_code, ending=ending)
+        return start_failed(
+            f"{ending.what} {ending.advice}".strip(),
+            reason=SubmitRejected.reason,
+            status_code=SubmitRejected.status_code,
+            ending=ending,
+        )
 
     async def died(self, status: JobStatus, *, reported: bool) -> Exception:
         """The error of a start whose job has ended; ``reported``: the launcher had been heard of."""
         return await self.failed(
             f"Job {self._job.job_id} ended before your server was ready: {sentence(status)}",
-            hint=advice(status),
+            hint=advice(status, contact=self.contact),
             status_code=500 if status.end in _BY_ITSELF else 503,
             silent=SILENT if status.end in _BY_ITSELF and not reported else "",
         )
@@ -118,13 +133,23 @@ class ServerEnding:
         return start_failed(what, reason=reason, status_code=status_code, ending=ending)
 
     async def failed(
-        self, what: str, *, hint: str, reason: str = "job_ended", status_code: int, silent: str = ""
+        self,
+        what: str,
+        *,
+        hint: str,
+        for_admin: str = "",
+        reason: str = "job_ended",
+        status_code: int,
+        silent: str = "",
     ) -> Exception:
         """The error of a start that failed, with the last lines of its job's log.
 
         ``hint`` is the advice; ``silent`` replaces it where the log has no line.
         """
-        ending = await self._completed(Ending(what, advice=hint, job_id=self._job.job_id, at=time.time()))
+        advised = hint.format(contact=self.contact)
+        ending = await self._completed(
+            Ending(what, advice=advised, hint=for_admin, job_id=self._job.job_id, at=time.time())
+        )
         if silent and not ending.lines.strip():
             ending = replace(ending, advice=silent)
             self._keep(ending)
@@ -140,7 +165,9 @@ class ServerEnding:
         if self.last is None and not self._job.stopping:
             at = status.ends_at if status.ends_at is not None else time.time()
             what = sentence(status) if status.phase is Phase.ENDED else _REQUEUED
-            ending = Ending(what, advice=advice(status), job_id=self._job.job_id, at=at, served=True)
+            ending = Ending(
+                what, advice=advice(status, contact=self.contact), job_id=self._job.job_id, at=at, served=True
+            )
             await self._completed(ending, status)
 
     async def keep_closed_port(self) -> None:
@@ -174,5 +201,5 @@ class ServerEnding:
         lines = await self._log.last_lines(detail.stdout_path)
         if status is not None and outgrew_memory(status, lines):
             status = replace(status, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
-            ending = replace(ending, what=sentence(status), advice=advice(status))
+            ending = replace(ending, what=sentence(status), advice=advice(status, contact=self.contact))
         return replace(ending, log=detail.stdout_path, lines=lines)

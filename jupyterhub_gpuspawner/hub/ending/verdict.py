@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.cluster.availability import Chance, availability
+from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.tasks import first_of
 from jupyterhub_gpuspawner.jobs.status import Phase, never_clears
+from jupyterhub_gpuspawner.words import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from jupyterhub_gpuspawner.hub.site.shared_view import ClusterView
     from jupyterhub_gpuspawner.jobs.status import JobStatus
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
     from jupyterhub_gpuspawner.slurm.watch import Watch
 
 _LOOK_AGAIN = 4.0
@@ -52,6 +58,20 @@ async def verdict(
             return status
         watch.hurry(_QUESTIONS)  # to notice soon a job that ends before its launcher reports
         await first_of(watch.changed(), sleep(_LOOK_AGAIN))
+
+
+async def why_never(request: JobRequest | None, cluster: ClusterView, *, exec_prefix: str) -> str:
+    """Why the job of a request can never run, in the words of the form; empty where the snapshot does not tell.
+
+    Slurm is not asked here: after a refusal the user reads what the form said, or would have said, before.
+    """
+    snapshot = cluster.latest
+    if request is None or snapshot is None:
+        return ""
+    owner = job_owner(exec_prefix, request.username)
+    groups = await allowed_groups(snapshot, owner)
+    found = availability(request.resources, snapshot, now=time.time(), user=owner, groups=groups)
+    return sentence(found.sentence) if found.chance is Chance.NEVER else ""
 
 
 def _never_starts(status: JobStatus) -> bool:

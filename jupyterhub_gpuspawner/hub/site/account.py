@@ -95,6 +95,7 @@ async def account_of(username: str, *, home: str = "") -> Account:
     if entry is None:
         raise ConfigError(
             f"There is no account {username!r} on the hub's machine.",
+            told="You have no account on this cluster.",
             hint="Create it, or set c.GPUSlurmSpawner.req_homedir if jobs run as another account.",
         )
     return Account(username, entry.pw_dir, entry.pw_shell or "/bin/bash", entry.pw_uid)
@@ -111,6 +112,7 @@ async def refuse_root(username: str) -> None:
     if entry is not None and entry.pw_uid == 0:
         raise ConfigError(
             f"{username!r} {_ROOT}",
+            told="Servers are not started for this account.",
             hint="Keep it from signing in: c.Authenticator.blocked_users.",
         )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -45,8 +47,11 @@ def profile_statuses(
     owner: str = "",
     unix_groups: Mapping[str, bool] = MappingProxyType({}),
     site_queue_limit: int | None = None,
+    choice: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[ProfileStatus, ...]:
     """Return the status of every profile, in the given order, with each option at its default.
+
+    For the profile of ``choice`` (user options) its options count, if they are allowed.
 
     ``now`` has a time zone; ``defaults`` are the site's. ``owner`` is the account that would own the job, empty if
     unknown, and ``unix_groups`` says whether that account is in a group, as far as the hub's machine knows. A start
@@ -58,15 +63,21 @@ def profile_statuses(
         refusal = permitted(profile, username, groups, now)
         if refusal is not None or profile.kind != "slurm":
             return ProfileStatus(profile, refusal, None)
-        choice = {"profile": profile.slug}
+        look = partial(
+            resolve, (profile,), username=username, groups=groups, server_name="", now=now, defaults=defaults
+        )
         try:
-            request = resolve(
-                (profile,), choice, username=username, groups=groups, server_name="", now=now, defaults=defaults
-            )
+            request = None
+            if choice.get("profile") == profile.slug:
+                with suppress(RequestError):
+                    request = look(choice)
+            request = request or look({"profile": profile.slug})
         except RequestError as error:  # no reservation today
             told = _clause(str(error))
-            return ProfileStatus(profile, None, Availability(Chance.NEVER, f"cannot run: {told}", field=error.field))
-        told_now = availability(request.resources, snapshot, now=now.timestamp(), user=owner, groups=unix_groups)
+            return ProfileStatus(profile, None, Availability(Chance.NEVER, told, field=error.field))
+        told_now = availability(
+            request.resources, snapshot, now=now.timestamp(), user=owner, shared=owner != username, groups=unix_groups
+        )
         limit = queue_limit(profile.queue_timeout, site_queue_limit)
         return ProfileStatus(profile, None, within(told_now, limit, now=now.timestamp()), request.resources)
 

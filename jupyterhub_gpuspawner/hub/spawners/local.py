@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from traitlets import Bool, Enum, Unicode, default
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
-from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure, start_failed
+from jupyterhub_gpuspawner.hub.ending.failure import contact_of, database_away, spawn_failure, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, UserOptions, checked_server_name
 from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
@@ -135,7 +135,7 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
             checked_server_name(self.name)
             await self._launch()
         except GPUSpawnerError as error:
-            raise spawn_failure(error) from error
+            raise spawn_failure(error, server=self._log_name, contact=contact_of(self)) from error
         self._state.store_soon()
         await self._until_ready()
         self._report.hand_over()

@@ -30,6 +30,7 @@ from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profile_source import ProfileSource, profile_folder
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.hub.text.wait import CONTACT
 from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, TRAITS, Rights
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, choice_from_form, resolve
 
@@ -71,6 +72,12 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
         help="""Dotted names of spawner classes that files in `profiles_dir` may use for `kind: other`. A class that
         runs servers as the hub's account, such as JupyterHub's `SimpleLocalProcessSpawner`, gives access to that
         account to anyone who picks the profile.""",
+    )
+    contact = Unicode(
+        CONTACT,
+        config=True,
+        help="""Whom participants may ask where a server cannot be started, as in "Please contact ...": a name, an
+        address, or both, such as `the HPC help desk (hpc-help@example.org)`.""",
     )
     slurm_spawner_class = Type(GPUSlurmSpawner, GPUSlurmSpawner, config=True, help="Spawner class for Slurm profiles.")
     local_spawner_class = Type(
@@ -207,7 +214,7 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
             self.hand_down()
             where = await self._start_child()
         except GPUSpawnerError as error:
-            raise spawn_failure(error) from error
+            raise spawn_failure(error, server=self._log_name, contact=self.contact) from error
         except SQLAlchemyError as error:
             raise database_away(self.orm_spawner) from error
         finally:  # the hub writes an error or a cancellation to its database before anything else
@@ -307,7 +314,7 @@ async def _apply_user_options(spawner: GPUProfilesSpawner, user_options: Mapping
         request = spawner.resolve(user_options)
         spawner.prepare(request)
     except GPUSpawnerError as error:
-        raise spawn_failure(error) from error
+        raise spawn_failure(error, server=spawner._log_name, contact=spawner.contact) from error  # noqa: SLF001 - ours
     spawner.user_options = dict(request.options)
     if spawner.orm_spawner is not None:
         spawner.orm_spawner.user_options = dict(request.options)

@@ -45,12 +45,16 @@ class StartFacts:
     job: JobStatus | None = None
     """The job as Slurm last reported it; None until it has."""
     placement: PlacementDocument | None = None
+    matching: str = "resources"
+    """What the job waits for: ``GPUs`` or ``CPUs``."""
     place: QueuePosition | None = None
     """Its position in its partition's queue, while it is pending."""
     silent: bool = False
     """Slurm does not answer now."""
     hidden: bool = False
     """Slurm does not show the job to the hub's account."""
+    contact: str = wait.CONTACT
+    """Whom participants may ask."""
     answered_at: float | None = None
     """When Slurm last answered; None before its first answer."""
     kept_until: float | None = None
@@ -149,7 +153,9 @@ def _told(facts: StartFacts) -> tuple[int, str]:
         return percent, wait.job(job_id, wait.SILENT)
     if facts.hidden:
         return percent, wait.job(job_id, wait.HIDDEN)
-    return percent, wait.job(job_id, sentence(job)) if job is not None else wait.SUBMITTED_AS.format(job_id=job_id)
+    return percent, wait.job(
+        job_id, sentence(job, matching=facts.matching)
+    ) if job is not None else wait.SUBMITTED_AS.format(job_id=job_id)
 
 
 def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
@@ -171,11 +177,11 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         ],
         "job_id": facts.job_id,
         "partition": partition,
-        "reason": wait.HIDDEN if facts.hidden else sentence(job) if job is not None else "",
-        "hint": advice(job) if job is not None and facts.placement is None else "",
+        "reason": wait.HIDDEN if facts.hidden else sentence(job, matching=facts.matching) if job is not None else "",
+        "hint": advice(job, contact=facts.contact) if job is not None and facts.placement is None else "",
         "position": place.position if place is not None else None,
         "of": place.of if place is not None else None,
-        "place": wait.place(place.position, place.of, place.partition) if place is not None else "",
+        "place": wait.place(place.people) if place is not None else "",
         "starts_at": _iso(starts_at),
         "sure": sure,
         "estimate": _estimate(starts_at, sure, now)
@@ -200,7 +206,9 @@ def _estimate(starts_at: float | None, sure: str, now: float) -> str:
 def _answered(facts: StartFacts) -> str:
     if facts.answered_at is None:
         return wait.NO_ANSWER_YET
-    return wait.LAST_ANSWER.format(time="{time}", told=sentence(facts.job) if facts.job is not None else "").strip()
+    return wait.LAST_ANSWER.format(
+        time="{time}", told=sentence(facts.job, matching=facts.matching) if facts.job is not None else ""
+    ).strip()
 
 
 def _iso(when: float | None) -> str | None:

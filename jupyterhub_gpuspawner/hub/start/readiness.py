@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.ending.verdict import verdict
+from jupyterhub_gpuspawner.hub.ending.verdict import verdict, why_never
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import internal_certificates
 from jupyterhub_gpuspawner.hub.report.confirmation import confirmed, names_a_node_of
 from jupyterhub_gpuspawner.hub.report.reach import resolved, way
@@ -52,6 +52,10 @@ class StartingServer(Protocol):
     @property
     def request(self) -> JobRequest | None:
         """What was asked for; None in a hub without profiles, and after a restart."""
+
+    @property
+    def exec_prefix(self) -> str:
+        """The prefix that runs a command as the server's user."""
 
     @property
     def start_timeout(self) -> int:
@@ -141,7 +145,10 @@ class Readiness:
         status = await verdict(self._job.watch(), first_answer=self._check_comment, look=self._follow)
         if status.phase is Phase.ENDED:
             raise await self._ending.died(status, reported=self._report.reported.is_set())
-        raise self._ending.never_starts(status)
+        why = await why_never(
+            self._server.request, self._server.connection().cluster, exec_prefix=self._server.exec_prefix
+        )
+        raise self._ending.never_starts(status, why=why)
 
     def _check_comment(self, status: JobStatus) -> None:
         identity = self._job.submitted_identity
@@ -158,8 +165,8 @@ class Readiness:
         except asyncio.TimeoutError:
             raise await self._ending.failed(
                 self._unanswered(),
-                hint="Start again. If it happens again, contact your administrator: the server is slow to start, or "
-                "the hub cannot reach that port.",
+                hint=wait.NO_ANSWER_ADVICE,
+                for_admin="The server is slow to start, or the hub cannot reach that port.",
                 reason="timeout",
                 status_code=503,
             ) from None
@@ -244,8 +251,8 @@ class Readiness:
             raise await self._ending.failed(
                 f"Job {self._job.job_id} is running, but its server listens only on {' and '.join(listens)}, and "
                 f"the hub reaches its node at {address}.",
-                hint="Please contact your administrator: the profile's command, or c.Spawner.ip, makes the server "
-                "listen there.",
+                hint=wait.ASK,
+                for_admin="The profile's command, or c.Spawner.ip, makes the server listen there.",
                 reason="unreachable",
                 status_code=503,
             )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SubmitRejected
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
+from jupyterhub_gpuspawner.hub.ending.verdict import why_never
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import checked_server_name, cookie_secret
 from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.site import metrics
@@ -99,9 +100,11 @@ class Startup:
             reached=dict(self.start.reached),
             job=self._job.status,
             placement=self._report.placement,
+            matching=self._matching(),
             place=self._job.place_in_queue(),
             silent=self._job.silent,
             hidden=self._job.hidden,
+            contact=self._ending.contact,
             answered_at=self._job.answered_at,
             kept_until=self.start.keeps_place_until,
         )
@@ -110,6 +113,12 @@ class Startup:
     def in_queue(self) -> bool:
         """The job that is being started is pending, as far as is known."""
         return bool(self._job.job_id) and self.start.in_queue
+
+    def _matching(self) -> str:
+        request = self._server.request
+        if request is None:
+            return "resources"
+        return "GPUs" if request.resources.gpus or request.resources.shards else "CPUs"
 
     async def run(self) -> None:
         """Start the server and wait until it answers. Raises the exception that JupyterHub shows."""
@@ -125,7 +134,10 @@ class Startup:
             await self._submit_in_time(timeouts.start)
             await self._readiness().wait()
         except GPUSpawnerError as error:
-            raise spawn_failure(error) from error
+            if isinstance(error, SubmitRejected):
+                cluster = server.connection().cluster
+                error.told = await why_never(server.request, cluster, exec_prefix=server.exec_prefix) or error.told
+            raise spawn_failure(error, server=self._name, contact=self._ending.contact) from error
         except SQLAlchemyError as error:
             raise database_away(server.known.orm_spawner) from error
         self.start.ready()
@@ -183,7 +195,7 @@ class Startup:
         try:
             await self._readiness().wait()
         except GPUSpawnerError as error:
-            raise spawn_failure(error) from error
+            raise spawn_failure(error, server=self._name, contact=self._ending.contact) from error
         self._serves()
         self._state.store_soon()  # after start() JupyterHub does that itself
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.words import duration
+from jupyterhub_gpuspawner.words import duration, sentence
+
+__all__ = ["sentence"]
 
 HEADING = "Start a server"
 LEGEND = "What do you need?"
@@ -11,7 +13,10 @@ STARTING = "Starting …"
 NOTHING_STARTED = "Nothing was started"
 FROM_A_LINK = "This link has filled in the form. Nothing has been started yet: review your choice, then click Start."
 LINK_FAULT = "This link doesn't work for you"
-NO_PROFILE = "No profile is available to you at the moment. Please contact your administrator."
+NO_PROFILE = "No profile is available to you at the moment. Please contact {contact}."
+ALL_CLOSED = "None of these can be started at the moment."
+AT_THE_FIELD = "this choice cannot start"
+NOT_KNOWN = "It is not known when this choice would start."
 FAULTS = (
     "For administrators: these profile files contain errors. The last valid version of each profile is offered, if "
     "there is one."
@@ -22,6 +27,7 @@ SILENT = (
 SILENT_FROM_THE_START = (
     "Slurm is not responding at the moment, so availability is unknown. You can still start a server."
 )
+DOUBTS = "For administrators: these values of profiles are probably not what was meant."
 LINK = "Link to this choice"
 ASKING = "Asking Slurm when it would start …"
 COPY = "Copy link"
@@ -35,6 +41,8 @@ MANY_SERVERS = (
     "This hub has as many servers as it is allowed to have, including those that wait for free resources. Try again "
     "in a few minutes; if it goes on like this, contact your administrator."
 )
+ALL_MEMORY = "all of a node's memory"
+NO_LIMIT = "no time limit"
 CHECKED = "checked {age} ago"
 RECENT = 5
 """Seconds for which the age of what is shown is not mentioned."""
@@ -65,11 +73,6 @@ def age(seconds: float) -> str:
     return "" if seconds < RECENT else CHECKED.format(age=duration(seconds))
 
 
-def sentence(clause: str) -> str:
-    """The clause with a capital letter and a full stop."""
-    return f"{clause[:1].upper()}{clause[1:]}{'' if clause.endswith('.') else '.'}"
-
-
 def not_yet(reason: str) -> str:
     """For a profile that this user may use later."""
     return f"Not yet: {reason}."
@@ -82,4 +85,14 @@ def no_longer(reason: str) -> str:
 
 def for_the_script() -> dict[str, object]:
     """The sentences that the page's script needs."""
-    return {"checked": CHECKED, "recent": RECENT, "copy": COPY, "copied": COPIED, "asking": ASKING}
+    return {
+        "checked": CHECKED,
+        "recent": RECENT,
+        "copy": COPY,
+        "copied": COPIED,
+        "asking": ASKING,
+        "not_known": NOT_KNOWN,
+        "at_the_field": sentence(AT_THE_FIELD),
+        "all_memory": ALL_MEMORY,
+        "no_limit": NO_LIMIT,
+    }

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from jupyterhub_gpuspawner.words import duration
+from jupyterhub_gpuspawner.words import duration, people
 
 STARTING = "Your server is starting"
 STARTING_NAMED = "Server {name} is starting"
@@ -81,13 +81,17 @@ WAITED = "You waited {time} in the queue, which is the limit here; the start was
 WAITED_ADVICE = "Start again, or choose fewer resources: a smaller job may start sooner."
 WAITED_HINT = "The limit is queue_timeout, of the profile or of c.GPUSlurmSpawner."
 NO_ANSWER = "The server was started but did not respond to the hub in time."
-NO_ANSWER_ADVICE = "Start again. If it happens again, contact your administrator."
+NO_ANSWER_ADVICE = "Start again. If it happens again, contact {contact}."
 WHAT_TO_DO = "What you can do"
-FOR_ADMIN = "For your administrator: {hint}"
+FOR_ADMIN = "For administrators"
 LOG = "Log file"
-TRY_LATER = "Try again in a minute. Servers that are already running are not affected."
-REFUSED = "Choose something else, or something smaller: Slurm would refuse the same request again."
-ASK = "Please contact your administrator."
+TRY_LATER = (
+    "Try again in a minute; if it still fails, contact {contact}. Servers that are already running are not affected."
+)
+REFUSED = "Choose something else, or something smaller; if that does not help, contact {contact}."
+CONTACT = "your administrator"
+"""Whom to ask, unless the site says so."""
+ASK = "Please contact {contact}."
 LAST_LINES = "Last lines of the log"
 AGAIN = "Start again with the same choice"
 CHOOSE = "Choose something else"
@@ -105,15 +109,9 @@ def job(job_id: str, told: str) -> str:
     return f"Job {job_id}: {told}"
 
 
-def place(position: int, of: int, partition: str) -> str:
-    """``You are next``, or such as ``3rd of 7 in partition gpu``."""
-    return "You are next" if position == 1 else f"{ordinal(position)} of {of} in partition {partition}"
-
-
-def ordinal(number: int) -> str:
-    """``1st``, ``2nd``, ``11th``."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
+def place(people_ahead: int) -> str:
+    """``You are next``, or such as ``2 people ahead of you``."""
+    return f"{people(people_ahead)} ahead of you" if people_ahead else "You are next"
 
 
 def span(seconds: int) -> str:

@@ -63,21 +63,39 @@ def test_what_does_not_fit_is_dropped(document: Any) -> None:
         (RequestError("gpus: 9 is too many.", hint="At most 4."), Ending("gpus: 9 is too many.", advice="At most 4.")),
         (
             SubmitRejected("Slurm refused the job.", hint="Check `account`."),
-            Ending("Slurm refused the job.", advice=wait.REFUSED, hint="Check `account`."),
+            Ending(
+                "Slurm refused the job.", advice=wait.REFUSED.format(contact="the help desk"), hint="Check `account`."
+            ),
+        ),
+        (
+            SubmitRejected("Slurm refused the job: no such QOS.", hint="Check `qos`.", told="There is no such QOS."),
+            Ending(
+                "There is no such QOS.",
+                advice=wait.REFUSED.format(contact="the help desk"),
+                hint="Slurm refused the job: no such QOS. Check `qos`.",
+            ),
         ),
         (
             SlurmUnavailable("slurmctld is not responding.", hint="Check `scontrol ping`."),
-            Ending("slurmctld is not responding.", advice=wait.TRY_LATER, hint="Check `scontrol ping`."),
+            Ending(
+                "Slurm is not responding at the moment.",
+                advice=wait.TRY_LATER.format(contact="the help desk"),
+                hint="slurmctld is not responding. Check `scontrol ping`.",
+            ),
         ),
         (
             ConfigError("there is no folder.", where="c.X.y", hint="Make it."),
-            Ending("c.X.y: there is no folder.", advice=wait.ASK, hint="Make it."),
+            Ending(
+                "The hub cannot start this server: it is not set up correctly.",
+                advice="Please contact the help desk.",
+                hint="c.X.y: there is no folder. Make it.",
+            ),
         ),
     ],
 )
 def test_each_of_our_errors_says_who_can_do_what(error: GPUSpawnerError, ending: Ending) -> None:
-    """Advice for what the user can do, a hint for the administrator about the rest."""
-    assert ending_of(spawn_failure(error)) == ending
+    """A sentence and advice for the user; everything else is the administrator's."""
+    assert ending_of(spawn_failure(error, contact="the help desk")) == ending
 
 
 def test_a_failure_has_words_for_every_place_where_the_hub_shows_it() -> None:

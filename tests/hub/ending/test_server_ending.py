@@ -140,9 +140,21 @@ async def test_a_start_that_can_never_succeed_or_takes_too_long_is_told_at_once(
     server = Server(detail=None)
     never = server.ended.never_starts(JobStatus("7", Phase.QUEUED, state="PENDING", reason="BadConstraints"))
     kept = server.ending
+    known = server.ended.never_starts(
+        JobStatus("7", Phase.QUEUED, reason="PartitionTimeLimit"), why="70 h is more than the limit of 24 h."
+    )
+    again = server.ending
     late = server.ended.timed_out(600, "Job 7: Waiting", hidden_because="hidden")
 
     assert ending_of(never) == kept
+    assert kept is not None
+    assert (kept.what, kept.hint.partition(" Compare")[0]) == (
+        "No node can satisfy the job's request.",
+        "Job 7: No node can satisfy the job's request.",
+    )
+    assert ending_of(known) == again
+    assert again is not None
+    assert again.what == "70 h is more than the limit of 24 h."
     assert ending_of(late) == server.ending
     assert server.ending is not None
     assert server.ending.what.startswith("Your server did not start within 10 min, so the start was cancelled.")

@@ -15,8 +15,9 @@ from traitlets.config import Config
 
 from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
-from jupyterhub_gpuspawner.hub.pages.choose.form import fault_at, form_html, render_form
+from jupyterhub_gpuspawner.hub.pages.choose.form import fault_at, form_html, nothing_to_start, render_form
 from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
 from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import what_you_get
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
@@ -131,7 +132,7 @@ def form(filled_in: FilledIn, snapshot: ClusterSnapshot | None = CLUSTER) -> Bea
 def held(page: BeautifulSoup) -> dict[str, object]:
     """The values of the selected profile's fields that *Start* would send."""
     radio = page.select_one("input[type=radio][checked]")
-    fields = page.select("input:not([type=radio])")
+    fields = page.select("input:not([type=radio], [type=hidden])")
     selects = page.select("select")
     return {
         "profile": radio and radio["value"],
@@ -193,7 +194,7 @@ def test_what_is_offered_and_what_is_not() -> None:
     assert shown == {
         "k80": "",
         "bold": "",
-        "week": "Cannot run: 7 days is more than the limit of 24 h in partition gpu.",
+        "week": "7 days is more than the limit of 24 h.",
         "spring": "Not yet: it is available from 2026-03-21.",
     }
     assert [radio["value"] for radio in page.select("input[type=radio][disabled]")] == ["week", "spring"]
@@ -238,8 +239,9 @@ def test_a_last_choice_that_is_gone_falls_back_with_a_note() -> None:
         "The form shows the defaults instead.",
     )
     assert gone == FilledIn(
-        note="Your last choice is no longer available. You cannot use profile winter now: it was available "
-        "until 2026-01-31. You may use: k80, bold, week. The form shows the defaults instead."
+        note="Your last choice is no longer available. You cannot use Winter now: it was available "
+        'until 2026-01-31. You can choose: One K80, <b>Bold</b> & "quoted", A week. The form shows the defaults '
+        "instead."
     )
 
 
@@ -256,8 +258,9 @@ def test_a_link_fills_the_form_in() -> None:
 FAULTS = {
     "a number": ({"profile": ["k80"], "gpus": ["9"]}, "profile-option-k80--gpus", {"gpus": "9"}),
     "a text": ({"profile": ["k80"], "image": ["A B"]}, "profile-option-k80--image", {"image--unlisted-choice": "A B"}),
-    "a profile": ({"profile": ["nope"]}, "profile-k80", {"profile": "k80"}),
-    "somebody else's": ({"profile": ["staff"]}, "profile-k80", {"profile": "k80"}),
+    "a profile": ({"profile": ["nope"]}, "", {"profile": None}),
+    "somebody else's": ({"profile": ["staff"]}, "", {"profile": None}),
+    "no profile": ({"profile": [""]}, "", {"profile": None}),
     "twice": ({"profile": ["k80"], "gpus": ["2", "3"]}, "profile-option-k80--gpus", {"gpus": "2"}),
 }
 
@@ -296,6 +299,66 @@ def test_the_link_of_a_choice_carries_what_stands_in_the_form() -> None:
     assert [link["href"] for link in page.select(".gpuspawner-link")] == [
         "/hub/spawn?opt-profile=k80&opt-image=my%2Fimage",
         "/hub/spawn?opt-profile=bold",
+    ]
+
+
+def test_what_is_filled_in_is_what_the_card_tells() -> None:
+    """GPUs of the link, not the range; the other profiles keep theirs."""
+    linked = of_a_link({"profile": ["k80"], "gpus": ["2"]}, check)
+    found = profile_statuses(
+        PROFILES, username="ann", groups=(), snapshot=CLUSTER, now=NOW, choice={"profile": "k80", "gpus": "2"}
+    )
+
+    assert [offer.gets for offer in offers(found, linked, base_url="/hub/", snapshot=CLUSTER)][:1] == [
+        ("2 x K80 (12 GB)", "4 cores", "8 GiB memory", "1 h")
+    ]
+
+
+REFUSED: dict[str, tuple[GPUSpawnerError, str, str]] = {
+    "by Slurm, for a field of an option": (
+        SubmitRejected("x", told="4 GPUs are more than the 2 of a node.", field="slurm.gpus"),
+        "gpuspawner-never",
+        "This choice cannot start.",
+    ),
+    "by Slurm, for something else": (
+        SubmitRejected("x", told="There is no such account."),
+        "gpuspawner-never",
+        "There is no such account.",
+    ),
+    "by a hub that is not set up": (
+        ConfigError("sudo asks for a password."),
+        "gpuspawner-never",
+        "The hub cannot start this server: it is not set up correctly.",
+    ),
+    "not at all: Slurm is silent": (
+        SlurmUnavailable("x"),
+        "gpuspawner-unknown",
+        "Slurm is not responding at the moment.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("error", "mark", "text"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_card_is_never_green_after_a_refusal(error: GPUSpawnerError, mark: str, text: str) -> None:
+    """Its mark and its sentence are those of the refusal; the other cards keep theirs."""
+    page = form(of_a_form({"profile": ["", "k80"], "profile-option-k80--gpus": ["4"]}, error))
+    lines = {str(line["id"]): line for line in page.select(".gpuspawner-availability")}
+    line = lines["profile-k80-state"]
+
+    assert (line["class"], " ".join(line.get_text().split())) == (["gpuspawner-availability", mark], text)
+    assert lines["profile-bold-state"]["class"] == ["gpuspawner-availability", "gpuspawner-now"]
+
+
+def test_start_is_off_where_nothing_can_be_started() -> None:
+    """No profile at all, or none that is open; not where Slurm is silent."""
+    found = profile_statuses(PROFILES, username="ann", groups=(), snapshot=CLUSTER, now=NOW)
+    shown = offers(found, FilledIn(), base_url="/hub/")
+    closed = [offer for offer in shown if offer.closed]
+
+    assert [nothing_to_start(each, "the help desk") for each in ([], closed, shown)] == [
+        "No profile is available to you at the moment. Please contact the help desk.",
+        "None of these can be started at the moment.",
+        "",
     ]
 
 

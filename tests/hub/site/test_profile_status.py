@@ -54,9 +54,9 @@ def test_the_status_of_every_profile() -> None:
         "one-gpu": (None, "starts now, 3 of 4 K80 free"),
         "course": ("it is reserved for the group ml-course", None),
         "here": (None, None),
-        "huge": (None, "cannot run: 16 GPUs per node requested, but nodes of partition gpu have at most 4"),
-        "adjustable": (None, "cannot run: 8 GPUs per node requested, but nodes of partition gpu have at most 4"),
-        "yesterday": (None, f"cannot run: there is no reservation for {day}; days are 2000-01-01"),
+        "huge": (None, "16 GPUs are more than the 4 of a node"),
+        "adjustable": (None, "8 GPUs are more than the 4 of a node"),
+        "yesterday": (None, f"there is no reservation for {day}; days are 2000-01-01"),
     }
     assert told(groups={"ml-course"})["course"] == (None, "starts now, 3 of 4 K80 free")
 
@@ -66,7 +66,7 @@ def test_defaults_of_the_site_count() -> None:
     found = told(defaults=Resources(cpus=64))
     assert found["one-gpu"] == (
         None,
-        "cannot run: 64 cores per node requested, but nodes of partition gpu have at most 16",
+        "64 cores are more than the 16 of a node",
     )
 
 
@@ -104,7 +104,7 @@ def test_a_reservation_is_for_the_account_that_owns_the_jobs() -> None:
     assert sentences == [
         "starts now, 3 of 4 K80 free",
         "starts now, 3 of 4 K80 free",
-        "cannot run: reservation lab is for other users",
+        "reservation lab is for other users",
     ]
 
 

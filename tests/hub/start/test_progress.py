@@ -159,11 +159,21 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (13, "13th"), (22, "22nd")]
+    ("people", "text"), [(0, "You are next"), (1, "1 person ahead of you"), (3, "3 people ahead of you")]
 )
-def test_ordinals(number: int, text: str) -> None:
-    """In English."""
-    assert wait.ordinal(number) == text
+def test_a_place_in_the_queue_is_told_in_people(people: int, text: str) -> None:
+    """Those who are ahead."""
+    assert wait.place(people) == text
+
+
+@pytest.mark.parametrize(
+    ("matching", "text"), [("GPUs", "All matching GPUs are in use."), ("CPUs", "All matching CPUs are in use.")]
+)
+def test_what_is_waited_for_is_named(matching: str, text: str) -> None:
+    """GPUs for a profile with GPUs."""
+    job = JobStatus("7", Phase.QUEUED, reason="Resources")
+
+    assert document(StartFacts("7", REACHED, job, matching=matching), now=NOON)["reason"] == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(60, "1 min"), (3600, "1 h"), (5400, "1 h 30 min"), (86400, "24 h")])

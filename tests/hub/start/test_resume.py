@@ -98,10 +98,10 @@ async def test_a_start_that_fails_is_told_and_the_hub_stops_it() -> None:
     known = Known()
 
     async def fail() -> None:
-        raise spawn_failure(SubmitRejected("The job never starts."))
+        raise spawn_failure(SubmitRejected("x", told="The job never starts."))
 
     assert await take_up(known, fail()) == 1
-    assert (known.pending, known.failure) == ("check", "The job never starts.")
+    assert (known.pending, known.failure[:22]) == ("check", "The job never starts. ")
 
 
 async def test_a_person_may_stop_it() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.text import choose
 from jupyterhub_gpuspawner.profiles.option import UNLISTED
 from jupyterhub_gpuspawner.profiles.user_options import choice_from_form
@@ -29,13 +30,20 @@ class FilledIn:
     """The error, in a sentence."""
     field: str = ""
     """Where it is: an option's name, ``profile``, or a field such as ``slurm.gpus``; empty: nowhere in the form."""
+    chance: Chance = Chance.NEVER
+    """What a fault leaves of the choice: UNKNOWN where Slurm was only silent."""
     note: str = ""
     """What the user should know about where these values come from."""
+
+    @property
+    def fault_at_value(self) -> bool:
+        """The fault is a value that is not allowed, so that there is no job to describe."""
+        return bool(self.fault) and bool(self.field) and not self.field.startswith("slurm.")
 
 
 def as_given(fields: Mapping[str, Sequence[str]]) -> FilledIn:
     """The fields of a form or a link, unchecked."""
-    given = {name: values[0] for name, values in fields.items() if values and name != "_xsrf"}
+    given = {name: next(filter(None, values), "") for name, values in fields.items() if values and name != "_xsrf"}
     slug = given.pop("profile", "")
     prefix = f"profile-option-{slug}--"
     values = {name.removeprefix(prefix): value for name, value in given.items() if _is_own(name, prefix)}
@@ -77,7 +85,8 @@ def with_fault(filled_in: FilledIn, error: BaseException) -> FilledIn:
     ours = error if isinstance(error, GPUSpawnerError) else error.__cause__
     if not isinstance(ours, GPUSpawnerError):
         return filled_in
-    return replace(filled_in, fault=str(ours), field=str(getattr(ours, "field", "")))
+    chance = Chance.UNKNOWN if isinstance(ours, SlurmUnavailable) else Chance.NEVER
+    return replace(filled_in, fault=ours.told, field=str(getattr(ours, "field", "")), chance=chance)
 
 
 def of_the_last_time(stored: Mapping[str, object], check: Check) -> FilledIn:

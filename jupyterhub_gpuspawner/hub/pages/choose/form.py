@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.ending.failure import contact_of
 from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
 from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
-from jupyterhub_gpuspawner.hub.text import choose
+from jupyterhub_gpuspawner.hub.text import choose, times
+from jupyterhub_gpuspawner.profiles.profile import doubts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,19 +58,34 @@ async def render_form(source: OfferSource) -> str:
             owner=owner,
             unix_groups=await allowed_groups(snapshot, owner),
             site_queue_limit=site_queue_limit,
+            choice={"profile": visit.filled_in.profile, **visit.filled_in.values},
         ),
         visit.filled_in,
         base_url=_base_url(source),
         snapshot=snapshot,
     )
     visit.fault_at = fault_at(found, visit.filled_in)
-    return form_html(found, now=now.timestamp(), notice=_notice(cluster, snapshot), faults=_faults(source))
+    visit.closed = nothing_to_start(found, contact_of(source))
+    return form_html(
+        found,
+        now=now.timestamp(),
+        notice=_notice(cluster, snapshot),
+        faults=_faults(source),
+        doubts=_doubts(source, offered),
+    )
 
 
-def form_html(found: Sequence[Offer], *, now: float = 0.0, notice: str = "", faults: Sequence[str] = ()) -> str:
-    """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` only for administrators."""
+def form_html(
+    found: Sequence[Offer],
+    *,
+    now: float = 0.0,
+    notice: str = "",
+    faults: Sequence[str] = (),
+    doubts: Sequence[str] = (),
+) -> str:
+    """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` and ``doubts`` for administrators."""
     template = _environment().get_template("options_form.html")
-    html = template.render(offers=found, now=now, notice=notice, faults=faults)
+    html = template.render(offers=found, now=now, notice=notice, faults=faults, doubts=doubts)
     return re.sub(r"\s*\n\s*", "\n", html)  # the template's indentation is a third of it
 
 
@@ -86,6 +103,13 @@ async def render_question(source: OfferSource | None) -> str:
     return _environment().get_template("question.html").render(choice=choice)
 
 
+def nothing_to_start(found: Sequence[Offer], contact: str) -> str:
+    """Why no server can be started, whatever is chosen; empty where one can, or could."""
+    if not found:
+        return choose.NO_PROFILE.format(contact=contact)
+    return choose.ALL_CLOSED if all(offer.closed for offer in found) else ""
+
+
 def fault_at(found: Sequence[Offer], filled_in: FilledIn) -> str:
     """The id of the field at which the error is shown; empty where it belongs to no field."""
     checked = next((offer for offer in found if offer.checked), None)
@@ -100,6 +124,7 @@ def _environment() -> Environment:
         loader=PackageLoader("jupyterhub_gpuspawner.hub.pages"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals["say"] = choose
+    environment.globals["gpuspawner"] = {"times": times}
     return environment
 
 
@@ -146,8 +171,17 @@ def _base_url(source: OfferSource) -> str:
 
 def _faults(source: OfferSource) -> tuple[str, ...]:
     """Faults in files of profiles, for administrators: paths and fields are nobody else's business."""
+    return tuple(str(error) for error in source.profile_errors()) if _for_an_admin(source) else ()
+
+
+def _doubts(source: OfferSource, offered: Sequence[Profile]) -> tuple[str, ...]:
+    """Values of profiles that are almost surely mistakes, for administrators."""
+    return tuple(told for each in offered for told in doubts_of(each)) if _for_an_admin(source) else ()
+
+
+def _for_an_admin(source: OfferSource) -> bool:
     reader = source.handler.current_user if source.handler is not None else None
-    return tuple(str(error) for error in source.profile_errors()) if reader is not None and reader.admin else ()
+    return reader is not None and bool(reader.admin)
 
 
 def _notice(cluster: ClusterView | None, snapshot: ClusterSnapshot | None) -> str:

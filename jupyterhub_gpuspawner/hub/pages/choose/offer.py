@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from jupyterhub_gpuspawner.cluster.availability import Chance
+from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.errors import RefusalKind
-from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import what_you_get
+from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import COUNTED, for_the_script, what_a_job_gets, what_you_get
 from jupyterhub_gpuspawner.hub.text import choose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from jupyterhub_gpuspawner.cluster.availability import Availability
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn
     from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
@@ -50,6 +50,23 @@ class OptionField:
         """The fields of the profile that it changes, such as ``slurm.gpus slurm.memory``."""
         return " ".join(sorted(fields_set(self.option)))
 
+    @property
+    def unit(self) -> float | None:
+        """What one of a range's numbers is in seconds, MiB or pieces; None without a range."""
+        number = self.option.range
+        if number is None:
+            return None
+        if number.sets == "slurm.memory":
+            return 1024.0 ** ("KMGT".index((number.unit or "M")[0].upper()) - 1)
+        seconds = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}
+        return seconds[number.unit or "minutes"] if number.sets == "slurm.time" else 1
+
+    def brings(self, key: str) -> str:
+        """What a choice changes of what a job gets, as JSON for the script; empty for nothing."""
+        slurm = self.option.choices[key].slurm
+        found = {name: getattr(slurm, name) for name in COUNTED if name in slurm.model_fields_set}
+        return json.dumps(found) if found else ""
+
 
 @dataclass(frozen=True)
 class Offer:
@@ -65,6 +82,8 @@ class Offer:
     checked: bool = False
     link: str = ""
     """The address of the form with the current choice."""
+    told: str = ""
+    """JSON of what the script needs to tell what other values of the options bring; empty without options."""
 
     @property
     def id(self) -> str:
@@ -130,24 +149,37 @@ def offers(
     statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, base_url: str, snapshot: ClusterSnapshot | None = None
 ) -> list[Offer]:
     """The page's offers; one of them is selected where any can be chosen."""
-    found = [
-        Offer(
-            status.profile,
-            gets=what_you_get(status.profile, status.resources, gpu_type=_only_type(status.resources, snapshot)),
-            fields=option_fields(status.profile, {}),
-            availability=status.availability,
-            closed=closed_by(status),
-            link=link_to(base_url, status.profile.slug, {}),
-        )
-        for status in statuses
-        if is_shown(status)
-    ]
+    found = [_offer(status, filled_in, base_url, snapshot) for status in statuses if is_shown(status)]
     one = chosen(found, filled_in)
     return [_with_choice(offer, filled_in, base_url) if offer is one else offer for offer in found]
 
 
+def _offer(status: ProfileStatus, filled_in: FilledIn, base_url: str, snapshot: ClusterSnapshot | None) -> Offer:
+    profile, resources = status.profile, status.resources
+    gpu_type = _only_type(resources, snapshot)
+    changed = profile.slug == filled_in.profile and bool(filled_in.values)
+    return Offer(
+        profile,
+        gets=what_a_job_gets(resources, gpu_type=gpu_type)
+        if changed and resources is not None and not filled_in.fault_at_value
+        else what_you_get(profile, resources, gpu_type=gpu_type),
+        fields=option_fields(profile, {}),
+        availability=status.availability,
+        closed="" if changed and status.refusal is None else closed_by(status),
+        link=link_to(base_url, profile.slug, {}),
+        told=json.dumps(for_the_script(profile, resources, gpu_type=gpu_type))
+        if resources is not None and profile.profile_options
+        else "",
+    )
+
+
 def chosen(found: Sequence[Offer], filled_in: FilledIn) -> Offer | None:
-    """The selected offer: as filled in, else the first default profile, else the first that can be chosen."""
+    """The selected offer: as filled in, else the first default profile, else the first that can be chosen.
+
+    None where what is filled in asks for a profile that cannot be had: another one is the user's to choose.
+    """
+    if filled_in.fault and filled_in.field == "profile":
+        return None
     open_ones = [offer for offer in found if not offer.closed]
     wanted = [offer for offer in open_ones if offer.profile.slug == filled_in.profile]
     usual = [offer for offer in open_ones if offer.profile.default]
@@ -159,9 +191,17 @@ def _with_choice(offer: Offer, filled_in: FilledIn, base_url: str) -> Offer:
     mine = filled_in.profile in ("", profile.slug)
     values = {name: value for name, value in filled_in.values.items() if mine and name in profile.profile_options}
     at = option_for(profile, filled_in.field) if mine and filled_in.fault else None
+    refused = replace(
+        offer.availability or Availability(filled_in.chance, ""),
+        chance=filled_in.chance,
+        sentence=choose.AT_THE_FIELD if at else filled_in.fault,
+        starts_at=None,
+        taken_at=None,
+    )
     return replace(
         offer,
         checked=True,
+        availability=refused if mine and filled_in.fault else offer.availability,
         fields=option_fields(profile, values, fault=filled_in.fault, at=at or ""),
         link=link_to(base_url, profile.slug, values),
     )

@@ -11,7 +11,7 @@ from jupyterhub.spawner import Spawner
 from tornado import web
 from tornado.httputil import url_concat
 
-from jupyterhub_gpuspawner.hub.ending.failure import start_failed
+from jupyterhub_gpuspawner.hub.ending.failure import ending_of, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, retry_after
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_question
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
@@ -86,6 +86,8 @@ class ChoosePage(SpawnHandler):
             await super()._wrap_spawn_single_user(user, *rest, **options)
         except Exception as error:
             self.visit.refusal = self._in_our_words(error)
+            ending = ending_of(self.visit.refusal)
+            self.visit.hint = ending.hint if ending is not None else ""
             if self.visit.refusal is error:
                 raise
             raise self.visit.refusal from error

@@ -22,8 +22,12 @@ class Visit:
     """The fields that were sent with *Start*; None for a GET."""
     refusal: BaseException | None = None
     """Why that request did not start a server."""
+    hint: str = ""
+    """What administrators read about it."""
     filled_in: FilledIn | None = None
     """The form's values; None for a form that is not ours."""
+    closed: str = ""
+    """Why no server can be started, whatever is chosen; *Start* is disabled then."""
     fault_at: str = ""
     """The id of the field at which the error is shown."""
 

@@ -5,11 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
-from jupyterhub_gpuspawner.words import duration, memory
+from jupyterhub_gpuspawner.hub.text import choose
+from jupyterhub_gpuspawner.words import in_unit, memory
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+
+
+COUNTED = ("nodes", "gpus", "gpu_type", "shards", "cpus", "memory", "time")
+"""The fields of ``slurm`` that are told."""
+
+
+def what_a_job_gets(asked: ResolvedResources, *, gpu_type: str = "") -> tuple[str, ...]:
+    """The same for one job."""
+    values = {name: [value] if (value := getattr(asked, name)) is not None else [] for name in COUNTED}
+    return _told(values, gpu_type, time_unit=asked.time_unit)
+
+
+def for_the_script(profile: Profile, asked: ResolvedResources, *, gpu_type: str = "") -> dict[str, Any]:
+    """What the page's script needs to tell the same of other values: the job's fields, and the names of GPU types."""
+    types = {each: str(gpu_model(each)) for each in (*_values(profile, "gpu_type"), asked.gpu_type, gpu_type) if each}
+    return {
+        "asks": {name: value for name in COUNTED if (value := getattr(asked, name)) is not None},
+        "types": types | ({"": types[gpu_type]} if gpu_type else {}),
+    }
 
 
 def what_you_get(profile: Profile, asked: ResolvedResources | None = None, *, gpu_type: str = "") -> tuple[str, ...]:
@@ -23,16 +45,20 @@ def what_you_get(profile: Profile, asked: ResolvedResources | None = None, *, gp
         of_site = None if asked is None else getattr(asked, name)
         return _values(profile, name) or ([] if of_site is None else [of_site])
 
-    gpus = _span(values("gpus") or [1] * bool(values("gpu_type") and not values("shards")))
-    types = " or ".join(str(gpu_model(each)) for each in values("gpu_type") or [gpu_type] if each)
-    nodes = _span(values("nodes"))
+    return _told({name: values(name) for name in COUNTED}, gpu_type)
+
+
+def _told(values: Mapping[str, list[Any]], gpu_type: str, *, time_unit: str = "") -> tuple[str, ...]:
+    gpus = _span(values["gpus"] or [1] * bool(values["gpu_type"] and not values["shards"]))
+    types = " or ".join(str(gpu_model(each)) for each in values["gpu_type"] or [gpu_type] if each)
+    nodes = _span(values["nodes"])
     parts = (
         f"{gpus} x {types or 'GPU'}" if gpus else "",
-        _counted(_span(values("shards")), "GPU shard"),
+        _counted(_span(values["shards"]), "GPU shard"),
         _counted(nodes, "node") if nodes not in ("", "1") else "",
-        _counted(_span(values("cpus")), "core"),
-        _memory(values("memory")),
-        _time(values("time")),
+        _counted(_span(values["cpus"]), "core"),
+        _memory(values["memory"]),
+        _time(values["time"], time_unit),
     )
     return tuple(part for part in parts if part)
 
@@ -62,14 +88,14 @@ def _counted(number: str, what: str) -> str:
 
 def _memory(values: list[Any]) -> str:
     if 0 in values:
-        return "all of a node's memory"
+        return choose.ALL_MEMORY
     return f"{_between([memory(mib) for mib in sorted(values)])} memory" if values else ""
 
 
-def _time(values: list[Any]) -> str:
+def _time(values: list[Any], unit: str) -> str:
     if any(isinstance(value, str) for value in values):
-        return "no time limit"
-    return _between([duration(seconds) for seconds in sorted(values)])
+        return choose.NO_LIMIT
+    return _between([in_unit(seconds, unit) for seconds in sorted(values)])
 
 
 def _between(words: list[str]) -> str:

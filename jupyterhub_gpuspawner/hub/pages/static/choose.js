@@ -1,7 +1,7 @@
-// The page on which a server is chosen: when the chosen profile would start, a link to the choice, the age of what is shown.
+// The page on which a server is chosen: what a choice brings, when it would start, a link to it, the age of what is shown.
 
 import { base } from "./hub.js";
-import { duration } from "./times.js";
+import { duration, say } from "./times.js";
 
 /** The name of the option that a field is for: "gpus" of "profile-option-k80--gpus". */
 function optionOf(field) {
@@ -33,12 +33,69 @@ function sentence(clause) {
   return clause && clause[0].toUpperCase() + clause.slice(1).replace(/[^.]$/, "$&.");
 }
 
+function memory(mib) {
+  if (mib < 1024) return `${mib} MiB`;
+  const gib = mib / 1024;
+  return `${mib < 10240 ? gib.toFixed(1).replace(/\.0$/, "") : gib.toFixed(0)} GiB`;
+}
+
+const counted = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
+
+/** A duration in the unit in which it was entered, where that makes a whole number (words.py). */
+function inUnit(seconds, unit) {
+  const short = { 1: "s", 60: "min", 3600: "h", 86400: "days" }[unit];
+  const number = seconds / unit;
+  return short && Number.isInteger(number) ? `${number} ${short === "days" && number === 1 ? "day" : short}` : "";
+}
+
+/** What a job gets, in a few words each; as hub/pages/choose/what_you_get.py tells it. */
+function gets(asks, types, words) {
+  const gpus = asks.gpus ?? (asks.gpu_type && !asks.shards ? 1 : 0);
+  return [
+    gpus && `${gpus} x ${types[asks.gpu_type || ""] || asks.gpu_type || "GPU"}`,
+    asks.shards && counted(asks.shards, "GPU shard"),
+    asks.nodes > 1 && counted(asks.nodes, "node"),
+    asks.cpus && counted(asks.cpus, "core"),
+    asks.memory === 0 ? words.all_memory : asks.memory && `${memory(asks.memory)} memory`,
+    typeof asks.time === "string" ? words.no_limit : asks.time && (inUnit(asks.time, asks.unit) || duration(asks.time)),
+  ].filter(Boolean);
+}
+
+/** What the fields of a profile ask for; null where that can only be known by the hub. */
+function asked(profile, told) {
+  const asks = { ...told.asks };
+  for (const field of profile.querySelectorAll(".gpuspawner-field")) {
+    const [first, second] = field.querySelectorAll("input, select");
+    const names = (field.dataset.sets || "").split(" ").filter((name) => /^slurm\.(nodes|gpus|gpu_type|shards|cpus|memory|time)$/.test(name));
+    if (!names.length) continue;
+    const [name] = names.map((each) => each.slice("slurm.".length));
+    if (first.type === "number") {
+      if (first.value === "" || !first.checkValidity()) return null;
+      asks[name] = Math.ceil(Number(first.value) * Number(first.dataset.unit));
+      if (name === "time") asks.unit = Number(first.dataset.unit);
+    } else if (first.type === "select-one" && first.value !== "unlisted-choice") {
+      Object.assign(asks, JSON.parse(first.selectedOptions[0].dataset.brings || "{}"));
+    } else {
+      const text = (second || first).value;
+      if (name === "gpu_type") asks[name] = text;
+      else if (/^\d+$/.test(text) && name !== "memory" && name !== "time") asks[name] = Number(text);
+      else return null;
+    }
+  }
+  return asks;
+}
+
 function choose(form) {
   const start = form.querySelector("button[type=submit]");
   const words = JSON.parse(document.getElementById("gpuspawner-words").textContent);
   const ofUser = encodeURIComponent(form.dataset.user);
   const headers = { "Content-Type": "application/json", "X-XSRFToken": window.jhdata?.xsrf_token };
+  const [reason, news] = document.querySelectorAll("#gpuspawner-reason > span");
+  const closed = "closed" in start.dataset; // nothing can be started, whatever is chosen
+  const results = new Map(); // profile -> what is known of the values in its fields
   let told = performance.now(); // when the ages in the page were correct
+
+  const stateOf = (profile) => profile.querySelector(".gpuspawner-availability");
 
   /** Disable the fields that cannot be seen: an invalid value in one of them must not block the form. */
   function settle() {
@@ -55,7 +112,9 @@ function choose(form) {
     const query = new URLSearchParams({ "opt-profile": choice.slug });
     for (const [name, value] of Object.entries(choice.options)) query.set(`opt-${name}`, value);
     anchor.search = query;
-    if (navigator.clipboard) anchor.after(copy); // only exists over https, or on this machine
+    if (!navigator.clipboard) return; // only exists over https, or on this machine
+    for (const each of form.querySelectorAll(".gpuspawner-link")) each.hidden = each === anchor;
+    anchor.after(copy);
   }
 
   const copy = document.createElement("button");
@@ -67,6 +126,23 @@ function choose(form) {
     copy.textContent = words.copied;
     setTimeout(() => (copy.textContent = words.copy), 3000);
   });
+
+  /** Tell what the values in the profile's fields bring; the list keeps its height. */
+  function chips(profile) {
+    const list = profile.querySelector(".gpuspawner-gets");
+    if (!list || !profile.dataset.told) return;
+    const { asks: base, types } = JSON.parse(profile.dataset.told);
+    const asks = asked(profile, { asks: base });
+    if (!asks) return;
+    list.style.minBlockSize = `${list.offsetHeight}px`;
+    list.replaceChildren(
+      ...gets(asks, types, words).map((text) => {
+        const item = document.createElement("li");
+        item.textContent = text;
+        return item;
+      }),
+    );
+  }
 
   /** Show an error at the field that can correct it; false where there is no such field. */
   function blame(profile, cause, sentence) {
@@ -91,24 +167,45 @@ function choose(form) {
     return true;
   }
 
-  /** Clear what was shown for an earlier choice. */
-  function forget(profile) {
+  function forgive(profile) {
     for (const fault of profile.querySelectorAll(".gpuspawner-fault")) fault.textContent = "";
     for (const input of profile.querySelectorAll("[aria-invalid]")) {
       input.classList.remove("is-invalid");
       input.removeAttribute("aria-invalid");
     }
-    for (const general of form.querySelectorAll(".gpuspawner-about .gpuspawner-availability")) general.hidden = false;
-    for (const status of form.querySelectorAll(".gpuspawner-trial")) {
-      status.className = "gpuspawner-trial";
-      status.textContent = "";
-    }
   }
 
-  /** What Slurm would do with this choice, once nothing has changed for a moment. */
-  async function trial({ profile, slug, options }, signal) {
-    const status = profile.querySelector(".gpuspawner-trial");
-    status.textContent = words.asking;
+  /** Write a profile's state: mark and colour, a sentence that may have a time in it, and how old that is. */
+  function state(profile, { chance, text, at, age }) {
+    const line = stateOf(profile);
+    const said = document.createElement("span");
+    say(said, text, at, true);
+    line.className = `gpuspawner-availability${chance ? ` gpuspawner-${chance}` : ""}`;
+    line.replaceChildren(said);
+    if (age === undefined) return;
+    const small = document.createElement("small");
+    small.dataset.age = age;
+    line.append(" ", small);
+  }
+
+  /** *Start* is off while the choice is known to be refused, with the reason beside it. */
+  function allow(why, spoken = "") {
+    if (closed) return;
+    start.disabled = Boolean(why);
+    if (reason.textContent !== why) reason.textContent = why;
+    news.textContent = why ? "" : spoken;
+  }
+
+  /** A choice that cannot start: it stays so until it is changed. */
+  function refuse(profile, key, text, cause) {
+    const atTheField = blame(profile, cause, text);
+    state(profile, { chance: "never", text: atTheField ? words.at_the_field : text });
+    results.set(profile, { key, refused: text });
+    allow(text);
+  }
+
+  /** What Slurm would do with this choice. */
+  async function trial({ profile, slug, options }, key, signal) {
     const answer = await fetch(`${base}api/gpuspawner/trial/${ofUser}`, {
       method: "POST",
       headers,
@@ -116,34 +213,45 @@ function choose(form) {
       signal,
     });
     const said = await answer.json().catch(() => ({}));
-    const refused = answer.status === 400;
-    const chance = refused ? "never" : answer.ok ? said.chance : "";
-    const text = sentence((refused ? said.message : answer.ok ? said.sentence : "") || "");
-    const blamed = chance === "never" && blame(profile, said.field, text);
-    status.textContent = blamed ? "" : text;
-    if (chance && !blamed) status.classList.add("gpuspawner-availability", `gpuspawner-${chance}`);
-    // the availability of the profile with its defaults no longer applies
-    const general = profile.querySelector(".gpuspawner-about .gpuspawner-availability");
-    if (general) general.hidden = ["now", "later", "never"].includes(chance);
+    const text = sentence((answer.ok ? said.sentence : said.message) || words.not_known);
+    if (answer.status === 400 || (answer.ok && said.chance === "never")) {
+      refuse(profile, key, text, said.field);
+      return;
+    }
+    state(profile, { chance: answer.ok ? said.chance : "unknown", text, at: said.starts_at });
+    results.set(profile, { key, refused: "" });
+    allow("", stateOf(profile).textContent);
   }
 
   let pause;
-  let asked = new AbortController();
+  let asking = new AbortController();
 
-  function tryOut() {
+  function tryOut({ quietly = false } = {}) {
     clearTimeout(pause);
-    asked.abort();
+    asking.abort();
     const choice = currentChoice(form);
     if (!choice) return;
-    forget(choice.profile);
-    const wrong = choice.profile.querySelector(".gpuspawner-field :invalid");
-    if (wrong) {
-      blame(choice.profile, optionOf(wrong.closest(".gpuspawner-field")), wrong.validationMessage);
+    const { profile } = choice;
+    const key = JSON.stringify(choice.options);
+    const known = results.get(profile);
+    if (known?.key === key && known.refused) {
+      allow(known.refused);
       return;
     }
-    asked = new AbortController();
-    const { signal } = asked;
-    pause = setTimeout(() => trial(choice, signal).catch(() => signal.aborted || forget(choice.profile)), 600);
+    if (!quietly) {
+      forgive(profile);
+      allow("");
+      const wrong = profile.querySelector(".gpuspawner-field :invalid");
+      if (wrong) {
+        refuse(profile, key, sentence(wrong.validationMessage), optionOf(wrong.closest(".gpuspawner-field")));
+        return;
+      }
+      state(profile, { chance: "", text: words.asking });
+    }
+    asking = new AbortController();
+    const { signal } = asking;
+    const unknown = () => signal.aborted || state(profile, { chance: "unknown", text: words.not_known });
+    pause = setTimeout(() => trial(choice, key, signal).catch(unknown), 600);
   }
 
   function grow() {
@@ -156,26 +264,41 @@ function choose(form) {
   /** Update the availability when the reader comes back to the page; all readers share one query of Slurm. */
   async function renew() {
     if (document.visibilityState !== "visible" || performance.now() - told < 30000) return;
-    const asked = performance.now();
+    const begun = performance.now();
     const answer = await fetch(`${base}api/gpuspawner/profiles/${ofUser}`, { headers });
     if (!answer.ok) return;
     const { taken_at: takenAt, profiles } = await answer.json();
+    const age = Math.max(0, Math.round((Date.parse(answer.headers.get("Date")) - Date.parse(takenAt)) / 1000));
     for (const { slug, availability } of profiles) {
       const profile = document.getElementById(`profile-${slug}`)?.closest(".gpuspawner-profile:not(.gpuspawner-closed)");
-      const line = profile?.querySelector(".gpuspawner-about .gpuspawner-availability");
-      if (!line || !availability) continue;
-      line.className = `gpuspawner-availability gpuspawner-${availability.chance}`;
-      const age = document.createElement("small");
-      age.dataset.age = Math.max(0, Math.round((Date.parse(answer.headers.get("Date")) - Date.parse(takenAt)) / 1000));
-      line.replaceChildren(`${sentence(availability.sentence)} `, ...(takenAt ? [age] : []));
+      if (!profile || !availability || results.has(profile)) continue; // what was asked of a choice is not the profile's
+      state(profile, {
+        chance: availability.chance,
+        text: sentence(availability.sentence),
+        at: availability.starts_at,
+        age: takenAt ? age : undefined,
+      });
     }
-    told = asked;
+    told = begun;
     grow();
+    if (results.has(currentChoice(form)?.profile)) tryOut({ quietly: true });
   }
 
   function changed() {
     settle();
     link();
+    const choice = currentChoice(form);
+    if (choice) chips(choice.profile);
+  }
+
+  /** What the hub told of the choice as the page came: a refusal holds until the choice is changed. */
+  function begin() {
+    const choice = currentChoice(form);
+    if (!choice || !stateOf(choice.profile).classList.contains("gpuspawner-never")) return;
+    const fault = choice.profile.querySelector(".gpuspawner-fault")?.textContent;
+    const refused = fault || stateOf(choice.profile).textContent.trim();
+    results.set(choice.profile, { key: JSON.stringify(choice.options), refused });
+    allow(refused);
   }
 
   form.noValidate = false; // only fields that can be seen are enabled
@@ -188,9 +311,10 @@ function choose(form) {
     start.textContent = start.dataset.busy;
   });
   window.addEventListener("pageshow", () => {
-    start.disabled = false;
+    start.disabled = closed;
     start.textContent = start.dataset.idle;
     changed();
+    begin();
   });
   setInterval(grow, 10000);
   setInterval(() => renew().catch(() => {}), 60000); // without an answer the ages keep growing

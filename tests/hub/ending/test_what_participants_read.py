@@ -1,0 +1,143 @@
+"""What a participant reads of an error contains nothing that is an administrator's."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+from jinja2 import Environment, PackageLoader
+from jupyterhub.scopes import parse_scopes
+
+import jupyterhub_gpuspawner
+from jupyterhub_gpuspawner.errors import (
+    ConfigError,
+    GPUSpawnerError,
+    NotPermitted,
+    RequestError,
+    SlurmOutputError,
+    SlurmUnavailable,
+    SubmitRejected,
+)
+from jupyterhub_gpuspawner.hub.ending.failure import ending_of, spawn_failure
+from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
+from jupyterhub_gpuspawner.hub.text import wait
+from jupyterhub_gpuspawner.slurm.commands import CommandMissing
+from jupyterhub_gpuspawner.slurm.messages import failure, not_cancelled, rejected
+from tests.slurm.recorded import all_recorded
+
+ADMINS = re.compile(
+    r"\b(sbatch|squeue|scontrol|scancel|sinfo|sacctmgr|slurmctld|slurmd|slurmdbd|munge|sudo|sudoers|PAM|systemd"
+    r"|exec_prefix|wrapper_dir|slurm_\w+|req_\w+|profiles?_dir|password)\b|c\.\w+\.\w+|(^|[\s'\"(])/\w|`|--\w|\.py\b"
+)
+"""Commands, settings, paths and what sudo says."""
+
+SUDO = (
+    "sudo: a password is required",
+    "sudo: a terminal is required to read the password; either use the -S option",
+    "sudo: unknown user: ada",
+    "hub is not in the sudoers file.  This incident will be reported.",
+    "sudo: /usr/bin/sbatch: command not found",
+    "runuser: cannot open session: PAM",
+)
+SILENCE = (
+    "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+    "sbatch: error: Batch job submission failed: Protocol authentication error",
+    "sbatch: fatal: Could not establish a configuration source",
+    "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received",
+)
+
+
+def errors() -> Iterator[tuple[str, GPUSpawnerError]]:
+    """Errors of every class and source that a start can raise."""
+    for text in (*SUDO, *SILENCE):
+        found = failure("sbatch", text)
+        assert found is not None, text
+        yield text, found
+    for answer in all_recorded("sbatch"):
+        if answer.code != 0:
+            yield f"{answer.version} {answer.name}", rejected(answer.stderr, answer.code)
+    forbidden = not_cancelled("7", "scancel: error: Kill job error on job id 7: Access/permission denied")
+    assert forbidden is not None
+    yield "scancel", forbidden
+    made: tuple[GPUSpawnerError, ...] = (
+        GPUSpawnerError("/etc/x"),
+        ConfigError("sbatch was not run: sudo asks for a password.", where="exec_prefix", hint="Allow it (NOPASSWD)."),
+        NotPermitted("scancel is not allowed to cancel job 7."),
+        SlurmUnavailable("sbatch did not respond within 10 s.", hint="Check `scontrol ping`."),
+        CommandMissing("Slurm's command '/no/such/sbatch' does not exist.", hint="Set slurm_bin_dir."),
+        SlurmOutputError("sbatch accepted the job but printed no job id.", raw="/etc/x"),
+        SubmitRejected("Slurm refused the job: /etc/slurm/job_submit.lua:7: nil."),
+    )
+    for error in made:
+        yield type(error).__name__, error
+
+
+ERRORS = dict(errors())
+
+
+@pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS.keys())
+def test_no_setting_command_path_or_word_of_sudo_reaches_a_participant(error: GPUSpawnerError) -> None:
+    """On the page, in REST and in the progress stream; an administrator reads all of it."""
+    failed = spawn_failure(error, contact="the help desk")
+    ending = ending_of(failed)
+
+    assert ending is not None
+    shown = {name: str(vars(failed)[name]) for name in ("jupyterhub_message", "jupyterhub_html_message")}
+    read = [ending.what, ending.advice, *(re.sub("</?p>", "", text) for text in shown.values())]
+    assert [text for text in read if ADMINS.search(text)] == []
+    assert "the help desk" in ending.advice
+    assert error.message in ending.hint or ending.what == error.message
+
+
+def _raised() -> Iterator[tuple[str, str]]:
+    """Constant parts of each ``told`` that the package gives to an error, and of each RequestError's message."""
+    root = Path(jupyterhub_gpuspawner.__file__).parent
+    for path in root.rglob("*.py"):
+        if path.relative_to(root).parts[0] in ("cli", "demo", "measure"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            told = [word.value for word in node.keywords if word.arg == "told"]
+            if node.func.id == "RequestError":
+                told = [*node.args, *(word.value for word in node.keywords if word.arg == "hint")]
+            for value in told:
+                texts = [part.value for part in ast.walk(value) if isinstance(part, ast.Constant)]
+                yield f"{path.stem}:{node.lineno}", " ".join(text for text in texts if isinstance(text, str))
+
+
+def test_every_sentence_for_participants_in_the_package_is_free_of_them() -> None:
+    """Wherever an error is raised; RequestErrors are for participants as a whole."""
+    found = dict(_raised())
+
+    assert len(found) > 10
+    assert {where: text for where, text in found.items() if ADMINS.search(text)} == {}
+    assert RequestError("gpus: 9 is too many.", hint="At most 4.").told == "gpus: 9 is too many. At most 4."
+
+
+@pytest.mark.parametrize(
+    ("scopes", "reads"),
+    [
+        ({"admin:servers"}, True),
+        ({"admin:servers!group=course"}, False),
+        ({"servers", "list:users"}, False),
+        (set(), False),
+    ],
+)
+def test_the_pages_fold_it_for_administrators_alone(scopes: set[str], reads: bool) -> None:
+    """Those who have access to every server's state; everybody else's page has none of it."""
+    templates = Environment(loader=PackageLoader("jupyterhub_gpuspawner.hub.pages"), autoescape=True)
+    macro = templates.get_template("gpuspawner_ending.html").module.details  # type: ignore[attr-defined]
+    ending = Ending("Slurm is not responding.", hint="sudo asks for a <password>")
+    page = BeautifulSoup(macro(ending, wait, is_admin(parse_scopes(scopes))), "html.parser")
+    folded = page.select("details:not([open])")
+
+    assert [" ".join(each.get_text(" ").split()) for each in folded] == (
+        ["For administrators sudo asks for a <password>"] if reads else []
+    )
+    assert ("password" in page.get_text()) is reads
