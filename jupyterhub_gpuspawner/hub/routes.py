@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage
 from jupyterhub_gpuspawner.hub.pages.server.log import LogPage
 from jupyterhub_gpuspawner.hub.pages.server.stop import StopPage
+from jupyterhub_gpuspawner.hub.pages.server.switch import SwitchPage
 from jupyterhub_gpuspawner.hub.pages.server.waiting import NotRunningPage, WaitingPage
 
 
@@ -48,6 +49,8 @@ PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/log/([^/]+)/([^/]*)", LogPage),
     (r"/gpuspawner/stop/([^/]+)", StopPage),
     (r"/gpuspawner/stop/([^/]+)/([^/]*)", StopPage),
+    (r"/gpuspawner/switch/([^/]+)", SwitchPage),
+    (r"/gpuspawner/switch/([^/]+)/([^/]*)", SwitchPage),
 ]
 """Paths of pages below ``/hub``."""
 

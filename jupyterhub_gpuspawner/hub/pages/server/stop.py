@@ -1,4 +1,4 @@
-"""``POST /hub/gpuspawner/stop/...``: *Stop* on the home page, for any server of a user, also without JavaScript.
+"""``POST /hub/gpuspawner/stop/...``: *Stop* for any server of a user, also without JavaScript.
 
 JupyterHub stops servers only over REST, with a method that HTML forms do not have. The form carries JupyterHub's
 ``_xsrf``.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
@@ -24,27 +25,36 @@ _LOOK = 0.05
 
 
 class StopPage(BaseHandler):
-    """Stops a server that is running or starting, then redirects to the home page."""
+    """Stops a server that is running or starting, then redirects to the page that belongs to the button."""
 
     @web.authenticated
     @needs_scope("delete:servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
-        """303 to the home page; stopping twice has the same effect as stopping once."""
+        """303 to the home page, or with ``back=server`` to the server's own; stopping twice is as stopping once."""
         user: Any = self.find_user(user_name)
         if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
         spawner = user.spawners[server_name]
         if spawner.pending == "spawn":
-            await _cancel_start(spawner)
+            await cancel_start(spawner)
         # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
         if spawner.ready and await spawner.poll_and_notify() is not None:
             pass
         elif spawner.active and not spawner.pending:
             await self.stop_single_user(user, server_name)
-        self.redirect(f"{self.hub.base_url}home", status=303)
+        back = f"{self.hub.base_url}home"
+        if self.get_body_argument("back", "") == "server":
+            back = f"{pending_url(self.hub.base_url, user, server_name)}?stopped=1"
+        self.redirect(back, status=303)
 
 
-async def _cancel_start(spawner: Spawner) -> None:
+def pending_url(base_url: str, user: Any, server_name: str) -> str:
+    """The address of the page of a server that is starting, stopping, or not running."""
+    return f"{base_url}spawn-pending/{user.escaped_name}/{quote(server_name, safe='')}".rstrip("/")
+
+
+async def cancel_start(spawner: Spawner) -> None:
+    """Cancel a start that is under way, with its job; returns after :data:`CANCELLED` seconds at most."""
     start = last_start(spawner)  # JupyterHub's own handler cancels it, too
     if start is not None:
         start.cancel()
