@@ -34,14 +34,7 @@ class StopPage(BaseHandler):
         user: Any = self.find_user(user_name)
         if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
-        spawner = user.spawners[server_name]
-        if spawner.pending == "spawn":
-            await cancel_start(spawner)
-        # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
-        if spawner.ready and await spawner.poll_and_notify() is not None:
-            pass
-        elif spawner.active and not spawner.pending:
-            await self.stop_single_user(user, server_name)
+        await stop_server(self, user, server_name)
         back = f"{self.hub.base_url}home"
         if self.get_body_argument("back", "") == "server":
             back = f"{pending_url(self.hub.base_url, user, server_name)}?stopped=1"
@@ -53,8 +46,19 @@ def pending_url(base_url: str, user: Any, server_name: str) -> str:
     return f"{base_url}spawn-pending/{user.escaped_name}/{quote(server_name, safe='')}".rstrip("/")
 
 
-async def cancel_start(spawner: Spawner) -> None:
-    """Cancel a start that is under way, with its job; returns after :data:`CANCELLED` seconds at most."""
+async def stop_server(handler: BaseHandler, user: Any, server_name: str) -> None:
+    """Stop a server that runs, or cancel its start with its job; it may still be stopping afterwards."""
+    spawner = user.spawners[server_name]
+    if spawner.pending == "spawn":
+        await _cancel_start(spawner)
+    # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
+    if spawner.ready and await spawner.poll_and_notify() is not None:
+        pass
+    elif spawner.active and not spawner.pending:
+        await handler.stop_single_user(user, server_name)
+
+
+async def _cancel_start(spawner: Spawner) -> None:
     start = last_start(spawner)  # JupyterHub's own handler cancels it, too
     if start is not None:
         start.cancel()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
@@ -18,8 +18,8 @@ from tornado import web
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_start
 from jupyterhub_gpuspawner.hub.pages.server.alternatives import alternatives, waits_in_line
-from jupyterhub_gpuspawner.hub.pages.server.stop import cancel_start, pending_url
-from jupyterhub_gpuspawner.hub.spawners.server import server_of, with_profiles
+from jupyterhub_gpuspawner.hub.pages.server.stop import pending_url, stop_server
+from jupyterhub_gpuspawner.hub.spawners.server import server_of, updated_server, with_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,10 +30,12 @@ GAVE_UP = "gave_up"
 """Query parameter of the page that follows: the choice whose place was given up, as a query of the form."""
 NOT_FREE = "not_free"
 """Query parameter of the page that follows: the profile was no longer free, and the place is kept."""
+_PATIENCE = 2.0
+"""Seconds to wait for an update of what is free."""
 _AT_ONCE = 1.0
 """Seconds to wait for a start that fails immediately, as JupyterHub's own form does."""
-_SWITCHING: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()
-"""By spawner: a second click waits for the first one."""
+_SWITCHING: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+"""By user and server: a second click waits for the first one."""
 
 
 class SwitchPage(BaseHandler):
@@ -46,30 +48,31 @@ class SwitchPage(BaseHandler):
         user: Any = self.find_user(user_name)
         if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
-        spawner = with_profiles(user.spawners[server_name])
-        if spawner is None:
-            raise web.HTTPError(404, "This hub offers no profiles.")
         where = pending_url(self.hub.base_url, user, server_name)
-        async with _SWITCHING.setdefault(spawner, asyncio.Lock()):
+        async with _SWITCHING.setdefault((user.name, server_name), asyncio.Lock()):
+            spawner = with_profiles(user.spawners[server_name])
+            if spawner is None:
+                raise web.HTTPError(404, "This hub offers no profiles.")
             query = await self._switch(user, spawner, self.get_body_argument("profile", ""))
         self.redirect(f"{where}?{urlencode(query)}" if query else where, status=303)
 
     async def _switch(self, user: Any, spawner: GPUProfilesSpawner, slug: str) -> dict[str, str]:
         """The query of the page that follows."""
-        if not waits_in_line(server_of(spawner, with_start=False)) or spawner.child_profile == slug:
+        if not waits_in_line(await updated_server(spawner, patience=_PATIENCE)) or spawner.child_profile == slug:
             return {}
         await spawner.look_at_profiles()
         if slug not in (each.slug for each in await alternatives(spawner)):
             return {NOT_FREE: "1"}
         given_up = {GAVE_UP: as_query(spawner.user_options)}
-        await cancel_start(spawner)
-        if server_of(spawner, with_start=False).active:  # Slurm does not answer: the page says how it goes on
+        name = spawner.name
+        await stop_server(self, user, name)
+        if server_of(user.spawners[name], with_start=False).active:  # Slurm takes its time: the page shows how it goes
             return given_up
-        start = asyncio.ensure_future(self.spawn_single_user(user, spawner.name, options={"profile": slug}))
+        start = asyncio.ensure_future(self.spawn_single_user(user, name, options={"profile": slug}))
         await asyncio.wait({start}, timeout=_AT_ONCE)
         start.add_done_callback(_retrieved)
-        if start.done() and start.exception() is not None and last_start(spawner) is None:
-            set_last_start(spawner, start)  # refused before it began: the page shows why
+        if start.done() and start.exception() is not None and last_start(user.spawners[name]) is None:
+            set_last_start(user.spawners[name], start)  # refused before it began: the page shows why
         return given_up
 
 
