@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
@@ -74,6 +74,7 @@ PROFILES = f"""{LIGHT}
   command: {COMMAND}
 """
 NOT_RUNNING = "#gpuspawner-not-running"
+NARROW: ViewportSize = {"width": 390, "height": 844}
 LONG = 120_000
 """Milliseconds for changes of state in Slurm."""
 WAITS = re.compile(r"^(Waiting|All matching \w+ are in use)")
@@ -234,6 +235,90 @@ def test_without_javascript_the_page_tells_the_same_and_finds_the_server(
     slurm_cluster.run("scancel", blocker)
 
     page.wait_for_url(re.compile("/user/eva"), timeout=LONG)
+
+
+def test_what_is_free_now_is_offered_and_one_click_starts_it(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], open_page: OpenPage, browser: Browser
+) -> None:
+    """The page says that the place is lost, and takes the offer back when it is no longer free."""
+    fill()
+    start(hub, "sam", "k80-node")
+    page = open_page()
+    sign_in(page, hub, "sam")
+    look(page, hub, "sam")
+    offered = page.locator("#gpuspawner-instead")
+    expect(offered.locator("strong")).to_have_text(["Light", "One minute"])
+    expect(offered).to_contain_text("If you switch, you give up your place in line.")
+    well_made(page)
+    shoot(page, "wait-free-now")
+    with closing(browser.new_context(viewport=NARROW, has_touch=True, is_mobile=True, color_scheme="dark")) as context:
+        phone = context.new_page()
+        sign_in(phone, hub, "sam")
+        look(phone, hub, "sam")
+        expect(phone.locator("#gpuspawner-instead strong")).to_have_count(2)
+        well_made(phone)
+        shoot(phone, "wait-free-now-dark-phone")
+        assert low_targets(phone) == []
+
+    slurm_cluster.run("scontrol", "update", "partitionname=batch", "state=down")
+    try:
+        for _ in range(60):  # as often as someone returns to this tab
+            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+            page.wait_for_timeout(500)
+            if offered.is_hidden():
+                break
+        expect(offered).to_be_hidden()
+    finally:
+        slurm_cluster.run("scontrol", "update", "partitionname=batch", "state=up")
+    page.wait_for_timeout(1000)
+    for _ in range(60):
+        page.reload()
+        if offered.is_visible():
+            break
+    page.click("#gpuspawner-instead button >> nth=0")
+    page.wait_for_url(re.compile("/user/sam"), timeout=LONG)
+
+    model = hub.server("sam")
+    assert model is not None
+    assert model["user_options"] == {"profile": "light"}
+
+
+def low_targets(page: Page) -> list[str]:
+    """Buttons and links of our page that are lower than 44 CSS pixels; links in sentences are not counted."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll(".gpuspawner-page :is(.btn, summary)")]
+            .filter((each) => each.checkVisibility() && each.getBoundingClientRect().height < 44)
+            .map((each) => each.textContent)"""
+    )
+    return found
+
+
+def test_after_stop_the_page_says_only_that_it_is_stopped(
+    hub: HubProcess, fill: Callable[[], str], open_page: OpenPage
+) -> None:
+    """Neither the stages nor the reason, and a link to start again; also without JavaScript."""
+    fill()
+    for user, javascript in (("stu", True), ("sue", False)):
+        start(hub, user, "k80-node")
+        page = open_page(javascript=javascript)
+        sign_in(page, hub, user)
+        look(page, hub, user)
+        expect(page.locator("h1")).to_have_text("Waiting in line")
+        page.click("#gpuspawner-stop")
+        expect(page.locator(NOT_RUNNING)).to_have_text(re.compile(r"^\s*Your server is stopped\s+Start a server\s*$"))
+        expect(page.locator("#start")).to_have_attribute("href", f"/hub/spawn/{user}")
+        assert hub.server(user) is None
+    well_made(open_of(open_page, hub, "stu"))
+
+
+def open_of(open_page: OpenPage, hub: HubProcess, user: str) -> Page:
+    """The page of a server that is not running, on a phone in the dark."""
+    page = open_page(dark=True, phone=True)
+    sign_in(page, hub, user)
+    look(page, hub, user)
+    expect(page.locator("h1")).to_have_text("You have no running server")
+    shoot(page, "not-running-dark-phone")
+    return page
 
 
 def test_two_tabs_and_a_reload_tell_the_same_and_one_may_stop_it(
