@@ -1,6 +1,6 @@
 // The page of a server that is starting, stopping, or not running.
 
-import { keepUpToDate, page as pageNow } from "./hub.js";
+import { page as pageNow } from "./hub.js";
 import { duration, say } from "./times.js";
 
 function waitForServer(page) {
@@ -156,13 +156,16 @@ function waitForServer(page) {
     else leave();
   });
 
-  /** What is free changes while one waits. */
-  keepUpToDate(async () => {
+  /** What is free changes while one waits; asked for rarely, since many wait at the same time. */
+  async function lookForAlternatives() {
     const shown = document.getElementById("gpuspawner-instead");
-    if (over || shown.contains(document.activeElement)) return;
+    if (over || document.visibilityState !== "visible" || shown.contains(document.activeElement)) return;
     const now = (await pageNow())?.getElementById("gpuspawner-instead");
     if (now && !over && now.innerHTML !== shown.innerHTML) shown.replaceWith(now);
-  });
+  }
+
+  setInterval(lookForAlternatives, 120_000);
+  document.addEventListener("visibilitychange", lookForAlternatives);
 
   function notifyIsOn() {
     notify.setAttribute("aria-pressed", "true");
