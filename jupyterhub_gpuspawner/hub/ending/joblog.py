@@ -99,11 +99,24 @@ class JobLog:
             return "", ""
         return detail.stdout_path, await self.last_lines(detail.stdout_path, extent)
 
+    async def lines_of_ended(self, path: str, job_id: str, extent: Extent) -> str:
+        """The last lines of the log of an earlier job of this user; empty if the hub may not read it."""
+        with suppress(GPUSpawnerError, asyncio.TimeoutError):
+            return await asyncio.wait_for(self._lines_of_ended(path, job_id, extent), TIMEOUT)
+        return ""
+
+    async def _lines_of_ended(self, path: str, job_id: str, extent: Extent) -> str:
+        if self._reader.as_user() and self._reader.wrapper_dir:  # the wrapper takes an id, which may have a new owner
+            detail = await self._reader.connection().client.job(job_id)
+            if detail is None or detail.stdout_path != path:
+                return ""
+        return await self.last_lines(path, extent, job_id=job_id)
+
     async def last_lines(self, path: str, extent: Extent = OF_ENDING, *, job_id: str = "") -> str:
         """The last lines of the file at ``path``; empty if the hub may not read it.
 
-        Where jobs belong to users, so do their logs: they are read as the user, or not at all. ``job_id`` is the job's,
-        where that is over and forgotten.
+        Where jobs belong to users, so do their logs: they are read as the user, or not at all. ``job_id`` is that of
+        the log, where it is not the server's.
         """
         owner, job_id = self._reader.as_user(), job_id or self._job.job_id
         try:

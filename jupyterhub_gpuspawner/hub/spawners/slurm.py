@@ -134,7 +134,7 @@ class GPUSlurmSpawner(LogName, SlurmSettings):
 
     async def log_of_ended(self, ending: Ending, extent: Extent) -> str:
         """The last lines of the log of this user's server that ended so; empty where it cannot be read."""
-        return await self._log_file.last_lines(ending.log, extent, job_id=ending.job_id)
+        return await self._log_file.lines_of_ended(ending.log, ending.job_id, extent)
 
     def accept_report(self, report: NodeReport) -> None:
         """Take a report of the launcher's; see :meth:`ServerReport.accept`."""

@@ -47,6 +47,7 @@ HUB_AWAY = "The hub is not responding at the moment. Your server is not affected
 
 INSTEAD = "Free now"
 SWITCH = "Switch"
+SWITCHING = "Switching. This takes a few seconds."
 GIVES_UP_PLACE = "If you switch, you give up your place in line."
 NOT_FREE = "That choice is no longer free. You have kept your place in line."
 GAVE_UP = "You gave up your place in line for {profile}."

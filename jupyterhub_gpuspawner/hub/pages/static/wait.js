@@ -153,7 +153,10 @@ function waitForServer(page) {
   page.addEventListener("submit", (event) => {
     if (event.target === form) return;
     if (over) event.preventDefault(); // a second click
-    else leave();
+    else {
+      leave();
+      tell(words.switching);
+    }
   });
 
   /** What is free changes while one waits; asked for rarely, since many wait at the same time. */
