@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jupyterhub_gpuspawner.batch import script
 from jupyterhub_gpuspawner.batch.template import render_template
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.hub.ending.joblog import LINES, shown
+from jupyterhub_gpuspawner.hub.ending.joblog import OF_ENDING, shown
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
 from jupyterhub_gpuspawner.hub.start.build import in_batchspawners_names
 from jupyterhub_gpuspawner.jobs.comment import parse_tag
@@ -299,8 +299,8 @@ def _strings(value: Any) -> list[str]:
 def log_to_page(text: str) -> bool:
     """Any log: some lines, of characters that print."""
     lines = shown(text).split("\n")
-    assert len(lines) <= LINES
-    assert all(line.isprintable() for line in lines)
+    assert len(lines) <= (OF_ENDING.lines or 0)
+    assert all(line.replace("\t", "").isprintable() for line in lines)
     return True
 
 

@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.hub.pages.server.delete import DeletePage
 from jupyterhub_gpuspawner.hub.pages.server.home import HomePage
 from jupyterhub_gpuspawner.hub.pages.server.log import LogPage
 from jupyterhub_gpuspawner.hub.pages.server.stop import StopPage
+from jupyterhub_gpuspawner.hub.pages.server.switch import SwitchPage
 from jupyterhub_gpuspawner.hub.pages.server.waiting import NotRunningPage, WaitingPage
 
 
@@ -51,6 +52,8 @@ PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/stop/([^/]+)", StopPage),
     (r"/gpuspawner/stop/([^/]+)/([^/]*)", StopPage),
     (r"/gpuspawner/delete/([^/]+)/([^/]+)", DeletePage),
+    (r"/gpuspawner/switch/([^/]+)", SwitchPage),
+    (r"/gpuspawner/switch/([^/]+)/([^/]*)", SwitchPage),
 ]
 """Paths of pages below ``/hub``."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
@@ -73,9 +74,10 @@ PROFILES = f"""{LIGHT}
   command: {COMMAND}
 """
 NOT_RUNNING = "#gpuspawner-not-running"
+NARROW: ViewportSize = {"width": 390, "height": 844}
 LONG = 120_000
 """Milliseconds for changes of state in Slurm."""
-WAITS = re.compile(r"Job \d+: (Waiting|All matching GPUs are in use)")
+WAITS = re.compile(r"^(Waiting|All matching \w+ are in use)")
 """What the page says of a job in the queue."""
 expect.set_options(timeout=60_000)
 
@@ -115,13 +117,29 @@ def fact(page: Page, name: str) -> Locator:
     return page.locator(f'[data-fact="{name}"]')
 
 
-def stages(page: Page) -> list[tuple[str, str, str | None]]:
-    """Name, state and time of each stage on the page."""
-    found: list[list[str | None]] = page.evaluate(
+def stages(page: Page) -> list[tuple[str, str]]:
+    """Name and state of each stage on the page."""
+    found: list[list[str]] = page.evaluate(
         """() => [...document.querySelectorAll(".gpuspawner-stages li")].map((item) =>
-            [item.dataset.stage, item.dataset.state, item.querySelector("time")?.dateTime ?? null])"""
+            [item.dataset.stage, item.dataset.state])"""
     )
-    return [(str(name), str(state), at) for name, state, at in found]
+    return [(name, state) for name, state in found]
+
+
+def lasts(page: Page) -> Locator:
+    """How long the current stage has lasted."""
+    return page.locator('[aria-current="step"] [data-part="lasts"]')
+
+
+def shows_its_end(box: Locator) -> bool:
+    """Whether the last line of a log is inside its box, and the box is scrolled."""
+    found: bool = box.evaluate(
+        """(box) => {
+            const [frame, text] = [box, box.firstElementChild].map((each) => each.getBoundingClientRect());
+            return text.bottom <= frame.bottom && text.top < frame.top;
+        }"""
+    )
+    return found
 
 
 def well_made(page: Page) -> None:
@@ -143,11 +161,13 @@ def test_a_waiting_named_server_says_why_and_its_stop_button_stops_it_alone(
     start(hub, "rosa", "k80-node", "second")
     look(page, hub, "rosa", "second")
     expect(page.locator("#progress-message")).to_contain_text(WAITS)
-    expect(page.locator("h1")).to_contain_text("second")
+    expect(page.locator("h1")).to_have_text("Waiting in line: second")
+    expect(page).to_have_title("Waiting in line: second - JupyterHub")
+    expect(page.locator(".gpuspawner-profile")).to_have_text("The K80 node")
     waiting = slurm_cluster.run("squeue", "-h", "-t", "PD", "-o", "%i")
 
     page.click("#gpuspawner-stop")
-    page.wait_for_url(re.compile("/hub/home"))
+    expect(page.locator("h1")).to_have_text("Server second is stopped")
 
     assert waiting.isdigit()
     assert slurm_cluster.run("squeue", "-h", "-t", "PD", "-o", "%i") == ""
@@ -169,19 +189,19 @@ def test_a_full_cluster_is_told_with_place_and_expected_start(
     look(page, hub, "ada")
     expect(page.locator("#progress-message")).to_contain_text(WAITS)
     expect(fact(page, "place")).to_have_text("2 people ahead of you", timeout=LONG)
-    expect(fact(page, "estimate")).to_contain_text(re.compile(r"Slurm expects it to start by .+, unless"), timeout=LONG)
+    expect(fact(page, "estimate")).to_contain_text(re.compile(r"^in .+, .+ at the latest, unless"), timeout=LONG)
     expect(fact(page, "hint")).to_contain_text("It starts automatically")
-    expect(page.locator('[aria-current="step"]')).to_contain_text("In the queue")
+    expect(page.locator('[aria-current="step"]')).to_contain_text("In line")
     told = stages(page)
     well_made(page)
     shoot(page, "wait-in-line")
 
-    assert [(name, state, at is not None) for name, state, at in told] == [
-        ("submitted", "done", True),
-        ("queued", "current", True),
-        ("allocated", "coming", False),
-        ("starting", "coming", False),
-        ("ready", "coming", False),
+    assert told == [
+        ("submitted", "done"),
+        ("queued", "current"),
+        ("allocated", "coming"),
+        ("starting", "coming"),
+        ("ready", "coming"),
     ]
 
     for look_at_it in ({"dark": True}, {"phone": True}, {"dark": True, "phone": True}):
@@ -206,12 +226,97 @@ def test_without_javascript_the_page_tells_the_same_and_finds_the_server(
     expect(page.locator("#progress-message")).to_contain_text(WAITS)
     expect(fact(page, "hint")).to_contain_text("It starts automatically")
     expect(fact(page, "place")).to_have_text("You are next", timeout=LONG)
-    expect(page.locator('[aria-current="step"]')).to_contain_text("In the queue")
-    expect(page.locator("#gpuspawner-stop")).to_be_hidden()
+    expect(page.locator('[aria-current="step"]')).to_contain_text("In line")
+    expect(page.locator("h1")).to_have_text("Waiting in line")
+    expect(lasts(page)).to_have_text(re.compile(r"^for \d+ (s|min)$"))
     shoot(page, "wait-without-javascript")
     slurm_cluster.run("scancel", blocker)
 
     page.wait_for_url(re.compile("/user/eva"), timeout=LONG)
+
+
+def test_what_is_free_now_is_offered_and_one_click_starts_it(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, fill: Callable[[], str], open_page: OpenPage, browser: Browser
+) -> None:
+    """The page says that the place is lost, and takes the offer back when it is no longer free."""
+    fill()
+    start(hub, "sam", "k80-node")
+    page = open_page()
+    sign_in(page, hub, "sam")
+    look(page, hub, "sam")
+    offered = page.locator("#gpuspawner-instead")
+    expect(offered.locator("strong")).to_have_text(["Light", "One minute"])
+    expect(offered).to_contain_text("If you switch, you give up your place in line.")
+    well_made(page)
+    shoot(page, "wait-free-now")
+    with closing(browser.new_context(viewport=NARROW, has_touch=True, is_mobile=True, color_scheme="dark")) as context:
+        phone = context.new_page()
+        sign_in(phone, hub, "sam")
+        look(phone, hub, "sam")
+        expect(phone.locator("#gpuspawner-instead strong")).to_have_count(2)
+        well_made(phone)
+        shoot(phone, "wait-free-now-dark-phone")
+        assert low_targets(phone) == []
+
+    slurm_cluster.run("scontrol", "update", "partitionname=batch", "state=down")
+    try:
+        for _ in range(60):  # as often as someone returns to this tab
+            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+            page.wait_for_timeout(500)
+            if offered.is_hidden():
+                break
+        expect(offered).to_be_hidden()
+    finally:
+        slurm_cluster.run("scontrol", "update", "partitionname=batch", "state=up")
+    page.wait_for_timeout(1000)
+    for _ in range(60):
+        page.reload()
+        if offered.is_visible():
+            break
+    page.click("#gpuspawner-instead button >> nth=0")
+    page.wait_for_url(re.compile("/user/sam"), timeout=LONG)
+
+    model = hub.server("sam")
+    assert model is not None
+    assert model["user_options"] == {"profile": "light"}
+
+
+def low_targets(page: Page) -> list[str]:
+    """Buttons and links of our page that are lower than 44 CSS pixels; links in sentences are not counted."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll(".gpuspawner-page :is(.btn, summary)")]
+            .filter((each) => each.checkVisibility() && each.getBoundingClientRect().height < 44)
+            .map((each) => each.textContent)"""
+    )
+    return found
+
+
+def test_after_stop_the_page_says_only_that_it_is_stopped(
+    hub: HubProcess, fill: Callable[[], str], open_page: OpenPage
+) -> None:
+    """Neither the stages nor the reason, and a link to start again; also without JavaScript."""
+    fill()
+    for user, javascript in (("stu", True), ("sue", False)):
+        start(hub, user, "k80-node")
+        page = open_page(javascript=javascript)
+        sign_in(page, hub, user)
+        look(page, hub, user)
+        expect(page.locator("h1")).to_have_text("Waiting in line")
+        page.click("#gpuspawner-stop")
+        expect(page.locator(NOT_RUNNING)).to_have_text(re.compile(r"^\s*Your server is stopped\s+Start a server\s*$"))
+        expect(page.locator("#start")).to_have_attribute("href", f"/hub/spawn/{user}")
+        assert hub.server(user) is None
+    well_made(open_of(open_page, hub, "stu"))
+
+
+def open_of(open_page: OpenPage, hub: HubProcess, user: str) -> Page:
+    """The page of a server that is not running, on a phone in the dark."""
+    page = open_page(dark=True, phone=True)
+    sign_in(page, hub, user)
+    look(page, hub, user)
+    expect(page.locator("h1")).to_have_text("You have no running server")
+    shoot(page, "not-running-dark-phone")
+    return page
 
 
 def test_two_tabs_and_a_reload_tell_the_same_and_one_may_stop_it(
@@ -232,8 +337,8 @@ def test_two_tabs_and_a_reload_tell_the_same_and_one_may_stop_it(
     assert stages(second) == told
 
     first.click("#gpuspawner-stop")
-    first.wait_for_url(re.compile("/hub/home"))
-    expect(second.locator("h1")).to_have_text("Your server is not running")
+    expect(first.locator("h1")).to_have_text("Your server is stopped")
+    expect(second.locator("h1")).to_have_text("You have no running server")
 
 
 def test_a_hub_that_is_restarted_tells_the_same_stages(
@@ -342,7 +447,7 @@ def test_of_a_start_that_is_stopped_elsewhere_nobody_is_told_that_it_is_ready(
     page.click("#gpuspawner-notify")
     expect(page.locator("#gpuspawner-notify")).to_have_attribute("aria-pressed", "true")
     hub.end("noa")
-    expect(page.locator("h1")).to_have_text("Your server is not running", timeout=LONG)
+    expect(page.locator("h1")).to_have_text("You have no running server", timeout=LONG)
 
     assert page.evaluate("localStorage.getItem('noticed')") is None
 
@@ -364,7 +469,7 @@ def test_a_server_that_stops_has_a_page_that_waits_for_its_end(hub: HubProcess, 
     finally:
         (hub.folder / "hold").unlink()
         stopping.join()
-    expect(page.locator("h1")).to_have_text("Your server is not running")
+    expect(page.locator("h1")).to_have_text("You have no running server")
 
 
 # --- a start that failed -----------------------------------------------------------------------------
@@ -383,20 +488,34 @@ def test_a_set_up_that_fails_shows_the_end_of_its_log_and_the_way_back_to_the_sa
     expect(what).to_have_text(
         re.compile(r"Job \d+ ended before your server was ready: The job failed with exit code 3\.")
     )
+    expect(page.locator(".gpuspawner-lines")).to_be_hidden()  # folded
+    shoot(page, "failed")
+    page.click("#gpuspawner-log > summary")
     lines = page.locator(".gpuspawner-lines").inner_text().splitlines()
     log = page.locator(".gpuspawner-log").inner_text()
+    with page.expect_download() as download:
+        page.click("#gpuspawner-download")
+    whole = Path(download.value.path()).read_text().splitlines()
     well_made(page)
-    shoot(page, "failed")
     dark = open_page(dark=True, phone=True)
     sign_in(dark, hub, "bea")
     look(dark, hub, "bea")
     well_made(dark)
+    dark.click("#gpuspawner-log > summary")
+    well_made(dark)
     shoot(dark, "failed-dark-phone")
+    plain = open_page(javascript=False)
+    sign_in(plain, hub, "bea")
+    plain.goto(f"{hub.url}/hub/gpuspawner/log/bea")
+    at_its_end = shows_its_end(plain.locator(".gpuspawner-lines"))
     page.click("#start")
     page.wait_for_url(re.compile("/hub/spawn/bea"))
 
+    assert at_its_end
     assert lines[-1] == "no <b>module</b> jupyterhub"
     assert len(lines) <= 15
+    assert [line for line in whole if line.startswith("line ")] == [f"line {n}" for n in range(1, 41)]
+    assert re.fullmatch(r"jupyterhub-\d+\.log", download.value.suggested_filename)
     assert re.search(r"/homes/bea/jupyterhub-\d+\.log$", log)
     expect(page.locator("#profile-broken")).to_be_checked()
     expect(page.locator('[name="profile-option-broken--cpus"]')).to_have_value("3")
@@ -462,7 +581,7 @@ def test_a_server_that_reached_its_time_limit(hub: HubProcess, page: Page) -> No
     hub.spawn("tia", {"profile": "light"})
     hub.end("tia")
     page.goto(f"{hub.url}/user/tia/lab")
-    expect(page.locator("h1")).to_have_text("Your server is not running")
+    expect(page.locator("h1")).to_have_text("You have no running server")
 
 
 def test_a_server_whose_job_was_cancelled(hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:

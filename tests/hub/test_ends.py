@@ -261,7 +261,7 @@ def skewed(request: pytest.FixtureRequest, slurm: PrivateSlurm, tmp_path: Path) 
 
 WRONG = {
     "ahead": ("Time is up: Slurm may end the server at any moment.", "it should start soon"),
-    "behind": (r"1 h \d+ min", "Slurm expects it to start by"),
+    "behind": (r"1 h \d+ min", "at the latest, unless"),
 }
 """What pages show of a server with ten minutes left and a start in half an hour, by the hub's own clock."""
 

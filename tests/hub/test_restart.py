@@ -210,7 +210,7 @@ def test_servers_that_waited_wait_on_and_each_arrives_when_its_own_node_is_free(
 
     assert messages[0] == "Server requested"
     assert messages[1] == f"Job {first}: All matching resources are in use."
-    assert (page.status, "Your server is starting" in page.text) == (200, True)
+    assert (page.status, "Waiting in line" in page.text) == (200, True)
 
     slurm_cluster.run("scancel", restarted.blockers["k80"])
     last = list(said)[-1]

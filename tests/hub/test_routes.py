@@ -70,7 +70,9 @@ def test_a_right_to_a_server_named_none_is_none_to_the_default_server(hub: HubPr
 
     assert hub.api("GET", "/gpuspawner/placement/ann", token=bens).status_code == 404
     assert hub.api("GET", "/gpuspawner/placement/ann/", token=bens).status_code == 404
-    assert [ben.look(f"/hub/gpuspawner/log/{path}").status for path in ("ann", "ann/", "ann/None")] == [404] * 3
+    assert [
+        ben.look(f"/hub/gpuspawner/log/{path}").status for path in ("ann", "ann/", "ann/None", "ann?download=1")
+    ] == [404] * 4
     assert [stop(ben, path) for path in ("ann", "ann/", "ann/None")] == [404] * 3
 
     model = hub.server("ann")

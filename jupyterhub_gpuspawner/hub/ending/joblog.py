@@ -1,4 +1,4 @@
-"""The last lines of a job's log, bounded and without secrets."""
+"""The end of a job's log, bounded and without secrets."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import os
 import re
 import stat
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.hub.ending.log_noise import without_noise
 from jupyterhub_gpuspawner.hub.ending.redaction import redacted
 from jupyterhub_gpuspawner.jobs.status import End
 from jupyterhub_gpuspawner.slurm.process import run
@@ -21,9 +23,23 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus
 
-LIMIT = 4096
-"""Bytes read from the end of a log."""
-LINES = 15
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of a log's end is shown."""
+
+    size: int
+    """Bytes that are read."""
+    lines: int | None
+    """Lines at most, without those that say nothing (:mod:`.log_noise`); None: every line that was read."""
+
+
+OF_ENDING = Extent(4096, 15)
+"""What is kept with the ending of a server."""
+OF_PAGE = Extent(1 << 16, 400)
+OF_DOWNLOAD = Extent(1 << 20, None)
+OF_WRAPPER = 4096
+"""Bytes that the wrapper script ``log`` prints."""
 TIMEOUT = 5.0
 """Seconds to read a log as another user, or by a wrapper: it can be a pipe, or on a file system that hangs."""
 
@@ -71,31 +87,46 @@ class JobLog:
         detail = await self._reader.connection().client.job(self._job.job_id)
         return detail if detail is not None and self._job.is_own(detail) else None
 
-    async def path_and_lines(self) -> tuple[str, str]:
+    async def path_and_lines(self, extent: Extent = OF_PAGE) -> tuple[str, str]:
         """The path of the log and its last lines; either may be empty."""
         with suppress(GPUSpawnerError, asyncio.TimeoutError):
-            return await asyncio.wait_for(self._path_and_lines(), TIMEOUT)
+            return await asyncio.wait_for(self._path_and_lines(extent), TIMEOUT)
         return "", ""
 
-    async def _path_and_lines(self) -> tuple[str, str]:
+    async def _path_and_lines(self, extent: Extent) -> tuple[str, str]:
         detail = await self.job()
         if detail is None or not detail.stdout_path:
             return "", ""
-        return detail.stdout_path, await self.last_lines(detail.stdout_path)
+        return detail.stdout_path, await self.last_lines(detail.stdout_path, extent)
 
-    async def last_lines(self, path: str) -> str:
+    async def lines_of_ended(self, path: str, job_id: str, extent: Extent) -> str:
+        """The last lines of the log of an earlier job of this user; empty if the hub may not read it."""
+        with suppress(GPUSpawnerError, asyncio.TimeoutError):
+            return await asyncio.wait_for(self._lines_of_ended(path, job_id, extent), TIMEOUT)
+        return ""
+
+    async def _lines_of_ended(self, path: str, job_id: str, extent: Extent) -> str:
+        if self._reader.as_user() and self._reader.wrapper_dir:  # the wrapper takes an id, which may have a new owner
+            detail = await self._reader.connection().client.job(job_id)
+            if detail is None or detail.stdout_path != path:
+                return ""
+        return await self.last_lines(path, extent, job_id=job_id)
+
+    async def last_lines(self, path: str, extent: Extent = OF_ENDING, *, job_id: str = "") -> str:
         """The last lines of the file at ``path``; empty if the hub may not read it.
 
-        Where jobs belong to users, so do their logs: they are read as the user, or not at all.
+        Where jobs belong to users, so do their logs: they are read as the user, or not at all. ``job_id`` is that of
+        the log, where it is not the server's.
         """
-        owner = self._reader.as_user()
+        owner, job_id = self._reader.as_user(), job_id or self._job.job_id
         try:
             if owner and self._reader.wrapper_dir:
-                return shown(await self._reader.connection().client.log_end(self._job.job_id, prefix=owner))
+                text = await self._reader.connection().client.log_end(job_id, prefix=owner)
+                return await _shown(text, replace(extent, size=OF_WRAPPER))
             # sudo allows the hub's account sbatch and scancel only; it would refuse tail, and report the attempt
-            return await last_lines(path, owner) if not owner or os.geteuid() == 0 else ""
+            return await last_lines(path, owner, extent) if not owner or os.geteuid() == 0 else ""
         except GPUSpawnerError as error:
-            self._log.warning("The log of job %s of %s cannot be shown: %s", self._job.job_id, self._server, error)
+            self._log.warning("The log of job %s of %s cannot be shown: %s", job_id, self._server, error)
             return ""
 
 
@@ -104,24 +135,24 @@ def outgrew_memory(status: JobStatus, lines: str) -> bool:
     return status.end is End.FAILED and status.exit_code in ("0:9", "137:0") and bool(_OUTGROWN.search(lines))
 
 
-async def last_lines(path: str, prefix: Sequence[str] = ()) -> str:
-    """At most :data:`LINES` lines from the end of the file; empty if it cannot be read here.
+async def last_lines(path: str, prefix: Sequence[str] = (), extent: Extent = OF_ENDING) -> str:
+    """The last lines of the file; empty if it cannot be read here.
 
     ``prefix`` runs a command as the log's owner, so that the file is read with the owner's rights. Raises
     SlurmUnavailable if that takes too long.
     """
     if not prefix:
-        return await asyncio.to_thread(_read_end, path)
+        return await _shown(await asyncio.to_thread(_read_end, path, extent.size), extent)
     environment = {"PATH": os.environ.get("PATH") or "/usr/bin:/bin", "LANG": "C.UTF-8"}
-    words = (*prefix, "tail", f"--bytes={LIMIT}", "--", path)
+    words = (*prefix, "tail", f"--bytes={extent.size}", "--", path)
     try:
-        answer = await run(words, name="tail", environment=environment, timeout=TIMEOUT, limit=1 << 16)
+        answer = await run(words, name="tail", environment=environment, timeout=TIMEOUT, limit=extent.size + (1 << 16))
     except OSError:
         return ""
-    return shown(answer.stdout) if answer.code == 0 else ""
+    return await _shown(answer.stdout, extent) if answer.code == 0 else ""
 
 
-def _read_end(path: str) -> str:
+def _read_end(path: str, size: int) -> str:
     try:
         # a log is a plain file: neither a link nor a pipe that would block
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -131,19 +162,24 @@ def _read_end(path: str) -> str:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
             return ""
-        size = about.st_size
-        file.seek(max(0, size - LIMIT))
-        return shown(file.read(LIMIT).decode("utf-8", "replace"))
+        file.seek(max(0, about.st_size - size))
+        return file.read(size).decode("utf-8", "replace")
 
 
-def shown(text: str) -> str:
+async def _shown(text: str, extent: Extent) -> str:
+    """As :func:`shown`; in a thread, where it may take long."""
+    return shown(text, extent) if extent.size <= OF_ENDING.size else await asyncio.to_thread(shown, text, extent)
+
+
+def shown(text: str, extent: Extent = OF_ENDING) -> str:
     """The last lines of ``text``, with unprintable characters and secrets replaced.
 
     Others may look at a failed start, too. A text that was cut may begin in the middle of a secret, so its first line
     is left out if there are more.
     """
     lines = redacted(text).splitlines()
-    if len(lines) > 1 and len(text.encode(errors="replace")) >= LIMIT:
+    if len(lines) > 1 and len(text.encode(errors="replace")) >= extent.size:
         del lines[0]
-    lines = lines[-LINES:]
-    return "\n".join("".join(c if c.isprintable() else "�" for c in line) for line in lines)
+    if extent.lines is not None:
+        lines = without_noise(lines)[-extent.lines :]
+    return "\n".join("".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line) for line in lines)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of
 from jupyterhub_gpuspawner.hub.ending.record import parse_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start
@@ -18,6 +19,7 @@ from jupyterhub_gpuspawner.jobs.status import Phase
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from jupyterhub_gpuspawner.hub.ending.joblog import Extent
     from jupyterhub_gpuspawner.hub.ending.record import Ending
     from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
@@ -156,10 +158,21 @@ async def updated_server(spawner: Any, *, patience: float) -> Server:
     return server_of(spawner)
 
 
-async def running_log(spawner: Any) -> tuple[str, str]:
+async def running_log(spawner: Any, extent: Extent) -> tuple[str, str]:
     """Path and last lines of the log of the job that runs now (:attr:`Server.can_show_log`); either may be empty."""
-    path, lines = await _inner(spawner).job_log()
+    path, lines = await _inner(spawner).job_log(extent)
     return str(path), str(lines)
+
+
+async def ended_log(spawner: Any, ending: Ending, extent: Extent) -> str:
+    """The last lines of the log of a server that has ended: of the file, or those that were kept with its ending."""
+    lines = ""
+    if hasattr(spawner, "slurm_site"):
+        try:
+            lines = await spawner.slurm_site().log_of_ended(ending, extent)
+        except ConfigError:  # logged where the settings are read
+            lines = ""
+    return str(lines) or ending.lines
 
 
 def report_taker(spawner: Any) -> Callable[[NodeReport], None] | None:

@@ -45,6 +45,7 @@ from jupyterhub_gpuspawner.units import parse_wait
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from jupyterhub_gpuspawner.hub.ending.joblog import Extent
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
@@ -140,9 +141,13 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
         """While the job is pending, update its position in the queue; returns after ``patience`` seconds at most."""
         await self._job.update_queue(patience)
 
-    async def job_log(self) -> tuple[str, str]:
+    async def job_log(self, extent: Extent) -> tuple[str, str]:
         """The path of the job's log as Slurm reports it, and its last lines; either may be empty."""
-        return await self._log_file.path_and_lines()
+        return await self._log_file.path_and_lines(extent)
+
+    async def log_of_ended(self, ending: Ending, extent: Extent) -> str:
+        """The last lines of the log of this user's server that ended so; empty where it cannot be read."""
+        return await self._log_file.lines_of_ended(ending.log, ending.job_id, extent)
 
     def accept_report(self, report: NodeReport) -> None:
         """Take a report of the launcher's; see :meth:`ServerReport.accept`."""

@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.jobs.advice import advice
 from jupyterhub_gpuspawner.jobs.status import Phase, never_clears, sentence
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.pending import QueuePosition
     from jupyterhub_gpuspawner.jobs.status import JobStatus
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _PERCENT = {Phase.QUEUED: 20, Phase.STARTING: 40, Phase.RUNNING: 60, Phase.ENDING: 60, Phase.ENDED: 60}
 _HAS_NODE = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
+_AT_ONCE = ("", "None", "Prolog")
+"""Reasons of a job that Slurm has not put into its queue, or is about to start."""
 _TIMED = ("BeginTime", "Reservation")
 """Reasons for which the expected start is a set time, not an estimate."""
 _INTERVAL = 0.3
@@ -70,6 +72,8 @@ class Stage:
     """``done``, ``current`` or ``coming``."""
     at: float | None = None
     """When it was reached; None if it is to come, or if that is unknown."""
+    took: int | None = None
+    """Seconds until the next stage was reached, for a stage that is done; None if that is unknown."""
     detail: str = ""
 
 
@@ -93,15 +97,30 @@ def stages(facts: StartFacts) -> tuple[Stage, ...]:
             name,
             "current" if n == reached else "done" if n < reached else "coming",
             at=times.get(name) if n <= reached else None,
+            took=_took(times, names[n : n + 2]) if n < reached else None,
             detail=details.get(name, "") if n <= reached else "",
         )
         for n, name in enumerate(names)
     )
 
 
+def _took(times: Mapping[str, float], stage_and_next: Sequence[str]) -> int | None:
+    began, ended = (times.get(name) for name in stage_and_next)
+    return None if began is None or ended is None else max(0, round(ended - began))
+
+
+def headline(facts: StartFacts) -> str:
+    """``Waiting in line`` while Slurm keeps the job pending, else ``Starting``."""
+    job = facts.job
+    waits = job is not None and job.phase is Phase.QUEUED and job.reason not in _AT_ONCE
+    return wait.WAITING if waits and facts.placement is None else wait.STARTING
+
+
 def event(facts: StartFacts, *, now: float) -> dict[str, Any]:
     """An event of JupyterHub's progress stream; ``gpuspawner`` holds the facts for our page (:func:`document`)."""
-    percent, message = _told(facts)
+    percent, told = _told(facts)
+    of_job = facts.job is not None or facts.placement is not None or facts.silent or facts.hidden
+    message = wait.job(facts.job_id, told) if facts.job_id and of_job else told
     return {"progress": percent, "message": message, "gpuspawner": document(facts, now=now)}
 
 
@@ -143,26 +162,28 @@ _LOOKS = Looks(_INTERVAL)
 
 
 def _told(facts: StartFacts) -> tuple[int, str]:
+    """Percentage and sentence, without the job's id."""
     job_id, job = facts.job_id, facts.job
     if not job_id:
         return 5, wait.ASKING
     if facts.placement is not None:
-        return 85, wait.job(job_id, f"{placed(facts.placement)} {wait.SERVER_STARTING}")
+        return 85, f"{placed(facts.placement)} {wait.SERVER_STARTING}"
     percent = _PERCENT.get(job.phase, 20) if job is not None else 10
     if facts.silent:
-        return percent, wait.job(job_id, wait.SILENT)
+        return percent, wait.SILENT
     if facts.hidden:
-        return percent, wait.job(job_id, wait.HIDDEN)
-    return percent, wait.job(
-        job_id, sentence(job, matching=facts.matching)
-    ) if job is not None else wait.SUBMITTED_AS.format(job_id=job_id)
+        return percent, wait.HIDDEN
+    if job is None:
+        return percent, wait.SUBMITTED_AS.format(job_id=job_id)
+    return percent, sentence(job, matching=facts.matching)
 
 
 def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     """The facts as JSON: times in ISO 8601, None if unknown; a sentence has ``{time}`` where the page puts a time.
 
-    ``reason`` is a sentence, ``hint`` what to do; ``sure`` is ``at the latest`` (Slurm's estimate), ``not before`` (a
-    set time) or empty (no estimate). While Slurm is ``silent`` everything is as of ``answered_at``.
+    ``headline`` and ``sentence`` say how far the start is, ``job`` names the job and its partition. ``reason`` is why
+    the job is pending, in a sentence, ``hint`` what to do; ``sure`` is ``at the latest`` (Slurm's estimate), ``not
+    before`` (a set time) or empty (no estimate). While Slurm is ``silent`` everything is as of ``answered_at``.
     """
     job, place = facts.job, facts.place
     # the node's report may be here before squeue tells that the job runs
@@ -170,11 +191,15 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     starts_at = (job.starts_at if job is not None and waits else None) or (place.starts_at if place and waits else None)
     sure = "" if starts_at is None else "not before" if job is not None and job.reason in _TIMED else "at the latest"
     partition = job.partition if job is not None else ""
+    said = _told(facts)[1]
     return {
+        "headline": headline(facts),
+        "sentence": said[:1].upper() + said[1:],
         "stages": [
-            {"name": each.name, "state": each.state, "at": _iso(each.at), "detail": each.detail}
+            {"name": each.name, "state": each.state, "at": _iso(each.at), "took": each.took, "detail": each.detail}
             for each in stages(facts)
         ],
+        "job": wait.job_in(facts.job_id, partition) if facts.job_id else "",
         "job_id": facts.job_id,
         "partition": partition,
         "reason": wait.HIDDEN if facts.hidden else sentence(job, matching=facts.matching) if job is not None else "",

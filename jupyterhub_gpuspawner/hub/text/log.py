@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 LOG_PATH = "Full log on the cluster"
-LOG_EMPTY = "The log is empty, or cannot be read by the hub."
-LOG_UNKNOWN = "The location of the log is unknown: Slurm is not responding, or no longer has a record of the job."
+LOG_EMPTY = "The log is empty, or the hub cannot read it."
+LOG_UNKNOWN = "The log was not found: Slurm is not responding, or no longer has a record of the job."
+DOWNLOAD = "Download"
 REFRESH = "Refresh"
 HOME = "Home"
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.hub.ending.joblog import LIMIT, LINES, last_lines, outgrew_memory, shown
+from jupyterhub_gpuspawner.hub.ending.joblog import (
+    OF_DOWNLOAD,
+    OF_ENDING,
+    OF_PAGE,
+    JobLog,
+    last_lines,
+    outgrew_memory,
+    shown,
+)
 from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase
 
 
@@ -17,7 +28,7 @@ async def test_the_last_lines_are_shown(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     log.write_text("".join(f"line {n}\n" for n in range(1000)))
 
-    assert await last_lines(str(log)) == "\n".join(f"line {n}" for n in range(1000 - LINES, 1000))
+    assert await last_lines(str(log)) == "\n".join(f"line {n}" for n in range(985, 1000))
 
 
 async def test_control_characters_do_not_reach_the_page(tmp_path: Path) -> None:
@@ -69,7 +80,64 @@ async def test_of_a_long_log_the_end_alone_is_read(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     log.write_text("x" * 10_000_000)
 
-    assert await last_lines(str(log)) == "x" * LIMIT
+    assert await last_lines(str(log)) == "x" * OF_ENDING.size
+
+
+def test_a_page_shows_more_lines_than_an_ending_keeps_and_a_download_has_all() -> None:
+    """The lines that say nothing are in the download alone."""
+    log = "\n".join(["gpuspawner: This node is simulated; CPUs are not bound.", *map(str, range(1000))])
+
+    assert [len(shown(log, extent).splitlines()) for extent in (OF_ENDING, OF_PAGE, OF_DOWNLOAD)] == [15, 400, 1001]
+
+
+async def test_a_download_is_bounded_and_without_secrets(tmp_path: Path) -> None:
+    """Of a longer log the beginning is missing, with the first line if that was cut."""
+    log = tmp_path / "job.log"
+    log.write_text("a line of forty characters and no secret\n" * 100_000 + "API_TOKEN=0123\tx\n")
+
+    found = (await last_lines(str(log), extent=OF_DOWNLOAD)).splitlines()
+
+    assert (found[0], found[-1]) == ("a line of forty characters and no secret", "API_TOKEN=(not shown)\tx")
+    assert len("\n".join(found)) <= OF_DOWNLOAD.size
+
+
+class Wrapped:
+    """A hub whose wrapper script ``log`` takes a job's id; Slurm has a job 7 with this log, or none."""
+
+    wrapper_dir = "/usr/local/libexec/gpuspawner"
+    job_id = ""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.client = self
+
+    def is_own(self, _: JobStatus) -> bool:
+        return False
+
+    def as_user(self) -> tuple[str, ...]:
+        return ("sudo", "-n", "-u", "ada")
+
+    def connection(self) -> Any:
+        return self
+
+    async def job(self, job_id: str) -> Any:
+        return SimpleNamespace(stdout_path=self.path) if self.path and job_id == "7" else None
+
+    async def log_end(self, job_id: str, *, prefix: tuple[str, ...]) -> str:
+        return f"job {job_id} as {prefix[-1]}"
+
+
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [("/home/ada/7.log", "job 7 as ada"), ("/home/ada/other.log", ""), ("", "")],
+    ids=["the same job", "another job has the id", "a job that Slurm has forgotten"],
+)
+async def test_a_wrapper_is_not_asked_for_the_log_of_another_job(path: str, lines: str) -> None:
+    """Slurm gives ids again after it has lost its state."""
+    reader = Wrapped(path)
+    log = JobLog(reader, reader, server="ada", log=logging.getLogger("test"))
+
+    assert await log.lines_of_ended("/home/ada/7.log", "7", OF_PAGE) == lines
 
 
 KILLED = JobStatus("7", Phase.ENDED, end=End.FAILED, exit_code="0:9")

@@ -9,7 +9,7 @@ import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of
-from jupyterhub_gpuspawner.hub.ending.joblog import JobLog
+from jupyterhub_gpuspawner.hub.ending.joblog import OF_ENDING, Extent, JobLog
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
 from jupyterhub_gpuspawner.jobs.advice import SILENT
@@ -50,7 +50,7 @@ class Log(JobLog):
             raise SlurmUnavailable("slurmctld is not responding.")
         return self.detail
 
-    async def last_lines(self, path: str) -> str:
+    async def last_lines(self, path: str, extent: Extent = OF_ENDING, *, job_id: str = "") -> str:  # noqa: ARG002
         assert path == "/home/ada/7.log"
         return self.lines
 

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.hub.ending.failure import start_failed
+from jupyterhub_gpuspawner.hub.ending.joblog import OF_PAGE, Extent
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.spawners.child_factory import Child
 from jupyterhub_gpuspawner.hub.spawners.server import (
     Server,
+    ended_log,
     job_ids_of,
     keeps_ending,
     report_taker,
@@ -48,8 +50,8 @@ class Job:
     async def update_queue(self, _: float) -> None:
         self.updates += 1
 
-    async def job_log(self) -> tuple[str, str]:
-        return "/home/ada/job.log", "line"
+    async def job_log(self, extent: Extent) -> tuple[str, str]:
+        return "/home/ada/job.log", f"line {extent.lines}"
 
 
 def stock(**more: Any) -> Any:
@@ -145,7 +147,21 @@ def test_the_servers_of_a_hub_that_have_a_job() -> None:
 
 async def test_a_log_is_the_jobs() -> None:
     """Its path and its last lines."""
-    assert await running_log(stock(child_spawner=Job())) == ("/home/ada/job.log", "line")
+    assert await running_log(stock(child_spawner=Job()), OF_PAGE) == ("/home/ada/job.log", "line 400")
+
+
+async def test_the_log_of_an_ended_server_is_read_again_where_that_is_possible() -> None:
+    """Else it is what was kept with its ending."""
+
+    class Site:
+        async def log_of_ended(self, ending: Ending, extent: Extent) -> str:
+            return "" if ending.log == "/gone" else f"{ending.log} {extent.size}"
+
+    kept, gone = Ending("It ended.", log="/7.log", lines="kept"), Ending("It ended.", log="/gone", lines="kept")
+    ours = stock(slurm_site=Site)
+    found = [await ended_log(*each, OF_PAGE) for each in ((ours, kept), (ours, gone), (stock(), kept))]
+
+    assert found == [f"/7.log {OF_PAGE.size}", "kept", "kept"]
 
 
 def test_who_takes_a_report() -> None:

@@ -88,15 +88,62 @@ def test_each_stage_has_its_time(known: StartFacts, current: str, times: list[fl
     ]
 
 
+TOOK = {
+    "it waits": (StartFacts("7", REACHED, QUEUED), [1, None, None, None, None]),
+    "it has reported": (
+        StartFacts("7", {**REACHED, "starting": NOON + 62}, RUNNING, PLACED),
+        [1, 59, 2, None, None],
+    ),
+    "a node's clock is behind": (StartFacts("7", {**REACHED, "queued": NOON + 90}, RUNNING), [90, 0, None, None, None]),
+    "without times": (StartFacts("7", {}, RUNNING), [None, None, None, None, None]),
+}
+
+
+@pytest.mark.parametrize(("known", "took"), TOOK.values(), ids=TOOK.keys())
+def test_how_long_each_stage_took(known: StartFacts, took: list[int | None]) -> None:
+    """In seconds, for the stages that are done."""
+    assert [each.took for each in stages(known)] == took
+
+
+HEADLINES = {
+    "sbatch has not answered": (StartFacts(), "Starting", "Submitting the job to Slurm."),
+    "Slurm has not": (StartFacts("7"), "Starting", "Submitted as job 7."),
+    "Slurm has only just accepted it": (
+        StartFacts("7", job=JobStatus("7", Phase.QUEUED, "PENDING", "None")),
+        "Starting",
+        "Slurm has accepted the job and will consider it shortly.",
+    ),
+    "it waits": (StartFacts("7", job=QUEUED), "Waiting in line", "Waiting behind other jobs."),
+    "it waits, and Slurm is silent": (StartFacts("7", job=QUEUED, silent=True), "Waiting in line", wait.SILENT),
+    "it runs": (StartFacts("7", job=RUNNING), "Starting", "The job is running on g1."),
+    "it has reported before squeue tells": (
+        StartFacts("7", job=QUEUED, placement=PLACED),
+        "Starting",
+        "Running on g1, 2 x Tesla K80, cores 0-7. The server is starting.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("known", "headline", "sentence"), HEADLINES.values(), ids=HEADLINES.keys())
+def test_the_headline_says_the_stage(known: StartFacts, headline: str, sentence: str) -> None:
+    """And the sentence below it does not repeat the job's id, which the page has on its own line."""
+    told = document(known, now=NOON)
+
+    assert (told["headline"], told["sentence"]) == (headline, sentence)
+
+
 def waiting(reason: str, starts_at: float | None = None, **more: Any) -> dict[str, Any]:
     """The document of a pending job, without its stages."""
     job = JobStatus("7", Phase.QUEUED, "PENDING", reason, partition="gpu", starts_at=starts_at)
     told = document(StartFacts("7", REACHED, job, **more), now=NOON)
     assert [stage["name"] for stage in told.pop("stages")] == list(wait.STAGES)
+    assert told.pop("sentence") == (wait.SILENT if more.get("silent") else told["reason"])
     return told
 
 
 PLAIN = {
+    "headline": "Waiting in line",
+    "job": "7, partition gpu",
     "job_id": "7",
     "partition": "gpu",
     "reason": "Waiting behind other jobs.",
@@ -174,6 +221,19 @@ def test_what_is_waited_for_is_named(matching: str, text: str) -> None:
     job = JobStatus("7", Phase.QUEUED, reason="Resources")
 
     assert document(StartFacts("7", REACHED, job, matching=matching), now=NOON)["reason"] == text
+
+
+def test_how_long_the_current_stage_has_lasted() -> None:
+    """From the time that the document has; nothing below a second, also where the clocks differ."""
+    since = document(StartFacts("7", REACHED, QUEUED), now=NOON)["stages"][1]["at"]
+
+    assert [wait.lasts(since, now=NOON + 1 + later) for later in (-5, 0, 1, 720)] == ["", "", "for 1 s", "for 12 min"]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, ""), (None, ""), (6, "took 6 s"), (720, "took 12 min")])
+def test_how_long_a_stage_took_in_words(seconds: int | None, text: str) -> None:
+    """A stage that took no time, or an unknown one, has no words."""
+    assert wait.took(seconds) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(60, "1 min"), (3600, "1 h"), (5400, "1 h 30 min"), (86400, "24 h")])

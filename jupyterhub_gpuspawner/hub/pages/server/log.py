@@ -1,19 +1,23 @@
-"""``/hub/gpuspawner/log/...``: the last lines of a server's log, for everyone with access to the server."""
+"""``/hub/gpuspawner/log/...``: the end of a server's log, for everyone with access to the server."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
 
+from jupyterhub_gpuspawner.hub.ending.joblog import OF_DOWNLOAD, OF_PAGE
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name
-from jupyterhub_gpuspawner.hub.spawners.server import running_log, server_of
+from jupyterhub_gpuspawner.hub.spawners.server import ended_log, running_log, server_of
 from jupyterhub_gpuspawner.hub.text import home
 
 if TYPE_CHECKING:
     from jupyterhub.spawner import Spawner
+
+    from jupyterhub_gpuspawner.hub.ending.joblog import Extent
 
 
 class LogPage(BaseHandler):
@@ -22,12 +26,15 @@ class LogPage(BaseHandler):
     @web.authenticated
     @needs_scope("access:servers")
     async def get(self, user_name: str, server_name: str = "") -> None:
-        """The page; 404 for a server without a log."""
+        """The page, or with ``?download`` the log as a file; 404 for a server without a log."""
         user = self.find_user(user_name)
         if user is None or server_name not in user.orm_spawners:
             raise web.HTTPError(404, "There is no such server.")
         spawner = user.spawners[server_name]
-        path, lines = await server_log(spawner)
+        if "download" in self.request.query_arguments:
+            self._send(*await server_log(spawner, OF_DOWNLOAD))
+            return
+        path, lines = await server_log(spawner, OF_PAGE)
         html = await self.render_template(
             "log.html",
             title=home.title(server_name, display_name(spawner)),
@@ -38,12 +45,23 @@ class LogPage(BaseHandler):
         )
         self.finish(html)
 
+    def _send(self, path: str, text: str) -> None:
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.set_header("Content-Disposition", f'attachment; filename="{file_name(path)}"')
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.finish(f"{text}\n" if text else "")
 
-async def server_log(spawner: Spawner) -> tuple[str, str]:
+
+def file_name(path: str) -> str:
+    """The name of a download: that of the log, with other characters than letters, digits and ``._-`` replaced."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", path.rpartition("/")[2]) or "server.log"
+
+
+async def server_log(spawner: Spawner, extent: Extent) -> tuple[str, str]:
     """Path and last lines of the log of the server that runs, or of the one that ended; 404 where there is none."""
     server = server_of(spawner, with_start=False)
     if server.can_show_log:
-        return await running_log(spawner)
+        return await running_log(spawner, extent)
     if server.ending is not None and server.ending.log:
-        return server.ending.log, server.ending.lines
+        return server.ending.log, await ended_log(spawner, server.ending, extent)
     raise web.HTTPError(404, "This server has no log.")

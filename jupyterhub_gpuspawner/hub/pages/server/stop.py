@@ -10,6 +10,7 @@ import asyncio
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
@@ -48,31 +49,25 @@ class StopPage(BaseHandler):
     @web.authenticated
     @needs_scope("delete:servers")
     async def post(self, user_name: str, server_name: str = "") -> None:
-        """303 to the home page or the map (``back``), or to this page for somebody else's server.
+        """303 to where the button was (``back``: ``home``, ``cluster`` or ``server``), or to this page.
 
-        A second stop changes nothing.
+        The last is for somebody else's server. A second stop changes nothing.
         """
         user, spawner = self._found(user_name, server_name)
         by = self.current_user.name if user is not self.current_user else ""
-        server = server_of(spawner)
-        record = stop_record(server, at=time.time(), by=by) if server.keeps_ending else None
-        if spawner.pending == "spawn":
-            _keep(spawner, record)
-            await _cancel_start(spawner)
-        # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
-        if spawner.ready and await spawner.poll_and_notify() is not None:
-            pass
-        elif spawner.active and not spawner.pending:
-            _keep(spawner, record)
-            await self.stop_single_user(user, server_name)
-        if spawner.ready and not spawner.pending:
-            _keep(spawner, None)
+        if not await stop_server(self, user, server_name, by=by):
             self.set_status(HTTPStatus.INTERNAL_SERVER_ERROR)
             await self._show(user, server_of(spawner), fault=home.NOT_STOPPED)
-        else:
-            back = "gpuspawner/cluster" if self.get_body_argument("back", "") == "cluster" else "home"
-            there = self.request.path if by and back == "home" else f"{self.hub.base_url}{back}"
-            self.redirect(there, status=HTTPStatus.SEE_OTHER)
+            return
+        back = self.get_body_argument("back", "")
+        there = f"{self.hub.base_url}home"
+        if back == "server":
+            there = f"{pending_url(self.hub.base_url, user, server_name)}?stopped=1"
+        elif back == "cluster":
+            there = f"{self.hub.base_url}gpuspawner/cluster"
+        elif by:
+            there = self.request.path
+        self.redirect(there, status=HTTPStatus.SEE_OTHER)
 
     def _found(self, user_name: str, server_name: str) -> tuple[Any, Spawner]:
         user: Any = self.find_user(user_name)
@@ -93,6 +88,34 @@ class StopPage(BaseHandler):
             since=since,
         )
         self.finish(html)
+
+
+def pending_url(base_url: str, user: Any, server_name: str) -> str:
+    """The address of the page of a server that is starting, stopping, or not running."""
+    return f"{base_url}spawn-pending/{user.escaped_name}/{quote(server_name, safe='')}".rstrip("/")
+
+
+async def stop_server(handler: BaseHandler, user: Any, server_name: str, *, by: str = "") -> bool:
+    """Stop a server that runs, or cancel its start with its job; False if it still runs afterwards.
+
+    It may still be stopping. Its card then says that it was stopped, and by whom (``by``) where that is not its user.
+    """
+    spawner = user.spawners[server_name]
+    server = server_of(spawner)
+    record = stop_record(server, at=time.time(), by=by) if server.keeps_ending else None
+    if spawner.pending == "spawn":
+        _keep(spawner, record)
+        await _cancel_start(spawner)
+    # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
+    if spawner.ready and await spawner.poll_and_notify() is not None:
+        pass
+    elif spawner.active and not spawner.pending:
+        _keep(spawner, record)
+        await handler.stop_single_user(user, server_name)
+    if spawner.ready and not spawner.pending:
+        _keep(spawner, None)
+        return False
+    return True
 
 
 def stop_record(server: Server, *, at: float, by: str = "") -> Ending:

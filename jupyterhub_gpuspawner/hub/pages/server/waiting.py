@@ -10,9 +10,12 @@ from jupyterhub.handlers.pages import SpawnPendingHandler
 from jupyterhub.utils import AnyTimeoutError
 from tornado.httputil import url_concat
 
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of
 from jupyterhub_gpuspawner.hub.ending.record import Ending
-from jupyterhub_gpuspawner.hub.spawners.server import server_of, updated_server
+from jupyterhub_gpuspawner.hub.pages.server.alternatives import AT_MOST, alternatives, waits_in_line
+from jupyterhub_gpuspawner.hub.pages.server.switch import GAVE_UP, NOT_FREE, parse_choice_query
+from jupyterhub_gpuspawner.hub.spawners.server import server_of, updated_server, with_profiles
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.hub.text import wait
 
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 _PATIENCE = 0.5
 """Seconds that a page waits for an update of the queue; it comes without one where Slurm takes longer."""
+_STOPPED = "stopped"
+"""Query parameter after *Stop this server*."""
+_OURS = (_STOPPED, GAVE_UP, NOT_FREE)
 
 
 def same_choice(spawn_url: str, options: Mapping[str, object]) -> str:
@@ -30,18 +36,43 @@ def same_choice(spawn_url: str, options: Mapping[str, object]) -> str:
     return url_concat(spawn_url, texts) if texts else ""
 
 
-async def _pending(spaces: Mapping[str, Any]) -> dict[str, Any]:
-    start = (await updated_server(spaces["spawner"], patience=_PATIENCE)).start
-    return {"told": document(start, now=time.time()) if start is not None else None}
+def _profile_name(spawner: Any, slug: str) -> str:
+    """What the form calls the profile; its slug where it is no longer offered, empty where there is none."""
+    profiles = with_profiles(spawner)
+    if profiles is None or not slug:
+        return ""
+    try:
+        return next((each.display_name for each in profiles.offered() if each.slug == slug), slug)
+    except ConfigError:
+        return slug
 
 
-async def _not_running(spaces: Mapping[str, Any]) -> dict[str, Any]:
+async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[str, Any]:
+    spawner = spaces["spawner"]
+    server = await updated_server(spawner, patience=_PATIENCE)
+    profiles = with_profiles(spawner)
+    instead = await alternatives(profiles) if profiles is not None and waits_in_line(server) else ()
+    return {
+        "told": document(server.start, now=time.time()) if server.start is not None else None,
+        "profile": _profile_name(spawner, server.profile),
+        "instead": instead[:AT_MOST],
+        "switch_note": wait.NOT_FREE if NOT_FREE in query and waits_in_line(server) else "",
+    }
+
+
+async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[str, Any]:
     spawner = spaces["user"].spawners[spaces["server_name"]]
     failure = spaces.get("exception")
     ending = ending_of(failure) or server_of(spawner, with_start=False).ending
     if ending is None and isinstance(failure, AnyTimeoutError):  # the hub's own time-out has no message
         ending = Ending(wait.NO_ANSWER, advice=wait.NO_ANSWER_ADVICE)
-    return {"ending": ending, "again_url": same_choice(spaces["spawn_url"], spawner.user_options)}
+    given_up = parse_choice_query(query.get(GAVE_UP, ""))
+    return {
+        "ending": ending,
+        "again_url": same_choice(spaces["spawn_url"], given_up or spawner.user_options),
+        "given_up": _profile_name(spawner, given_up.get("profile", "")) if given_up else "",
+        "stopped": _STOPPED in query,
+    }
 
 
 _TOLD = {"spawn_pending.html": _pending, "not_running.html": _not_running}
@@ -56,12 +87,29 @@ class _Told:
         return super().render_template(name, sync, **spaces)  # type: ignore[misc]
 
     async def _told(self, name: str, spaces: dict[str, Any]) -> Any:
-        told = await _TOLD[name](spaces)
+        told = await _TOLD[name](spaces, self._query())
         return await super().render_template(name, **{**spaces, **told})  # type: ignore[misc]
+
+    def _query(self) -> Mapping[str, str]:
+        return {}
 
 
 class WaitingPage(_Told, SpawnPendingHandler):
     """``/hub/spawn-pending/...``: a server that is starting or stopping, or whose start failed."""
+
+    async def get(self, user_name: str, server_name: str = "") -> None:
+        """JupyterHub's, also for a named server that was stopped: JupyterHub has no spawner of it in memory then."""
+        user: Any = self.find_user(user_name) if self.current_user is not None else None
+        if user is not None and server_name in user.orm_spawners:
+            user.spawners[server_name]  # creates it
+        await super().get(user_name, server_name)
+
+    def _query(self) -> Mapping[str, str]:
+        return {name: self.get_query_argument(name) for name in _OURS if name in self.request.query_arguments}
+
+    def append_query_parameters(self, url: str, exclude: list[str] | None = None) -> Any:
+        """JupyterHub's, without the parameters that are for this page: a server that is ready does not get them."""
+        return super().append_query_parameters(url, exclude=[*(exclude or ["next"]), *_OURS])
 
 
 class NotRunningPage(_Told, UserUrlHandler):

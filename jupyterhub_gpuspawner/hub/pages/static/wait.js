@@ -1,15 +1,17 @@
 // The page of a server that is starting, stopping, or not running.
 
-import { say } from "./times.js";
+import { page as pageNow } from "./hub.js";
+import { duration, say } from "./times.js";
 
 function waitForServer(page) {
   const words = JSON.parse(document.getElementById("gpuspawner-words").textContent);
+  const heading = document.getElementById("gpuspawner-headline");
   const message = document.getElementById("progress-message");
+  const form = document.getElementById("gpuspawner-stop-form");
   const stop = document.getElementById("gpuspawner-stop");
   const notify = document.getElementById("gpuspawner-notify");
   const fact = (name) => page.querySelector(`[data-fact="${name}"]`);
-  const wanted = `gpuspawner-notify ${page.dataset.serverUrl}`;
-  const plainTitle = document.title;
+  const wanted = `gpuspawner-notify ${form.action}`;
   let over = false;
   let patience = 0;
 
@@ -17,37 +19,52 @@ function waitForServer(page) {
     if (text && text !== message.textContent.trim()) message.textContent = text;
   }
 
-  function showLine(name, text, iso) {
+  function headline(text) {
+    const titled = words.titled.replace("{headline}", text);
+    if (heading.textContent !== titled) heading.textContent = titled;
+    document.title = `${titled} - JupyterHub`;
+  }
+
+  function showLine(name, text, iso, apart = true) {
     page.querySelector(`[data-line="${name}"]`).hidden = !text;
-    say(fact(name), text, iso, true);
+    say(fact(name), text, iso, apart);
+  }
+
+  /** "took 6 s" for a stage that is done, "for 12 min" for the current one. */
+  function showDuration(item) {
+    const { state, since, took } = item.dataset;
+    const seconds = state === "current" && since ? (Date.now() - new Date(since)) / 1000 : Number(took || 0);
+    const sentence = state === "current" ? words.lasts : words.took;
+    const text = seconds >= 1 ? sentence.replace("{duration}", duration(seconds)) : "";
+    const part = item.querySelector('[data-part="lasts"]');
+    if (part.textContent !== text) part.textContent = text;
   }
 
   function show(told) {
+    headline(told.headline);
+    tell(told.sentence);
     say(fact("hint"), told.hint);
     fact("answered").hidden = !told.silent;
     say(fact("answered"), told.answered, told.answered_at);
     say(fact("kept"), told.kept, told.kept_until);
     showLine("place", told.place);
     showLine("estimate", told.estimate, told.starts_at);
+    showLine("job", told.job);
+    showLine("kept", told.kept ?? "", told.kept_until, false);
     for (const stage of told.stages) {
       const item = page.querySelector(`[data-stage="${stage.name}"]`);
       if (!item) continue;
       item.dataset.state = stage.state;
+      item.dataset.since = stage.at ?? "";
+      item.dataset.took = stage.took ?? "";
       if (stage.state === "current") item.setAttribute("aria-current", "step");
       else item.removeAttribute("aria-current");
-      const part = (name) => item.querySelector(`[data-part="${name}"]`);
-      part("state").textContent = `(${words.states[stage.state]})`;
-      part("detail").textContent = stage.detail;
-      say(part("at"), stage.at ? "{time}" : "", stage.at);
-      if (stage.state === "current") {
-        const name = item.querySelector(".gpuspawner-stage-name").textContent;
-        document.title = `${told.place || name} - ${plainTitle}`;
-      }
+      item.querySelector('[data-part="state"]').textContent = `(${words.states[stage.state]})`;
+      showDuration(item);
     }
   }
 
   function notice(text) {
-    document.title = `${text} - ${plainTitle}`;
     if (sessionStorage.getItem(wanted) && "Notification" in window && Notification.permission === "granted") {
       new Notification(text, { tag: wanted });
     }
@@ -82,7 +99,7 @@ function waitForServer(page) {
 
   const events = new EventSource(page.dataset.progressUrl);
   events.onmessage = async (event) => {
-    const { message: text, gpuspawner: told, ready, failed, url, elsewhere } = JSON.parse(event.data);
+    const { message: text, progress, gpuspawner: told, ready, failed, url, elsewhere } = JSON.parse(event.data);
     if (told) {
       show(told);
       expectNews();
@@ -92,9 +109,12 @@ function waitForServer(page) {
       clearTimeout(patience);
       events.close();
       if (failed) notice(words.failed);
-      else if (await answers(url)) notice(words.ready);
+      else if (await answers(url)) {
+        headline(words.started);
+        notice(words.ready);
+      }
       window.location.reload();
-    } else tell(text);
+    } else if (!told && progress !== 0) tell(text); // JupyterHub's own first event says nothing new
     if (elsewhere) {
       over = true; // of this stream
       clearTimeout(patience);
@@ -109,19 +129,47 @@ function waitForServer(page) {
     if (!over) setTimeout(lookAgain, 2000);
   };
 
-  stop.addEventListener("click", async () => {
-    stop.disabled = true;
+  /** From here on another page says what happens. */
+  function leave() {
+    over = true;
     clearTimeout(patience);
     events.close(); // JupyterHub's progress reports a cancelled start as ready for a second
+  }
+
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    stop.disabled = true;
+    leave();
+    document.getElementById("gpuspawner-progress").hidden = true;
     tell(words.stopping);
-    const answer = await fetch(page.dataset.serverUrl, {
-      method: "DELETE",
-      headers: { "X-XSRFToken": window.jhdata.xsrf_token },
-    }).catch(() => ({ ok: false }));
-    tell(answer.ok ? words.stopped : words.not_stopped);
-    if (answer.ok) setTimeout(() => window.location.assign(page.dataset.homeUrl), 1000);
-    else setTimeout(() => window.location.reload(), 5000);
+    const body = new URLSearchParams(new FormData(form));
+    const answer = await fetch(form.action, { method: "POST", body }).catch(() => ({ ok: false }));
+    if (answer.ok) window.location.assign(answer.url);
+    else {
+      tell(words.not_stopped);
+      setTimeout(() => window.location.reload(), 5000);
+    }
   });
+
+  page.addEventListener("submit", (event) => {
+    if (event.target === form) return;
+    if (over) event.preventDefault(); // a second click
+    else {
+      leave();
+      tell(words.switching);
+    }
+  });
+
+  /** What is free changes while one waits; asked for rarely, since many wait at the same time. */
+  async function lookForAlternatives() {
+    const shown = document.getElementById("gpuspawner-instead");
+    if (over || document.visibilityState !== "visible" || shown.contains(document.activeElement)) return;
+    const now = (await pageNow())?.getElementById("gpuspawner-instead");
+    if (now && !over && now.innerHTML !== shown.innerHTML) shown.replaceWith(now);
+  }
+
+  setInterval(lookForAlternatives, 120_000);
+  document.addEventListener("visibilitychange", lookForAlternatives);
 
   function notifyIsOn() {
     notify.setAttribute("aria-pressed", "true");
@@ -140,7 +188,7 @@ function waitForServer(page) {
   });
   notify.hidden = !("Notification" in window && window.isSecureContext);
   if (sessionStorage.getItem(wanted)) notifyIsOn();
-  notify.closest("p").hidden = false;
+  setInterval(() => page.querySelectorAll("[data-stage][data-since]").forEach(showDuration), 5000);
   window._jupyterhub_page_loaded = true;
 }
 

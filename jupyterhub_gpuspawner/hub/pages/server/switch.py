@@ -1,0 +1,94 @@
+"""``POST /hub/gpuspawner/switch/...``: give up a server that waits in the queue, and start another profile instead.
+
+JupyterHub has one start at a time under a server's name, so the waiting one is cancelled first. The choice is checked
+before that, and nothing is given up for a profile that is no longer free. The address of the page that follows carries
+what was given up: it is offered again where the new start fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
+from weakref import WeakValueDictionary
+
+from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.scopes import needs_scope
+from tornado import web
+
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_start
+from jupyterhub_gpuspawner.hub.pages.server.alternatives import alternatives, waits_in_line
+from jupyterhub_gpuspawner.hub.pages.server.stop import pending_url, stop_server
+from jupyterhub_gpuspawner.hub.spawners.server import server_of, updated_server, with_profiles
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+
+GAVE_UP = "gave_up"
+"""Query parameter of the page that follows: the choice whose place was given up, as a query of the form."""
+NOT_FREE = "not_free"
+"""Query parameter of the page that follows: the profile was no longer free, and the place is kept."""
+_PATIENCE = 2.0
+"""Seconds to wait for an update of what is free."""
+_AT_ONCE = 1.0
+"""Seconds to wait for a start that fails immediately, as JupyterHub's own form does."""
+_SWITCHING: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+"""By user and server: a second click waits for the first one."""
+
+
+class SwitchPage(BaseHandler):
+    """Starts another profile in place of a server that waits, then redirects to its page."""
+
+    @web.authenticated
+    @needs_scope("servers")
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """303 to the page of the server; does nothing where it no longer waits, or the profile is not free."""
+        user: Any = self.find_user(user_name)
+        if user is None or server_name not in user.orm_spawners:
+            raise web.HTTPError(404, "There is no such server.")
+        where = pending_url(self.hub.base_url, user, server_name)
+        async with _SWITCHING.setdefault((user.name, server_name), asyncio.Lock()):
+            spawner = with_profiles(user.spawners[server_name])
+            if spawner is None:
+                raise web.HTTPError(404, "This hub offers no profiles.")
+            query = await self._switch(user, spawner, self.get_body_argument("profile", ""))
+        self.redirect(f"{where}?{urlencode(query)}" if query else where, status=303)
+
+    async def _switch(self, user: Any, spawner: GPUProfilesSpawner, slug: str) -> dict[str, str]:
+        """The query of the page that follows."""
+        if not waits_in_line(await updated_server(spawner, patience=_PATIENCE)) or spawner.child_profile == slug:
+            return {}
+        await spawner.look_at_profiles()
+        if slug not in (each.slug for each in await alternatives(spawner)):
+            return {NOT_FREE: "1"}
+        given_up = {GAVE_UP: as_query(spawner.user_options)}
+        name = spawner.name
+        await stop_server(self, user, name)
+        if server_of(user.spawners[name], with_start=False).active:  # Slurm takes its time: the page shows how it goes
+            return given_up
+        start = asyncio.ensure_future(self.spawn_single_user(user, name, options={"profile": slug}))
+        await asyncio.wait({start}, timeout=_AT_ONCE)
+        start.add_done_callback(_retrieved)
+        if start.done() and start.exception() is not None and last_start(user.spawners[name]) is None:
+            set_last_start(user.spawners[name], start)  # refused before it began: the page shows why
+        return given_up
+
+
+def as_query(options: Mapping[str, object]) -> str:
+    """User options as the query that fills in the form; what is no plain value is left out."""
+    plain = {name: str(value) for name, value in options.items() if isinstance(value, (str, int, float))}
+    return urlencode({f"opt-{name}": value for name, value in plain.items()})
+
+
+def parse_choice_query(query: str) -> dict[str, str]:
+    """The user options in what :func:`as_query` made."""
+    pairs = parse_qsl(query)
+    return {name.removeprefix("opt-"): value for name, value in pairs if name.startswith("opt-")}
+
+
+def _retrieved(start: asyncio.Future[None]) -> None:
+    """JupyterHub logs why a start failed, and its pages show it."""
+    if not start.cancelled():
+        start.exception()

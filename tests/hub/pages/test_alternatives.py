@@ -1,0 +1,79 @@
+"""What could start now instead of a server that waits, the closest to what was asked for first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
+from jupyterhub_gpuspawner.hub.pages.server.alternatives import closest
+from jupyterhub_gpuspawner.hub.pages.server.switch import as_query, parse_choice_query
+from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+
+PROFILES: dict[str, dict[str, Any]] = {
+    "cpu": {"cpus": 12},
+    "small-cpu": {"cpus": 2},
+    "slice": {"gpus": 1, "gpu_type": "1g.10gb"},
+    "any": {"gpus": 1},
+    "shard": {"shards": 1},
+    "k80": {"gpus": 1, "gpu_type": "k80"},
+    "k80x4": {"gpus": 4, "gpu_type": "k80"},
+    "l40s": {"gpus": 1, "gpu_type": "l40s"},
+    "h200x8": {"gpus": 8, "gpu_type": "h200"},
+}
+RESOURCES = {slug: ResolvedResources(**asked) for slug, asked in PROFILES.items()}
+NOW, LATER = Availability(Chance.NOW, "starts now"), Availability(Chance.LATER, "full")
+
+
+def statuses(*, busy: tuple[str, ...] = ()) -> list[ProfileStatus]:
+    """All profiles start now, except for the busy ones."""
+    parsed = parse_profiles([{"display_name": slug, "slug": slug, "slurm": asked} for slug, asked in PROFILES.items()])
+    return [ProfileStatus(each, None, LATER if each.slug in busy else NOW, RESOURCES[each.slug]) for each in parsed]
+
+
+ORDER = {
+    "one K80": (
+        RESOURCES["k80"],
+        "l40s k80x4 h200x8 slice any shard cpu small-cpu",
+    ),
+    "four K80": (
+        RESOURCES["k80x4"],
+        "k80 l40s h200x8 slice any shard cpu small-cpu",
+    ),
+    "an L40S": (RESOURCES["l40s"], "h200x8 slice any shard k80 k80x4 cpu small-cpu"),
+    "any GPU": (RESOURCES["any"], "slice k80 l40s k80x4 h200x8 shard cpu small-cpu"),
+    "a part of a GPU": (RESOURCES["shard"], "slice any k80 l40s k80x4 h200x8 cpu small-cpu"),
+    "a slice": (RESOURCES["slice"], "k80 l40s k80x4 h200x8 any shard cpu small-cpu"),
+    "cores": (RESOURCES["cpu"], "small-cpu slice any shard k80 l40s k80x4 h200x8"),
+}
+
+
+@pytest.mark.parametrize(("asked", "order"), ORDER.values(), ids=ORDER.keys())
+def test_the_closest_is_offered_first(asked: ResolvedResources, order: str) -> None:
+    """The same model or as much GPU memory, other GPUs, none; then the nearest number; never what was asked for."""
+    assert [each.profile.slug for each in closest(asked, statuses())] == order.split()
+
+
+def test_what_does_not_start_now_is_not_offered() -> None:
+    """Nor a profile whose availability is not known."""
+    busy = tuple(slug for slug in PROFILES if slug != "cpu")
+    unknown = ProfileStatus(statuses()[0].profile, None, None)
+
+    assert [each.profile.slug for each in closest(RESOURCES["k80"], [*statuses(busy=busy), unknown])] == ["cpu"]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"profile": "k80", "gpus": "2"}, {"profile": "k80", "image": "a b&c=d", "name": "x\N{SNOWMAN}"}]
+)
+def test_a_choice_survives_in_an_address(options: dict[str, str]) -> None:
+    """What was given up is offered again, whatever characters it has."""
+    assert parse_choice_query(as_query(options)) == options
+
+
+def test_an_address_that_was_not_made_by_us_has_no_choice() -> None:
+    """Other parameters are left out, and values that are no plain values are not kept."""
+    assert parse_choice_query("a=1&next=//evil&opt-profile=k80;x") == {"profile": "k80;x"}
+    assert parse_choice_query(as_query({"profile": ["k80"], "cpus": 2})) == {"cpus": "2"}

@@ -1,0 +1,154 @@
+"""A server that waits in the queue is given up for another profile that starts now, on a real Slurm."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from bs4 import BeautifulSoup
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.hub.conftest import LIGHT, StartHub
+from tests.hub.visitor import Page, Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+CONFIG = """
+c.Authenticator.admin_users = {"root-of-the-hub"}
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}
+c.GPUSlurmSpawner.waiting_interval = 0.5
+"""
+PROFILES = f"""{LIGHT}
+- display_name: Broken
+  slug: broken
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
+  command: [bash, -c, "exit 3"]
+- display_name: Refused
+  slug: refused
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00", extra: ["--mail-type=NONSENSE"]}}
+  command: [sleep, "100"]
+"""
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub) -> HubProcess:
+    """A hub with a profile for each way in which a switch can end."""
+    return start_light_hub(lines=CONFIG, profiles=PROFILES)
+
+
+@pytest.fixture
+def waiting(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[Callable[[str], str]]:
+    """``waiting("ann")``: the K80 node is full, and this user's server waits for it; returns its job's id."""
+    line = "--parsable -p gpu --gres=gpu:k80:4 --exclusive -t 10 -o /dev/null"
+    blocker = slurm_cluster.run("sbatch", *line.split(), "--wrap=sleep 600")
+    users: list[str] = []
+
+    def start(user: str) -> str:
+        users.append(user)
+        hub.api("POST", f"/users/{user}")
+        assert hub.api("POST", server_path(user), {"profile": "k80-node"}).status_code == 202
+        for _ in range(600):
+            if "Waiting in line" in Visitor(hub, user).pending().text:
+                return jobs(slurm_cluster, user)[0]
+            time.sleep(0.2)
+        raise AssertionError(hub.log_end())
+
+    yield start
+    for user in users:
+        hub.end(user)
+    slurm_cluster.run("scancel", blocker)
+
+
+def jobs(slurm: PrivateSlurm, user: str) -> list[str]:
+    """The ids of the jobs of this user's servers that have not ended."""
+    told = slurm.run("squeue", "-h", "-t", "PD,CF,R", "-O", "JobID:20,Comment:200").splitlines()
+    return [line.split()[0] for line in told if f"/{user}/" in line]
+
+
+def switch(visitor: Visitor, profile: str, user: str = "") -> Page:
+    """Click *Switch*; returns the page that follows."""
+    path = f"/hub/gpuspawner/switch/{user or visitor.name}"
+    data = {"_xsrf": visitor._xsrf, "profile": profile}
+    answer = visitor.session.post(f"{visitor.hub.url}{path}", data=data, timeout=60)
+    return Page(answer.status_code, answer.url, BeautifulSoup(answer.text, "html.parser"))
+
+
+def test_one_click_gives_up_the_place_and_starts_the_other_profile(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, waiting: Callable[[str], str]
+) -> None:
+    """The page says before that the place is lost; a second click does nothing more."""
+    first = waiting("ann")
+    ann = Visitor(hub, "ann")
+    page = ann.pending()
+    offered = [each["value"] for each in page.soup.select('#gpuspawner-instead input[name="profile"]')]
+    switch(ann, "light")
+    switch(ann, "light")
+    hub.wait("ann", ready=True)
+    model = hub.server("ann")
+
+    assert offered == ["light", "broken"]
+    assert "If you switch, you give up your place in line." in page.text
+    assert model is not None
+    assert model["user_options"] == {"profile": "light"}
+    assert len(jobs(slurm_cluster, "ann")) == 1
+    assert first not in jobs(slurm_cluster, "ann")
+
+
+def test_nothing_is_given_up_for_a_profile_that_is_not_free(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, waiting: Callable[[str], str]
+) -> None:
+    """Nor for one that does not exist; the page says that the place is kept."""
+    first = waiting("bea")
+    bea = Visitor(hub, "bea")
+    texts = [switch(bea, profile).text for profile in ("no-such", "", "../x")]
+
+    assert ["You have kept your place in line." in text for text in texts] == [True] * 3
+    assert jobs(slurm_cluster, "bea") == [first]
+
+
+@pytest.mark.parametrize("profile", ["broken", "refused"])
+def test_a_switch_that_fails_says_what_is_lost_and_offers_it_again(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, waiting: Callable[[str], str], profile: str
+) -> None:
+    """A server that does not start, and a job that sbatch refuses."""
+    user = f"cia-{profile}"
+    waiting(user)
+    cia = Visitor(hub, user)
+    where = switch(cia, profile).url.removeprefix(hub.url)
+    for _ in range(300):
+        page = cia.look(where)
+        if page.soup.select_one("#gpuspawner-not-running"):
+            break
+        time.sleep(0.2)
+    again = page.soup.select_one("#start")
+
+    assert "Your server did not start" in page.text
+    assert "You gave up your place in line for The K80 node." in page.text
+    assert again is not None
+    assert (again.get_text(), again["href"]) == (
+        "Choose The K80 node again",
+        f"/hub/spawn/{user}?opt-profile=k80-node",
+    )
+    assert jobs(slurm_cluster, user) == []
+
+
+def test_only_those_who_may_start_a_server_may_switch_it(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, waiting: Callable[[str], str]
+) -> None:
+    """Another user cannot; an administrator can. Without the page's token nobody can."""
+    first = waiting("dee")
+    stranger, admin = Visitor(hub, "eve"), Visitor(hub, "root-of-the-hub")
+    dee = Visitor(hub, "dee")
+    forged = dee.session.post(f"{hub.url}/hub/gpuspawner/switch/dee", data={"profile": "light"}, timeout=60)
+
+    assert switch(stranger, "light", "dee").status == 404
+    assert forged.status_code == 403
+    assert jobs(slurm_cluster, "dee") == [first]
+
+    switch(admin, "light", "dee")
+    hub.wait("dee", ready=True)
+    model = hub.server("dee")
+    assert model is not None
+    assert model["user_options"] == {"profile": "light"}
