@@ -41,6 +41,11 @@ PROFILES = f"""
   slug: light
   slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}}
   command: {COMMAND}
+- display_name: Short of time
+  slug: brief
+  slurm: {{{NODE}, cpus: 1, time: "0:10:00"}}
+  queue_timeout: 0:02:00
+  command: {COMMAND}
 - display_name: Never reports
   slug: stuck
   slurm: {{{NODE}, cpus: 24, time: "0:10:00"}}
@@ -126,6 +131,21 @@ def test_a_crowd_waits_longer_than_every_time_out_and_across_a_restart(
     assert wait_for(finish_those_that_are_ready, seconds=180), hub.log_end()
     assert served == jobs
     stop_servers(hub)
+
+
+@pytest.mark.usefixtures("holder")
+def test_a_start_that_is_expected_after_the_queues_limit_has_a_warning(hub: HubProcess) -> None:
+    """On the form, and in Slurm's own answer about a choice: the node is taken for longer than two minutes."""
+    hub.api("POST", "/users/ann")
+
+    def told() -> tuple[str, str]:
+        profiles = hub.api("GET", "/gpuspawner/profiles/ann").json()["profiles"]
+        trial = hub.api("POST", "/gpuspawner/trial/ann", {"user_options": {"profile": "brief"}}).json()
+        (brief,) = (each for each in profiles if each["slug"] == "brief")
+        return brief["availability"]["sentence"], trial["sentence"]
+
+    warning = ", but a start may wait for at most 2 min here"
+    assert wait_for(lambda: all(sentence.endswith(warning) for sentence in told()), seconds=90), told()
 
 
 def test_starts_for_which_there_is_no_job_yet_count_for_the_limit(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:

@@ -46,6 +46,7 @@ c.GPUSlurmSpawner.waiting_interval = 1.5
 c.GPUSlurmSpawner.resting_interval = 10.0
 c.GPUSlurmSpawner.reconcile_interval = 30.0
 c.GPUSlurmSpawner.start_timeout = 60
+c.GPUSlurmSpawner.queue_timeout = "0:01:00"
 c.GPUSlurmSpawner.port_range = "{ports[0]}-{ports[1]}"
 """
 PROFILES = f"""

@@ -103,7 +103,7 @@ class Readiness:
         self._report = report
         self._ending = ending
         self._store = store
-        self._another_stage = asyncio.Event()
+        self._looked = asyncio.Event()
 
     async def wait(self) -> None:
         """Return once the server answers at the address and port of ``report``.
@@ -116,10 +116,10 @@ class Readiness:
     async def _until_given_up(self) -> None:
         """Raise once the start has taken too long: in the queue, or from the allocation until its address is known."""
         while True:
-            self._another_stage.clear()
+            self._looked.clear()
             left = self._start.left(hidden=self._job.hidden)
             over = () if left is None else (asyncio.sleep(left or _STILL_SILENT),)
-            await first_of(self._another_stage.wait(), *over)
+            await first_of(self._looked.wait(), *over)
             if self._start.left(hidden=self._job.hidden) == 0 and not self._report.address:
                 # while Slurm does not answer, the job may have left the queue
                 if self._start.in_queue and self._job.silent:
@@ -138,7 +138,7 @@ class Readiness:
         """Take note of Slurm's answer: the queue and the start have each their own time."""
         if self._start.follow(status, since_pending=self._job.since_pending):
             self._store()
-        self._another_stage.set()
+        self._looked.set()
 
     async def _until_failed(self) -> None:
         """Watch the job; raises once it has ended, or can never start."""
