@@ -274,7 +274,7 @@ def test_stop_asks_where_work_would_be_lost_and_says_what_it_did(
     expect(page.locator("main")).to_contain_text(re.compile(r"It has been running for \d+ (s|min)[^,]*, since \d.*\."))
     if javascript:
         well_made(page)
-        shoot(page, "stop")
+        shoot(page, "home-stop")
     page.get_by_role("link", name="Keep it running").click()
     assert ready_servers(hub, user) == ["", "lab"]
 
@@ -471,7 +471,7 @@ def test_a_server_that_waits_ends_or_fails_says_so(
     expect(card(page, "ends")).to_contain_text("running")
     slurm_cluster.run("scancel", job_of(hub, "gina", "ends"))
     expect(card(page, "ends")).to_contain_text("ended")
-    expect(card(page, "ends")).to_contain_text(re.compile(r"The job was cancelled\. It ended at .*\d\d"))
+    expect(card(page, "ends")).to_contain_text(re.compile(r"The job was cancelled\.\s+It ended at .*\d\d"))
     expect(page.locator("#gpuspawner-news")).to_contain_text("Server ends: ended.")
     expect(card(page)).to_contain_text("running")
     well_made(page)
