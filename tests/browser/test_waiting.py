@@ -260,19 +260,19 @@ def test_what_is_free_now_is_offered_and_one_click_starts_it(
 
     slurm_cluster.run("scontrol", "update", "partitionname=batch", "state=down")
     try:
-        for _ in range(60):  # as often as someone returns to this tab
-            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-            page.wait_for_timeout(500)
+        for _ in range(60):
+            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # someone returns to this tab
+            page.wait_for_timeout(2000)
             if offered.is_hidden():
                 break
         expect(offered).to_be_hidden()
     finally:
         slurm_cluster.run("scontrol", "update", "partitionname=batch", "state=up")
-    page.wait_for_timeout(1000)
     for _ in range(60):
         page.reload()
         if offered.is_visible():
             break
+        page.wait_for_timeout(1000)
     page.click("#gpuspawner-instead button >> nth=0")
     page.wait_for_url(re.compile("/user/sam"), timeout=LONG)
 

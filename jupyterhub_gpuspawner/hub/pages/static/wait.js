@@ -13,6 +13,7 @@ function waitForServer(page) {
   const fact = (name) => page.querySelector(`[data-fact="${name}"]`);
   const wanted = `gpuspawner-notify ${form.action}`;
   let over = false;
+  let looking = false;
   let patience = 0;
 
   function tell(text) {
@@ -163,8 +164,10 @@ function waitForServer(page) {
   /** What is free changes while one waits; asked for rarely, since many wait at the same time. */
   async function lookForAlternatives() {
     const shown = document.getElementById("gpuspawner-instead");
-    if (over || document.visibilityState !== "visible" || shown.contains(document.activeElement)) return;
+    if (over || looking || document.visibilityState !== "visible" || shown.contains(document.activeElement)) return;
+    looking = true;
     const now = (await pageNow())?.getElementById("gpuspawner-instead");
+    looking = false;
     if (now && !over && now.innerHTML !== shown.innerHTML) shown.replaceWith(now);
   }
 
