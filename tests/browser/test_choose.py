@@ -234,7 +234,7 @@ def test_a_page_left_open_is_renewed(course: HubProcess, slurm_cluster: PrivateS
             page.clock.run_for(60_000)
             page.wait_for_timeout(1000)
 
-        assert availability(page, "dgx1").startswith("Full. Expected wait: up to ")
+        assert availability(page, "dgx1").startswith("Full. Up to ")
 
 
 def test_what_only_slurm_knows_is_told_before_the_click(course: HubProcess, page: Page) -> None:
