@@ -229,7 +229,8 @@ def test_a_page_left_open_is_renewed(course: HubProcess, slurm_cluster: PrivateS
     expect_fresh(page, course, "8 of 8 p100 free")
     with taken(slurm_cluster):
         page.clock.run_for(50_000)
-        expect(page.locator(".gpuspawner-availability small").first).to_have_text(re.compile(r"checked \d+ (s|min) ago"))
+        age = page.locator(".gpuspawner-availability small").first
+        expect(age).to_have_text(re.compile(r"checked \d+ (s|min) ago"))
         while "full" not in page.locator("#gpuspawner-profiles").inner_text().lower():
             page.clock.run_for(60_000)
             page.wait_for_timeout(1000)
