@@ -200,7 +200,8 @@ def resolve(
         try:
             value, over = option.choose(value)
         except ValueError as error:
-            raise RequestError(f"{name}: {value!r} is not allowed: {str(error).rstrip('.')}.", field=name) from None
+            label = option.display_name or name
+            raise RequestError(f"{label}: {value!r} is not allowed: {str(error).rstrip('.')}.", field=name) from None
         said = put_over(said, over)
         if name in choice.options:
             stored[name] = value

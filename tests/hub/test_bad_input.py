@@ -106,7 +106,7 @@ BY_US: dict[str, tuple[Mapping[str, object], Mapping[str, str] | None, str]] = {
     "a number that is none": (
         {"profile": "light", "cpus": "many"},
         {"profile": "light", "profile-option-light--cpus": "many"},
-        "cpus: 'many' is not allowed: it must be a number from 1 to 4.",
+        "Cores: 'many' is not allowed: it must be a number from 1 to 4.",
     ),
     "an option that is not offered": (
         {"profile": "light", "partition": "gpu"},

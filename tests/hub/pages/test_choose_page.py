@@ -63,7 +63,7 @@ def test_a_click_with_bytes_that_are_no_text(light_hub: HubProcess) -> None:
         ({"profile": "light", "cpus": ["1", "2"]}, "cpus is given twice. Give one value."),
         ({"cpus": "1", "profile-option-light--cpus": "1"}, "Options were given without a profile. Choose a profile."),
         ({"profile": "light", "two words\n": "1"}, "'two words\\n' is not a valid option name."),
-        ({"profile": "light", "cpus": "9"}, "cpus: '9' is not allowed: it must be a number from 1 to 4."),
+        ({"profile": "light", "cpus": "9"}, "Cores: '9' is not allowed: it must be a number from 1 to 4."),
     ],
     ids=["twice", "no profile", "no name", "not allowed"],
 )
@@ -88,7 +88,7 @@ def test_a_refused_click_keeps_what_was_filled_in(light_hub: HubProcess, server:
     form = page.soup.select_one("#spawn_form")
 
     assert page.status == 400
-    assert page.error == "cpus: '9' is not allowed: it must be a number from 1 to 4."
+    assert page.error == "Cores: '9' is not allowed: it must be a number from 1 to 4."
     assert way is not None
     assert way["href"] == "#profile-option-light--cpus"
     assert field is not None
@@ -172,7 +172,7 @@ def test_without_a_form_a_link_still_chooses(make_hub: MakeHub) -> None:
     hub.end("ann")
 
     assert hidden(asked) == {"profile": "light", "cpus": "2"}
-    assert wrong.error == "cpus: '9' is not allowed: it must be a number from 1 to 4."
+    assert wrong.error == "Cores: '9' is not allowed: it must be a number from 1 to 4."
     assert model is not None
     assert model["user_options"] == {"profile": "light", "cpus": 2}
 

@@ -235,7 +235,7 @@ def test_a_last_choice_that_is_gone_falls_back_with_a_note() -> None:
     assert narrower == FilledIn(
         "k80",
         {"image": "b"},
-        note="Your last choice is no longer available. gpus: 9 is not allowed: it must be a number from 1 to 4. "
+        note="Your last choice is no longer available. GPUs: 9 is not allowed: it must be a number from 1 to 4. "
         "The form shows the defaults instead.",
     )
     assert gone == FilledIn(
