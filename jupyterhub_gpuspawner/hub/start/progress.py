@@ -7,7 +7,6 @@ out, so all of them say the same.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -108,7 +107,7 @@ async def events(
     ``placed`` returns the event that is set once the placement is known. An event has percent and message only if the
     message is a new one. Without changes the facts are sent again after :data:`_REPEAT` seconds.
     """
-    told, message, told_at, last = "", "", 0.0, None  # as text, which takes less memory than the event itself
+    told, told_at, last = dict[str, Any](), 0.0, None
     with _LOOKS.at(lambda: _relevant(facts()), again=_REPEAT + 1) as news:
         try:
             while True:
@@ -116,11 +115,9 @@ async def events(
                 news.seen()
                 due = time.monotonic() - told_at > _REPEAT
                 now = event(facts(), now=time.time())
-                text = json.dumps(now)
-                if text != told or due:
-                    yield {"gpuspawner": now["gpuspawner"]} if told and now["message"] == message else dict(now)
-                    told, message, told_at = text, now["message"], time.monotonic()
-                del now, text
+                if now != told or due:
+                    yield now if now["message"] != told.get("message") else {"gpuspawner": now["gpuspawner"]}
+                    told, told_at = now, time.monotonic()
                 # a server that is ready at once must not be there before its placement is told
                 if not placed().is_set() and (last is None or last.done()):
                     last = asyncio.ensure_future(placed().wait())
