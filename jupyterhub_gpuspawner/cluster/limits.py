@@ -226,7 +226,7 @@ def _of_reserved_time(
 def _of_nodes(
     resources: ResolvedResources, snapshot: ClusterSnapshot, partition: Partition, own: Reservation | None
 ) -> Iterator[Fault]:
-    if len(snapshot.nodes_of(partition.name)) < len(partition.nodes):
+    if len(snapshot.nodes_by_partition.positions.get(partition.name, ())) < len(partition.nodes):
         return  # Slurm hides powered-down nodes, whose hardware is then unknown
     reservation, need = own.name if own is not None else "", need_of(resources, partition, snapshot.memory)
     where = f"partition {partition.name}" + (f" and reservation {reservation}" if reservation else "")

@@ -195,5 +195,6 @@ def state_in_words(node: NodeState, use: NodeUse, *, busy: bool) -> str:
 def _map_partition(
     partition: Partition, snapshot: ClusterSnapshot, nodes: Mapping[str, MapNode], queue: tuple[ClusterJob, ...]
 ) -> MapPartition:
-    names = tuple(node.name for node in snapshot.nodes_of(partition.name))
+    known = snapshot.node_table.column("name")
+    names = tuple(known[at] for at in snapshot.nodes_by_partition.positions.get(partition.name, ()))
     return MapPartition(partition.name, partition.state, names, totals([nodes[name] for name in names]), queue)

@@ -7,6 +7,7 @@ slurmctld: squeue(1) and scontrol(1), "PERFORMANCE".
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import re
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 _SUBMITTED = re.compile(r"([0-9]{1,10})(?:;[\w.-]+)?")
+_LONG = 1 << 15
+"""Characters of an answer that is parsed in a thread."""
 _UNKNOWN_JOB = "Invalid job id specified"
 
 
@@ -249,7 +252,11 @@ class SlurmClient:
         if answer.code != 0 and "Invalid user" in answer.stderr and which:  # the uid has no name on this machine
             return await self._squeue()
         unread: list[Unread] = []
-        found = parse_squeue(good("squeue", answer), mark, unread.append)
+        text = good("squeue", answer)
+        if len(text) > _LONG:  # hundreds of jobs: not in the event loop
+            found = await asyncio.to_thread(parse_squeue, text, mark, unread.append)
+        else:
+            found = parse_squeue(text, mark, unread.append)
         if unread:
             self._report(unread)
         return found

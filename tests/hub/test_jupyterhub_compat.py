@@ -26,6 +26,7 @@ from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub import jupyterhub_compat as compat
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
+from jupyterhub_gpuspawner.hub.pages.server.new_name import new_server_name
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -140,7 +141,7 @@ def test_a_new_servers_name_is_made_from_what_was_typed(typed: str, names: tuple
     """As JupyterHub's own home page makes it; JupyterHub accepts both names."""
     slugs = pytest.importorskip("jupyterhub.slugs")
 
-    assert compat.new_server_name(typed) == names
+    assert new_server_name(typed) == names
     assert slugs.is_valid_safe_slug(names[0])
     assert slugs.is_valid_display_name(names[1])
 
@@ -150,14 +151,14 @@ def test_a_new_servers_name_is_made_from_what_was_typed(typed: str, names: tuple
 def test_a_new_servers_name_is_a_part_of_a_path(typed: str) -> None:
     """JupyterHub 5 puts the name into URLs as it is."""
     with pytest.raises(RequestError, match="can have letters, digits"):
-        compat.new_server_name(typed)
+        new_server_name(typed)
 
 
 @pytest.mark.parametrize("typed", ["", "   ", "a\x07b", "x" * 256])
 def test_a_new_servers_name_is_printable_text(typed: str) -> None:
     """Neither empty, nor longer than the database's column."""
     with pytest.raises(RequestError, match="1 to 255 printable characters"):
-        compat.new_server_name(typed)
+        new_server_name(typed)
 
 
 async def test_a_spawners_start_and_its_watchers() -> None:

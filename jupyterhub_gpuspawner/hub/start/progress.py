@@ -133,7 +133,7 @@ async def events(
     message is a new one. Without changes the facts are sent again after :data:`_REPEAT` seconds.
     """
     told, told_at, last = dict[str, Any](), 0.0, None
-    with _LOOKS.at(lambda: _relevant(facts()), again=_REPEAT) as news:
+    with _LOOKS.at(lambda: _relevant(facts()), again=_REPEAT + 1) as news:
         try:
             while True:
                 await update()

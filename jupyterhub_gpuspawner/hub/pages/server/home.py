@@ -10,7 +10,7 @@ from tornado import web
 from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import new_server_name
+from jupyterhub_gpuspawner.hub.pages.server.new_name import new_server_name
 from jupyterhub_gpuspawner.hub.text import home
 
 
