@@ -21,11 +21,6 @@ from sqlalchemy import inspect
 from tornado import web
 from traitlets import Dict
 
-try:
-    from jupyterhub import slugs
-except ImportError:  # JupyterHub 5: the name in the URL is the name
-    slugs = None
-
 from jupyterhub_gpuspawner.errors import RequestError
 
 if TYPE_CHECKING:

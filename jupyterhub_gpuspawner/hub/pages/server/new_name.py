@@ -6,7 +6,11 @@ import re
 import unicodedata
 
 from jupyterhub_gpuspawner.errors import RequestError
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import slugs
+
+try:
+    from jupyterhub import slugs
+except ImportError:  # JupyterHub 5: the name in the URL is the name
+    slugs = None
 
 LONGEST_NAME = 255
 """Characters of a server's name, as in JupyterHub's database."""
