@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.jobs.status import JobDetail
 
 
-def confirmed(claimed: PlacementDocument, detail: JobDetail, *, requested_mib: int | None = None) -> PlacementDocument:
+def confirmed(claimed: PlacementDocument, detail: JobDetail) -> PlacementDocument:
     """The placement that the node claims, with Slurm's facts in place of the node's.
 
-    ``requested_mib`` is the memory that the job requested on each node; it counts where ``detail`` has no allocations.
+    Its memory is what the hub requested, unless ``detail`` has the job's allocations.
     If the node that it names is not one of the job's, the rest of the claim is dropped and a problem says so.
     """
     placement, problems = claimed, claimed.problems
@@ -28,7 +28,7 @@ def confirmed(claimed: PlacementDocument, detail: JobDetail, *, requested_mib: i
         job_id=detail.job_id,
         node=detail.batch_host,
         partition=detail.partition or placement.partition,
-        memory_mib=_allocated_mib(detail) or requested_mib or None,
+        memory_mib=_allocated_mib(detail) or claimed.memory_mib,
         ends_at=detail.ends_at_iso or placement.ends_at,
         problems=problems,
         other_nodes=other_nodes(detail),

@@ -94,12 +94,14 @@ class ServerReport:
         """Set once there is a placement to show."""
         self._handed_over = False
 
-    def accept(self, report: NodeReport) -> None:
+    def accept(self, report: NodeReport, *, memory_mib: int | None = None) -> None:
         """Take a report: its port, and its placement as a claim; the hub decides the address.
 
         The port of the last report counts, at any time: only the job has the token, and whoever listens at another port
-        may be anyone. The placement of a server that is ready stays, and a report of another one is refused. Raises
-        ReportError; ReportTooEarly where the report may be sent again; SQLAlchemyError where it was not stored.
+        may be anyone. The placement of a server that is ready stays, and a report of another one is refused.
+        ``memory_mib`` is the memory that the hub requested; after a restart it is None, and the last report's counts.
+
+        Raises ReportError; ReportTooEarly where the report may be sent again; SQLAlchemyError where it was not stored.
         """
         self._check_job(report)
         ready, moved = self._spawner().ready, report.port != self.port
@@ -110,10 +112,12 @@ class ServerReport:
         self.accepted = report
         self._log_problems(report)
         if not ready:
-            self.claimed = report.placement
+            if memory_mib is None and self.claimed is not None:
+                memory_mib = self.claimed.memory_mib
+            self.claimed = replace(report.placement, memory_mib=memory_mib or None)
             self.topology = report.topology
             if self._job_id is None:
-                self.place(report.placement)
+                self.place(self.claimed)
         if moved and (self._handed_over or ready):
             self._redirect(report.port)
         self.port = report.port

@@ -151,7 +151,8 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
 
     def accept_report(self, report: NodeReport) -> None:
         """Take a report of the launcher's; see :meth:`ServerReport.accept`."""
-        self._report.accept(report)
+        requested = self.request.resources.memory if self.request is not None else None
+        self._report.accept(report, memory_mib=requested)
 
     # --- settings -------------------------------------------------------------------------------
 

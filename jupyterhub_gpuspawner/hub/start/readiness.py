@@ -194,7 +194,7 @@ class Readiness:
                     claimed = report.claimed or report.placement or PlacementDocument()
                     if not names_a_node_of(detail, claimed):
                         report.topology = None
-                    report.place(confirmed(claimed, detail, requested_mib=self._requested_memory()))
+                    report.place(confirmed(claimed, detail))
                     self._start.job_started(detail.starts_at)
                     return address
                 if detail is None and self._job.hidden and report.claimed is not None and report.claimed.node:
@@ -217,9 +217,6 @@ class Readiness:
         if status is None or reported is None or self._has_several_nodes() or status.phase is not Phase.RUNNING:
             return None
         return JobDetail(**asdict(status)) if status.batch_host == reported.node else None
-
-    def _requested_memory(self) -> int | None:
-        return self._server.request.resources.memory if self._server.request is not None else None
 
     def _has_several_nodes(self) -> bool:
         return self._server.request is not None and self._server.request.resources.nodes > 1

@@ -33,15 +33,14 @@ MEMORY: dict[str, tuple[JobDetail, int | None, int | None]] = {
         500,
     ),
     "as requested, where Slurm was not asked for allocations": (DETAIL, 700, 700),
-    "all of the node's": (DETAIL, 0, None),
-    "the partition's default": (DETAIL, None, None),
+    "not known": (DETAIL, None, None),
 }
 
 
 @pytest.mark.parametrize(("detail", "requested", "memory_mib"), MEMORY.values(), ids=MEMORY.keys())
 def test_the_memory_of_the_job(detail: JobDetail, requested: int | None, memory_mib: int | None) -> None:
     """What Slurm has allocated, else what was requested as an amount."""
-    assert confirmed(CLAIMED, detail, requested_mib=requested).memory_mib == memory_mib
+    assert confirmed(replace(CLAIMED, memory_mib=requested), detail).memory_mib == memory_mib
 
 
 @pytest.mark.parametrize("name", ["", "g1", "g2", "g2.example.org"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -169,6 +170,15 @@ def test_a_restarted_hub_knows_what_was_reported() -> None:
     after.report.load(placed)
 
     assert (after.report.placement, after.report.to_state()) == (PLACEMENT, placed)
+
+
+def test_the_memory_that_was_requested_is_kept_with_the_placement() -> None:
+    """A node does not say it, and a later report, after a restart of the hub, does not take it away."""
+    before, after = Server(), Server()
+    before.report.accept(NodeReport(0, replace(PLACEMENT, memory_mib=7)), memory_mib=4096)
+    after.report.load(before.report.to_state())
+    after.report.accept(REPORT)
+    assert [server.report.claimed for server in (before, after)] == [replace(PLACEMENT, memory_mib=4096)] * 2
 
 
 def test_a_new_start_knows_nothing_of_the_last_one() -> None:
