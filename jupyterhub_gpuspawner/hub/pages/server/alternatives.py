@@ -1,6 +1,6 @@
 """The profiles that would start now, for a user whose server waits in the queue.
 
-They are judged as on the form, by the last snapshot of the cluster that all pages share: nothing here asks Slurm.
+They are judged as on the form, by the last snapshot of the cluster that all pages share: a page asks Slurm nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 AT_MOST = 2
 """Alternatives that a page shows."""
-MAX_AGE = 60.0
-"""Seconds; an older snapshot no longer says what is free now."""
+MAX_AGE = 90.0
+"""Seconds; an older snapshot no longer says what is free now. While servers wait there is a new one every minute."""
+_PATIENCE = 2.0
+"""Seconds to wait for a new one, before a place is given up."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,17 @@ def waits_in_line(server: Server) -> bool:
     return server.pending == "spawn" and in_queue
 
 
-async def alternatives(spawner: GPUProfilesSpawner) -> tuple[Alternative, ...]:
-    """What the user of this waiting server could start now, the closest to what was asked for first."""
+async def alternatives(spawner: GPUProfilesSpawner, *, fresh: bool = False) -> tuple[Alternative, ...]:
+    """What the user of this waiting server could start now, the closest to what was asked for first.
+
+    ``fresh``: by a snapshot that is as new as the form's.
+    """
     try:
         offered, site = spawner.offered(), spawner.slurm_site()
-        defaults, snapshot = site_defaults(site), site.connection().cluster.latest
+        defaults, cluster = site_defaults(site), site.connection().cluster
     except ConfigError:  # logged where the profiles are read
         return ()
+    snapshot = await cluster.recent(patience=_PATIENCE) if fresh else cluster.latest
     now = datetime.now().astimezone()
     if snapshot is None or now.timestamp() - snapshot.taken_at > MAX_AGE:
         return ()

@@ -19,7 +19,7 @@ from tornado import web
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start, set_last_start
 from jupyterhub_gpuspawner.hub.pages.server.alternatives import alternatives, waits_in_line
 from jupyterhub_gpuspawner.hub.pages.server.stop import pending_url, stop_server
-from jupyterhub_gpuspawner.hub.spawners.server import server_of, updated_server, with_profiles
+from jupyterhub_gpuspawner.hub.spawners.server import server_of, with_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +30,6 @@ GAVE_UP = "gave_up"
 """Query parameter of the page that follows: the choice whose place was given up, as a query of the form."""
 NOT_FREE = "not_free"
 """Query parameter of the page that follows: the profile was no longer free, and the place is kept."""
-_PATIENCE = 2.0
-"""Seconds to wait for an update of what is free."""
 _AT_ONCE = 1.0
 """Seconds to wait for a start that fails immediately, as JupyterHub's own form does."""
 _SWITCHING: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
@@ -58,10 +56,10 @@ class SwitchPage(BaseHandler):
 
     async def _switch(self, user: Any, spawner: GPUProfilesSpawner, slug: str) -> dict[str, str]:
         """The query of the page that follows."""
-        if not waits_in_line(await updated_server(spawner, patience=_PATIENCE)) or spawner.child_profile == slug:
+        if not waits_in_line(server_of(spawner, with_start=False)) or spawner.child_profile == slug:
             return {}
         await spawner.look_at_profiles()
-        if slug not in (each.slug for each in await alternatives(spawner)):
+        if slug not in (each.slug for each in await alternatives(spawner, fresh=True)):
             return {NOT_FREE: "1"}
         given_up = {GAVE_UP: as_query(spawner.user_options)}
         name = spawner.name
