@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.picture.canvas import short
 from jupyterhub_gpuspawner.picture.nvlink_lines import Box
-from jupyterhub_gpuspawner.words import memory
+from jupyterhub_gpuspawner.words import gpu_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ class Devices:
         self._canvas.rect("gpu own" if own else "gpu", x, y, width, height, radius=6)
         self.boxes[gpu] = Box(x + width / 2, y + height if down == 1 else y, width, down)
         small = device.mig is not None
-        lines = [f"✓ {name}" if own and small else name, device.mig or memory(device.memory_mib)]
+        lines = [f"✓ {name}" if own and small else name, device.mig or gpu_memory(device.memory_mib)]
         lines += ["✓ yours"] if own and not small else []
         step = 13.0 if small else 16.0
         first = y + height / 2 - step * (len([line for line in lines if line]) - 1) / 2 + 4

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.cpulist import format_cpulist
 from jupyterhub_gpuspawner.picture.locality import NumaGroup, devices_of, numa_groups
 from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
-from jupyterhub_gpuspawner.words import counted, memory
+from jupyterhub_gpuspawner.words import counted, gpu_memory, memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ def table(
         others = [n for n in range(len(topology.gpus)) if n != position]
         words = [
             gpu.name,
-            memory(gpu.memory_mib),
+            gpu_memory(gpu.memory_mib),
             f"NUMA node {gpu.numa_node}" if gpu.numa_node is not None else "NUMA node not known",
             *_links_in_words({names[n]: topology.link(position, n) for n in others}),
         ]

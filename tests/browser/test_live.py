@@ -135,11 +135,11 @@ def test_cards_say_what_rest_says_in_words_and_in_the_picture(hub: HubProcess, p
     shoot(page, "home-cards")
 
     for server, (profile, left, got) in {
-        "": ("P100", "1 h 59 min left", "4 \N{MULTIPLICATION SIGN} P100, 16 GiB each · 20 cores · 4 GiB memory"),
+        "": ("P100", "1 h 59 min left", "4 \N{MULTIPLICATION SIGN} P100, 16 GB each · 20 cores · 4 GiB memory"),
         "lab": (
             "K80 (server lab)",
             "59 min left",
-            "2 \N{MULTIPLICATION SIGN} K80, 12 GiB each · 4 cores · 1 GiB memory",
+            "2 \N{MULTIPLICATION SIGN} K80, 12 GB each · 4 cores · 1 GiB memory",
         ),
     }.items():
         expect(card(page, server).get_by_role("heading")).to_have_text(re.compile(rf"^\s*{re.escape(profile)}\s"))

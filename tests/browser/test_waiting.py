@@ -532,7 +532,7 @@ def closed_partition(slurm_cluster: PrivateSlurm) -> Iterator[None]:
 
 FAILURES = {
     "missing": ("The job failed with exit code 127: a command was not found.", "A program is missing"),
-    "week": ("The job asks for more time than the partition allows", "Choose a shorter time."),
+    "week": ("7 days is more than the limit of 24 h", "Choose a shorter time."),
     "guests": ("The job's account is not allowed to use this partition or QOS.", "Please contact your administrator"),
 }
 

@@ -142,8 +142,11 @@ def test_indexes_of_a_snapshot() -> None:
 
 
 def test_places_in_the_queues() -> None:
-    """Position, and other users with jobs ahead; jobs that wait for something else are in no queue."""
+    """Position, and people with jobs ahead, of whom its own user counts once for each job.
+
+    Jobs that wait for something else are in no queue.
+    """
     assert ClusterSnapshot(jobs=JOBS).queue_places == {
-        "gpu": {"3": (1, 0), "2": (2, 1), "5": (3, 1)},
+        "gpu": {"3": (1, 0), "2": (2, 1), "5": (3, 2)},
         "cpu": {"2": (1, 0)},
     }

@@ -128,7 +128,8 @@ class ServerEnding:
         )
 
     def _given_up(self, what: str, *, advice: str, hint: str = "", reason: str, status_code: int) -> Exception:
-        ending = Ending(what, advice=advice, hint=hint, job_id=self._job.job_id, at=time.time())
+        advised = advice.format(contact=self.contact)
+        ending = Ending(what, advice=advised, hint=hint, job_id=self._job.job_id, at=time.time())
         self._keep(ending)
         return start_failed(what, reason=reason, status_code=status_code, ending=ending)
 

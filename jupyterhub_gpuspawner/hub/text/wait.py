@@ -90,7 +90,7 @@ TIMED_OUT = (
     "Last known state: {known}"
 )
 TIMED_OUT_UNSEEN = "Your server did not start within {time}, so the start was cancelled. Last known state: {known}"
-TIMED_OUT_ADVICE = "Start again. If it happens again, contact your administrator."
+TIMED_OUT_ADVICE = "Start again. If it happens again, contact {contact}."
 NOT_SUBMITTED = "Slurm did not accept the job within {time}, so the start was cancelled."
 WAITED = "You waited {time} in the queue, which is the limit here; the start was cancelled, and your place given up."
 WAITED_ADVICE = "Start again, or choose fewer resources: a smaller job may start sooner."

@@ -134,7 +134,7 @@ def test_the_pages_fold_it_for_administrators_alone(scopes: set[str], reads: boo
     templates = Environment(loader=PackageLoader("jupyterhub_gpuspawner.hub.pages"), autoescape=True)
     macro = templates.get_template("gpuspawner_ending.html").module.details  # type: ignore[attr-defined]
     ending = Ending("Slurm is not responding.", hint="sudo asks for a <password>")
-    page = BeautifulSoup(macro(ending, wait, is_admin(parse_scopes(scopes))), "html.parser")
+    page = BeautifulSoup(macro(ending, wait, "/log", is_admin(parse_scopes(scopes))), "html.parser")
     folded = page.select("details:not([open])")
 
     assert [" ".join(each.get_text(" ").split()) for each in folded] == (

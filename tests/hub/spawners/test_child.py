@@ -177,5 +177,5 @@ async def test_no_kind_of_child_starts_in_a_hub_that_was_set_up_without_us(monke
     spawner = wrapper()
     spawner.prepare(request(kind="other", spawner_class="jupyterhub.spawner.SimpleLocalProcessSpawner"))
 
-    with pytest.raises(HTTPError, match="set up without jupyterhub-gpuspawner"):
+    with pytest.raises(HTTPError, match="it is not set up correctly"):
         await spawner.start()

@@ -1,8 +1,7 @@
 """A running server's node and resources, in words and as a picture of the node: pure, from its placement.
 
-A GPU's memory is the model's, as the form says it: NVML reports what is left of it for programs (81,559 MiB of an
-A100's 80 GiB, 11,441 MiB of a K80's 12 GiB with ECC), and that number is among the details. Both are said by
-:func:`~jupyterhub_gpuspawner.words.memory` or in MiB.
+A GPU's memory is told as the form tells it, by the size in the model's name. NVML reports what is left of it for
+programs (81,559 MiB of an H100's 80 GB, 11,441 MiB of a K80's 12 GB with ECC); that number is among the details.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from jupyterhub_gpuspawner.hub.report.other_nodes import in_words
 from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.picture import node_svg
 from jupyterhub_gpuspawner.placement.topology import from_document
-from jupyterhub_gpuspawner.words import memory
+from jupyterhub_gpuspawner.words import gpu_memory, memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 
 NO_PICTURE = Markup()
-LEAST_OF_MODEL = 0.85
-"""The part of a model's memory that NVML reports at least; with less it is not the memory of that model."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ def _parsed(topology: Mapping[str, Any] | None) -> NodeTopology | None:
 
 
 def got(placement: PlacementDocument, node: NodeTopology | None) -> tuple[str, ...]:
-    """Such as ``("2 x K80, 12 GiB each", "4 cores", "8 GiB memory")``; what is not known is left out."""
+    """Such as ``("2 x K80, 12 GB each", "4 cores", "8 GiB memory")``; what is not known is left out."""
     kinds = Counter((_model(gpu), _memory(gpu)) for gpu in placement.gpus)
     gpus = [home.gpus(number, *kind) for kind, number in kinds.items()]
     job_memory = home.memory(memory(placement.memory_mib)) if placement.memory_mib else ""
@@ -109,12 +106,11 @@ def _model(gpu: PlacedGpu) -> str:
 
 
 def _memory(gpu: PlacedGpu) -> str:
-    """The memory of the model, or what NVML reports where that is not known or does not fit the model."""
-    of_model = (gpu_model(gpu.mig or gpu.name).memory_gb or 0) * 1024
-    reported = gpu.memory_mib
-    if of_model and (reported is None or LEAST_OF_MODEL * of_model <= reported <= of_model):
-        return memory(of_model)
-    return memory(reported)
+    """As the form tells it: the size in the model's name, which is a little more than what NVML reports."""
+    if gpu.memory_mib is not None:
+        return gpu_memory(gpu.memory_mib)
+    size = gpu_model(gpu.mig or gpu.name).memory_gb
+    return gpu_memory(size * 1024) if size else ""
 
 
 def _gpu(gpu: PlacedGpu) -> str:

@@ -11,7 +11,7 @@ from jupyterhub.utils import AnyTimeoutError
 from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.hub.ending.failure import ending_of
+from jupyterhub_gpuspawner.hub.ending.failure import contact_of, ending_of
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.pages.server.alternatives import AT_MOST, alternatives, waits_in_line
 from jupyterhub_gpuspawner.hub.pages.server.switch import GAVE_UP, NOT_FREE, parse_choice_query
@@ -65,7 +65,7 @@ async def _not_running(spaces: Mapping[str, Any], query: Mapping[str, str]) -> d
     failure = spaces.get("exception")
     ending = ending_of(failure) or server_of(spawner, with_start=False).ending
     if ending is None and isinstance(failure, AnyTimeoutError):  # the hub's own time-out has no message
-        ending = Ending(wait.NO_ANSWER, advice=wait.NO_ANSWER_ADVICE)
+        ending = Ending(wait.NO_ANSWER, advice=wait.NO_ANSWER_ADVICE.format(contact=contact_of(spawner)))
     given_up = parse_choice_query(query.get(GAVE_UP, ""))
     return {
         "ending": ending,
