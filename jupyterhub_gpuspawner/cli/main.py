@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
 from jupyterhub_gpuspawner import __version__
 from jupyterhub_gpuspawner.cli.bandwidth import bandwidth
 from jupyterhub_gpuspawner.cli.bind import bind
+from jupyterhub_gpuspawner.cli.course import course
+from jupyterhub_gpuspawner.cli.options import CONFIG, EXIT_CONFIG, EXIT_SLURM, fail
 from jupyterhub_gpuspawner.cli.place import place
 from jupyterhub_gpuspawner.cli.topology import topology
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
-
-CONFIG = click.option(
-    "--config",
-    "-f",
-    default="jupyterhub_config.py",
-    show_default=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The hub's configuration file.",
-)
-EXIT_CONFIG, EXIT_SLURM = 1, 3
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -32,7 +23,7 @@ def main() -> None:
     """Tools for JupyterHub on Slurm GPU clusters."""
 
 
-for command in (topology, place, bind, bandwidth):
+for command in (topology, place, bind, bandwidth, course):
     main.add_command(command)
 
 
@@ -49,7 +40,7 @@ def demo(*, once: bool, port: int, folder: Path | None) -> None:
     try:
         run_demo(once=once, port=port, folder=folder)
     except GPUSpawnerError as error:
-        _fail(error)
+        fail(error)
 
 
 @main.command()
@@ -74,7 +65,7 @@ def show(
             choice[name] = value
         job = asyncio.run(load_site(config).job(choice, user=user, groups=group, server=server))
     except GPUSpawnerError as error:
-        _fail(error)
+        fail(error)
     for note in job.notes:
         click.echo(f"note: {note}", err=True)
     click.echo(job.script, nl=False)
@@ -93,15 +84,10 @@ def check(config: Path) -> None:
     try:
         findings = asyncio.run(load_site(config).findings())
     except GPUSpawnerError as error:
-        _fail(error)
+        fail(error)
     for finding in findings:
         state = "WRONG" if not finding.ok else "warn " if finding.warning else "ok   "
         click.echo(f"{state} {finding.subject}: {finding.text}")
     wrong = {finding.subject for finding in findings if not finding.ok}
     if wrong:
         raise SystemExit(EXIT_SLURM if wrong == {SLURM} else EXIT_CONFIG)
-
-
-def _fail(error: GPUSpawnerError) -> NoReturn:
-    click.echo(f"gpuspawner: {error}", err=True)
-    raise SystemExit(EXIT_SLURM if isinstance(error, SlurmUnavailable) else EXIT_CONFIG)

@@ -79,6 +79,12 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
         help="""Whom participants may ask where a server cannot be started, as in "Please contact ...": a name, an
         address, or both, such as `the HPC help desk (hpc-help@example.org)`.""",
     )
+    courses_dir = Unicode(
+        "",
+        config=True,
+        help="""Folder of YAML files with courses, one file for each, which is read again when a file changes. See
+        `gpuspawner course check`.""",
+    )
     slurm_spawner_class = Type(GPUSlurmSpawner, GPUSlurmSpawner, config=True, help="Spawner class for Slurm profiles.")
     local_spawner_class = Type(
         GPULocalSpawner, GPULocalSpawner, config=True, help="Spawner class for profiles on the hub's own machine."

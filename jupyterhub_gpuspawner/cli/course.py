@@ -1,0 +1,125 @@
+"""``gpuspawner course``: check a course before it begins."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import click
+
+from jupyterhub_gpuspawner.cli.options import CONFIG, fail
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jupyterhub_gpuspawner.cli.course_site import Rehearsed
+    from jupyterhub_gpuspawner.courses.rehearsal import SessionReport
+
+EXIT_NOT_FIT = 1
+_SOON = 120.0
+"""Seconds after its beginning at which a session still counts as begun."""
+
+
+@click.group()
+def course() -> None:
+    """Prepare a course."""
+
+
+@course.command()
+@click.argument("name")
+@click.option("--session", default="", help="Check one session alone: its date, such as 2026-03-02.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@CONFIG
+def check(*, name: str, session: str, as_json: bool, config: Path) -> None:
+    """Count the seats of each session of course NAME, and list what would go wrong.
+
+    Exit code 0: everybody fits in each session; 1: not, or the course's file is wrong; 3: Slurm does not answer.
+    """
+    from jupyterhub_gpuspawner.cli.course_site import check_named_course
+    from jupyterhub_gpuspawner.cli.site import load_site
+    from jupyterhub_gpuspawner.courses.rehearsal import document
+
+    try:
+        reports = asyncio.run(check_named_course(load_site(config), name, session))
+    except GPUSpawnerError as error:
+        fail(error)
+    if as_json:
+        click.echo(json.dumps(document(name, reports), indent=2))
+    else:
+        for report in reports:
+            click.echo(_told(report))
+    if not all(report.fits for report in reports):
+        raise SystemExit(EXIT_NOT_FIT)
+
+
+@course.command()
+@click.argument("name")
+@click.option("--session", default="", help="The session's date, such as 2026-03-02. Default: the next one.")
+@click.option("--only", multiple=True, metavar="USER", help="Ask for this participant alone; may be repeated.")
+@click.option("--every", default=0.5, show_default=True, help="Seconds between two questions to Slurm.")
+@CONFIG
+def rehearse(*, name: str, session: str, only: tuple[str, ...], every: float, config: Path) -> None:
+    """Ask Slurm for each participant of course NAME, as that user, whether and when their server would start.
+
+    Nothing is submitted. One question knows nothing of the others: whether all fit together, `check` says. Exit code
+    0: each one would start with the session; 1: not.
+    """
+    from jupyterhub_gpuspawner.cli.course_site import rehearse as questions
+    from jupyterhub_gpuspawner.cli.site import load_site
+
+    async def ask() -> bool:
+        good = True
+        async for asked, answer in questions(load_site(config), name, session, only=only, every=every):
+            late = answer.starts_at is None or answer.starts_at > max(asked.start.timestamp(), time.time()) + _SOON
+            good = good and not late
+            click.echo(_answered(answer, late=late))
+        return good
+
+    try:
+        good = asyncio.run(ask())
+    except GPUSpawnerError as error:
+        fail(error)
+    if not good:
+        raise SystemExit(EXIT_NOT_FIT)
+
+
+def _answered(answer: Rehearsed, *, late: bool) -> str:
+    head = "WRONG" if late else "ok   "
+    if answer.starts_at is None:
+        return f"{head} {answer.user}: {answer.refusal}"
+    return (
+        f"{head} {answer.user}: would start {datetime.fromtimestamp(answer.starts_at).astimezone():%Y-%m-%d %H:%M %Z}"
+    )
+
+
+@course.command()
+@click.argument("name")
+@CONFIG
+def calendar(*, name: str, config: Path) -> None:
+    """Print the sessions of course NAME as iCalendar, for a file that calendars import.
+
+    An event keeps its identity when its times change, so that importing the file again moves it.
+    """
+    from jupyterhub_gpuspawner.cli.course_site import named_course
+    from jupyterhub_gpuspawner.cli.site import load_site
+    from jupyterhub_gpuspawner.courses import ical
+
+    try:
+        site = load_site(config)
+        found = named_course(site, name)
+    except GPUSpawnerError as error:
+        fail(error)
+    hub = site.spawner("nobody").slurm_site().hub_name
+    click.echo(ical.calendar(name, found, hub=hub, now=datetime.now(timezone.utc)), nl=False)
+
+
+def _told(report: SessionReport) -> str:
+    begin, end = report.session.start, report.session.end
+    seats = report.seats
+    head = "ok   " if report.fits else "WRONG"
+    lines = [f"{head} {begin:%a %Y-%m-%d %H:%M}-{end:%H:%M %Z}: {seats.wanted} people, {seats.fit} fit"]
+    return "\n".join([*lines, *(f"      {problem.text}" for problem in report.problems)])

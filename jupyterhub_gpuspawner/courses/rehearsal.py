@@ -1,0 +1,177 @@
+"""Whether a session of a course will work: its seats, its reservation, and the limits of its partition. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.limits import fault_in, length_of, need_of, partitions_of
+from jupyterhub_gpuspawner.courses.seats import Seats, count_seats, free_at, remedy
+from jupyterhub_gpuspawner.words import counted, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Reservation
+    from jupyterhub_gpuspawner.courses.sessions import Session
+    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+
+NAMED = 5
+"""People named in one problem, at most."""
+_WHOLE_DAY = frozenset({"DAILY", "WEEKLY", "WEEKDAY", "WEEKEND", "HOURLY"})
+"""Flags of a reservation that moves on by itself (scontrol(1))."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a session."""
+
+    kind: str
+    """``reservation``, ``people``, ``partition``, ``time``, ``seats`` or ``unknown``."""
+    text: str
+    """For an instructor."""
+
+
+@dataclass(frozen=True)
+class SessionReport:
+    """What the check found for one session."""
+
+    session: Session
+    seats: Seats
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether everybody fits and nothing is wrong."""
+        return self.seats.fit >= self.seats.wanted and not self.problems
+
+
+def check_session(
+    session: Session, resources: ResolvedResources, snapshot: ClusterSnapshot, people: Sequence[str]
+) -> SessionReport:
+    """Check one session for these people; each requests ``resources``, with the session's reservation.
+
+    Limits of accounts and QOS are not in a snapshot; see the checks of accounting.
+    """
+    start, end = session.start.timestamp(), session.end.timestamp()
+    name = resources.reservation or ""
+    own = snapshot.reservation_by_name.get(name)
+    problems = list(_of_reservation(name, own, people, start=start, end=end))
+    found = [
+        (_seats(resources, snapshot, partition, len(people), start=start, end=end), partition)
+        for partition in partitions_of(resources, snapshot)
+        if partition in snapshot.partition_by_name
+    ]
+    if not found:
+        asked = resources.partition or "no partition, and the cluster has no default one"
+        problems.append(Problem("partition", f"The profile requests {asked}, which does not exist."))
+        return SessionReport(session, Seats(len(people), ()), tuple(problems))
+    (seats, advice), partition = max(found, key=lambda each: each[0][0].fit)
+    fault = fault_in(resources, snapshot, partition, now=start)
+    if fault is not None:
+        problems.append(Problem("partition", f"Slurm would refuse every job: {fault.clause}."))
+        seats = Seats(len(people), ())
+    if fault is None:
+        length = length_of(resources, snapshot.partition_by_name[partition])
+        problems += _of_time(own, length, start=start, end=end)
+    if seats.fit < seats.wanted and fault is None and (own is not None or not name):
+        problems.append(Problem("seats", _short(seats, advice)))
+    return SessionReport(session, seats, tuple(problems))
+
+
+def _seats(
+    resources: ResolvedResources, snapshot: ClusterSnapshot, partition: str, wanted: int, *, start: float, end: float
+) -> tuple[Seats, str]:
+    need = need_of(resources, snapshot.partition_by_name[partition], snapshot.memory)
+    name = resources.reservation or ""
+    own = snapshot.reservation_by_name.get(name)
+    if name and own is None:
+        return Seats(wanted, ()), ""
+    nodes = capacity_of(snapshot).nodes(partition, constraint=resources.constraint or "", reservation=name).all
+    jobs = snapshot.job_table
+    seats = count_seats(nodes, need, jobs, wanted=wanted, start=start, end=end, nodes_each=resources.nodes)
+    return seats, remedy(seats, need, {node.name: free_at(node, jobs, start) for node in nodes})
+
+
+def _short(seats: Seats, advice: str) -> str:
+    missing = f"{seats.fit} of {seats.wanted} people fit at the same time."
+    out = [f"{node.node}: {node.why}" for node in seats.nodes if node.why]
+    shown = f" Not counted: {'; '.join(out[:NAMED])}{f'; and {len(out) - NAMED} more' if len(out) > NAMED else ''}."
+    tight = f" There are too few {seats.tight}." if seats.tight and not advice else ""
+    return f"{missing}{tight}{f' {advice}' if advice else ''}{shown if out else ''}"
+
+
+def _of_reservation(
+    name: str, own: Reservation | None, people: Sequence[str], *, start: float, end: float
+) -> Iterator[Problem]:
+    if not name:
+        return
+    if own is None:
+        yield Problem("reservation", f"There is no reservation {name}.")
+        return
+    if own.start is not None and own.start > start and not own.flags & _WHOLE_DAY:
+        late = duration(own.start - start)
+        yield Problem("reservation", f"Reservation {name} starts {late} after the session begins.")
+    if own.end is not None and own.end < end and not own.flags & _WHOLE_DAY:
+        yield Problem("reservation", f"Reservation {name} ends {duration(end - own.end)} before the session does.")
+    if "PURGE_COMP" in {flag.partition("=")[0] for flag in own.flags}:
+        yield Problem(
+            "reservation",
+            f"Reservation {name} has the flag PURGE_COMP: Slurm deletes it as soon as no job has used it for some "
+            "minutes.",
+        )
+    strangers = _not_admitted(own, people)
+    if strangers:
+        more = f" and {len(strangers) - NAMED} more" if len(strangers) > NAMED else ""
+        yield Problem("people", f"Reservation {name} is not for {', '.join(strangers[:NAMED])}{more}.")
+
+
+def _not_admitted(own: Reservation, people: Sequence[str]) -> list[str]:
+    """Those whom the reservation's list of users excludes; accounts and groups are not known here."""
+    denied = {user.removeprefix("-") for user in own.users if user.startswith("-")}
+    admitted = {user for user in own.users if not user.startswith("-")}
+    if own.accounts or own.groups or not admitted:
+        return [name for name in people if name in denied]
+    return [name for name in people if name not in admitted or name in denied]
+
+
+def _of_time(own: Reservation | None, length: float, *, start: float, end: float) -> Iterator[Problem]:
+    """A job starts only if its time limit ends within the reservation (slurm.conf(5); the flag FLEX lifts that)."""
+    session = end - start
+    if length < session:
+        yield Problem(
+            "time", f"Servers end after {duration(length)}, before the session does, which takes {duration(session)}."
+        )
+    if own is None or own.end is None or "FLEX" in own.flags or own.flags & _WHOLE_DAY:
+        return
+    if own.end - length < end:
+        margin = own.end - length - start
+        yield Problem(
+            "time",
+            f"Who starts more than {duration(margin)} after the beginning is not let in: servers run for "
+            f"{duration(length)}, and reservation {own.name} ends before that.",
+        )
+
+
+def document(course: str, reports: Sequence[SessionReport]) -> Mapping[str, object]:
+    """The JSON of ``gpuspawner course check``."""
+    return {
+        "course": course,
+        "sessions": [
+            {
+                "session": each.session.name,
+                "wanted": each.seats.wanted,
+                "fit": each.seats.fit,
+                "tight": each.seats.tight,
+                "problems": [problem.text for problem in each.problems],
+            }
+            for each in reports
+        ],
+    }
+
+
+def summary(report: SessionReport) -> str:
+    """One line for a session."""
+    seats = report.seats
+    return f"{counted(seats.wanted, 'person') if seats.wanted == 1 else f'{seats.wanted:,} people'}, {seats.fit:,} fit"

@@ -1,0 +1,202 @@
+"""How many people of a course fit at the same time, counted node by node. Pure.
+
+``sbatch --test-only`` tries one job; fifty may fail where one fits. So the seats of each node are counted: what the
+node has, less what jobs of others still hold when the session starts, divided by what one participant requests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.cluster.node_fit import Freed, Need
+from jupyterhub_gpuspawner.words import counted, memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.cluster.node_fit import NodeFit
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
+
+GPUS, SHARDS, CPUS, MEMORY, NODES = "gpus", "shards", "cpus", "memory", "nodes"
+"""Resources by the names of a profile's fields; ``nodes`` where each participant requests whole nodes."""
+_ORDER = (GPUS, SHARDS, NODES, CPUS, MEMORY)
+
+
+@dataclass(frozen=True)
+class Free:
+    """What a node has for the course at the start of a session."""
+
+    gpus: Mapping[str, int]
+    """By type; the empty type counts all."""
+    shards: int = 0
+    cpus: int = 0
+    memory: int = 0
+    """MiB."""
+    idle: bool = True
+    """No job is left on it."""
+
+
+@dataclass(frozen=True)
+class NodeSeats:
+    """The seats of one node."""
+
+    node: str
+    limits: Mapping[str, int]
+    """How many participants each requested resource has room for; empty where the node cannot be used at all."""
+    why: str = ""
+    """Why it cannot be used; empty where it can."""
+
+    @property
+    def seats(self) -> int:
+        """How many participants fit."""
+        return min(self.limits.values(), default=0)
+
+    def seats_without(self, resource: str) -> int:
+        """How many would fit if there were plenty of one resource."""
+        return min((limit for name, limit in self.limits.items() if name != resource), default=self.seats)
+
+
+@dataclass(frozen=True)
+class Seats:
+    """How many participants fit at the same time."""
+
+    wanted: int
+    nodes: tuple[NodeSeats, ...]
+    nodes_each: int = 1
+    """Nodes that each participant requests."""
+
+    @property
+    def fit(self) -> int:
+        """How many fit."""
+        return _together([node.seats for node in self.nodes], self.nodes_each)
+
+    @property
+    def tight(self) -> str:
+        """The resource of which more would let most further people in; empty where all fit, or none alone would."""
+        if self.fit >= self.wanted:
+            return ""
+        gain = {name: self._without(name) for name in _ORDER if any(name in node.limits for node in self.nodes)}
+        best = max(gain, key=lambda name: gain[name], default="")
+        return best if best and gain[best] > self.fit else ""
+
+    def _without(self, resource: str) -> int:
+        return _together([node.seats_without(resource) for node in self.nodes], self.nodes_each)
+
+
+def _together(seats: list[int], nodes_each: int) -> int:
+    """How many jobs of ``nodes_each`` different nodes fit on nodes with so many seats."""
+    if nodes_each <= 1:
+        return sum(seats)
+    low, high = 0, sum(seats) // nodes_each
+    while low < high:  # the largest number of jobs for which every job finds enough different nodes
+        middle = (low + high + 1) // 2
+        if sum(min(each, middle) for each in seats) >= middle * nodes_each:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def free_at(node: NodeFit, jobs: Sequence[ClusterJob], moment: float) -> Free:
+    """What a node has once those of the snapshot's ``jobs`` have ended that end before ``moment``.
+
+    ``moment`` in seconds since the epoch.
+
+    A job without a time limit keeps what it holds.
+    """
+    freed = Freed()
+    for job in (jobs[at] for at in node.jobs):
+        if job.ends_at is not None and job.ends_at <= moment:
+            share = job.cpus // job.node_count, job.memory_mib // job.node_count
+            freed.add(*share, job.gpus, node.only_type)
+    if node.all_known and freed.jobs == len(node.jobs):
+        return Free(node.gpus, node.shards, node.cpus, node.memory)
+    gpus = Counter(node.free_gpus) + freed.gpus
+    return Free(
+        {kind: min(gpus[kind], count) for kind, count in node.gpus.items()},
+        min(node.free_shards + freed.shards, node.shards),
+        min(node.free_cpus + freed.cpus, node.cpus),
+        min(node.free_memory + freed.memory, node.memory),
+        idle=False,
+    )
+
+
+def seats_of(node: NodeFit, need: Need, jobs: Sequence[ClusterJob], *, start: float, end: float) -> NodeSeats:
+    """The seats of one node from ``start`` to ``end``, in seconds since the epoch."""
+    why = _unusable(node, start, end)
+    if why:
+        return NodeSeats(node.name, {}, why)
+    free = free_at(node, jobs, start)
+    if need.exclusive or need.all_memory:
+        whole = Free(node.gpus, node.shards, node.cpus, node.memory)
+        fits = free.idle and min(_limits(whole, replace(need, all_memory=False)).values(), default=1) > 0
+        return NodeSeats(node.name, {NODES: int(fits)})
+    return NodeSeats(node.name, _limits(free, need))
+
+
+def _limits(free: Free, need: Need) -> dict[str, int]:
+    asked = (
+        (GPUS, need.gpus, free.gpus.get(need.gpu_type, 0)),
+        (SHARDS, need.shards, free.shards),
+        (CPUS, need.cpus, free.cpus),
+        (MEMORY, need.memory, free.memory),
+    )
+    return {name: has // each for name, each, has in asked if each}
+
+
+def _unusable(node: NodeFit, start: float, end: float) -> str:
+    if not node.usable:
+        return f"out of service{f' ({node.reason})' if node.reason else ''}"
+    other = next((period for period in node.reserved if period.start < end and start < period.end), None)
+    return f"reserved for {other.name}" if other is not None else ""
+
+
+def count_seats(
+    nodes: Iterable[NodeFit],
+    need: Need,
+    jobs: Sequence[ClusterJob],
+    *,
+    wanted: int,
+    start: float,
+    end: float,
+    nodes_each: int = 1,
+) -> Seats:
+    """The seats of a session; ``nodes`` are those of its partition, constraint and reservation, ``jobs`` all jobs."""
+    return Seats(wanted, tuple(seats_of(node, need, jobs, start=start, end=end) for node in nodes), nodes_each)
+
+
+def remedy(seats: Seats, need: Need, free: Mapping[str, Free]) -> str:
+    """What would let more people in, for the instructor; empty where nothing that the request can change would.
+
+    ``free`` is what each node has. The remedy is the largest request of the tight resource with which each node has as
+    many seats as its other resources allow.
+    """
+    name = seats.tight
+    if name not in (CPUS, MEMORY):
+        return ""
+    crowded = [node for node in seats.nodes if node.limits and node.seats_without(name) > node.seats]
+    has = {node.node: getattr(free[node.node], name) for node in crowded}
+    less = min(has[node.node] // node.seats_without(name) for node in crowded)
+    example = max(crowded, key=lambda node: node.seats_without(name) - node.seats)
+    asked: int = getattr(need, name)
+    if not 0 < less < asked:
+        return ""
+    if name == MEMORY:
+        rounded = less // 1024 * 1024 or less
+        now, then = f"{memory(asked)} of memory", memory(rounded)
+    else:
+        now, then = counted(asked, "core"), counted(less, "core")
+    would = example.seats_without(name)
+    what = _unit(need, would)
+    return (
+        f"With {now} for each person, {example.seats} of {would} {what} of node {example.node} can be used; "
+        f"{then} each would allow all {would}."
+    )
+
+
+def _unit(need: Need, number: int) -> str:
+    if need.gpus:
+        return "GPUs" if need.gpus == 1 and number != 1 else "seats"
+    return "seats"

@@ -1,0 +1,213 @@
+"""``gpuspawner course check``: the seats that it counts are the servers that Slurm starts."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.cli.runner import cli_runner
+from tests.courses.test_course import DEEP_LEARNING
+
+GIB = 1024
+PEOPLE = 60
+SHAPES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "GPUs are tight": ("g1,d1", {"partition": "gpu", "gpus": 1, "cpus": 1, "memory": "1G"}, "gpus"),
+    "memory is tight": ("g1", {"partition": "gpu", "gpus": 1, "cpus": 2, "memory": "24G"}, "memory"),
+    "cores are tight": ("d1", {"partition": "gpu", "gpus": 1, "cpus": 9, "memory": "4G"}, "cpus"),
+    "one type": ("m1,d1", {"partition": "gpu", "gpus": 1, "gpu_type": "a100", "cpus": 2, "memory": "4G"}, "gpus"),
+    "MIG devices": ("m1", {"partition": "gpu", "gpus": 1, "gpu_type": "1g.10gb", "cpus": 2, "memory": "4G"}, "gpus"),
+    "without a GPU": ("c1", {"partition": "batch", "cpus": 3, "memory": "2G"}, "cpus"),
+    "a drained node": ("c1,c2", {"partition": "batch", "cpus": 8, "memory": "2G"}, "cpus"),
+}
+
+
+@contextmanager
+def reserved(slurm: PrivateSlurm, nodes: str) -> Iterator[None]:
+    """A reservation of these nodes for this account, from now on for three hours."""
+    what = f"StartTime=now Duration=180 Users={getpass.getuser()} Nodes={nodes} Flags=IGNORE_JOBS"
+    slurm.run("scontrol", "create", "reservation", "ReservationName=lesson", *what.split())
+    try:
+        yield
+    finally:
+        for job in slurm.run("squeue", "-h", "-o", "%i").split():
+            slurm.run("scancel", job)
+        while slurm.run("squeue", "-h", "-o", "%i").split():
+            time.sleep(0.2)
+        slurm.run("scontrol", "delete", "ReservationName=lesson")
+
+
+def started(slurm: PrivateSlurm, asked: dict[str, Any], count: int) -> int:
+    """Submit so many jobs of this request at once; return how many Slurm starts."""
+    words = {
+        "partition": asked["partition"],
+        "cpus-per-task": asked["cpus"],
+        "mem": asked["memory"],
+        "time": "2:00:00",
+        "reservation": "lesson",
+        "output": "/dev/null",
+    }
+    if "gpus" in asked:
+        words["gres"] = ":".join(["gpu", *([asked["gpu_type"]] if "gpu_type" in asked else []), str(asked["gpus"])])
+    line = [f"--{name}={value}" for name, value in words.items()]
+    slurm.run("sbatch", *line, f"--array=1-{count}", "--wrap=sleep 600")
+    running = -1
+    for _ in range(100):
+        time.sleep(1.5)
+        states = slurm.run("squeue", "-h", "-r", "-o", "%T").split()
+        before, running = running, states.count("RUNNING")
+        if running == before and running and set(states) <= {"RUNNING", "PENDING"}:
+            break
+    return running
+
+
+def site(folder: Path, slurm: PrivateSlurm, asked: dict[str, Any]) -> Path:
+    """A hub's configuration with one profile and one course, whose session is going on now."""
+    offset = 12 - datetime.now(timezone.utc).hour  # a zone in which it is about noon, so that the session has one date
+    now = datetime.now(timezone.utc).timestamp() + offset * 3600
+    today = datetime.fromtimestamp(now, timezone.utc)
+    courses = folder / "courses"
+    courses.mkdir()
+    (courses / "deep.yaml").write_text(
+        f"""
+name: Deep learning
+instructors: ada
+roster: train[01-{PEOPLE}]
+profile: lesson
+zone: Etc/GMT{-offset:+d}
+sessions:
+  - {{date: {today:%Y-%m-%d}, from: {today:%H:%M}, to: {today.hour + 1}:{today:%M}, reservation: lesson}}
+"""
+    )
+    config = folder / "jupyterhub_config.py"
+    config.write_text(
+        f"""
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUSlurmSpawner.slurm_bin_dir = {slurm.bin_dir!r}
+c.GPUSlurmSpawner.req_homedir = "/tmp"
+c.GPUSlurmSpawner.exec_prefix = ""
+c.GPUProfilesSpawner.courses_dir = {str(courses)!r}
+c.GPUProfilesSpawner.profiles = [
+    {{"display_name": "Lesson", "slug": "lesson", "slurm": { ({**asked, "time": "2:00:00"})!r}}},
+]
+"""
+    )
+    return config
+
+
+def check(config: Path, slurm: PrivateSlurm) -> tuple[int, dict[str, Any]]:
+    """Exit code, and the report of the only session."""
+    done = cli_runner().invoke(
+        main, ["course", "check", "deep", "--json", "--config", str(config)], env=slurm.environment
+    )
+    assert done.stderr == ""
+    return done.exit_code, json.loads(done.stdout)["sessions"][0]
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(("nodes", "asked", "tight"), SHAPES.values(), ids=SHAPES.keys())
+def test_as_many_fit_as_slurm_starts(
+    tmp_path: Path, slurm_cluster: PrivateSlurm, nodes: str, asked: dict[str, Any], tight: str
+) -> None:
+    """And the resource that is short is named."""
+    drained = nodes.rsplit(",", maxsplit=1)[-1] if nodes == "c1,c2" else ""
+    if drained:
+        slurm_cluster.run("scontrol", "update", f"NodeName={drained}", "State=DRAIN", "Reason=disk")
+    try:
+        with reserved(slurm_cluster, nodes):
+            code, report = check(site(tmp_path, slurm_cluster, asked), slurm_cluster)
+            running = started(slurm_cluster, asked, report["fit"] + 4)
+    finally:
+        if drained:
+            slurm_cluster.run("scontrol", "update", f"NodeName={drained}", "State=RESUME")
+
+    assert (code, report["wanted"], report["tight"]) == (1, PEOPLE, tight)
+    assert report["fit"] == running > 0
+
+
+@pytest.mark.slurm
+def test_the_lines_name_who_has_no_account_and_what_is_missing(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """Without a reservation, and without the accounts: exit code 1, and a line for each."""
+    config = site(tmp_path, slurm_cluster, {"partition": "gpu", "gpus": 1, "cpus": 1, "memory": "1G"})
+    config.write_text(config.read_text().replace('c.GPUSlurmSpawner.req_homedir = "/tmp"', ""))
+    told = cli_runner().invoke(
+        main, ["course", "check", "deep", "--config", str(config)], env=slurm_cluster.environment
+    )
+
+    assert (told.exit_code, told.stderr) == (1, "")
+    assert [line.strip() for line in told.stdout.splitlines()[1:]] == [
+        "train01, train02, train03, train04, train05 and 55 more have no account or home folder on this machine.",
+        "There is no reservation lesson.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["wide"], "gpuspawner: there is no course 'wide'. Courses are: deep."),
+        (["deep", "--session", "2020-01-01"], "gpuspawner: course deep has no session '2020-01-01'."),
+    ],
+)
+@pytest.mark.slurm
+def test_a_wrong_name_is_told_with_the_right_ones(
+    tmp_path: Path, slurm_cluster: PrivateSlurm, words: list[str], said: str
+) -> None:
+    """Of courses, and of the sessions of one."""
+    config = site(tmp_path, slurm_cluster, {"partition": "gpu", "gpus": 1})
+    told = cli_runner().invoke(
+        main, ["course", "check", *words, "--config", str(config)], env=slurm_cluster.environment
+    )
+
+    assert told.exit_code == 1
+    assert told.stderr.startswith(said)
+
+
+def test_the_calendar_needs_no_slurm(tmp_path: Path) -> None:
+    """It is printed for a file that calendars import."""
+    courses = tmp_path / "courses"
+    courses.mkdir()
+    (courses / "deep.yaml").write_text(DEEP_LEARNING)
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text(
+        f"""
+c.GPUSlurmSpawner.hub_name = "site"
+c.GPUProfilesSpawner.courses_dir = {str(courses)!r}
+c.GPUProfilesSpawner.profiles = [{{"display_name": "K80", "slug": "k80"}}]
+"""
+    )
+    told = cli_runner().invoke(main, ["course", "calendar", "deep", "--config", str(config)])
+
+    assert (told.exit_code, told.stderr) == (0, "")
+    assert [line for line in told.stdout.splitlines() if line.startswith("UID:")] == [
+        f"UID:deep-2026-03-{day}@site" for day in ("02", "03", "10", "12")
+    ]
+
+
+@pytest.mark.slurm
+def test_the_rehearsal_asks_slurm_for_each_participant(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """Nothing is submitted; a request that Slurm refuses is told with its reason."""
+    asked = {"partition": "gpu", "gpus": 1, "gpu_type": "k80", "cpus": 1, "memory": "1G"}
+    config = site(tmp_path, slurm_cluster, asked)
+    words = ["course", "rehearse", "deep", "--only", "train01", "--only", "train02", "--every", "0"]
+    with reserved(slurm_cluster, "g1"):
+        good = cli_runner().invoke(main, [*words, "--config", str(config)], env=slurm_cluster.environment)
+        jobs = slurm_cluster.run("squeue", "-h", "-o", "%i")
+    bad = cli_runner().invoke(main, [*words, "--config", str(config)], env=slurm_cluster.environment)
+
+    assert (good.exit_code, good.stderr, jobs) == (0, "", ""), good.stdout
+    assert [line.partition(": would start ")[0] for line in good.stdout.splitlines()] == [
+        "ok    train01",
+        "ok    train02",
+    ]
+    assert (bad.exit_code, bad.stderr) == (1, "")
+    assert [line[:15] for line in bad.stdout.splitlines()] == ["WRONG train01: ", "WRONG train02: "]
+    assert "reservation" in bad.stdout

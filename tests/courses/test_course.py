@@ -1,0 +1,180 @@
+"""A course's file, and what is wrong with one."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from jupyterhub_gpuspawner.courses.course import Course, parse_course
+from jupyterhub_gpuspawner.courses.roster import People, Roster, parse_people, people
+from jupyterhub_gpuspawner.courses.sessions import Session
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
+from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
+
+DEEP_LEARNING = """
+name: Deep learning
+instructors: [ada, grace]
+roster: train[001-050]
+profile: {slug: k80, options: {gpus: 1}}
+zone: Europe/Brussels
+sessions:
+  - {date: 2026-03-02, from: 9:00, to: 17:00, reservation: ml-hpc-%u}
+  - {weekly: [tuesday, thursday], first: 2026-03-03, last: 2026-03-12, except: [2026-03-05], from: 13:30, to: 17:00}
+start_ahead: 10min
+materials: {git: https://github.com/example/course, open: week1/start.ipynb}
+message: Bring your own questions.
+"""
+
+
+def course(text: str, **changes: Any) -> Course:
+    """The course of a file, with some fields replaced."""
+    return parse_course({**read_document(text).value, **changes}, dotted)
+
+
+def test_a_course_has_its_sessions_in_its_own_zone() -> None:
+    """Single days and weekly rules together, in the order of time; a pattern names each day's reservation."""
+    zone = ZoneInfo("Europe/Brussels")
+
+    def session(day: int, begin: tuple[int, int], reservation: str | None = None) -> Session:
+        start, end = datetime(2026, 3, day, *begin, tzinfo=zone), datetime(2026, 3, day, 17, tzinfo=zone)
+        return Session(start, end, f"2026-03-{day:02}", reservation)
+
+    assert course(DEEP_LEARNING).calendar() == (
+        session(2, (9, 0), "ml-hpc-1"),
+        session(3, (13, 30)),
+        session(10, (13, 30)),
+        session(12, (13, 30)),
+    )
+
+
+def test_a_session_across_the_change_to_summer_time_keeps_its_clock() -> None:
+    """9:00 is 8:00 UTC on the Saturday, and 7:00 UTC on the Monday after."""
+    rule = {
+        "weekly": ["saturday", "monday"],
+        "first": "2026-03-28",
+        "last": "2026-03-30",
+        "from": "9:00",
+        "to": "10:00",
+    }
+    found = course(DEEP_LEARNING, sessions=[rule]).calendar()
+
+    assert [each.start.astimezone(timezone.utc).hour for each in found] == [8, 7]
+
+
+def test_two_sessions_of_one_day_have_their_times_in_their_names() -> None:
+    """So that each can be named on the command line."""
+    rules = [{"date": "2026-03-02", "from": f"{hour}:00", "to": f"{hour + 3}:00"} for hour in (9, 13)]
+
+    assert [each.name for each in course(DEEP_LEARNING, sessions=rules).calendar()] == [
+        "2026-03-02T09:00",
+        "2026-03-02T13:00",
+    ]
+
+
+DAY = {"date": "2026-03-02", "from": "9:00", "to": "17:00"}
+WEEKLY = {"weekly": ["monday"], "first": "2026-03-02", "last": "2026-03-30", "from": "9:00", "to": "10:00"}
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "no session": ({"sessions": []}, "sessions: must have at least one session"),
+    "ends before it begins": (
+        {"sessions": [{**DAY, "to": "8:00"}]},
+        "sessions[0]: to must be later than from",
+    ),
+    "no time of day": (
+        {"sessions": [{**DAY, "from": "9"}]},
+        "sessions[0].from: is not a valid time of day: use for example 9:00 or 17:30",
+    ),
+    "no date": (
+        {"sessions": [{**DAY, "date": "2 March"}]},
+        "sessions[0].date: is not a valid date: use for example 2026-03-02",
+    ),
+    "weekly without end": (
+        {"sessions": [{**WEEKLY, "last": None}]},
+        "sessions[0]: a weekly session must have first and last",
+    ),
+    "last before first": (
+        {"sessions": [{**WEEKLY, "last": "2026-03-01"}]},
+        "sessions[0]: last must not be before first",
+    ),
+    "two at once": (
+        {"sessions": [DAY, {**DAY, "from": "16:00", "to": "18:00"}]},
+        "two sessions overlap on 2026-03-02",
+    ),
+    "a century": (
+        {"sessions": [{**WEEKLY, "weekly": ["monday", "friday"], "last": "2126-03-02"}]},
+        "there are more than 400 sessions",
+    ),
+    "an unknown zone": (
+        {"zone": "Europe/Atlantis"},
+        "zone: is not a time zone: use a name such as Europe/Brussels or UTC",
+    ),
+    "nobody": ({"roster": {}}, "roster: must name people: names, groups, or a file"),
+    "markup for a name": (
+        {"roster": ["<b>ada</b>"]},
+        "roster.names[0]: must be a user name, or names with a range such as train[001-050]",
+    ),
+    "a million people": (
+        {"roster": "a[1-1000000]"},
+        "roster.names[0]: must be a user name, or names with a range such as train[001-050]",
+    ),
+    "a file elsewhere": (
+        {"roster": {"file": "../people.csv"}},
+        "roster.file: must be the name of a CSV file beside the course's file",
+    ),
+    "nobody teaches": ({"instructors": []}, "instructors: must name a user or a group"),
+    "code": ({"profile": {"slug": "k80", "command": "sh"}}, "profile.command: no such field; fields are options, slug"),
+    "an address to steal from": (
+        {"materials": {"git": "file:///etc/passwd"}},
+        "materials.git: must be an https address of a git repository",
+    ),
+    "a path out of the repository": (
+        {"materials": {"git": "https://example.org/x", "open": "../../.ssh"}},
+        "materials.open: must be a path in the repository, without ..",
+    ),
+    "a number for a duration": (
+        {"start_ahead": 10},
+        "start_ahead: is not a duration: use for example 90s, 10min or 2h",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "said"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_mistake_is_told_with_its_field(changes: dict[str, Any], said: str) -> None:
+    """The sentence quotes nothing of the file."""
+    with pytest.raises(ConfigError) as found:
+        course(DEEP_LEARNING, **changes)
+
+    assert str(found.value) == said
+
+
+def test_a_roster_counts_everybody_once() -> None:
+    """Names, ranges, groups and a file; a group that the hub does not have is named."""
+    roster = Roster.model_validate({"names": ["ada", "t[08-10]"], "groups": ["guests", "nobodies"]})
+
+    assert people(roster, ["zoe", "ada"], {"guests": {"t09", "kim"}}) == People(
+        ("ada", "t08", "t09", "t10", "kim", "zoe"), ("nobodies",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ada\ngrace\n", ("ada", "grace")),
+        ("\ufeffName;Username\nAda Lovelace;ada\n;\nGrace;grace\n", ("ada", "grace")),
+        ('username,mail\nada,"a,b@example.org"\nada,x\n', ("ada",)),
+        ("name\tusername\r\nA\tada\r\n", ("ada",)),
+        ("", ()),
+    ],
+)
+def test_a_spreadsheets_csv_is_read_as_it_is_exported(text: str, expected: tuple[str, ...]) -> None:
+    """With commas, semicolons or tabs, a byte order mark, empty lines, with or without a header."""
+    assert parse_people(text) == expected
+
+
+def test_a_line_without_a_user_name_is_named() -> None:
+    """By its number, without its content."""
+    with pytest.raises(BadValue, match=r"^line 2 has no valid user name in column 1$"):
+        parse_people("ada\n<script>\n")

@@ -1,0 +1,92 @@
+"""A folder of course files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
+from tests.courses.test_course import DEEP_LEARNING, course
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with one course in it."""
+    (tmp_path / "deep.yaml").write_text(DEEP_LEARNING)
+    return tmp_path
+
+
+def told(folder: CourseFolder) -> list[tuple[str, str, str]]:
+    """Slug, title and fault of each course."""
+    return [(each.slug, each.course.name if each.course else "", str(each.fault or "")) for each in folder.courses()]
+
+
+def test_a_course_is_known_by_the_name_of_its_file(folder: Path) -> None:
+    """Files that are hidden, or of other kinds, are ignored."""
+    (folder / ".draft.yaml").write_text("x")
+    (folder / "notes.txt").write_text("x")
+
+    assert CourseFolder(folder).courses() == (CourseFile("deep", course(DEEP_LEARNING)),)
+
+
+def test_a_mistake_is_told_with_its_line_and_the_last_good_version_goes_on(folder: Path) -> None:
+    """Once it is corrected the fault is gone; a file that is removed takes its course away."""
+    courses, file = CourseFolder(folder), folder / "deep.yaml"
+    before = told(courses)
+    file.write_text(DEEP_LEARNING.replace("from: 9:00", "from: nine"))
+    wrong = told(courses)
+    file.write_text(DEEP_LEARNING.replace("Deep learning", "Deeper learning"))
+    mended = told(courses)
+    file.unlink()
+
+    assert (before, wrong, mended, told(courses)) == (
+        [("deep", "Deep learning", "")],
+        [
+            (
+                "deep",
+                "Deep learning",
+                "deep.yaml:8: sessions[0].from: is not a valid time of day: use for example 9:00 or 17:30",
+            )
+        ],
+        [("deep", "Deeper learning", "")],
+        [],
+    )
+
+
+def test_a_roster_in_a_file_is_read_again_when_it_changes(folder: Path) -> None:
+    """The course's own file need not change."""
+    (folder / "deep.yaml").write_text(DEEP_LEARNING.replace("train[001-050]", "{file: people.csv}"))
+    courses = CourseFolder(folder)
+    missing = told(courses)
+    (folder / "people.csv").write_text("username\nada\n")
+    first = courses.courses()[0].listed
+    (folder / "people.csv").write_text("username\nada\ngrace\n")
+
+    assert (missing, first, courses.courses()[0].listed) == (
+        [("deep", "", "deep.yaml:4: roster.file: the file cannot be read: No such file or directory")],
+        ("ada",),
+        ("ada", "grace"),
+    )
+
+
+def test_links_and_odd_names_are_not_followed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Neither a course nor a roster is read from elsewhere."""
+    secret = tmp_path_factory.mktemp("elsewhere") / "secret.csv"
+    secret.write_text("root\n")
+    (folder / "people.csv").symlink_to(secret)
+    (folder / "deep.yaml").write_text(DEEP_LEARNING.replace("train[001-050]", "{file: people.csv}"))
+    (folder / "Other Course.yaml").write_text(DEEP_LEARNING)
+    courses = CourseFolder(folder)
+
+    assert told(courses) == [
+        (
+            "deep",
+            "",
+            "deep.yaml:4: roster.file: the file is a symbolic link, which is not followed: use a copy of the file",
+        )
+    ]
+    assert str(courses.fault) == (
+        f"{folder}: a course's file has a name of lower-case letters, digits and hyphens, and ends in .yaml; 1 of the "
+        "files do not and are ignored"
+    )
