@@ -379,7 +379,7 @@ def test_a_profile_file_with_a_mistake(hub: HubProcess) -> None:
 
 def slugs_of(visitor: Visitor) -> list[str]:
     """The profiles on the form."""
-    return [str(radio["value"]) for radio in visitor.look("/hub/spawn").soup.select("input[name=profile]")]
+    return [str(radio["value"]) for radio in visitor.look("/hub/spawn").soup.select("input[name=profile][type=radio]")]
 
 
 WRONG = {

@@ -154,7 +154,9 @@ def test_a_server_that_is_preempted_is_noticed_and_named(hub: HubProcess, slurm:
 
     assert state(slurm, job) == "PREEMPTED"
     assert stored(hub, profile)["ending"]["what"] == PREEMPTED
-    assert f"{PREEMPTED} Start again; the new server may have to wait in the queue." in card(hub, profile)
+    told = card(hub, profile)
+    assert PREEMPTED in told
+    assert "Start again; the new server may have to wait in the queue." in told
 
 
 def test_a_server_that_is_preempted_and_put_back_has_ended(hub: HubProcess, slurm: PrivateSlurm) -> None:

@@ -34,7 +34,7 @@ def slugs_of(hub: HubProcess, name: str = "ann") -> list[str]:
     """The profiles on the form."""
     page = Visitor(hub, name).look("/hub/spawn")
     assert page.status == 200
-    return [str(radio["value"]) for radio in page.soup.select("input[name=profile]")]
+    return [str(radio["value"]) for radio in page.soup.select("input[name=profile][type=radio]")]
 
 
 def _writes(content: str | bytes) -> Callable[[Path, Path], None]:

@@ -99,7 +99,7 @@ def test_the_local_profile_reports_like_a_job(shared_hub: HubProcess) -> None:
 
 REFUSED = {
     "an unknown profile": ({"profile": "nope"}, "profile"),
-    "an option outside its bounds": ({"profile": "k80", "gpus": 5}, "gpus"),
+    "an option outside its bounds": ({"profile": "k80", "gpus": 5}, "GPUs"),
     "an option of another type": ({"profile": "k80", "gpus": ["1"]}, "gpus"),
     "an option that is not offered": ({"profile": "k80", "partition": "root"}, "partition"),
     "a line break in a value": ({"profile": "k80", "gpus": "1\n#SBATCH --uid=root"}, "gpus"),
