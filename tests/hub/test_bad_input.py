@@ -247,12 +247,12 @@ def end_of_start(hub: HubProcess, profile: str) -> tuple[int, str]:
 DYING = {
     "a command that is not there": (
         "no-command",
-        "ended before your server was ready: The job failed with exit code 127: a command was not found. Log file: ",
+        "ended before your server was ready: The job failed with exit code 127: a command was not found.",
         "gpuspawner: /no/such/command: no such command",
     ),
     "a set-up that fails": (
         "fails",
-        "ended before your server was ready: The job failed with exit code 3. Log file: ",
+        "ended before your server was ready: The job failed with exit code 3.",
         "the disk is full",
     ),
     "a command that is not on the hub's machine": (

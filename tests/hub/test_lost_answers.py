@@ -87,7 +87,8 @@ exit 1
     forged = (tmp_path / "forged").read_text().strip()
 
     page = visitor.pending()
-    assert (page.status, "sbatch failed: slurmctld is not responding." in page.text) == (503, True)
+    assert (page.status, "Slurm is not responding" in page.text) == (503, True)
+    assert "sbatch failed: slurmctld is not responding." in hub.log.read_text()
     assert "job_id" not in stored(hub, "una").get("child", {})
     assert not wait_for(lambda: state(slurm_cluster, forged) not in ("PENDING", "RUNNING"), seconds=8)
     assert f"job {forged}" not in hub.log.read_text()

@@ -135,9 +135,12 @@ def test_a_hub_that_comes_to_our_spawner_too_late_starts_no_server(start_light_h
 
     assert (answer.status_code, answer.json()["message"]) == (
         500,
-        "c.JupyterHub.spawner_class: this hub was set up without jupyterhub-gpuspawner, so no server can report to it. "
-        'Set it to "gpu-profiles", or to a subclass of a spawner imported from jupyterhub_gpuspawner.',
+        "The hub cannot start this server: it is not set up correctly. Please contact your administrator.",
     )
+    assert (
+        "c.JupyterHub.spawner_class: this hub was set up without jupyterhub-gpuspawner, so no server can report to it. "
+        'Set it to "gpu-profiles", or to a subclass of a spawner imported from jupyterhub_gpuspawner.'
+    ) in hub.log.read_text()
 
     hub.stop()
 
