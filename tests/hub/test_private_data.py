@@ -41,27 +41,27 @@ class PrivateJobs(PrivateSlurm):
 
 
 @pytest.fixture(scope="module")
-def private(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
+def private(needs_slurm: None, site_folder: Path) -> Iterator[PrivateSlurm]:
     """A Slurm with one node and PrivateData=jobs."""
-    with PrivateJobs(CLUSTER, public_folder / "private") as slurm:
+    with PrivateJobs(CLUSTER, site_folder / "private") as slurm:
         yield slurm
 
 
 @pytest.fixture(scope="module")
-def site(two_users: tuple[str, str], private: PrivateSlurm, public_folder: Path) -> Site:
+def site(two_users: tuple[str, str], private: PrivateSlurm, site_folder: Path) -> Site:
     """The hub's account with sudo and the wrapper scripts, as an admin sets them up."""
     tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0 or shutil.which("sudo") is None or not Path(PYTHON).exists():
         pytest.skip(f"needs sudo, {PYTHON} and a mount namespace: {tried.stderr.strip()}")
     account, person = two_users
-    wrappers = public_folder / "private-libexec"
+    wrappers = site_folder / "private-libexec"
     wrappers.mkdir()
     for script in (CONFIG / "wrappers").iterdir():
         text = script.read_text().replace("/usr/bin/s", f"{private.bin_dir}/s")
         text = text.replace('"LANG": "C.UTF-8"}', f'"LANG": "C.UTF-8", "SLURM_CONF": "{private.conf}"}}')
         (wrappers / script.name).write_text(text)
         (wrappers / script.name).chmod(0o755)
-    sudoers = public_folder / "private-sudoers"
+    sudoers = site_folder / "private-sudoers"
     text = (CONFIG / "sudoers").read_text().replace("HUB = jupyterhub", f"HUB = {account}")
     sudoers.write_text(
         text.replace("%notebookusers", f"%{person}").replace("/usr/local/libexec/gpuspawner", str(wrappers))
@@ -71,13 +71,13 @@ def site(two_users: tuple[str, str], private: PrivateSlurm, public_folder: Path)
 
 
 @pytest.fixture
-def hub(site: Site, public_folder: Path) -> Iterator[HubProcess]:
+def hub(site: Site, site_folder: Path) -> Iterator[HubProcess]:
     """A hub that runs as this account and polls its servers every second."""
     if shutil.which("configurable-http-proxy") is None:
         pytest.skip("configurable-http-proxy is not on the PATH")
-    folder = public_folder / f"private-hub-{time.monotonic_ns()}"
+    folder = site_folder / f"private-hub-{time.monotonic_ns()}"
     (folder / "profiles").mkdir(parents=True)
-    server = public_folder / f"private-{STAND_IN.name}"
+    server = site_folder / f"private-{STAND_IN.name}"
     shutil.copy(STAND_IN, server)
     server.chmod(0o644)
     slurm = "{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}"
@@ -177,9 +177,9 @@ def test_a_start_that_cannot_be_followed_says_why(hub: HubProcess, site: Site) -
     assert wait_for(lambda: not site.slurm.run("squeue", "-h"))
 
 
-def test_check_says_so(site: Site, public_folder: Path) -> None:
+def test_check_says_so(site: Site, site_folder: Path) -> None:
     """The command warns the hub's own account; root sees all jobs."""
-    config = public_folder / "private-check.py"
+    config = site_folder / "private-check.py"
     config.write_text(
         'c.JupyterHub.spawner_class = "gpu-slurm"\n'
         'c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {username}"\n'

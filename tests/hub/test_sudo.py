@@ -77,13 +77,13 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, public_folder: Path) -> Site:
+def site(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, site_folder: Path) -> Site:
     """Copies of config/sudoers and config/wrappers with the lines marked SITE changed."""
     tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0 or shutil.which("sudo") is None or not Path(PYTHON).exists():
         pytest.skip(f"needs sudo, {PYTHON} and a mount namespace: {tried.stderr.strip()}")
     account, person = two_users
-    wrappers = public_folder / "libexec"
+    wrappers = site_folder / "libexec"
     wrappers.mkdir()
     for script in (CONFIG / "wrappers").iterdir():
         text = script.read_text().replace("/usr/bin/s", f"{slurm_cluster.bin_dir}/s")
@@ -91,7 +91,7 @@ def site(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, public_folder:
         (wrappers / script.name).write_text(text)
         (wrappers / script.name).chmod(0o755)
     text = (CONFIG / "sudoers").read_text().replace("HUB = jupyterhub", f"HUB = {account}")
-    sudoers = public_folder / "sudoers"
+    sudoers = site_folder / "sudoers"
     sudoers.write_text(text.replace("%notebookusers", f"%{person}").replace(INSTALLED, str(wrappers)))
     sudoers.chmod(0o440)
     return Site(account, person, wrappers, sudoers, slurm_cluster)
@@ -114,16 +114,16 @@ def test_the_files_an_admin_copies_are_in_order() -> None:
 
 
 @pytest.fixture(scope="module")
-def hub(site: Site, public_folder: Path) -> Iterator[HubProcess]:
+def hub(site: Site, site_folder: Path) -> Iterator[HubProcess]:
     """A hub that runs as this account."""
     if shutil.which("configurable-http-proxy") is None:
         pytest.skip("configurable-http-proxy is not on the PATH")
     tried = site.run(sys.executable, "-c", "import jupyterhub_gpuspawner.hub.spawners.slurm")
     if tried.returncode != 0:
         pytest.skip(f"{site.hub} cannot run {sys.executable}: {tried.stderr.decode()[-200:]}")
-    folder = public_folder / "own-hub"
+    folder = site_folder / "own-hub"
     (folder / "profiles").mkdir(parents=True)
-    server = public_folder / f"own-{STAND_IN.name}"
+    server = site_folder / f"own-{STAND_IN.name}"
     shutil.copy(STAND_IN, server)
     server.chmod(0o644)
     slurm = "{partition: batch, cpus: 1, memory: 100M, time: 0:10:00}"
@@ -249,11 +249,11 @@ def test_sudo_refuses(site: Site, user: str, argv: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize("user", ["root", "#0", "#00"])
-def test_sudo_refuses_root_even_where_it_is_in_the_group(site: Site, user: str, public_folder: Path) -> None:
+def test_sudo_refuses_root_even_where_it_is_in_the_group(site: Site, user: str, site_folder: Path) -> None:
     """The scripts would refuse as well, but are not reached."""
     text = site.sudoers.read_text().replace(f"%{site.person}", "%root")
     assert "root" in subprocess.run(["id", "-nG", "root"], capture_output=True, text=True, check=True).stdout.split()
-    sudoers = public_folder / "sudoers-of-root"
+    sudoers = site_folder / "sudoers-of-root"
     sudoers.write_text(text)
     sudoers.chmod(0o440)
     tried = replace(site, sudoers=sudoers).sudo("submit", user=user)
@@ -273,9 +273,9 @@ def test_no_script_runs_as_root(script: str) -> None:
 VARIABLES = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "BASH_ENV", "ENV", "PYTHONPATH", "PYTHONSTARTUP", "SLURM_CONF")
 
 
-def test_no_variable_of_the_hubs_account_has_a_say(site: Site, public_folder: Path, tmp_path: Path) -> None:
+def test_no_variable_of_the_hubs_account_has_a_say(site: Site, site_folder: Path, tmp_path: Path) -> None:
     """No variable passes, whether inherited, set on sudo's command line or with -E, and none reaches the job."""
-    evil = public_folder / "evil"
+    evil = site_folder / "evil"
     evil.mkdir()
     evil.chmod(0o777)
     (evil / "sitecustomize.py").write_text(f"open({str(evil / 'ran')!r}, 'w')")
