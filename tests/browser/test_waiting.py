@@ -533,7 +533,7 @@ def closed_partition(slurm_cluster: PrivateSlurm) -> Iterator[None]:
 FAILURES = {
     "missing": ("The job failed with exit code 127: a command was not found.", "A program is missing"),
     "week": ("7 days is more than the limit of 24 h", "Choose a shorter time."),
-    "guests": ("The job's account is not allowed to use this partition or QOS.", "Please contact your administrator"),
+    "guests": ("Partition closed does not allow account guests.", "Please contact your administrator"),
 }
 
 
