@@ -363,7 +363,7 @@ def test_named_servers_are_started_and_deleted(hub: HubProcess, open_page: OpenP
     page.wait_for_url(f"**/hub/spawn/{user}/lab")
     page.check("#profile-here")
     page.click("#spawn_form button[type=submit]")
-    hub.wait(user, "lab", ready=True)
+    page.wait_for_url(f"**/user/{user}/lab/**")  # else that navigation would interrupt the next one
     page.goto(hub.url + HOME)
     expect(card(page, "lab")).to_contain_text("Here (server lab)")
 
