@@ -29,6 +29,7 @@ from docs.reference_pages.settings import SPAWNERS
 from docs.reference_pages.wording import anchor
 from jupyterhub_gpuspawner.cli.main import main as gpuspawner
 from jupyterhub_gpuspawner.cli.site import load_site
+from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.hub.report.reader import parse_placement
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -104,11 +105,14 @@ def test_every_how_to_guide_has_its_door() -> None:
 
 
 @pytest.mark.parametrize("text", _blocks("yaml"))
-def test_every_yaml_example_is_a_file_of_profiles(text: str, tmp_path: Path) -> None:
-    """Every YAML example is a valid profile file."""
+def test_every_yaml_example_is_a_file_of_profiles_or_a_course(text: str, tmp_path: Path) -> None:
+    """A course has a roster."""
     path = tmp_path / "example.yaml"
     path.write_text(text, "utf-8")
-    assert read_profiles(path, EVERYTHING)
+    if "\nroster:" in text:
+        assert [(file.fault, bool(file.course)) for file in CourseFolder(tmp_path).courses()] == [(None, True)]
+    else:
+        assert read_profiles(path, EVERYTHING)
 
 
 @pytest.mark.parametrize("text", _blocks("python"))
