@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import fault_in, length_of, need_of, partitions_of
 from jupyterhub_gpuspawner.courses.seats import Seats, count_seats, free_at, remedy
-from jupyterhub_gpuspawner.words import counted, duration
+from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -169,9 +169,3 @@ def document(course: str, reports: Sequence[SessionReport]) -> Mapping[str, obje
             for each in reports
         ],
     }
-
-
-def summary(report: SessionReport) -> str:
-    """One line for a session."""
-    seats = report.seats
-    return f"{counted(seats.wanted, 'person') if seats.wanted == 1 else f'{seats.wanted:,} people'}, {seats.fit:,} fit"
