@@ -1,13 +1,16 @@
 """Find out who listens on a port of this machine, from the kernel's table of sockets and the processes' open files.
 
-``/proc/net/tcp`` and ``tcp6`` (proc(5), of this process's network namespace) give address, user and inode of every
-listening socket, whichever user owns it. ``/proc/PID/fd`` shows which process holds a socket, for one's own processes.
+The kernel tells address, user and inode of every listening socket of this process's network namespace, whichever user
+owns it: on request, for one port (sock_diag(7)), or in the files ``/proc/net/tcp`` and ``tcp6`` (proc(5)). Whenever
+these are read the kernel goes through all its sockets and their hash table, which takes milliseconds. ``/proc/PID/fd``
+shows which process holds a socket, for one's own processes.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import struct
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,7 +22,19 @@ NET = "/proc/net"
 PROC = "/proc"
 NOBODY, OURS, TAKEN = "nobody", "ours", "taken"
 PROCESS, USER, UNSEEN = "process", "user", "unseen"
-_LISTEN = b"0A"
+_LISTEN = b" 0A "
+"""The state of a listening socket; the only word of its line that can be this."""
+_DUMP = struct.Struct("=IHHII")
+"""``struct nlmsghdr``: length, type, flags, sequence number, port id (netlink(7))."""
+_REQUEST = struct.Struct("=BBxxI")
+"""The start of ``struct inet_diag_req_v2``: family, protocol, states; ``struct inet_diag_sockid`` follows."""
+_SOCKET_ID = struct.Struct(">H46x")
+"""``struct inet_diag_sockid``; only the source port is asked for."""
+_FOUND = struct.Struct("=Bxxx4x16s16x12x12xII")
+"""``struct inet_diag_msg``: family, source address, user, inode."""
+_SOCK_DIAG, _BY_FAMILY, _REQUEST_DUMP, _LISTENING, _MULTI_DONE, _ERROR = 4, 20, 0x301, 1 << 10, 3, 2
+_ANSWER_TIME = 1.0
+"""Seconds that the kernel may take for its answer, which is there at once."""
 _OVERFLOW = 65534
 """The uid that a user namespace shows for users not mapped in it (``/proc/sys/kernel/overflowuid``)."""
 
@@ -80,24 +95,62 @@ def judge(found: Iterable[Socket], *, uid: int, ours: Collection[int], others: C
     return Look(OURS, seen, tuple(dict.fromkeys(addresses))) if addresses else Look()
 
 
-def listening(port: int, net: str = NET) -> list[Socket]:
-    """The sockets that listen on ``port``, on any address; raises OSError if the kernel's table cannot be read."""
+def listening(port: int, net: str = "") -> list[Socket]:
+    """The sockets that listen on ``port``, on any address; raises OSError if the kernel's table cannot be read.
+
+    ``net``, a folder with the tables as files, is read instead of asking the kernel. It is also read where the kernel
+    does not answer, such as in a container that allows no such sockets.
+    """
+    if not net:
+        try:
+            return _asked(port)
+        except (OSError, AttributeError, struct.error):  # AttributeError: no such sockets on this system
+            net = NET
     found = _table(f"{net}/tcp", port)
     if os.path.exists(f"{net}/tcp6"):  # missing on a kernel without IPv6
         found += _table(f"{net}/tcp6", port)
     return found
 
 
+def _asked(port: int) -> list[Socket]:
+    """The kernel's answer for one port and both families, IPv4 first; raises OSError."""
+    found: list[Socket] = []
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
+        kernel.settimeout(_ANSWER_TIME)
+        for family in (socket.AF_INET, socket.AF_INET6):
+            body = _REQUEST.pack(family, socket.IPPROTO_TCP, _LISTENING) + _SOCKET_ID.pack(port)
+            kernel.send(_DUMP.pack(_DUMP.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 0, 0) + body)
+            while not _read_answer(kernel.recv(1 << 16), found):
+                pass
+    return found
+
+
+def _read_answer(answer: bytes, found: list[Socket]) -> bool:
+    """Add the sockets of one datagram to ``found``; returns whether it was the last one."""
+    at = 0
+    while at + _DUMP.size <= len(answer):
+        length, kind = _DUMP.unpack_from(answer, at)[:2]
+        if kind == _MULTI_DONE:
+            return True
+        if kind == _ERROR or length < _DUMP.size:
+            raise OSError("the kernel does not list its sockets")
+        family, address, uid, inode = _FOUND.unpack_from(answer, at + _DUMP.size)
+        packed = address if family == socket.AF_INET6 else address[:4]
+        found.append(Socket(socket.inet_ntop(family, packed), uid, inode))
+        at += (length + 3) & ~3
+    return False
+
+
 def _table(path: str, port: int) -> list[Socket]:
     found = []
-    wanted = b":%04X" % port
+    wanted = b":%04X " % port
     with open(path, "rb") as file:
         next(file, None)
         for line in file:
-            words = line.split()
-            if words[3] != _LISTEN:
+            if _LISTEN not in line:
                 break  # the kernel lists listening sockets first; many others may follow
-            if words[1].endswith(wanted):
+            if wanted in line:  # splitting every line would take five times as long
+                words = line.split()
                 found.append(Socket(_address(words[1].split(b":")[0]), int(words[7]), int(words[9])))
     return found
 
@@ -117,11 +170,17 @@ def holders(inodes: Collection[int], server: int, token: str, proc: str = PROC) 
     such as one that has detached from its parent. Their user does not matter: a container may map users.
     """
     names = {f"socket:[{inode}]": inode for inode in inodes}
-    ours: set[int] = set()
+
+    def held_by(pid: int) -> set[int]:
+        return {names[name] for name in _open(f"{proc}/{pid}/fd") if name in names}
+
+    ours = held_by(server)
+    if len(ours) == len(names):  # all other processes of the node need not be looked at, which takes long
+        return ours, set()
     others: set[int] = set()
     parents: dict[int, int] = {}
     for pid in _processes(proc):
-        held = {names[name] for name in _open(f"{proc}/{pid}/fd") if name in names}
+        held = held_by(pid)
         if held:
             own = _descends(pid, server, parents, proc) or _has(pid, token, proc)
             (ours if own else others).update(held)

@@ -27,12 +27,16 @@ PAUSES = (1.0, 2.0, 4.0, 8.0)
 """Seconds between tries; the last one is repeated."""
 LOOKS = ((10.0, 0.05), (60.0, 0.1), (600.0, 0.5), (86400.0, 2.0))
 """Pairs: until so many seconds after the launch, the seconds between two checks of the port."""
+_LONGEST = 2.0
+"""Seconds between two checks at most, however much a check costs."""
 AFTERWARDS = 120.0
 """Seconds for which the port is checked after it was reported: by then the server is ready, or its start failed."""
 _BETWEEN = 0.25
 """Seconds between two checks in that time."""
 _WHOSE = 1.0
-"""Seconds after which the owner of unchanged sockets is determined again."""
+"""Seconds after which the owner of unchanged sockets is determined again, unless the server itself holds them."""
+_SHARE = 0.005
+"""The part of a core that one server's checks may take: many servers may be starting on a node."""
 
 
 class PortReporter:
@@ -56,8 +60,9 @@ class PortReporter:
         due, gives_up, tries, told_at = began, began + PATIENCE, 0, 0.0
         last = before = listener.Look()
         while _lives(self.server) and time.monotonic() - began < LOOKS[-1][0]:
-            now = time.monotonic()
+            now, cost = time.monotonic(), time.process_time()
             look = self.look()
+            cost = time.process_time() - cost
             # only if it is the same twice: a server opens several addresses one after the other
             if look.state != listener.NOBODY and look == before and (look.state, look.uid) != (last.state, last.uid):
                 last, letter = look, self.letter(look)
@@ -76,7 +81,8 @@ class PortReporter:
             ready = letter is None and last.state == listener.OURS
             if ready and now - told_at > AFTERWARDS:
                 return
-            time.sleep(_BETWEEN if ready else next(pause for until, pause in LOOKS if now - began <= until))
+            pause = _BETWEEN if ready else next(pause for until, pause in LOOKS if now - began <= until)
+            time.sleep(min(max(pause, cost / _SHARE), _LONGEST))
 
     def _deliver(self, letter: NodeReport) -> tuple[bool, bool]:
         """Send the report; returns whether another try may succeed, and whether the hub accepted it."""
@@ -94,8 +100,11 @@ class PortReporter:
 
         try:
             sockets = listener.listening(self.port)
-            if self._whose is not None and sockets == self._sockets and time.monotonic() < self._whose[0] + _WHOSE:
-                return self._whose[1]
+            if self._whose is not None and sockets == self._sockets:
+                known_at, known = self._whose
+                # an inode is one socket: as long as it is the same one, the server has it
+                if known.seen == listener.PROCESS or time.monotonic() < known_at + _WHOSE:
+                    return known
             look = listener.whose(sockets, self.server, self.environ.get("JUPYTERHUB_API_TOKEN", ""))
         except (OSError, ValueError, IndexError):
             there = ports.answers(self.port, self.environ.get("JUPYTERHUB_SERVICE_URL", ""))

@@ -67,15 +67,30 @@ def listens() -> Iterator[Listens]:
 _PYTHON = (sys.executable, "-S", "-E")
 
 
-def test_a_socket_is_told_with_address_user_and_inode(listens: Listens) -> None:
+@pytest.mark.parametrize("net", ["", listener.NET], ids=["on request", "in the kernel's files"])
+def test_a_socket_is_told_with_address_user_and_inode(listens: Listens, net: str) -> None:
     """Of both families, as Python's own module names the addresses; IPv4 within IPv6 is IPv6."""
     found = {}
     for host, kind in (("127.0.0.1", ""), (ALL, ""), ("::1", "only"), ("::", "both"), ("::ffff:127.0.0.1", "")):
         pid, port = listens(host, kind=kind)
-        [each] = listener.listening(port)
+        [each] = listener.listening(port, net)
         found[host] = (each.address, each.uid, f"socket:[{each.inode}]" in _open(pid))
 
     assert found == {host: (host, os.geteuid(), True) for host in found}
+
+
+def test_the_files_are_read_where_the_kernel_does_not_answer(listens: Listens, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose seccomp profile refuses such sockets."""
+
+    def refused(*_: object, **__: object) -> socket.socket:
+        raise PermissionError("Operation not permitted")
+
+    _, port = listens("127.0.0.1")
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socket", refused)
+        found = listener.listening(port)
+
+    assert [each.address for each in found] == ["127.0.0.1"]
 
 
 def _open(pid: int) -> set[str]:
