@@ -18,7 +18,9 @@ from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.jobs.status import Phase, phase_of
 from jupyterhub_gpuspawner.slurm.parse.records import (
     Memo,
+    all_numbers,
     epoch,
+    epochs,
     gres,
     ignored,
     nodes,
@@ -136,9 +138,8 @@ class _JobReader:
             columns, 15
         )
         *asked, reservation, account, name, comment = columns
-        for record, number in zip(records, job_id, strict=True):
-            if not is_job_id(number):
-                raise _malformed(record)
+        if not all_numbers(job_id, digits=10):
+            raise _malformed(next(record for record, text in zip(records, job_id, strict=True) if not is_job_id(text)))
         phases = list(map(self._phase.__getitem__, state))
         limits = list(map(self._limit.__getitem__, limit))
         sizes = list(map(self._size.__getitem__, zip(*size, *asked, strict=True)))
@@ -152,16 +153,16 @@ class _JobReader:
             map(self._word.__getitem__, user),
             map(self._word.__getitem__, account),
             map(self._words.__getitem__, partition),
-            [_count("PriorityLong", text) for text in priority],
+            self._priorities(priority),
             map(self._nodes.__getitem__, node_list),
             node_count,
             cpus,
             memory,
             gpus,
             map(bool, odd),
-            [epoch(text, "SubmitTime") for text in submit],
-            [epoch(text, "StartTime") for text in start],
-            [epoch(text, "EndTime") if known else None for text, known in zip(end, has_end, strict=True)],
+            epochs(submit, "SubmitTime"),
+            epochs(start, "StartTime"),
+            self._ends(end, has_end),
             limits,
             map(self._word.__getitem__, reservation),
             map(self._name.__getitem__, name),
@@ -171,6 +172,17 @@ class _JobReader:
             if field:
                 self._notice(Unread("job", number, field, kept=True))
         return found
+
+    @staticmethod
+    def _priorities(texts: Sequence[str]) -> list[int]:
+        return list(map(int, texts)) if all_numbers(texts) else [_count("PriorityLong", text) for text in texts]
+
+    @staticmethod
+    def _ends(texts: Sequence[str], known: Sequence[bool]) -> list[float | None]:
+        """When the jobs end; what Slurm prints for a job without an end is not read."""
+        if all_numbers(texts):
+            return [float(text) if has_end else None for text, has_end in zip(texts, known, strict=True)]
+        return [epoch(text, "EndTime") if has_end else None for text, has_end in zip(texts, known, strict=True)]
 
     def _columns(self, records: Sequence[str]) -> Iterator[Sequence[str]]:
         """The texts of these records by field; raises SlurmOutputError if one does not have them all."""
