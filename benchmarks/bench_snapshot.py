@@ -23,6 +23,7 @@ import pytest
 
 from benchmarks.large_cluster import NODES, PENDING, RUNNING, install, large_cluster
 from jupyterhub_gpuspawner.hub.site.shared_view import ClusterView
+from jupyterhub_gpuspawner.hub.upkeep.garbage import set_aside
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
 
@@ -71,7 +72,8 @@ async def ticking() -> AsyncIterator[Ticks]:
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> SlurmClient:
-    """Slurm's commands with the answers of the large cluster."""
+    """Slurm's commands with the answers of the large cluster, in a hub that has started."""
+    set_aside()
     folder: Path = install(tmp_path_factory.mktemp("slurm"), large_cluster())
     return SlurmClient(Installation(bin_dir=str(folder), timeout=60.0))
 
@@ -104,13 +106,9 @@ async def test_processor_time(client: SlurmClient) -> None:
 
 
 async def test_event_loop(client: SlurmClient) -> None:
-    """The event loop goes on while a snapshot is taken.
-
-    The median of the rounds: in some, Python's collector of garbage visits every object of the hub, as it does from
-    time to time in any hub, and takes as long as these are many.
-    """
+    """The event loop goes on while a snapshot is taken, in every round."""
     costs = await _costs(client, tick=True)
-    held = sorted(cost.held for cost in costs)[TURNS // 2]
+    held = max(cost.held for cost in costs)
     print(f"\n{NODES} nodes, {RUNNING + PENDING} jobs: event loop held for {held * 1000:.0f} ms")
     assert held <= HELD_BAR
 

@@ -8,6 +8,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * has a configuration that would fail at the first start refused, in one sentence, before the hub starts, and a setting
   that has no effect named in the log;
 * has ``concurrent_spawn_limit`` count only starts whose job is not pending in Slurm;
+* sets the objects of the started hub aside from garbage collections (:mod:`.upkeep.garbage`);
 * starts the search for jobs without a server (:mod:`.upkeep.reconciliation`) and for servers that the hub does not
   watch (:mod:`.upkeep.unfinished`).
 
@@ -37,6 +38,7 @@ from jupyterhub_gpuspawner.hub.site.database import register_descriptions
 from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
+from jupyterhub_gpuspawner.hub.upkeep.garbage import register_garbage
 from jupyterhub_gpuspawner.hub.upkeep.reconciliation import register_reconciliation
 from jupyterhub_gpuspawner.hub.upkeep.unfinished import register_unfinished
 
@@ -130,5 +132,6 @@ def register() -> None:
         register_check(app)
         register_spawn_limit(app)
         register_descriptions(app)
+        register_garbage(app)
         register_reconciliation(app)
         register_unfinished(app)
