@@ -140,6 +140,11 @@ def job_ids_of(users: Iterable[Any]) -> set[str]:
     return {job_id for job_id in map(_job_id, spawners) if job_id}
 
 
+def has_job(spawner: Any) -> bool:
+    """Whether a Slurm job was submitted for the server; reads no row of the database."""
+    return bool(_job_id(spawner))
+
+
 def waits_in_queue(spawner: Any) -> bool:
     """Whether the job of a server that is being started is pending; reads no row of the database."""
     return bool(getattr(_inner(spawner), "in_queue", False))

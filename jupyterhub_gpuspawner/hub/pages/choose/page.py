@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,15 @@ from tornado.httputil import url_concat
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of, start_failed
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, retry_after
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_question
+from jupyterhub_gpuspawner.hub.pages.choose.turns import Turns
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
-from jupyterhub_gpuspawner.hub.spawners.server import with_profiles
+from jupyterhub_gpuspawner.hub.spawners.server import has_job, with_profiles
 from jupyterhub_gpuspawner.hub.text import choose
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
+_TURNS = Turns()
 OF_THE_HUB = ("next", "display_name")
 """Query parameters that are not options of a profile, in any supported version of JupyterHub."""
 
@@ -64,7 +67,8 @@ class ChoosePage(SpawnHandler):
         elif spawner is not None and spawner.active:
             self.redirect(self._get_pending_url(user, server_name))
         else:
-            await super()._post(user_name=user_name, server_name=server_name, **named)
+            start = partial(super()._post, user_name=user_name, server_name=server_name, **named)
+            await _TURNS.begin(start, lambda: user is not None and _is_submitted(user, server_name))
 
     def _begin(self, visit: Visit) -> None:
         self.visit = visit
@@ -119,6 +123,11 @@ class ChoosePage(SpawnHandler):
         """The address to which the form is sent: this page without a link's choice, which is in the form by now."""
         kept = [(name, value) for name in SPAWN_PAGE_PARAMETERS for value in self.get_query_arguments(name)]
         return str(url_concat(self.request.path, [*kept, ("_xsrf", self.xsrf_token.decode("ascii"))]))
+
+
+def _is_submitted(user: Any, server_name: str) -> bool:
+    spawner = user.spawners.get(server_name)
+    return spawner is not None and has_job(spawner)
 
 
 def _linked(query: Mapping[str, list[str]]) -> dict[str, list[str]]:
