@@ -25,18 +25,18 @@ WAITS = """
 TABS = 30
 
 
-def test_beyond_the_cap_the_oldest_ends_and_only_the_readers_own() -> None:
+async def test_beyond_the_cap_the_oldest_ends_and_only_the_readers_own() -> None:
     """A stream that has ended no longer counts."""
     streams = OpenStreams(2)
     with ExitStack() as stack:
         others = stack.enter_context(streams.one("ben"))
         first, second = stack.enter_context(streams.one("ann")), stack.enter_context(streams.one("ann"))
         with streams.one("ann"):
-            ended = [each.is_set() for each in (first, second)]
+            ended = [each.done() for each in (first, second)]
         third = stack.enter_context(streams.one("ann"))
 
         assert ended == [True, False]
-        assert [each.is_set() for each in (others, first, second, third)] == [False, True, False, False]
+        assert [each.done() for each in (others, first, second, third)] == [False, True, False, False]
 
 
 @pytest.mark.slurm
