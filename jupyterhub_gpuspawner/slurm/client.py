@@ -135,12 +135,15 @@ class SlurmClient:
     async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
         """The jobs with these ids, from one squeue; ids that Slurm does not know are absent.
 
+        It does not wait for other commands: behind a hundred submissions each of their servers would be asked for by
+        itself in the meantime.
+
         Slurm forgets a job MinJobAge after its end (300 s by default); from then on it is absent too.
         """
         wanted = {_checked(job_id) for job_id in job_ids}
         if not wanted:
             return {}
-        found = await self._squeue("-j", ",".join(sorted(wanted, key=int)))
+        found = await self._squeue("-j", ",".join(sorted(wanted, key=int)), ahead=True)
         return {job_id: status for job_id, status in found.items() if job_id in wanted}
 
     async def every_job(self) -> dict[str, JobStatus]:
@@ -242,11 +245,11 @@ class SlurmClient:
             return False
         return re.search(r"^Slurmctld\(.*\) at .* is UP", answer.stdout, re.MULTILINE) is not None
 
-    async def _squeue(self, *which: str) -> dict[str, JobStatus]:
+    async def _squeue(self, *which: str, ahead: bool = False) -> dict[str, JobStatus]:
         mark = secrets.token_hex(8)
         # without --local, squeue -j with one id also asks about federations
         command = ("squeue", "--local", "-h", "-a", "-t", "all", *which, "-O", columns(mark))
-        answer = await self._slurm.run(*command, limit=OUTPUT_LIMIT)
+        answer = await self._slurm.run(*command, limit=OUTPUT_LIMIT, ahead=ahead)
         if answer.code != 0 and _UNKNOWN_JOB in answer.stderr:
             return {}
         if answer.code != 0 and "Invalid user" in answer.stderr and which:  # the uid has no name on this machine

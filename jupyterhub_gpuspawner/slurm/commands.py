@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,10 +78,12 @@ class Installation:
         environment: Mapping[str, str] | None = None,
         stdin: str = "",
         limit: int = 1 << 24,
+        ahead: bool = False,
     ) -> Answer:
         """The answer of one command, whatever its exit status; ``prefix``, even an empty one, runs it for a user.
 
-        ``wrapper`` is the script of ``wrapper_dir`` that replaces it; ``limit`` in bytes of its answer. Raises
+        ``wrapper`` is the script of ``wrapper_dir`` that replaces it; ``limit`` in bytes of its answer. ``ahead`` is
+        for the one question on which all servers depend: it does not wait for a turn among all commands. Raises
         SlurmUnavailable, ConfigError if the prefix's command is missing, SlurmOutputError beyond the limit.
         """
         before = self.prefix if prefix is None else tuple(prefix)
@@ -94,7 +96,7 @@ class Installation:
         path = shutil.which(words[0], path=self._environment["PATH"])
         if path is None:
             raise _missing(before, words[0])
-        async with self._share_of(before if prefix else ()) as leftovers, self._turns:
+        async with self._share_of(before if prefix else ()) as leftovers, nullcontext() if ahead else self._turns:
             began = time.monotonic()
             try:
                 answer = await run(

@@ -499,3 +499,21 @@ async def test_no_more_commands_at_once_than_the_limit(slurm: StandIns, tmp_path
     counts = [int(count) for count in await asyncio.gather(*(client.submit(SCRIPT) for _ in range(12)))]
     assert len(counts) == 12
     assert max(counts) <= 3
+
+
+async def test_the_question_about_all_jobs_waits_for_no_other_command(slurm: StandIns, tmp_path: Path) -> None:
+    """A submission that hangs has the only turn, and the watcher is answered all the same; a cancellation waits."""
+    slurm.add("sbatch", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo 7")
+    slurm.add("squeue", "true")
+    slurm.add("scancel", "true")
+    client = slurm.client(limit=1)
+    submitting = asyncio.create_task(client.submit(SCRIPT))
+    await asyncio.sleep(0)
+    cancelling = asyncio.create_task(client.cancel("8"))
+
+    assert await client.jobs(["7"]) == {}
+    assert not submitting.done()
+    assert not cancelling.done()
+    (tmp_path / "go").touch()
+    assert await submitting == "7"
+    await cancelling
