@@ -78,6 +78,11 @@ def not_yet(reason: str) -> str:
     return f"Not yet: {reason}."
 
 
+def cannot_start(profile: str, reason: str) -> str:
+    """For a link to a profile that can never start; ``reason`` is a clause."""
+    return f"{profile} cannot be started: {reason.rstrip('.')}."
+
+
 def no_longer(reason: str) -> str:
     """For a last choice that is no longer allowed; ``reason`` is a sentence."""
     return f"Your last choice is no longer available. {reason} The form shows the defaults instead."

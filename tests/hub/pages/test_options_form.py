@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
 from jupyterhub_gpuspawner.hub.pages.choose.form import fault_at, form_html, nothing_to_start, render_form
-from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
+from jupyterhub_gpuspawner.hub.pages.choose.offer import offers, told_of
 from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import what_you_get
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -253,6 +253,64 @@ def test_a_link_fills_the_form_in() -> None:
     assert short == long
     assert held(form(short))["gpus"] == "2"
     assert short.note.startswith("This link has filled in the form.")
+
+
+IMPOSSIBLE: dict[str, object] = {"slurm": {"partition": "gpu", "gpus": 9}}
+GPUS_OPTION = {"gpus": {"range": {"min": 1, "max": 16, "sets": "slurm.gpus"}}}
+PARTITION_OPTION = {"where": {"choices": {"a": {}, "b": {"slurm": {"partition": "gpu", "gpus": 1}}}}}
+LINKED_TO: dict[str, tuple[dict[str, object], dict[str, list[str]], str, str | None]] = {
+    "more GPUs than a node has": (
+        IMPOSSIBLE,
+        {},
+        "Big cannot be started: 9 GPUs are more than the 4 of a node.",
+        None,
+    ),
+    "a partition that is not there": (
+        {"slurm": {"partition": "gone"}},
+        {},
+        "Big cannot be started: there is no partition gone (available: gpu).",
+        None,
+    ),
+    "a number that another value could mend": (
+        {"slurm": {"partition": "gpu", "gpus": 1}, "profile_options": GPUS_OPTION},
+        {"gpus": ["9"]},
+        "Big cannot be started: 9 GPUs are more than the 4 of a node.",
+        "big",
+    ),
+    "a default that another partition could mend": (
+        {**IMPOSSIBLE, "profile_options": PARTITION_OPTION},
+        {},
+        "Big cannot be started: 9 GPUs are more than the 4 of a node.",
+        "big",
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "fields", "fault", "selected"), LINKED_TO.values(), ids=LINKED_TO.keys())
+def test_a_link_to_what_can_never_start_says_why(
+    document: dict[str, object], fields: dict[str, list[str]], fault: str, selected: str | None
+) -> None:
+    """No other profile is selected in its place; it stays selected itself where an option could change that."""
+    profiles = parse_profiles([*DOCUMENTS[:1], {"display_name": "Big", "slug": "big", **document}])
+    given = of_a_link({"profile": ["big"], **fields}, lambda _: None)
+    choice = {"profile": "big", **{name: values[0] for name, values in fields.items()}}
+    found = profile_statuses(profiles, username="ann", groups=(), snapshot=CLUSTER, now=NOW, choice=choice)
+    filled_in = told_of(found, given, linked=True)
+    shown = offers(found, filled_in, base_url="/hub/", snapshot=CLUSTER)
+
+    assert (filled_in.fault, filled_in.note) == (fault, "")
+    assert [offer.profile.slug for offer in shown if offer.checked] == ([selected] if selected else [])
+
+
+def test_a_last_choice_that_can_never_start_falls_back_with_a_note() -> None:
+    """The cluster has changed: the reason stands in the note, and the form shows the default profile."""
+    profiles = parse_profiles([*DOCUMENTS[:1], {"display_name": "Big", "slug": "big", **IMPOSSIBLE}])
+    found = profile_statuses(profiles, username="ann", groups=(), snapshot=CLUSTER, now=NOW)
+
+    assert told_of(found, FilledIn("big"), linked=False) == FilledIn(
+        note="Your last choice is no longer available. 9 GPUs are more than the 4 of a node. The form "
+        "shows the defaults instead."
+    )
 
 
 FAULTS = {

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.ending.failure import contact_of
 from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
-from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
+from jupyterhub_gpuspawner.hub.pages.choose.offer import offers, told_of
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
@@ -47,23 +47,21 @@ async def render_form(source: OfferSource) -> str:
     visit = VISIT.get() or Visit()
     visit.filled_in = _filled_in(source, visit)
     now = datetime.now().astimezone()
-    found = offers(
-        profile_statuses(
-            offered,
-            username=source.user.name,
-            groups=source.groups_of_user(),
-            snapshot=snapshot,
-            now=now,
-            defaults=defaults,
-            owner=owner,
-            unix_groups=await allowed_groups(snapshot, owner),
-            site_queue_limit=site_queue_limit,
-            choice={"profile": visit.filled_in.profile, **visit.filled_in.values},
-        ),
-        visit.filled_in,
-        base_url=_base_url(source),
+    statuses = profile_statuses(
+        offered,
+        username=source.user.name,
+        groups=source.groups_of_user(),
         snapshot=snapshot,
+        now=now,
+        defaults=defaults,
+        owner=owner,
+        unix_groups=await allowed_groups(snapshot, owner),
+        site_queue_limit=site_queue_limit,
+        choice={"profile": visit.filled_in.profile, **visit.filled_in.values},
     )
+    if visit.posted is None:
+        visit.filled_in = told_of(statuses, visit.filled_in, linked=bool(visit.linked))
+    found = offers(statuses, visit.filled_in, base_url=_base_url(source), snapshot=snapshot)
     visit.fault_at = fault_at(found, visit.filled_in)
     visit.closed = nothing_to_start(found, contact_of(source))
     return form_html(
