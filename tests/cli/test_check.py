@@ -45,7 +45,7 @@ def test_a_good_site(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     assert (checked.exit_code, checked.stderr) == (0, "")
     assert checked.stdout.splitlines() == [
         "ok    profile gpu: GPU (slurm)",
-        "ok    profile over: Over (slurm), not offered now: it was available until 2020-01-01",
+        "ok    profile over: Over (slurm), not offered now: it was available until 1 Jan 2020",
         "ok    profile here: Here (local)",
         f"ok    Slurm: {version}, 5 nodes, partitions batch, gpu",
     ]

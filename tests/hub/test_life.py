@@ -378,7 +378,10 @@ def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateS
     assert len(messages) == len(set(messages))
     assert others == [message for message in messages if message in others]  # who came later may have missed one
     assert f"Job {job}: All matching GPUs are in use." in others
-    assert any(message.startswith(f"Job {job}: running on g1, 4 x Tesla K80, cores ") for message in others)
+    assert any(
+        message.startswith(f"Job {job}: running on g1, 4 \N{MULTIPLICATION SIGN} Tesla K80, cores ")
+        for message in others
+    )
     assert others[-1] == messages[-1] == "Server ready at /user/quin/"
     percents = [event["progress"] for event in heard[0] if "progress" in event]
     assert percents == sorted(percents)

@@ -243,6 +243,6 @@ def _iso(when: float | None) -> str | None:
 def placed(placement: PlacementDocument) -> str:
     """One sentence for a participant: node, GPUs, cores."""
     names = sorted({f"{gpu.name or 'GPU'}{f' MIG {gpu.mig}' if gpu.mig else ''}" for gpu in placement.gpus})
-    gpus = f", {len(placement.gpus)} x {' and '.join(names)}" if placement.gpus else ""
+    gpus = f", {len(placement.gpus)} \N{MULTIPLICATION SIGN} {' and '.join(names)}" if placement.gpus else ""
     cores = f", cores {placement.cpus}" if placement.cpus else ""
     return f"running on {placement.node}{gpus}{cores}."

@@ -28,6 +28,7 @@ SILENT_FROM_THE_START = (
     "Slurm is not responding at the moment, so availability is unknown. You can still start a server."
 )
 DOUBTS = "For administrators: these values of profiles are probably not what was meant."
+NOT_YET = "Not yet: it is available from {time}."
 LINK = "Link to this choice"
 ASKING = "Asking Slurm when it would start …"
 COPY = "Copy link"
@@ -71,11 +72,6 @@ def options_of(profile: str) -> str:
 def age(seconds: float) -> str:
     """How long ago Slurm was asked; empty where that is a moment ago."""
     return "" if seconds < RECENT else CHECKED.format(age=duration(seconds))
-
-
-def not_yet(reason: str) -> str:
-    """For a profile that this user may use later."""
-    return f"Not yet: {reason}."
 
 
 def cannot_start(profile: str, reason: str) -> str:

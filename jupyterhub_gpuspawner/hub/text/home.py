@@ -152,8 +152,8 @@ def near(numa_node: int) -> str:
 
 
 def gpus(number: int, model: str, memory: str) -> str:
-    """``2 x K80, 12 GiB each``, as the form says it."""
-    each = f", {memory}{' each' if number > 1 else ''}" if memory else ""
+    """A number of GPUs, with the memory of each, as the form says it."""
+    each = f" ({memory})" if memory else ""
     return f"{number} \N{MULTIPLICATION SIGN} {model}{each}"
 
 

@@ -75,11 +75,11 @@ CLUSTER = ClusterSnapshot(
 GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
     "a K80 for an hour": (
         {"slurm": {"gpus": 1, "gpu_type": "k80", "cpus": 4, "memory": "8G", "time": "1:00:00"}},
-        ("1 x K80 (12 GB)", "4 cores", "8 GiB memory", "1 h"),
+        ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 cores", "8 GiB memory", "1 h"),
     ),
     "nothing said": ({}, ()),
-    "any GPU": ({"slurm": {"gpus": 2}}, ("2 x P100",)),
-    "a type alone": ({"slurm": {"gpu_type": "1g.10gb"}}, ("1 x MIG 1g.10gb (10 GB)",)),
+    "any GPU": ({"slurm": {"gpus": 2}}, ("2 \N{MULTIPLICATION SIGN} P100",)),
+    "a type alone": ({"slurm": {"gpu_type": "1g.10gb"}}, ("1 \N{MULTIPLICATION SIGN} MIG 1g.10gb (10 GB)",)),
     "shards": ({"slurm": {"shards": 3}}, ("3 GPU shards",)),
     "many nodes, without end": (
         {"slurm": {"nodes": 2, "cpus": 1, "memory": 0, "time": "UNLIMITED"}},
@@ -91,7 +91,7 @@ GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
     ),
     "a range from none": (
         {"profile_options": {"g": {"range": {"min": 0, "max": 4, "sets": "slurm.gpus"}}}},
-        ("0 to 4 x P100",),
+        ("0 to 4 \N{MULTIPLICATION SIGN} P100",),
     ),
     "choices": (
         {
@@ -101,7 +101,7 @@ GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
                 "t": {"choices": {"a": {"slurm": {"gpu_type": "k80"}}, "b": {"slurm": {"gpu_type": "a100"}}}},
             },
         },
-        ("1 x K80 (12 GB) or A100", "16 to 64 GiB memory"),
+        ("1 \N{MULTIPLICATION SIGN} K80 (12 GB) or A100", "16 to 64 GiB memory"),
     ),
     "memory below a GiB, and more than two days": (
         {
@@ -166,7 +166,7 @@ def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
     found = profile_statuses(profiles, username="ann", groups=(), snapshot=None, now=NOW, defaults=site)
 
     assert [offer.gets for offer in offers(found, FilledIn(), base_url="/hub/")] == [
-        ("1 x K80 (12 GB)", "2 cores", "8 GiB memory", "1 h"),
+        ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "2 cores", "8 GiB memory", "1 h"),
         ("2 GPU shards", "2 cores", "1 h"),
         ("4 cores", "8 GiB memory", "1 h"),
     ]
@@ -186,7 +186,7 @@ def test_what_is_offered_and_what_is_not() -> None:
     """Profiles that can never run or begin later say so and are disabled; others' and past ones are left out."""
     page = form(FilledIn())
     shown = {
-        str(radio["value"]): " ".join(part.get_text(" ", strip=True) for part in box.select(".gpuspawner-never"))
+        str(radio["value"]): " ".join(part.get_text().strip() for part in box.select(".gpuspawner-never"))
         for box in page.select(".gpuspawner-profile")
         for radio in box.select("input[type=radio]")
     }
@@ -195,7 +195,7 @@ def test_what_is_offered_and_what_is_not() -> None:
         "k80": "",
         "bold": "",
         "week": "7 days is more than the limit of 24 h.",
-        "spring": "Not yet: it is available from 2026-03-21.",
+        "spring": "Not yet: it is available from 21 Mar 2026.",
     }
     assert [radio["value"] for radio in page.select("input[type=radio][disabled]")] == ["week", "spring"]
 
@@ -240,7 +240,7 @@ def test_a_last_choice_that_is_gone_falls_back_with_a_note() -> None:
     )
     assert gone == FilledIn(
         note="Your last choice is no longer available. You cannot use Winter now: it was available "
-        'until 2026-01-31. You can choose: One K80, <b>Bold</b> & "quoted", A week. The form shows the defaults '
+        'until 31 Jan 2026. You can choose: One K80, <b>Bold</b> & "quoted", A week. The form shows the defaults '
         "instead."
     )
 
@@ -368,7 +368,7 @@ def test_what_is_filled_in_is_what_the_card_tells() -> None:
     )
 
     assert [offer.gets for offer in offers(found, linked, base_url="/hub/", snapshot=CLUSTER)][:1] == [
-        ("2 x K80 (12 GB)", "4 cores", "8 GiB memory", "1 h")
+        ("2 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 cores", "8 GiB memory", "1 h")
     ]
 
 

@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.hub.text import choose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import date
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
@@ -81,7 +82,9 @@ class Offer:
     availability: Availability | None = None
     """None for a profile that does not use Slurm."""
     closed: str = ""
-    """Why it cannot be chosen; empty if it can."""
+    """Why it cannot be chosen, with ``{time}`` for :attr:`opens`; empty if it can."""
+    opens: date | None = None
+    """The first day or moment at which it can be chosen, where that is to come."""
     checked: bool = False
     link: str = ""
     """The address of the form with the current choice."""
@@ -127,12 +130,12 @@ def fields_set(option: ProfileOption) -> frozenset[str]:
 
 
 def closed_by(status: ProfileStatus) -> str:
-    """Why a profile cannot be chosen, in a sentence; empty if it can.
+    """Why a profile cannot be chosen, in a sentence; empty if it can. ``{time}`` is the refusal's.
 
     It begins later, or its job can never run and no option could change that.
     """
     if status.refusal is not None:
-        return choose.not_yet(status.refusal.text)
+        return choose.NOT_YET
     found = status.availability
     if found is None or found.chance is not Chance.NEVER or _can_be_changed(status.profile, found.field):
         return ""
@@ -192,6 +195,7 @@ def _offer(status: ProfileStatus, filled_in: FilledIn, base_url: str, snapshot: 
         fields=option_fields(profile, {}),
         availability=status.availability,
         closed=closed_by(status),
+        opens=status.refusal.when if status.refusal is not None else None,
         link=link_to(base_url, profile.slug, {}),
         told=json.dumps(for_the_script(profile, resources, gpu_type=gpu_type))
         if resources is not None and profile.profile_options

@@ -52,7 +52,7 @@ function inUnit(seconds, unit) {
 function gets(asks, types, words) {
   const gpus = asks.gpus ?? (asks.gpu_type && !asks.shards ? 1 : 0);
   return [
-    gpus && `${gpus} x ${types[asks.gpu_type || ""] || asks.gpu_type || "GPU"}`,
+    gpus && `${gpus} × ${types[asks.gpu_type || ""] || asks.gpu_type || "GPU"}`,
     asks.shards && counted(asks.shards, "GPU shard"),
     asks.nodes > 1 && counted(asks.nodes, "node"),
     asks.cpus && counted(asks.cpus, "core"),
@@ -178,13 +178,14 @@ function choose(form) {
   /** Write a profile's state: mark and colour, a sentence that may have a time in it, and how old that is. */
   function state(profile, { chance, text, at, age }) {
     const line = stateOf(profile);
+    const aged = line.querySelector("small"); // its line is kept, so that nothing moves
     const said = document.createElement("span");
     say(said, text, at, true);
     line.className = `gpuspawner-availability${chance ? ` gpuspawner-${chance}` : ""}`;
     line.replaceChildren(said);
-    if (age === undefined) return;
+    if (age === undefined && !aged) return;
     const small = document.createElement("small");
-    small.dataset.age = age;
+    if (age !== undefined) small.dataset.age = age;
     line.append(" ", small);
   }
 
