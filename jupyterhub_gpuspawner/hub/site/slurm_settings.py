@@ -87,7 +87,8 @@ class SlurmSettings(SlurmSpawner):
         low=0.2,
         high=60,
         config=True,
-        help="Seconds between calls of squeue while a server is starting.",
+        help="""Seconds between calls of squeue while a server is starting. While nothing changes for those who wait, it
+        grows to a sixtieth of the time without a change, at most 10 seconds.""",
     )
     resting_interval = Seconds(
         REST_INTERVAL, low=1, high=600, config=True, help="Seconds between calls of squeue while no server is starting."
