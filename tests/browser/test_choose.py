@@ -492,6 +492,17 @@ def test_a_named_server_keeps_its_name(course: HubProcess, open_page: OpenPage) 
     assert model["user_options"] == {"profile": "k80", "gpus": 1, "hours": 1, "software": "torch"}
 
 
+def test_the_heading_has_the_name_that_the_server_was_given(course: HubProcess, open_page: OpenPage) -> None:
+    """Not the one in its address; also when the form comes back with an error."""
+    page = open_page(javascript=False)
+    sign_in(page, course, "vito")
+    page.goto(f"{course.url}/hub/spawn/vito/my-lab?display_name=My%20lab&opt-profile=k80&opt-gpus=9")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Start server My lab")
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("alert")).to_contain_text("GPUs: '9' is not allowed")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Start server My lab")
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious(course: HubProcess, open_page: OpenPage, dark: bool) -> None:
     """With profiles that can be chosen, and some that cannot."""

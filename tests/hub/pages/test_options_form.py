@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
@@ -22,6 +23,7 @@ from jupyterhub_gpuspawner.hub.pages.choose.offer import offers, told_of
 from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import what_you_get
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.text.times import clock
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -206,6 +208,21 @@ def test_an_availability_has_its_age() -> None:
 
     assert line is not None
     assert " ".join(line.get_text(" ").split()) == "Starts now, 4 of 4 K80 free. checked 20 s ago"
+
+
+def test_while_slurm_is_silent_the_form_says_of_when_it_is() -> None:
+    """With the time of the snapshot; before the first one there is nothing to be dated."""
+
+    def notice(**known: Any) -> str | None:
+        shown = BeautifulSoup(form_html([], **known), "html.parser").select_one("#gpuspawner-silent:not([hidden])")
+        return shown.get_text() if shown is not None else None
+
+    when = clock(NOW.timestamp())
+    assert [notice(), notice(silent=True, as_of=NOW.timestamp()), notice(silent=True)] == [
+        None,
+        f"Slurm is not responding at the moment. This is as of {when}. You can still start a server.",
+        "Slurm has not responded to this hub yet. You can still start a server.",
+    ]
 
 
 def test_without_slurm_everything_can_be_chosen() -> None:

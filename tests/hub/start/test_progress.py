@@ -114,7 +114,11 @@ HEADLINES = {
         "Slurm has accepted the job and will consider it shortly.",
     ),
     "it waits": (StartFacts("7", job=QUEUED), "Waiting in line", "Jobs with a higher priority start first."),
-    "it waits, and Slurm is silent": (StartFacts("7", job=QUEUED, silent=True), "Waiting in line", wait.SILENT),
+    "it waits, and Slurm is silent": (
+        StartFacts("7", job=QUEUED, silent=True),
+        "Waiting in line",
+        "Jobs with a higher priority start first.",
+    ),
     "it runs": (StartFacts("7", job=RUNNING), "Starting", "The job is running on g1."),
     "it has reported before squeue tells": (
         StartFacts("7", job=QUEUED, placement=PLACED),
@@ -137,7 +141,7 @@ def waiting(reason: str, starts_at: float | None = None, **more: Any) -> dict[st
     job = JobStatus("7", Phase.QUEUED, "PENDING", reason, partition="gpu", starts_at=starts_at)
     told = document(StartFacts("7", REACHED, job, **more), now=NOON)
     assert [stage["name"] for stage in told.pop("stages")] == list(wait.STAGES)
-    assert told.pop("sentence") == (wait.SILENT if more.get("silent") else told["reason"])
+    assert told.pop("sentence") == told["reason"]
     return told
 
 
@@ -200,7 +204,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known() -> None:
         **PLAIN,
         "silent": True,
         "answered_at": "2027-01-15T08:00:00+00:00",
-        "answered": "Slurm last responded at {time}. Jobs with a higher priority start first.",
+        "answered": "Slurm is not responding at the moment. This is as of {time}. Your server is not affected.",
     }
     assert waiting("Priority", silent=True)["answered"] == wait.NO_ANSWER_YET
 

@@ -92,6 +92,7 @@ function choose(form) {
   const headers = { "Content-Type": "application/json", "X-XSRFToken": window.jhdata?.xsrf_token };
   const [reason, news] = document.querySelectorAll("#gpuspawner-reason > span");
   const closed = "closed" in start.dataset; // nothing can be started, whatever is chosen
+  const notice = document.getElementById("gpuspawner-silent");
   const results = new Map(); // profile -> what is known of the values in its fields
   let told = performance.now(); // when the ages in the page were correct
 
@@ -263,12 +264,14 @@ function choose(form) {
   }
 
   /** Update the availability when the reader comes back to the page; all readers share one query of Slurm. */
-  async function renew() {
-    if (document.visibilityState !== "visible" || performance.now() - told < 30000) return;
+  async function renew(after = 30000) {
+    if (document.visibilityState !== "visible" || performance.now() - told < after) return;
     const begun = performance.now();
     const answer = await fetch(`${base}api/gpuspawner/profiles/${ofUser}`, { headers });
     if (!answer.ok) return;
-    const { taken_at: takenAt, profiles } = await answer.json();
+    const { taken_at: takenAt, silent, profiles } = await answer.json();
+    say(notice, silent ? (takenAt ? words.silent : words.silent_from_the_start) : "", takenAt);
+    notice.hidden = !silent;
     const age = Math.max(0, Math.round((Date.parse(answer.headers.get("Date")) - Date.parse(takenAt)) / 1000));
     for (const { slug, availability } of profiles) {
       const profile = document.getElementById(`profile-${slug}`)?.closest(".gpuspawner-profile:not(.gpuspawner-closed)");
@@ -318,6 +321,9 @@ function choose(form) {
     begin();
   });
   setInterval(grow, 10000);
+  // older than the hub would have it: its question to Slurm is under way, and answered by then, or late
+  const oldest = Math.max(...[...form.querySelectorAll("[data-age]")].map((each) => Number(each.dataset.age)), 0);
+  if (oldest > words.fresh && notice.hidden) setTimeout(() => renew(0).catch(() => {}), 4000);
   setInterval(() => renew().catch(() => {}), 60000); // without an answer the ages keep growing
   document.addEventListener("visibilitychange", () => renew().catch(() => {}));
   const fault = document.getElementById("gpuspawner-fault");
