@@ -89,10 +89,12 @@ def test_a_server_that_listens_where_the_hub_does_not_come_is_told_at_once(
     )
     start(hub, "ida", "light")
     hub.wait("ida", ready=False)
-    told = stored(hub, "ida")["ending"]["what"]
+    told = stored(hub, "ida")["ending"]
     hub.stop()
 
-    assert told.endswith(f"listens only on 127.0.0.1, and the hub reaches its node at {address}.")
+    assert told["what"] == "Your server was started, but the hub cannot reach it."
+    assert f"listens only on 127.0.0.1, and the hub reaches its node at {address}." in told["hint"]
+    assert told["hint"] in hub.log.read_text()
 
 
 @pytest.fixture
