@@ -291,13 +291,13 @@ LINKED_TO: dict[str, tuple[dict[str, object], dict[str, list[str]], str, str | N
     "a number that another value could mend": (
         {"slurm": {"partition": "gpu", "gpus": 1}, "profile_options": GPUS_OPTION},
         {"gpus": ["9"]},
-        "Big cannot be started: 9 GPUs are more than the 4 of a node.",
+        "9 GPUs are more than the 4 of a node.",
         "big",
     ),
     "a default that another partition could mend": (
         {**IMPOSSIBLE, "profile_options": PARTITION_OPTION},
         {},
-        "Big cannot be started: 9 GPUs are more than the 4 of a node.",
+        "9 GPUs are more than the 4 of a node.",
         "big",
     ),
 }

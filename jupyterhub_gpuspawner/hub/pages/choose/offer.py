@@ -160,8 +160,10 @@ def told_of(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, linked: b
         return filled_in
     closed = closed_by(status)
     if linked:
-        fault = choose.cannot_start(status.profile.display_name, found.sentence)
-        return replace(filled_in, fault=fault, field="profile" if closed else found.field, note="")
+        name, why = status.profile.display_name, found.sentence
+        if closed:
+            return replace(filled_in, fault=choose.cannot_start(name, why), field="profile", note="")
+        return replace(filled_in, fault=choose.sentence(why), field=found.field, note="")
     return FilledIn(note=filled_in.note or choose.no_longer(closed)) if closed else filled_in
 
 
