@@ -77,7 +77,7 @@ NOT_RUNNING = "#gpuspawner-not-running"
 NARROW: ViewportSize = {"width": 390, "height": 844}
 LONG = 120_000
 """Milliseconds for changes of state in Slurm."""
-WAITS = re.compile(r"^(Waiting|All matching \w+ are in use)")
+WAITS = re.compile(r"^(Waiting|Jobs with a higher priority|All matching \w+ are in use)")
 """What the page says of a job in the queue."""
 expect.set_options(timeout=60_000)
 
