@@ -17,7 +17,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from datetime import date
 
 
 class GPUSpawnerError(Exception):
@@ -83,6 +86,8 @@ class Refusal:
     kind: RefusalKind
     text: str
     """For a participant; without leading capital and final full stop."""
+    when: date | None = None
+    """The first day or moment for NOT_YET, the last one for ENDED; a moment has a time zone."""
 
 
 class RequestError(GPUSpawnerError):

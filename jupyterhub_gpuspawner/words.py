@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import date, datetime
+
 
 def duration(seconds: float) -> str:
     """``45 s``, ``12 min``, ``1 h 30 min``, ``36 h``, ``2 days 12 h``: rounded to the smaller unit shown.
@@ -71,6 +76,16 @@ def memory(mib: int | None) -> str:
         return f"{mib} MiB"
     gib = mib / 1024
     return f"{gib:.1f}".removesuffix(".0") + " GiB" if mib < 10240 else f"{gib:.0f} GiB"
+
+
+def day(when: date) -> str:
+    """``1 Jul 2026``."""
+    return f"{when.day} {when:%b %Y}"
+
+
+def moment(when: datetime) -> str:
+    """``1 Jul 2026, 11:38 CEST``, in the time zone of ``when``."""
+    return f"{day(when)}, {when:%H:%M %Z}"
 
 
 def counted(number: int, what: str) -> str:

@@ -58,9 +58,9 @@ def render(
         f"# A JupyterHub server, profile {_printable(request.profile)}. Written by jupyterhub-gpuspawner.",
     ]
     first = {"job-name": job_name, "comment": tag, "output": log_path, "chdir": chdir, "export": "ALL"}
-    head += [f"#SBATCH {_option(name, value)}" for name, value in first.items()]
+    head += [f"#SBATCH {option(name, value)}" for name, value in first.items()]
     head += ["#SBATCH --no-requeue"]  # a server that lost its node has lost its work; its user decides what comes next
-    head += [f"#SBATCH {option}" for option in options(request.resources, plan.policy)]
+    head += [f"#SBATCH {each}" for each in options(request.resources, plan.policy)]
     parts = [
         "\n".join(head),
         _section("The profile's environment", "\n".join(setup_lines(environment))),
@@ -99,7 +99,7 @@ def options(asked: ResolvedResources, policy: str) -> Iterator[str]:
     }
     for name, value in wanted.items():
         if value is not None:
-            yield _option(name, value)
+            yield option(name, value)
     if asked.exclusive:
         yield "--exclusive"
     if asked.gres and policy in BINDING:
@@ -107,8 +107,8 @@ def options(asked: ResolvedResources, policy: str) -> Iterator[str]:
     yield from (_printable(line) for line in asked.options)
 
 
-def _option(name: str, value: str | int) -> str:
-    """``--name=value``, quoted for sbatch if the value contains a space or ``#``."""
+def option(name: str, value: str | int) -> str:
+    """``--name=value``, quoted for sbatch if the value contains a space or ``#``; raises ValueError if it cannot be."""
     text = _printable(str(value))
     if _PLAIN.fullmatch(text):
         return f"--{name}={text}"

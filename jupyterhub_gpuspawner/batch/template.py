@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
+from jupyterhub_gpuspawner.batch.script import option
 from jupyterhub_gpuspawner.batch.shell import call, find_python, in_container, setup_lines, srun_cpus, unpack
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.placement_rules import BINDING
@@ -90,7 +91,7 @@ def render_template(
     head = [mended for line in lines[:first] for mended in _mended(line, tag, notes)]
     at = 1 if head and head[0].startswith("#!") else 0
     if job_name and not _given(head) & {"job-name", "J"}:
-        head[at:at] = [f"#SBATCH --job-name={job_name}"]
+        head[at:at] = [f"#SBATCH {option('job-name', job_name)}"]
     head[at:at] = [f"#SBATCH {option}" for option in _added(head, variables, plan.policy, tag, notes)]
     setup = setup_lines(environment) if environment is not None else []
     block = [unpack(launcher, plan), srun_cpus(), *setup, find_python(command, now=False)]

@@ -145,7 +145,7 @@ class Site:
         found += [Finding(each.where, each.text, warning=True) for each in spawner.ignored_settings()]
         found += [Finding("users", text, ok=False) for text in refused_names(self.config)]
         if exposed := exposed_database(self.config.JupyterHub.get("db_url", DEFAULT)):
-            found.append(Finding("database", exposed, ok=False))
+            found.append(Finding("database", exposed, warning=True))
         defaults = site_defaults(child)
         asked = {
             f"profile {each.slug}": over_defaults(each.slurm, defaults).partition

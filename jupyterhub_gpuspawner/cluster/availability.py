@@ -199,11 +199,12 @@ def _on_nodes(
         return _full(need, resources.nodes, nodes, competition, now=now, length=length, user=user, shared=shared)
     if snapshot.partial:
         return _unknown("part of Slurm's list of jobs could not be read")
-    free = _free(nodes, need, now, length)
+    number, free = _free(nodes, need, now, length)
     if competition is None or _delays_none(competition, nodes, need, resources.nodes, now=now, length=length):
         power_on = "; a node has to be powered on first" if any(node.powered_down for node in chosen) else ""
-        return Availability(Chance.NOW, f"starts now, {free}{power_on}")
-    return Availability(Chance.LATER, f"{free}, but {_ahead(competition, user, shared=shared)}")
+        return Availability(Chance.NOW, f"starts now, {free} free{power_on}")
+    ahead = _ahead(competition, user, shared=shared, verb=True)
+    return Availability(Chance.LATER, f"{free} {'is' if number == 1 else 'are'} free, but {ahead}")
 
 
 def _delays_none(
@@ -240,19 +241,22 @@ def _full(
     start = nodes.earliest_start(need, count, now=now, length=length)
     if competition is not None:
         last = competition.last_start
-        wait = f". About {rounded(last - now)}" if last and last > now else ""
+        wait = f". Expected wait: about {rounded(last - now)}" if last and last > now else ""
         sentence = f"full, {_ahead(competition, user, shared=shared)}{wait}"
         return Availability(Chance.LATER, sentence, expected_at=last)
     if start is None or start == inf:
         return Availability(Chance.LATER, "full, and it is not known for how long")
     if start <= now:
         return Availability(Chance.LATER, "full, but a job is about to end", starts_at=now)
-    return Availability(Chance.LATER, f"full. Up to {rounded(start - now)}", starts_at=start)
+    return Availability(Chance.LATER, f"full. Expected wait: up to {rounded(start - now)}", starts_at=start)
 
 
-def _ahead(competition: Competition, user: str, *, shared: bool) -> str:
+def _ahead(competition: Competition, user: str, *, shared: bool, verb: bool = False) -> str:
     others = len(competition.users.keys() - {user}) + (competition.users.get(user, 0) if shared else 0)
-    return f"{people(others)} ahead of you" if others else "your own job is ahead"
+    if not others:
+        return "your own job is ahead"
+    are = (" is" if others == 1 else " are") if verb else ""
+    return f"{people(others)}{are} ahead of you"
 
 
 def _out_of_service(nodes: NodeSet, need: Need) -> str:
@@ -264,8 +268,8 @@ def _out_of_service(nodes: NodeSet, need: Need) -> str:
     return f"{listed} {'are' if len(names) > 1 else 'is'} out of service"
 
 
-def _free(nodes: NodeSet, need: Need, now: float, length: float) -> str:
-    """``6 of 16 K80 free``."""
+def _free(nodes: NodeSet, need: Need, now: float, length: float) -> tuple[int, str]:
+    """How many are free, as a number and such as ``6 of 16 K80``."""
     if need.exclusive or need.all_memory:
         what, unit = "node", "nodes"
     elif need.gpus:
@@ -277,7 +281,7 @@ def _free(nodes: NodeSet, need: Need, now: float, length: float) -> str:
     else:
         what, unit = "cpu", "cores"
     free, of = nodes.count(what, now, length)
-    return f"{free:,} of {of:,} {unit} free"
+    return free, f"{free:,} of {of:,} {unit}"
 
 
 def _before_reservation(own: Reservation) -> Availability:

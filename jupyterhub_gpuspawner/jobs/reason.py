@@ -25,7 +25,9 @@ _HELD = "Release it with `scontrol release JOB`, or cancel it."
 _REASONS: dict[str, Meaning] = {
     "None": Meaning("Slurm has accepted the job and will consider it shortly."),
     "Resources": Meaning("All matching resources are in use.", "`squeue --start` may show when it starts."),
-    "Priority": Meaning("Waiting behind other jobs.", "`sprio -j JOB` shows the components of its priority."),
+    "Priority": Meaning(
+        "Jobs with a higher priority start first.", "`sprio -j JOB` shows the components of its priority."
+    ),
     "SchedDefer": Meaning("Waiting: Slurm has deferred scheduling the job.", "SchedulerParameters has `defer`."),
     "Prolog": Meaning("Slurm is preparing the node.", "The prolog is running."),
     "Cleaning": Meaning("Waiting until Slurm has cleaned up after the job's earlier run."),

@@ -170,6 +170,8 @@ class JobDetail(JobStatus):
 
     time_limit: int | None = None
     """Seconds; None for UNLIMITED."""
+    latest_start: float | None = None
+    """When Slurm removes the job if it is still pending: its ``--deadline`` less its time limit. None: never."""
     stdout_path: str = ""
     """Path of the log file. The owner chose it: never open it with rights that the owner does not have."""
     allocations: tuple[NodeAllocation, ...] = ()

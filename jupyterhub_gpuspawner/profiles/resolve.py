@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.profiles.option import put_over
 from jupyterhub_gpuspawner.profiles.resources import names_in_gres, over_defaults
 from jupyterhub_gpuspawner.profiles.user_options import UserChoice, choice_from_form, parse_choice
 from jupyterhub_gpuspawner.units import GPU_GRES, Gres, format_walltime
+from jupyterhub_gpuspawner.words import day, moment
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -142,10 +143,16 @@ def permitted(profile: Profile, user: str, groups: Collection[str], now: datetim
         named = f"group{'s' if len(allow.groups) > 1 else ''} {', '.join(allow.groups)}"
         return Refusal(RefusalKind.OTHER_GROUPS, f"it is reserved for the {named}")
     if allow.from_ is not None and now < _start(allow.from_, now):
-        return Refusal(RefusalKind.NOT_YET, f"it is available from {_said(allow.from_)}")
+        first = _zoned(allow.from_, now)
+        return Refusal(RefusalKind.NOT_YET, f"it is available from {_said(first)}", first)
     if allow.until is not None and now >= _end(allow.until, now):
-        return Refusal(RefusalKind.ENDED, f"it was available until {_said(allow.until)}")
+        last = _zoned(allow.until, now)
+        return Refusal(RefusalKind.ENDED, f"it was available until {_said(last)}", last)
     return None
+
+
+def _zoned(day_or_moment: date, now: datetime) -> date:
+    return _start(day_or_moment, now).astimezone(now.tzinfo) if isinstance(day_or_moment, datetime) else day_or_moment
 
 
 def _start(moment: date, now: datetime) -> datetime:
@@ -162,8 +169,8 @@ def _end(moment: date, now: datetime) -> datetime:
     return _start(moment + timedelta(days=1), now)
 
 
-def _said(moment: date) -> str:
-    return moment.isoformat(" ", "minutes") if isinstance(moment, datetime) else moment.isoformat()
+def _said(when: date) -> str:
+    return moment(when) if isinstance(when, datetime) else day(when)
 
 
 def resolve(

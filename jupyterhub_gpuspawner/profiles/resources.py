@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, field_validator, model_validator
 
 from jupyterhub_gpuspawner.profiles.reservation import ReservationRule, as_rule
 from jupyterhub_gpuspawner.profiles.schema import (
@@ -59,6 +59,14 @@ class Resources(Frozen):
     extra: Annotated[tuple[ExtraLine, ...], Lines] | None = ()
     """Further sbatch options, one per line, such as ``--gres-flags=enforce-binding``; they follow the site's, which
     ``null`` removes."""
+
+    @field_validator("extra")
+    @classmethod
+    def _leaves_the_comment(cls, lines: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for line in lines or ():
+            if any(word.partition("=")[0] == "--comment" for word in line.split()):
+                raise BadValue("must not contain --comment: by a job's comment the hub finds the job again", line)
+        return lines
 
     @model_validator(mode="after")
     def _gpus_or_shards(self) -> Resources:

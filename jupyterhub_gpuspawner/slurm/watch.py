@@ -10,11 +10,15 @@ from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from jupyterhub_gpuspawner.jobs.status import JobStatus
 
 HURRIED_QUESTIONS = 40
+LONGEST_INTERVAL = 10.0
+"""Seconds, while someone waits. It is reached when nothing has changed for ten minutes."""
+_PART = 60.0
+"""A change is seen after at most this part of the time for which there was none."""
 WAITING = (Phase.QUEUED, Phase.STARTING, Phase.ENDING)
 
 
@@ -65,7 +69,12 @@ class Watched:
         """Someone is waiting for its next change."""
         if self.hidden:
             return False  # frequent queries would not help
-        return self.status is None or self.status.phase in WAITING or self.absent > 0 or self.hurried > 0
+        return self.expected or (self.status is not None and self.status.phase in WAITING)
+
+    @property
+    def expected(self) -> bool:
+        """Its next change is expected any moment: the first answer, its end after a look-up, or after scancel."""
+        return self.status is None or self.absent > 0 or self.hurried > 0
 
     def wake(self) -> None:
         """Wake everyone who waits."""
@@ -77,6 +86,20 @@ class Watched:
         """Record a change and wake everyone who waits."""
         self.version += 1
         self.wake()
+
+
+def interval(open_jobs: Iterable[Watched], *, short: float, rest: float, unchanged: float) -> float:
+    """Seconds between two queries about these jobs, of which the last change was ``unchanged`` seconds ago.
+
+    ``rest`` while nobody waits. Else ``short``, or a sixtieth of the time without a change, up to
+    :data:`LONGEST_INTERVAL`: who has waited for an hour may wait 10 s more for the news.
+    """
+    waited_for = [watched for watched in open_jobs if watched.waited_for]
+    if not waited_for:
+        return max(short, rest)
+    if any(watched.expected for watched in waited_for):
+        return short
+    return max(short, min(LONGEST_INTERVAL, unchanged / _PART))
 
 
 class Watch:
@@ -129,7 +152,7 @@ class Watch:
 
     @property
     def stale(self) -> bool:
-        """Slurm is not responding at the moment; :attr:`status` is what it last reported."""
+        """Slurm is not responding at the moment, or late; :attr:`status` is what it last reported."""
         return self._silent()
 
     @property

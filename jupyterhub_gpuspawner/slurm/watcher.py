@@ -1,9 +1,10 @@
 """One watcher for all of the hub's jobs: one ``squeue`` per interval, however many are watched.
 
-The interval is short while someone waits (for a job that is not yet running, or is ending) and long otherwise. A job
-missing from a good answer is looked up with ``scontrol show job``. It counts as gone after two such answers in a row,
-provided that the hub's account would see it (PrivateData); likewise if its id now belongs to another job. If Slurm does
-not answer, only :attr:`JobWatcher.silent_since` changes.
+The interval is short while someone waits (for a job that is not yet running, or is ending) and long otherwise. In a
+queue without changes it grows, see :func:`~jupyterhub_gpuspawner.slurm.watch.interval`. A job missing from a good
+answer is looked up with ``scontrol show job``. It counts as gone after two such answers in a row, provided that the
+hub's account would see it (PrivateData); likewise if its id now belongs to another job. If Slurm does not answer, only
+:attr:`JobWatcher.silent_since` and :attr:`JobWatcher.unanswered_since` change.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.jobs.status import End, JobDetail, JobStatus, Phase
-from jupyterhub_gpuspawner.slurm.watch import Watch, Watched
+from jupyterhub_gpuspawner.slurm.watch import Watch, Watched, interval
 
 if TYPE_CHECKING:
     import logging
@@ -30,6 +31,8 @@ ACTIVE_INTERVAL = 2.25
 """Seconds. A squeue is two RPCs, so slurmctld gets less than one per second; changes are seen within three seconds."""
 REST_INTERVAL = 30.0
 """Seconds; 240 RPCs per hour."""
+LATE = 3.0
+"""Seconds after which pages say that a query has no answer, while it may still get one."""
 ANY = JobIdentity()
 """The identity of a job of which only the id is known."""
 _LONGEST_PAUSE = 30.0
@@ -58,7 +61,7 @@ class JobSource(Protocol):
 class JobWatcher:
     """Queries Slurm about all watched jobs with one command per interval; runs only while there are any.
 
-    ``active_interval`` and ``rest_interval`` in seconds. ``clock`` gives seconds since the epoch.
+    ``active_interval``, ``rest_interval`` and ``late`` in seconds. ``clock`` gives seconds since the epoch.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class JobWatcher:
         *,
         active_interval: float = ACTIVE_INTERVAL,
         rest_interval: float = REST_INTERVAL,
+        late: float = LATE,
         log: logging.Logger | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -78,7 +82,10 @@ class JobWatcher:
         """When Slurm last answered; None before the first answer."""
         self.silent_since: float | None = None
         """When Slurm stopped answering; None while it answers."""
+        self.unanswered_since: float | None = None
+        """The same from the query on that is :data:`LATE` or failed; None while Slurm answers in time."""
         self.log = log or get_logger()
+        self._late = late
         self._clock = clock
         self._sleep = sleep
         self._jobs: dict[tuple[str, JobIdentity], Watched] = {}
@@ -87,6 +94,7 @@ class JobWatcher:
         self._idle = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
+        self._changed_at = clock()
         self._said_hidden = False
 
     def watch(self, job_id: str, identity: JobIdentity = ANY, *, new: bool = False) -> Watch:
@@ -101,14 +109,15 @@ class JobWatcher:
             raise ValueError(f"{job_id!r} is not a valid job id")
         watched = self._jobs.setdefault((job_id, identity), Watched(job_id, identity, new=new))
         watched.watches += 1
+        self._changed_at = self._clock()
         self._idle.clear()
         self._wake.set()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
         watch = Watch(
             watched,
-            silent=lambda: self.silent_since is not None,
-            ask_soon=self._wake.set,
+            silent=lambda: self.unanswered_since is not None,
+            ask_soon=self.ask_soon,
             unwatch=lambda watched: self._unwatch(watched, (job_id, identity)),
         )
         self._open_watches.add(watch)
@@ -118,6 +127,11 @@ class JobWatcher:
         """A watched job as Slurm last reported it; None if not watched or not yet reported. Never queries Slurm."""
         watched = self._jobs.get((job_id, identity))
         return watched.status if watched is not None else None
+
+    def ask_soon(self) -> None:
+        """Send the next query after the short interval, or at once where that is over; not while Slurm is silent."""
+        self._changed_at = self._clock()
+        self._wake.set()
 
     async def aclose(self) -> None:
         """End the task and close every watch."""
@@ -153,9 +167,10 @@ class JobWatcher:
             )
             return
         await self._sleep_until(self._idle, self.active_interval)  # also for a new watch
-        rest = self.rest_interval - self.active_interval
-        if rest > 0 and not any(watched.waited_for for watched in self._open()):
-            await self._sleep_until(self._wake, rest)
+        unchanged = self._clock() - self._changed_at
+        longer = interval(self._open(), short=self.active_interval, rest=self.rest_interval, unchanged=unchanged)
+        if longer > self.active_interval:
+            await self._sleep_until(self._wake, longer - self.active_interval)
 
     async def _sleep_until(self, event: asyncio.Event, seconds: float) -> None:
         happened = asyncio.ensure_future(event.wait())
@@ -168,11 +183,14 @@ class JobWatcher:
 
     async def _ask(self, asked: Iterable[Watched]) -> None:
         asked = list(asked)
+        late = asyncio.get_running_loop().call_later(self._late, self._unanswered, self._clock())
         try:
             found = await self.client.jobs({watched.job_id for watched in asked})
         except Exception as error:  # noqa: BLE001  the watcher goes on after any error
             self._silent(error)
             return
+        finally:
+            late.cancel()
         self._answered()
         absent = []
         for watched in asked:
@@ -253,6 +271,8 @@ class JobWatcher:
             return
         if status.phase is Phase.UNKNOWN and (watched.status is None or watched.status.state != status.state):
             self.log.warning("Job %s has the unknown state %s and is kept", status.job_id, status.state)
+        if watched.status is None or (status.phase, status.reason) != (watched.status.phase, watched.status.reason):
+            self._changed_at = self._clock()
         watched.status = status
         watched.notify()
 
@@ -261,6 +281,8 @@ class JobWatcher:
         if self.silent_since is not None:
             self.log.warning("Slurm is responding again, after %.0f s", now - self.silent_since)
             self.silent_since = None
+        if self.unanswered_since is not None:
+            self.unanswered_since = None
             self._notify_all()
         self._failures = 0
         self.last_answer = now
@@ -273,6 +295,11 @@ class JobWatcher:
             self.log.warning(
                 "Slurm is not responding; all servers are kept: %s", error, exc_info=None if expected else error
             )
+            self._unanswered(self.silent_since)
+
+    def _unanswered(self, since: float) -> None:
+        if self.unanswered_since is None:
+            self.unanswered_since = since
             self._notify_all()
 
     def _notify_all(self) -> None:

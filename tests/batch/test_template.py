@@ -53,6 +53,12 @@ def _head(rendered: Rendered) -> list[str]:
     return rendered.script.split("# --- gpuspawner")[0].splitlines()
 
 
+@pytest.mark.parametrize(("name", "line"), [("lab-7", "--job-name=lab-7"), ("lab 7", '--job-name="lab 7"')])
+def test_a_job_name_is_one_option(name: str, line: str) -> None:
+    """Also with a blank in it, as in the hub's own script."""
+    assert f"#SBATCH {line}" in _head(_render("#!/bin/bash\n{cmd}\n", job_name=name))
+
+
 def test_the_workshops_template_runs_on_todays_slurm() -> None:
     """Templates as published, with {cmd} added: compared whole, and every correction is noted."""
     rendered = _render((DATA / "templates" / "workshop.txt").read_text(encoding="utf-8"))

@@ -114,13 +114,15 @@ def test_each_profile_tells_what_it_brings_and_whether_it_can_be_had(
         expect(page.locator("input[type=radio]:disabled")).to_have_count(2)
 
     assert said["k80"] == "Starts now, 4 of 4 K80 free."
-    assert re.fullmatch(r"Full\. Up to (25|30) min\.", said["dgx1"])
+    assert re.fullmatch(r"Full\. Expected wait: up to (25|30) min\.", said["dgx1"])
     assert re.fullmatch(r"Not yet: reservation course starts in 2[34] h.*, .*\d:\d\d.*\.", said["course"])
     assert said["week"] == "7 days is more than the limit of 24 h."
-    assert said["summer"] == "Not yet: it is available from 2999-07-01."
+    assert said["summer"] == "Not yet: it is available from Jul 1, 2999."
     expect(page.locator("#profile-k80")).to_be_checked()
     expect(page.locator(".gpuspawner-gets").first).to_have_text(
-        re.compile(r"\s*".join(map(re.escape, ("1 x K80 (12 GB)", "4 cores", "4 GiB memory", "1 h"))))
+        re.compile(
+            r"\s*".join(map(re.escape, ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 cores", "4 GiB memory", "1 h")))
+        )
     )
 
 
@@ -131,6 +133,29 @@ def expect_fresh(page: Page, hub: HubProcess, word: str) -> None:
         if word in page.locator("#spawn_form").inner_text().lower():
             return
         page.wait_for_timeout(500)
+
+
+@pytest.mark.parametrize("width", [390, 360])
+def test_the_age_of_an_availability_moves_nothing_on_a_phone(
+    course: HubProcess, open_page: OpenPage, width: int
+) -> None:
+    """It comes after a few seconds, and grows: nothing below it moves."""
+    page = open_page(phone=True)
+    page.set_viewport_size({"width": width, "height": 740})
+    page.clock.install()
+    sign_in(page, course, "pia")
+    expect_fresh(page, course, "starts now")
+    places = "boxes => boxes.map(box => [box.getBoundingClientRect().top, box.offsetHeight])"
+    before = page.locator(".gpuspawner-profile").evaluate_all(places)
+    age = page.locator(".gpuspawner-profile:has(:checked[name=profile]) small")
+
+    page.clock.run_for(20_000)
+    expect(age).to_have_text(re.compile(r"checked \d+ s ago"))
+    assert age.evaluate("age => age.getClientRects().length") == 1
+    assert page.locator(".gpuspawner-profile").evaluate_all(places) == before
+    page.clock.run_for(100_000)
+    expect(age).to_have_text(re.compile(r"checked \d+ (s|min) ago"))
+    assert page.locator(".gpuspawner-profile").evaluate_all(places) == before
 
 
 @pytest.mark.oldest
@@ -194,7 +219,7 @@ def test_before_the_click_slurm_says_when_it_would_start(
     expect(told).to_have_text("Would start now on g1.", timeout=PATIENCE)
     expect(page.get_by_role("status")).to_contain_text("Would start now on g1.")
     expect(told).to_have_class(re.compile("gpuspawner-now"))
-    expect(page.locator(".gpuspawner-gets").first).to_contain_text("2 x K80 (12 GB)")
+    expect(page.locator(".gpuspawner-gets").first).to_contain_text("2 \N{MULTIPLICATION SIGN} K80 (12 GB)")
     before = top(page, "[name='profile-option-k80--hours']")
 
     field = page.locator("[name='profile-option-k80--hours']")
@@ -235,7 +260,7 @@ def test_a_page_left_open_is_renewed(course: HubProcess, slurm_cluster: PrivateS
             page.clock.run_for(60_000)
             page.wait_for_timeout(1000)
 
-        assert availability(page, "dgx1").startswith("Full. Up to ")
+        assert availability(page, "dgx1").startswith("Full. Expected wait: up to ")
 
 
 def test_what_only_slurm_knows_is_told_before_the_click(course: HubProcess, page: Page) -> None:
@@ -267,13 +292,15 @@ def test_what_a_choice_brings_is_told_at_once_and_nothing_moves(
     sign_in(page, course, "zoe")
     form_of(page, course)
     gets = page.locator(".gpuspawner-gets").first
-    expect(gets.locator("li")).to_have_text(["1 x K80 (12 GB)", "4 cores", "4 GiB memory", "1 h"])
+    expect(gets.locator("li")).to_have_text(["1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 cores", "4 GiB memory", "1 h"])
     before = top(page, "[name='profile-option-k80--gpus']")
     page.route("**/api/gpuspawner/trial/**", lambda route: route.abort())
     page.fill("[name='profile-option-k80--gpus']", "3")
     page.fill("[name='profile-option-k80--hours']", "48")
 
-    expect(gets.locator("li")).to_have_text(["3 x K80 (12 GB)", "4 cores", "4 GiB memory", "48 h"])
+    expect(gets.locator("li")).to_have_text(
+        ["3 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 cores", "4 GiB memory", "48 h"]
+    )
     assert top(page, "[name='profile-option-k80--gpus']") == before
 
 
@@ -317,6 +344,9 @@ def test_a_wrong_link_names_profiles_and_selects_none(course: HubProcess, open_p
         page.get_by_role("button", name="Start").click()
         if not javascript:
             expect(page.get_by_role("alert")).to_contain_text("No profile is selected.")
+        form_of(page, course, "?opt-profile=week")
+        expect(page.get_by_role("alert")).to_contain_text("7 days is more than the limit of 24 h.")
+        expect(page.locator("input[type=radio]:checked")).to_have_count(0)
         assert course.server("otis") is None
 
 
@@ -460,6 +490,17 @@ def test_a_named_server_keeps_its_name(course: HubProcess, open_page: OpenPage) 
 
     assert model is not None
     assert model["user_options"] == {"profile": "k80", "gpus": 1, "hours": 1, "software": "torch"}
+
+
+def test_the_heading_has_the_name_that_the_server_was_given(course: HubProcess, open_page: OpenPage) -> None:
+    """Not the one in its address; also when the form comes back with an error."""
+    page = open_page(javascript=False)
+    sign_in(page, course, "vito")
+    page.goto(f"{course.url}/hub/spawn/vito/my-lab?display_name=My%20lab&opt-profile=k80&opt-gpus=9")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Start server My lab")
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("alert")).to_contain_text("GPUs: '9' is not allowed")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Start server My lab")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -45,10 +45,24 @@ def test_a_good_site(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     assert (checked.exit_code, checked.stderr) == (0, "")
     assert checked.stdout.splitlines() == [
         "ok    profile gpu: GPU (slurm)",
-        "ok    profile over: Over (slurm), not offered now: it was available until 2020-01-01",
+        "ok    profile over: Over (slurm), not offered now: it was available until 1 Jan 2020",
         "ok    profile here: Here (local)",
         f"ok    Slurm: {version}, 5 nodes, partitions batch, gpu",
     ]
+
+
+def test_a_database_that_others_can_read_is_a_warning(tmp_path: Path, public_folder: Path) -> None:
+    """JupyterHub itself creates it with the umask of its process, so nothing fails."""
+    database = public_folder / "hub.sqlite"
+    database.touch()
+    database.chmod(0o644)
+    checked = check(tmp_path, f"{GOOD}c.JupyterHub.db_url = 'sqlite:///{database}'\n{NO_SLURM}")
+    (told,) = [line for line in checked.stdout.splitlines() if " database: " in line]
+
+    assert told == (
+        "warn  database: the hub's database can be read by others (mode 0644): "
+        f"restrict it to its owner with chmod 600 {database}"
+    )
 
 
 def test_a_memory_of_megabytes_that_was_meant_in_gigabytes(tmp_path: Path) -> None:

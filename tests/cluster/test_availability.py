@@ -52,7 +52,7 @@ RECORDED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
     ),
     (
         {"partition": "gpu", "gpus": 8, "gpu_type": "v100"},
-        ("later", "full. Up to 1 hour", ""),
+        ("later", "full. Expected wait: up to 1 hour", ""),
     ),
     ({"partition": "batch"}, ("now", "starts now, 47 of 96 cores free", "")),
     ({}, ("now", "starts now, 47 of 96 cores free", "")),
@@ -216,7 +216,7 @@ def test_gpus_count_for_each_node() -> None:
         jobs=(running("1", "g1", "gpu:k80:1"), running("2", "g2", "gpu:k80:1", ends_in=300)),
     )
     assert told(found, gpus=3, nodes=2) == ("now", "starts now, 6 of 8 K80 free", "")
-    assert told(found, gpus=4) == ("later", "full. Up to 5 min", "")
+    assert told(found, gpus=4) == ("later", "full. Expected wait: up to 5 min", "")
     assert (opens_in(found, gpus=4), opens_in(found, gpus=4, nodes=2)) == (300, 600)
 
 
@@ -286,13 +286,13 @@ def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer:
 @pytest.mark.parametrize(
     ("pending", "asked", "chance", "sentence"),
     [
-        ([waiting("9", "gpu:k80:4")], {"gpus": 1}, "later", "2 of 4 K80 free, but 1 person ahead of you"),
+        ([waiting("9", "gpu:k80:4")], {"gpus": 1}, "later", "2 of 4 K80 are free, but 1 person is ahead of you"),
         ([waiting("9", "gpu:k80:4", starts_in=7200)], {"gpus": 1, "time": HOUR}, "now", "starts now, 2 of 4 K80 free"),
         (
             [waiting("9", "gpu:k80:4", starts_in=7200)],
             {"gpus": 1, "time": 3 * HOUR},
             "later",
-            "2 of 4 K80 free, but 1 person ahead of you",
+            "2 of 4 K80 are free, but 1 person is ahead of you",
         ),
         ([waiting("9", "gpu:v100:4")], {"gpus": 1, "gpu_type": "k80"}, "now", "starts now, 2 of 4 K80 free"),
         ([waiting("9")], {"gpus": 1}, "now", "starts now, 2 of 4 K80 free"),
@@ -308,9 +308,9 @@ def test_every_gres_grammar(gres: str, used: str, asked: dict[str, Any], answer:
             [waiting("8", "gpu:2", starts_in=600), waiting("9", "gpu:k80:4", starts_in=1800)],
             {"gpus": 3},
             "later",
-            "full, 2 people ahead of you. About 30 min",
+            "full, 2 people ahead of you. Expected wait: about 30 min",
         ),
-        ([waiting("9")], {}, "later", "12 of 16 cores free, but 1 person ahead of you"),
+        ([waiting("9")], {}, "later", "12 of 16 cores are free, but 1 person is ahead of you"),
     ],
 )
 def test_pending_jobs_come_first(pending: list[ClusterJob], asked: dict[str, Any], chance: str, sentence: str) -> None:
@@ -465,16 +465,16 @@ def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str,
     [
         (None, {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(allocated=False), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(), {}, {"cpus": 4}, "full. Up to 10 min"),
+        (DefaultMemory(), {}, {"cpus": 4}, "full. Expected wait: up to 10 min"),
         (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 4}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 6}, "full. Up to 10 min"),
-        (DefaultMemory(per_node_mib=8000), {}, {}, "full. Up to 10 min"),
+        (DefaultMemory(per_cpu_mib=1000), {}, {"cpus": 6}, "full. Expected wait: up to 10 min"),
+        (DefaultMemory(per_node_mib=8000), {}, {}, "full. Expected wait: up to 10 min"),
         (DefaultMemory(per_node_mib=8000), {"default_memory_per_cpu_mib": 100}, {}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(per_cpu_mib=1), {"default_memory_per_node_mib": 8000}, {}, "full. Up to 10 min"),
+        (DefaultMemory(per_cpu_mib=1), {"default_memory_per_node_mib": 8000}, {}, "full. Expected wait: up to 10 min"),
         (DefaultMemory(), {"default_memory_per_node_mib": 100}, {}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(), {}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(), {"max_memory_per_cpu_mib": 1000}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
-        (DefaultMemory(), {"max_memory_per_cpu_mib": 400}, {"memory": 5000}, "full. Up to 10 min"),
+        (DefaultMemory(), {"max_memory_per_cpu_mib": 400}, {"memory": 5000}, "full. Expected wait: up to 10 min"),
         (
             DefaultMemory(per_node_mib=99999),
             {},

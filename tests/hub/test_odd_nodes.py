@@ -16,7 +16,7 @@ import pytest
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.hub.commands import commands
 from tests.hub.conftest import COMMAND, StartHub
-from tests.hub.test_life import environment, start, stored
+from tests.hub.test_life import environment, start, stored, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -89,10 +89,13 @@ def test_a_server_that_listens_where_the_hub_does_not_come_is_told_at_once(
     )
     start(hub, "ida", "light")
     hub.wait("ida", ready=False)
-    told = stored(hub, "ida")["ending"]["what"]
+    assert wait_for(lambda: "ending" in stored(hub, "ida"))
+    told = stored(hub, "ida")["ending"]
     hub.stop()
 
-    assert told.endswith(f"listens only on 127.0.0.1, and the hub reaches its node at {address}.")
+    assert told["what"] == "Your server was started, but the hub cannot reach it."
+    assert f"listens only on 127.0.0.1, and the hub reaches its node at {address}." in told["hint"]
+    assert told["hint"] in hub.log.read_text()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -45,6 +45,10 @@ PROFILES = f"""
   slug: brief
   slurm: {{{NODE}, cpus: 1, time: "0:10:00"}}
   queue_timeout: 0:02:00
+  command: {COMMAND}
+- display_name: Has to end soon
+  slug: dated
+  slurm: {{{NODE}, cpus: 24, time: "0:10:00", extra: ["--deadline=now+2hours"]}}
   command: {COMMAND}
 - display_name: Never reports
   slug: stuck
@@ -146,6 +150,24 @@ def test_a_start_that_is_expected_after_the_queues_limit_has_a_warning(hub: HubP
 
     warning = ", but a start may wait for at most 2 min here"
     assert wait_for(lambda: all(sentence.endswith(warning) for sentence in told()), seconds=90), told()
+
+
+def test_a_jobs_own_deadline_is_told_as_the_end_of_its_place(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, holder: str
+) -> None:
+    """As Slurm works it out: the deadline less the time that the job needs."""
+    visitor = Visitor(hub, "dana")
+    start(hub, "dana", "dated")
+    assert wait_for(lambda: "We keep your place until" in visitor.pending().text)
+    shown = visitor.pending().soup.select_one('[data-fact="kept"] time')
+    told = slurm_cluster.run("scontrol", "show", "job", job_of(hub, "dana"))
+    deadline = re.search(r"Deadline=(\S+)", told)
+    hub.end("dana")
+
+    assert shown is not None
+    assert deadline is not None
+    until = datetime.fromisoformat(deadline[1]).astimezone() - timedelta(minutes=10)
+    assert datetime.fromisoformat(str(shown["datetime"])) == until
 
 
 def test_starts_for_which_there_is_no_job_yet_count_for_the_limit(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
@@ -67,10 +68,10 @@ def jobs(slurm: PrivateSlurm, user: str) -> list[str]:
     return [line.split()[0] for line in told if f"/{user}/" in line]
 
 
-def switch(visitor: Visitor, profile: str, user: str = "") -> Page:
+def switch(visitor: Visitor, profile: str, user: str = "", **more: str) -> Page:
     """Click *Switch*; returns the page that follows."""
     path = f"/hub/gpuspawner/switch/{user or visitor.name}"
-    data = {"_xsrf": visitor._xsrf, "profile": profile}
+    data = {"_xsrf": visitor._xsrf, "profile": profile, **more}
     answer = visitor.session.post(f"{visitor.hub.url}{path}", data=data, timeout=60)
     return Page(answer.status_code, answer.url, BeautifulSoup(answer.text, "html.parser"))
 
@@ -106,6 +107,18 @@ def test_nothing_is_given_up_for_a_profile_that_is_not_free(
 
     assert ["You have kept your place in line." in text for text in texts] == [True] * 3
     assert jobs(slurm_cluster, "bea") == [first]
+
+
+def test_where_the_server_leads_is_kept_with_the_place(hub: HubProcess, waiting: Callable[[str], str]) -> None:
+    """A link to a notebook still opens it; JupyterHub refuses one that leads away from the hub when it follows it."""
+    waiting("ned")
+    ned = Visitor(hub, "ned")
+    there = "/user/ned/lab/tree/a.ipynb?reset"
+    page = ned.look(f"/hub/spawn-pending/ned?{urlencode({'next': there})}")
+    sent = {str(each["value"]) for each in page.soup.select('#gpuspawner-instead input[name="next"]')}
+
+    assert sent == {there}
+    assert parse_qs(urlsplit(switch(ned, "no-such", next=there).url).query) == {"not_free": ["1"], "next": [there]}
 
 
 @pytest.mark.parametrize("profile", ["broken", "refused"])

@@ -14,7 +14,7 @@ from tests.slurm.recorded import VERSIONS, recorded
     ("reason", "told"),
     [
         ("", "Slurm has accepted the job and will consider it shortly."),
-        ("Priority", "Waiting behind other jobs."),
+        ("Priority", "Jobs with a higher priority start first."),
         ("ReqNodeNotAvail", "A node that the job needs is not available now."),
         ("ReqNodeNotAvail, UnavailableNodes:x1", "Waiting: nodes that the job needs are not available."),
         (

@@ -104,6 +104,10 @@ def _with(**fields: object) -> dict[str, object]:
         (_with(slurm={"time": "8h"}), "profiles[1].slurm.time: '8h' is not a valid time: use minutes"),
         (_with(slurm={"time": 0}), "profiles[1].slurm.time: must not be zero: write UNLIMITED"),
         (_with(slurm={"gpus": 1, "shards": 2}), "profiles[1].slurm: gpus and shards cannot be requested together"),
+        (
+            _with(slurm={"extra": ["--mail-type=END --comment=mine"]}),
+            "profiles[1].slurm.extra: '--mail-type=END --comment=mine' must not contain --comment: by a job's comment",
+        ),
         (_with(slurm={"extra": ["exclusive"]}), "profiles[1].slurm.extra[0]: 'exclusive' must be one printable line"),
         (
             _with(slurm={"extra": ["--a\x0b--b"]}),

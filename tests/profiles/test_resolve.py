@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -279,21 +279,33 @@ def _allow(**allow: object) -> Profile:
         ({"users": ["bob"]}, NOW, Refusal(RefusalKind.OTHER_USERS, "it is reserved for other users")),
         ({"groups": ["b"], "users": ["ada"]}, NOW, None),
         ({"from": "2026-03-03"}, NOW, None),
-        ({"from": "2026-03-04"}, NOW, Refusal(RefusalKind.NOT_YET, "it is available from 2026-03-04")),
-        ({"from": "2026-03-03 10:01"}, NOW, Refusal(RefusalKind.NOT_YET, "it is available from 2026-03-03 10:01")),
+        (
+            {"from": "2026-03-04"},
+            NOW,
+            Refusal(RefusalKind.NOT_YET, "it is available from 4 Mar 2026", date(2026, 3, 4)),
+        ),
+        (
+            {"from": "2026-03-03 10:01"},
+            NOW,
+            Refusal(RefusalKind.NOT_YET, "it is available from 3 Mar 2026, 10:01 UTC+01:00", NOW.replace(minute=1)),
+        ),
         ({"from": "2026-03-03T09:00:00+00:00"}, NOW, None),
         (
             {"from": "2026-03-03T09:01:00+00:00"},
             NOW,
-            Refusal(RefusalKind.NOT_YET, "it is available from 2026-03-03 09:01+00:00"),
+            Refusal(RefusalKind.NOT_YET, "it is available from 3 Mar 2026, 10:01 UTC+01:00", NOW.replace(minute=1)),
         ),
         ({"until": "2026-03-03"}, NOW.replace(hour=23, minute=59), None),
         (
             {"until": "2026-03-03"},
             NOW + timedelta(hours=14),
-            Refusal(RefusalKind.ENDED, "it was available until 2026-03-03"),
+            Refusal(RefusalKind.ENDED, "it was available until 3 Mar 2026", date(2026, 3, 3)),
         ),
-        ({"until": "2026-03-03 10:00"}, NOW, Refusal(RefusalKind.ENDED, "it was available until 2026-03-03 10:00")),
+        (
+            {"until": "2026-03-03 10:00"},
+            NOW,
+            Refusal(RefusalKind.ENDED, "it was available until 3 Mar 2026, 10:00 UTC+01:00", NOW),
+        ),
     ],
 )
 def test_users_groups_and_dates_are_checked_together(

@@ -176,6 +176,45 @@ async def test_interval_is_short_only_while_someone_waits(
     assert len(cluster.asked) == 2
 
 
+async def test_a_queue_without_changes_is_asked_about_less(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
+    """A query after a sixtieth of the time without a change, at most 10 s; estimates of the start are no change."""
+    cluster.held = {"7": job("7", "PENDING"), "8": job("8", "RUNNING")}
+    watcher.watch("7")
+    watcher.watch("8")
+
+    async def queries(seconds: float) -> int:
+        before = len(cluster.asked)
+        await clock.pass_(seconds)
+        return len(cluster.asked) - before
+
+    assert await queries(60.0) == 41
+    cluster.held["7"] = replace(cluster.held["7"], starts_at=5000.0)
+    await clock.pass_(540.0)
+    assert await queries(60.0) == 6
+    assert await queries(3600.0) == 360
+
+
+@pytest.mark.parametrize("news", ["a change", "a new job", "a job of a server that is stopped"])
+async def test_news_make_the_interval_short_again(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock, news: str
+) -> None:
+    """A change that Slurm reports, a submission, and a cancellation, after an hour in the queue."""
+    cluster.held = {"7": job("7", "PENDING"), "8": job("8", "PENDING")}
+    watch = watcher.watch("7")
+    await clock.pass_(3600.0)
+    if news == "a change":
+        cluster.held["7"] = replace(cluster.held["7"], reason="Priority")
+        await clock.pass_(10.0)
+    elif news == "a new job":
+        watcher.watch("8")
+    else:
+        watch.hurry()
+    await clock.pass_(0.0)
+    before = len(cluster.asked)
+    await clock.pass_(15.0)
+    assert len(cluster.asked) - before == 10
+
+
 async def test_one_who_waits_makes_it_short_for_all(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:
     """A new job starts the short interval at once; when it runs, the long one returns."""
     cluster.held = {"1": job("1", "RUNNING"), "2": job("2", "PENDING")}
@@ -431,6 +470,30 @@ async def test_silence_keeps_every_status_and_is_told_once(
         "Slurm is not responding; all servers are kept",
         "Slurm is responding again",
     ]
+
+
+async def test_a_late_answer_is_told_before_it_comes(cluster: Cluster, clock: Clock) -> None:
+    """The job is stale while the query is late, and fresh with its answer; that is no outage, and is not logged."""
+    answers = asyncio.Event()
+    answers.set()
+
+    class Slow(Cluster):
+        async def jobs(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+            await answers.wait()
+            return await super().jobs(job_ids)
+
+    slow = Slow()
+    slow.held["7"] = job("7", "PENDING")
+    watcher = JobWatcher(slow, active_interval=1.5, late=0.01, clock=lambda: clock.now, sleep=clock.sleep)
+    watch = watcher.watch("7")
+    await watch.changed()
+    answers.clear()
+    await clock.pass_(1.5)
+    assert (await watch.changed(), watch.stale) == (job("7", "PENDING"), True)
+    assert (watcher.unanswered_since, watcher.silent_since, watcher.last_answer) == (1001.5, None, 1000.0)
+    answers.set()
+    assert (await watch.changed(), watch.stale, watcher.unanswered_since) == (job("7", "PENDING"), False, None)
+    await watcher.aclose()
 
 
 async def test_silent_slurm_is_asked_less_and_less(watcher: JobWatcher, cluster: Cluster, clock: Clock) -> None:

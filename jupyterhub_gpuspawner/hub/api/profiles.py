@@ -73,11 +73,11 @@ class ProfilesHandler(OfUser):
         try:
             offered = spawner.offered()
             site = spawner.slurm_site()
-            cluster, defaults = site.connection().cluster, site_defaults(site)
+            connection, defaults = site.connection(), site_defaults(site)
         except ConfigError as error:
             self.refuse(error)
             return
-        snapshot = await cluster.recent() if any(profile.kind == "slurm" for profile in offered) else None
+        snapshot = await connection.cluster.recent() if any(profile.kind == "slurm" for profile in offered) else None
         owner = job_owner(site.exec_prefix, user_name)
         found = profile_statuses(
             offered,
@@ -90,7 +90,7 @@ class ProfilesHandler(OfUser):
             unix_groups=await allowed_groups(snapshot, owner),
             site_queue_limit=site.queue_limit,
         )
-        document = profiles_document(found, snapshot, username=user_name, silent=cluster.silent)
+        document = profiles_document(found, snapshot, username=user_name, silent=connection.silent)
         self.write(json.dumps(document.to_json()))
 
 

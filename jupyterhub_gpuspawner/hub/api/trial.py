@@ -193,7 +193,7 @@ async def trial_of(child: GPUSlurmSpawner) -> Trial:
             if found.partition:
                 resources = replace(child.request.resources, partition=found.partition)
                 child.request = replace(child.request, resources=resources)
-        if connection.cluster.silent:
+        if connection.silent:
             return Trial(Chance.UNKNOWN, "Slurm is not responding at the moment")
         trial = await trials_of(connection).of(child)
         return replace(trial, sentence=trial.sentence + beyond(trial.starts_at, child.queue_limit, now=time.time()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 TEXT_LIMIT = 2000
 """Characters of each text that is kept."""
-_TEXTS = ("what", "advice", "hint", "job_id", "log", "lines")
+_TEXTS = ("what", "advice", "hint", "job_id", "log", "lines", "profile")
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Ending:
     """The path of the job's log on the node."""
     lines: str = ""
     """The log's last lines."""
+    profile: str = ""
+    """The profile's display name, which its card shows; empty where there was none."""
     served: bool = False
     """The server had been running; False for a start that failed."""
     stopped: bool = False
@@ -56,6 +58,11 @@ def parse_ending(document: object) -> Ending | None:
         return None
     served, stopped = (document.get(name) is True for name in ("served", "stopped"))
     return Ending(**texts, at=at, served=served, stopped=stopped)
+
+
+def of_profile(ending: Ending | None, display_name: str) -> Ending | None:
+    """The ending of a server of this profile."""
+    return None if ending is None else replace(ending, profile=display_name)
 
 
 def ending_state(ending: Ending | None) -> dict[str, Any]:

@@ -79,6 +79,19 @@ class PortRange(Unicode[str, Any]):
         return found
 
 
+class OptionText(Unicode[str, Any]):
+    """A text in an option of sbatch, which would interpret a quote or a backslash in it."""
+
+    bounds = "one printable line without double quotes and backslashes"
+
+    def validate(self, obj: Any, value: Any) -> str:
+        """Return the text; raises TraitError."""
+        found: str = super().validate(obj, value)
+        if not found.isprintable() or set(found) & set('"\\'):
+            raise TraitError(f"{self.name}: {found!r} must be {self.bounds}: it becomes part of an sbatch option.")
+        return found
+
+
 class Wait(Unicode[str, Any]):
     """A time to wait, in the grammar of :func:`parse_wait`."""
 
@@ -94,5 +107,5 @@ class Wait(Unicode[str, Any]):
         return found
 
 
-BOUNDED = (Seconds, Count, Folder, PortRange, Wait)
+BOUNDED = (Seconds, Count, Folder, PortRange, OptionText, Wait)
 """The types of this module. Each has ``bounds``, in words."""

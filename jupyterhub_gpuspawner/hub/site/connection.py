@@ -35,6 +35,12 @@ class Connection:
     cluster: ClusterView
     allocations: AllocationsView
 
+    @property
+    def silent(self) -> bool:
+        """Slurm is not responding: to the last question about the cluster, or to a later one about the hub's jobs."""
+        latest, since = self.cluster.latest, self.watcher.unanswered_since
+        return self.cluster.silent or (since is not None and (latest is None or since > latest.taken_at))
+
 
 _CONNECTIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ConnectionSettings, Connection]] = WeakKeyDictionary()
 
@@ -54,5 +60,7 @@ def connection(settings: ConnectionSettings) -> Connection:
             report=UnreadRecords().report,
         )
         watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
-        known[settings] = Connection(client, watcher, ClusterView(client.snapshot), AllocationsView(client.allocations))
+        # a page that gets no answer has the watcher ask at once, so that all pages say the same
+        view = ClusterView(client.snapshot, on_silence=watcher.ask_soon)
+        known[settings] = Connection(client, watcher, view, AllocationsView(client.allocations))
     return known[settings]

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 FIRST_PAUSE = 5.0
 """Seconds to wait after a question that got no answer; doubled after each further one."""
 LONGEST_PAUSE = 60.0
-
+LATE = 3.0
+"""Seconds after which a question counts as not answered, while it may still be."""
 
 Answer = TypeVar("Answer")
 
@@ -30,14 +31,21 @@ class SharedView(Generic[Answer]):
     While Slurm does not answer, the last answer is kept.
     """
 
-    def __init__(self, ask: Callable[[], Awaitable[Answer]], *, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` returns seconds since any fixed time."""
+    def __init__(
+        self,
+        ask: Callable[[], Awaitable[Answer]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_silence: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``clock`` returns seconds since any fixed time; ``on_silence`` is called for each question without answer."""
         self.latest: Answer | None = None
         """The last answer, None before the first. Reading it does not ask Slurm."""
         self.fault: GPUSpawnerError | None = None
         """Why the last question got no answer; None if it was answered."""
         self._ask = ask
         self._clock = clock
+        self._on_silence = on_silence
         self._asked_at = 0.0
         self._answered_at = 0.0
         self._failures = 0
@@ -45,8 +53,8 @@ class SharedView(Generic[Answer]):
 
     @property
     def silent(self) -> bool:
-        """Whether the last question got no answer."""
-        return self.fault is not None
+        """Whether the last question got no answer, or the present one is late."""
+        return self.fault is not None or (self._asking is not None and self._clock() - self._asked_at > LATE)
 
     async def recent(self, max_age: float = 15.0, patience: float = 2.0) -> Answer | None:
         """Return an answer at most ``max_age`` seconds old, or the last one if none arrives in ``patience`` seconds.
@@ -55,6 +63,7 @@ class SharedView(Generic[Answer]):
         cancel the question.
         """
         if self._due(max_age):
+            self._asked_at = self._clock()
             self._asking = asyncio.ensure_future(self._refresh())
         if self._asking is not None and not self._fresh(max_age):
             await asyncio.wait({self._asking}, timeout=patience)
@@ -68,7 +77,7 @@ class SharedView(Generic[Answer]):
         return self._asking is None and not self._fresh(max_age) and self._clock() - self._asked_at >= pause
 
     async def _refresh(self) -> None:
-        self._asked_at = self._clock()
+        late = asyncio.get_running_loop().call_later(LATE, self._on_silence)
         try:
             found = await self._ask()
         except GPUSpawnerError as error:
@@ -84,6 +93,7 @@ class SharedView(Generic[Answer]):
             self._answered_at = self._asked_at
             await asyncio.to_thread(last.clear)  # freeing what was read of a large cluster takes a while
         finally:
+            late.cancel()
             self._asking = None
 
     def _failed(self, error: GPUSpawnerError, *, logged: bool = False) -> None:
@@ -91,6 +101,7 @@ class SharedView(Generic[Answer]):
             get_logger().warning("The cluster cannot be shown as it is now: %s", error)
         self._failures = min(self._failures + 1, 10)
         self.fault = error
+        self._on_silence()
 
 
 class ClusterView(SharedView[ClusterSnapshot]):

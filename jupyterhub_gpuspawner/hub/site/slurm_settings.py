@@ -7,7 +7,7 @@ from typing import Any
 
 from traitlets import Enum, Unicode, default
 
-from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, PortRange, Seconds, Wait
+from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, OptionText, PortRange, Seconds, Wait
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
@@ -49,7 +49,7 @@ class SlurmSettings(SlurmSpawner):
         server's user in place of sbatch and scancel, and read the end of a log. They take only standard input, so that
         sudo can allow exactly these scripts, without `-E`. Empty: run sbatch and scancel directly.""",
     )
-    req_homedir = Unicode(
+    req_homedir = OptionText(
         "",
         config=True,
         help="Home folder of the job's user; `{username}` is replaced. Empty: the home of the user's account.",
@@ -65,14 +65,14 @@ class SlurmSettings(SlurmSpawner):
         help="""Name of this hub in the comments of its jobs. It must stay the same over restarts, and differ between
         the hubs of a cluster.""",
     )
-    job_name = Unicode(
+    job_name = OptionText(
         "jupyterhub-{start}",
         config=True,
         help="""Slurm's job name. `{start}` is replaced by a unique id, by which the hub finds a job again if a plugin
         of the site replaces comments; without it, jobs cannot be found there. Your own `batch_script` sets the name
         itself.""",
     )
-    log_dir = Unicode(
+    log_dir = OptionText(
         "{homedir}",
         config=True,
         help="Folder of the jobs' logs, as a path on the nodes; `{homedir}` and `{username}` are replaced.",
@@ -87,7 +87,8 @@ class SlurmSettings(SlurmSpawner):
         low=0.2,
         high=60,
         config=True,
-        help="Seconds between calls of squeue while a server is starting.",
+        help="""Seconds between calls of squeue while a server is starting. While nothing changes for those who wait, it
+        grows to a sixtieth of the time without a change, at most 10 seconds.""",
     )
     resting_interval = Seconds(
         REST_INTERVAL, low=1, high=600, config=True, help="Seconds between calls of squeue while no server is starting."

@@ -185,6 +185,12 @@ WRAPSPAWNER = (
 _BY_NAME = {each.name: each for each in (*BATCHSPAWNER, *WRAPSPAWNER)}
 
 
+_VARIABLES = {"partition": "partition", "cpus": "nprocs", "memory": "memory", "time": "runtime", "extra": "options"}
+"""Fields of a profile's ``slurm`` whose variable an admin's own ``batch_script`` must name; others are added to it."""
+_NAMED = frozenset(f"req_{variable}" for variable in (*_VARIABLES.values(), "prologue", "epilogue"))
+"""The settings of the same kind."""
+
+
 @dataclass(frozen=True)
 class IgnoredSetting:
     """A setting in a hub's configuration that has no effect."""
@@ -249,13 +255,18 @@ def _no_effect(name: str, batch_script: str) -> str:
     """Return why a setting of a Slurm server has no effect; empty if it has one."""
     setting = _BY_NAME.get(name)
     if setting is None or setting.effect is Effect.KEPT:
-        return ""
+        unused = bool(batch_script) and name in _NAMED and not _names(batch_script, name)
+        return f"{_unnamed(name)}." if unused else ""
     if setting.effect is Effect.TEMPLATE and batch_script:
         if _names(batch_script, name):
             return ""
-        return f"has no effect: batch_script does not name {{{name.removeprefix('req_')}}}. {setting.instead}"
+        return f"{_unnamed(name)}. {setting.instead}"
     without = " without a batch_script that names it" if setting.effect is Effect.TEMPLATE else ""
     return f"has no effect{without}. {setting.instead}"
+
+
+def _unnamed(name: str) -> str:
+    return f"has no effect: batch_script does not name {{{name.removeprefix('req_')}}}"
 
 
 def _names(template: str, name: str) -> bool:
@@ -282,3 +293,22 @@ def _of_a_profile(profile: Profile, batch_script: str) -> Iterator[IgnoredSettin
         text = "" if _is_unset(value) else _no_effect(name, str(script))
         if text:
             yield IgnoredSetting(f"profile {profile.slug}: traits.{name}", text)
+    for field in sorted(_requested(profile)) if script else ():
+        text = ""
+        if field == "exclusive" and not re.search(r"^#SBATCH .*--exclusive\b", str(script), re.MULTILINE):
+            text = "has no effect: batch_script does not contain --exclusive"
+        elif field in _VARIABLES and not _names(str(script), _VARIABLES[field]):
+            text = _unnamed(_VARIABLES[field])
+        if text:
+            yield IgnoredSetting(f"profile {profile.slug}: slurm.{field}", f"{text}.")
+
+
+def _requested(profile: Profile) -> set[str]:
+    """The fields of ``slurm`` that the profile or one of its options sets."""
+    found = {name for name in profile.slurm.model_fields_set if getattr(profile.slurm, name)}
+    for option in profile.profile_options.values():
+        parts = (part.sets for part in (option.range, option.free_text) if part is not None)
+        found.update(name.removeprefix("slurm.") for name in parts)
+        for choice in option.choices.values():
+            found.update(choice.slurm.model_fields_set)
+    return found

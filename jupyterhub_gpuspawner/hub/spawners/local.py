@@ -12,6 +12,7 @@ from traitlets import Bool, Enum, Unicode, default
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import contact_of, database_away, spawn_failure, start_failed
+from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, UserOptions, checked_server_name
 from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
@@ -23,6 +24,7 @@ from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of
 from jupyterhub_gpuspawner.hub.spawner_bases import LocalProcessSpawner
 from jupyterhub_gpuspawner.hub.spawners.launcher_file import LAUNCHER
+from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.profiles.placement_rules import CLAIM_FOLDER
 from jupyterhub_gpuspawner.slurm.run_as import checked_user_name
@@ -174,8 +176,13 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
         await first_of(self._listens(), asyncio.sleep(self.http_timeout))
         if not self.reported_port:
             problems = self.placement.problems[-1:] if self._report.port_taken and self.placement is not None else ()
-            told = f"The server on the hub's machine did not listen on its port within {self.http_timeout} s."
-            raise start_failed(" ".join((told, *problems)), reason="timeout", status_code=503)
+            for_admin = f"The server on the hub's machine did not listen on its port within {self.http_timeout} s."
+            for_admin = " ".join((for_admin, *problems))
+            self.log.error("%s", for_admin)
+            what = wait.UNANSWERED.format(time=wait.span(self.http_timeout))
+            advice = wait.NO_ANSWER_ADVICE.format(contact=contact_of(self))
+            ending = Ending(what, advice=advice, hint=for_admin)
+            raise start_failed(what, reason="timeout", status_code=503, ending=ending)
 
     async def _listens(self) -> None:
         """Return when the server accepts connections at the port that was reported last."""

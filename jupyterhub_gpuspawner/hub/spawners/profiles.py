@@ -17,7 +17,7 @@ from traitlets import Callable, Enum, List, Type, Unicode, Union, default
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
-from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, stored_ending
+from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, of_profile, stored_ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, OwnStartTimeout, UserOptions
 from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
@@ -93,6 +93,7 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
     ending: Ending | None = None
     """How the last server ended, or why the last start failed; kept until the next start."""
 
+    last_profile_name = ""  # the display name of the last server's profile, once it has ended
     user_options: Any = UserOptions()
     options_form = Union(
         [Unicode(), Callable()], config=True, help="The form: a string or a callable, as for JupyterHub's Spawner."
@@ -290,8 +291,11 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
             self._adopt(child)
 
     def clear_state(self) -> None:
-        """Forget the server; the hub calls this when it has ended and before a start."""
+        """Forget the server, but not its profile's name; the hub calls this when it has ended and before a start."""
         Spawner.clear_state(self)
+        if self.child is not None:
+            self.last_profile_name = self.child.display_name or self.child.profile
+            self.ending = of_profile(self.ending, self.last_profile_name)
         if self.child_spawner is not None:
             self.child_spawner.clear_state()
         self._adopt(None)

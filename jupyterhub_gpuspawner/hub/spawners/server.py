@@ -44,7 +44,10 @@ class Server:
     profile: str = ""
     """The slug of the profile that was chosen; empty where there is none."""
     profile_name: str = ""
-    """The profile's display name as it was when it was chosen; the slug where that is not known."""
+    """The profile's display name as it was when it was chosen, also after the server has ended.
+
+    The slug where that is not known.
+    """
     job_id: str = ""
     """Empty for a server that is no Slurm job, or has not been submitted."""
     job: JobStatus | None = None
@@ -97,7 +100,8 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     job: JobStatus | None = getattr(inner, "job", None)
     placement: PlacementDocument | None = getattr(inner, "placement", None)
     address = getattr(spawner, "server", None)
-    ending = ending_of(failure) or _kept_ending(spawner)
+    kept = _kept_ending(spawner)
+    ending = ending_of(failure) or kept
     by_a_person = ending is not None and ending.stopped
     profile: str = getattr(spawner, "child_profile", "")
     return Server(
@@ -107,7 +111,10 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         pending=spawner.pending,
         ready=spawner.ready,
         profile=profile,
-        profile_name=getattr(getattr(spawner, "child", None), "display_name", "") or profile,
+        profile_name=getattr(getattr(spawner, "child", None), "display_name", "")
+        or profile
+        or getattr(spawner, "last_profile_name", "")
+        or (kept.profile if kept is not None else ""),
         job_id=_job_id(spawner),
         job=job,
         placement=with_current_end(placement, job) if placement is not None else None,

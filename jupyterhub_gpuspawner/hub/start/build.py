@@ -149,20 +149,26 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
             environment=request.environment,
             job_name=name if start_id else "",
         )
-        named = replace(identity, name=name) if f"#SBATCH --job-name={name}\n" in rendered.script else identity
+        line = f"#SBATCH {script.option('job-name', name)}\n"
+        named = replace(identity, name=name) if line in rendered.script else identity
         return BatchJob(rendered.script, rendered.notes, tag, named if start_id in name else identity)
-    text = script.render(
-        request,
-        launcher=launcher_archive(),
-        plan=launch_plan(settings, request),
-        command=command,
-        tag=tag,
-        log_path=log_path,
-        job_name=name,
-        chdir=account.home,
-        prologue=settings.req_prologue,
-        epilogue=settings.req_epilogue,
-    )
+    try:
+        text = script.render(
+            request,
+            launcher=launcher_archive(),
+            plan=launch_plan(settings, request),
+            command=command,
+            tag=tag,
+            log_path=log_path,
+            job_name=name,
+            chdir=account.home,
+            prologue=settings.req_prologue,
+            epilogue=settings.req_epilogue,
+        )
+    except ValueError as error:  # the settings have been checked: the account's home
+        raise ConfigError(
+            f"{error}.", where=f"the account {account.name}", hint="Set c.GPUSlurmSpawner.req_homedir."
+        ) from error
     if start_id and start_id in name:
         identity = replace(identity, name=name)
     return BatchJob(text, (), tag, identity)

@@ -183,7 +183,8 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
 
     ``headline`` and ``sentence`` say how far the start is, ``job`` names the job and its partition. ``reason`` is why
     the job is pending, in a sentence, ``hint`` what to do; ``sure`` is ``at the latest`` (Slurm's estimate), ``not
-    before`` (a set time) or empty (no estimate). While Slurm is ``silent`` everything is as of ``answered_at``.
+    before`` (a set time) or empty (no estimate). While Slurm is ``silent`` everything is as of ``answered_at``, and
+    ``answered`` says so.
     """
     job, place = facts.job, facts.place
     # the node's report may be here before squeue tells that the job runs
@@ -191,7 +192,7 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
     starts_at = (job.starts_at if job is not None and waits else None) or (place.starts_at if place and waits else None)
     sure = "" if starts_at is None else "not before" if job is not None and job.reason in _TIMED else "at the latest"
     partition = job.partition if job is not None else ""
-    said = _told(facts)[1]
+    said = _told(replace(facts, silent=False))[1]
     return {
         "headline": headline(facts),
         "sentence": said[:1].upper() + said[1:],
@@ -216,7 +217,7 @@ def document(facts: StartFacts, *, now: float) -> dict[str, Any]:
         "kept_until": _iso(facts.kept_until) if waits else None,
         "silent": facts.silent,
         "answered_at": _iso(facts.answered_at) if facts.silent else None,
-        "answered": _answered(facts) if facts.silent else "",
+        "answered": (wait.NO_ANSWER_YET if facts.answered_at is None else wait.LAST_ANSWER) if facts.silent else "",
     }
 
 
@@ -228,14 +229,6 @@ def _estimate(starts_at: float | None, sure: str, now: float) -> str:
     return wait.NOT_BEFORE if sure == "not before" else wait.AT_THE_LATEST
 
 
-def _answered(facts: StartFacts) -> str:
-    if facts.answered_at is None:
-        return wait.NO_ANSWER_YET
-    return wait.LAST_ANSWER.format(
-        time="{time}", told=sentence(facts.job, matching=facts.matching) if facts.job is not None else ""
-    ).strip()
-
-
 def _iso(when: float | None) -> str | None:
     return None if when is None else datetime.fromtimestamp(round(when), timezone.utc).isoformat()
 
@@ -243,6 +236,6 @@ def _iso(when: float | None) -> str | None:
 def placed(placement: PlacementDocument) -> str:
     """One sentence for a participant: node, GPUs, cores."""
     names = sorted({f"{gpu.name or 'GPU'}{f' MIG {gpu.mig}' if gpu.mig else ''}" for gpu in placement.gpus})
-    gpus = f", {len(placement.gpus)} x {' and '.join(names)}" if placement.gpus else ""
+    gpus = f", {len(placement.gpus)} \N{MULTIPLICATION SIGN} {' and '.join(names)}" if placement.gpus else ""
     cores = f", cores {placement.cpus}" if placement.cpus else ""
     return f"running on {placement.node}{gpus}{cores}."

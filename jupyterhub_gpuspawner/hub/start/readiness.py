@@ -163,19 +163,27 @@ class Readiness:
         try:
             await asyncio.wait_for(self._until_it_answers(), self._server.http_timeout)
         except asyncio.TimeoutError:
-            raise await self._ending.failed(
-                self._unanswered(),
-                hint=wait.NO_ANSWER_ADVICE,
-                for_admin="The server is slow to start, or the hub cannot reach that port.",
+            raise await self._unreachable(
+                wait.UNANSWERED.format(time=wait.span(self._server.http_timeout)),
+                advice=wait.NO_ANSWER_ADVICE,
+                for_admin=self._unanswered(),
                 reason="timeout",
-                status_code=503,
             ) from None
 
+    async def _unreachable(self, what: str, *, advice: str, for_admin: str, reason: str) -> Exception:
+        """The error of a server that the hub cannot reach; addresses and ports are for administrators and the log."""
+        self._server.log.error("%s", for_admin)
+        return await self._ending.failed(what, hint=advice, for_admin=for_admin, reason=reason, status_code=503)
+
     def _unanswered(self) -> str:
+        """Where the server was expected, for administrators."""
         report, seconds = self._report, self._server.http_timeout
         server = f"Job {self._job.job_id} is running, but its server at {report.address}"
         if report.port:
-            return f"{server}, port {report.port}, did not respond to the hub within {seconds} s."
+            return (
+                f"{server}, port {report.port}, did not respond to the hub within {seconds} s. It is slow to start, or "
+                "the hub cannot reach that port."
+            )
         known = report.claimed.problems[-1:] if report.port_taken and report.claimed is not None else ()
         return " ".join((f"{server} did not listen on its port within {seconds} s.", *known))
 
@@ -245,13 +253,13 @@ class Readiness:
         listens = accepted.door.addresses if accepted is not None and accepted.door else ()
         chosen = way(address, await resolved(address) if listens else (), listens)
         if chosen is None:
-            raise await self._ending.failed(
-                f"Job {self._job.job_id} is running, but its server listens only on {' and '.join(listens)}, and "
-                f"the hub reaches its node at {address}.",
-                hint=wait.ASK,
-                for_admin="The profile's command, or c.Spawner.ip, makes the server listen there.",
+            raise await self._unreachable(
+                wait.UNREACHABLE,
+                advice=wait.ASK,
+                for_admin=f"Job {self._job.job_id} is running, but its server listens only on {' and '.join(listens)}, "
+                f"and the hub reaches its node at {address}. The profile's command, or c.Spawner.ip, makes the server "
+                "listen there.",
                 reason="unreachable",
-                status_code=503,
             )
         if not self._server.internal_ssl:  # a certificate is valid for the name
             self._report.address = chosen

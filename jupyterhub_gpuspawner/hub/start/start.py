@@ -35,6 +35,8 @@ class Start:
     """When each stage was reached, in seconds since the epoch; see :class:`StartFacts`."""
     certificates: Mapping[str, str] = field(default_factory=dict)
     """Environment variables with the contents of the certificates' files; empty without ``internal_ssl``."""
+    latest: float | None = None
+    """When Slurm removes its job if that is still pending, in seconds since the epoch; None: never, or not known."""
     times: StartTimes | None = None
     """For the metrics; None before the submission, and after a restart of the hub."""
 
@@ -50,8 +52,9 @@ class Start:
     @classmethod
     def stored(cls, state: Mapping[str, Any], defaults: Timeouts) -> Start:
         """The start in a spawner's state, after a restart of the hub; see :func:`restored_clock`."""
-        reached = state.get("reached")
+        reached, latest = state.get("reached"), state.get("latest_start")
         return cls(
+            latest=float(latest) if isinstance(latest, (int, float)) else None,
             clock=restored_clock(state, clocks(), defaults=defaults),
             reached={
                 str(stage): at
@@ -63,7 +66,8 @@ class Start:
     def to_state(self) -> dict[str, Any]:
         """The start's part of the spawner's state."""
         state = {"clock": self.clock.to_json()} if self.clock is not None else {}
-        return state | ({"reached": dict(self.reached)} if self.reached else {})
+        state |= {"reached": dict(self.reached)} if self.reached else {}
+        return state | ({"latest_start": self.latest} if self.latest is not None else {})
 
     def queued(self, profile: str) -> None:
         """sbatch has made a job of ``profile``."""
@@ -112,8 +116,12 @@ class Start:
 
     @property
     def keeps_place_until(self) -> float | None:
-        """When it is given up if its job is still pending, in seconds since the epoch; None: it is not."""
+        """When its place is lost if its job is still pending, in seconds since the epoch; None: it is not.
+
+        The hub gives the start up, or Slurm removes a job that would not end before its deadline.
+        """
         clock = self.clock
-        if clock is None or clock.stage is not Stage.QUEUE or clock.timeouts.queue is None:
+        if clock is None or clock.stage is not Stage.QUEUE:
             return None
-        return clock.since.wall + clock.timeouts.queue
+        given_up = None if clock.timeouts.queue is None else clock.since.wall + clock.timeouts.queue
+        return min((at for at in (given_up, self.latest) if at is not None), default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.start.cancellation import Cancellation
     from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
     from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+
+
+DEADLINE = "--deadline"
+"""sbatch's option: Slurm removes a job that could not end before."""
 
 
 class SubmittingServer(StartingServer, Protocol):
@@ -86,6 +91,7 @@ class Startup:
     ) -> None:
         """``name`` is the server's for the log."""
         self.start = Start()
+        self._learning: asyncio.Future[None] | None = None
         self._server = server
         self._job = job
         self._report = report
@@ -177,6 +183,16 @@ class Startup:
         self.start.queued(server.request.profile if server.request else "default")
         self._state.store_soon()
         server.log.info("Submitted %s as job %s", self._name, job_id)
+        if DEADLINE in job.script:
+            self._learning = asyncio.ensure_future(self._learn_deadline(job_id, self.start))
+
+    async def _learn_deadline(self, job_id: str, start: Start) -> None:
+        """Have Slurm work out what the job's deadline means: it may be given as ``now+2hours``, or with a time zone."""
+        with suppress(GPUSpawnerError):  # the page does not say then until when the place is kept
+            detail = await self._server.connection().client.job(job_id)
+            if detail is not None and detail.latest_start is not None:
+                start.latest = detail.latest_start
+                self._state.store_soon()
 
     @property
     def interrupted(self) -> bool:

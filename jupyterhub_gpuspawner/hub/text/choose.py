@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jupyterhub_gpuspawner.hub.text.silence import silence
 from jupyterhub_gpuspawner.words import duration, sentence
 
 __all__ = ["sentence"]
@@ -21,13 +22,10 @@ FAULTS = (
     "For administrators: these profile files contain errors. The last valid version of each profile is offered, if "
     "there is one."
 )
-SILENT = (
-    "Slurm is not responding at the moment, so the availability below may be out of date. You can still start a server."
-)
-SILENT_FROM_THE_START = (
-    "Slurm is not responding at the moment, so availability is unknown. You can still start a server."
-)
+SILENT = silence(since_the_start=False, more="You can still start a server.")
+SILENT_FROM_THE_START = silence(since_the_start=True, more="You can still start a server.")
 DOUBTS = "For administrators: these values of profiles are probably not what was meant."
+NOT_YET = "Not yet: it is available from {time}."
 LINK = "Link to this choice"
 ASKING = "Asking Slurm when it would start …"
 COPY = "Copy link"
@@ -46,6 +44,8 @@ NO_LIMIT = "no time limit"
 CHECKED = "checked {age} ago"
 RECENT = 5
 """Seconds for which the age of what is shown is not mentioned."""
+FRESH = 15
+"""Age in seconds up to which the hub does not ask Slurm again for this page."""
 
 
 def heading(server_name: str) -> str:
@@ -73,9 +73,9 @@ def age(seconds: float) -> str:
     return "" if seconds < RECENT else CHECKED.format(age=duration(seconds))
 
 
-def not_yet(reason: str) -> str:
-    """For a profile that this user may use later."""
-    return f"Not yet: {reason}."
+def cannot_start(profile: str, reason: str) -> str:
+    """For a link to a profile that can never start; ``reason`` is a clause."""
+    return f"{profile} cannot be started: {reason.rstrip('.')}."
 
 
 def no_longer(reason: str) -> str:
@@ -88,9 +88,12 @@ def for_the_script() -> dict[str, object]:
     return {
         "checked": CHECKED,
         "recent": RECENT,
+        "fresh": FRESH,
         "copy": COPY,
         "copied": COPIED,
         "asking": ASKING,
+        "silent": SILENT,
+        "silent_from_the_start": SILENT_FROM_THE_START,
         "not_known": NOT_KNOWN,
         "at_the_field": sentence(AT_THE_FIELD),
         "all_memory": ALL_MEMORY,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from jupyterhub_gpuspawner.hub.text.silence import silence
 from jupyterhub_gpuspawner.words import counted, duration
 
 CLUSTER = "Cluster"
@@ -22,8 +23,8 @@ USES = {
     "full": "full",
     "out": "out of service",
 }
-NOTHING_KNOWN = "Slurm has not responded to this hub yet, so nothing is known about the cluster."
-CLUSTER_SILENT = "Slurm is not responding at the moment. This is the last known state."
+NOTHING_KNOWN = silence(since_the_start=True, more="Nothing is known about the cluster.")
+CLUSTER_SILENT = silence(since_the_start=False)
 HOLDERS_UNKNOWN = "Slurm did not report which job has which GPU; jobs are listed beside their nodes."
 NO_MATCH = "No node matches."
 NO_NODES = "This partition has no nodes."

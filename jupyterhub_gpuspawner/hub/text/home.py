@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from jupyterhub_gpuspawner.hub.text.silence import silence
 from jupyterhub_gpuspawner.words import counted, duration
 
 HEADING = "Your servers"
@@ -29,7 +30,8 @@ ENDS_VERY_SOON = "It ends in a few minutes. Save your work now."
 TIME_IS_OVER = "Time is up: Slurm may end the server at any moment."
 STOPPING = "Slurm is ending the job and releasing its GPUs. This takes a few seconds."
 START_FAILED = "The server failed to start."
-SILENT = "Slurm is not responding at the moment. Your server is not affected; this is the last known state."
+SILENT = silence(since_the_start=False, more="Your server is not affected.")
+SILENT_FROM_THE_START = silence(since_the_start=True, more="Your server is not affected.")
 WAITS = "If you stop it, you give up your place in line."
 
 OPEN = "Open"
@@ -152,8 +154,8 @@ def near(numa_node: int) -> str:
 
 
 def gpus(number: int, model: str, memory: str) -> str:
-    """``2 x K80, 12 GiB each``, as the form says it."""
-    each = f", {memory}{' each' if number > 1 else ''}" if memory else ""
+    """A number of GPUs, with the memory of each, as the form says it."""
+    each = f" ({memory})" if memory else ""
     return f"{number} \N{MULTIPLICATION SIGN} {model}{each}"
 
 

@@ -1,4 +1,4 @@
-"""Points in time, in one form on every page: ``11:38 CET``, ``23 Nov 2026, 11:38 CET``, ``in 20 min, 11:38 CET``.
+"""Times in one form: ``11:38 CET``, ``23 Nov 2026, 11:38 CET``, ``in 20 min, 11:38 CET``, ``23 Nov 2026``.
 
 The hub writes them in its own time zone, with the zone's name. ``static/times.js`` replaces them by the time in the
 browser's zone and language.
@@ -7,9 +7,9 @@ browser's zone and language.
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 
-from jupyterhub_gpuspawner.words import duration
+from jupyterhub_gpuspawner.words import day, duration, moment
 
 NOW = "now"
 AHEAD = "in {duration}"
@@ -27,15 +27,19 @@ def parse_time(when: float | str | datetime) -> datetime:
     return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).astimezone()
 
 
-def iso(when: float | str | datetime) -> str:
-    """For ``<time datetime>``: ISO 8601, in full seconds."""
+def iso(when: float | str | date) -> str:
+    """For ``<time datetime>``: ISO 8601, in full seconds; a day as such, without a time."""
+    if isinstance(when, date) and not isinstance(when, datetime):
+        return when.isoformat()
     return parse_time(when).isoformat(timespec="seconds")
 
 
-def clock(when: float | str | datetime, *, now: float | None = None) -> str:
-    """``11:38 CET``; with the date where that is not today."""
+def clock(when: float | str | date, *, now: float | None = None) -> str:
+    """``11:38 CET``; with the date where that is not today. A day is ``23 Nov 2026``."""
+    if isinstance(when, date) and not isinstance(when, datetime):
+        return day(when)
     at, today = parse_time(when), parse_time(time.time() if now is None else now)
-    return f"{at:%H:%M %Z}" if at.date() == today.date() else f"{at.day} {at:%b %Y, %H:%M %Z}"
+    return f"{at:%H:%M %Z}" if at.date() == today.date() else moment(at)
 
 
 def relative(when: float | str | datetime, *, now: float | None = None) -> str:

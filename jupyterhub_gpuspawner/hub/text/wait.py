@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 
+from jupyterhub_gpuspawner.hub.text.silence import silence
 from jupyterhub_gpuspawner.hub.text.times import parse_time
 from jupyterhub_gpuspawner.words import duration, people
 
@@ -58,8 +59,8 @@ HIDDEN = "The hub cannot see your job in Slurm. Your server appears here once it
 UNCONFIRMED = "The hub cannot see this job in Slurm. These details come from the node's own report."
 CLOSED = "Your server has ended: it no longer responds at its address."
 CLOSED_ADVICE = "Start again. The last lines of its log may say why it ended."
-LAST_ANSWER = "Slurm last responded at {time}. {told}"
-NO_ANSWER_YET = "Slurm has not responded to this hub yet."
+LAST_ANSWER = silence(since_the_start=False, more="Your server is not affected.")
+NO_ANSWER_YET = silence(since_the_start=True, more="Your server is not affected.")
 
 KEPT = "We keep your place until you stop it."
 KEPT_UNTIL = "We keep your place until {time}."
@@ -95,6 +96,8 @@ NOT_SUBMITTED = "Slurm did not accept the job within {time}, so the start was ca
 WAITED = "You waited {time} in the queue, which is the limit here; the start was cancelled, and your place given up."
 WAITED_ADVICE = "Start again, or choose fewer resources: a smaller job may start sooner."
 WAITED_HINT = "The limit is queue_timeout, of the profile or of c.GPUSlurmSpawner."
+UNANSWERED = "Your server was started but did not respond to the hub within {time}."
+UNREACHABLE = "Your server was started, but the hub cannot reach it."
 NO_ANSWER = "The server was started but did not respond to the hub in time."
 NO_ANSWER_ADVICE = "Start again. If it happens again, contact {contact}."
 FOR_ADMIN = "For administrators"

@@ -28,7 +28,7 @@ _NEEDED = (
     "CoreSpec",
     "MinCPUsNode",
 )
-_OPTIONAL = ("BatchHost", "StdErr", "StdOut", "Comment")
+_OPTIONAL = ("BatchHost", "StdErr", "StdOut", "Comment", "Deadline", "TimeMin")
 _RECORD = re.compile(r"^(?=JobId=\d+ )", re.MULTILINE)
 _FIRST = re.compile(r"JobId=(\d+) ", re.ASCII)
 _ALLOCATED = re.compile(r"(?<=\s)(?:CoreSpec|MinCPUsNode)=", re.ASCII)
@@ -96,6 +96,8 @@ def _detail(record: str, job_id: str) -> JobDetail:
     user, _, number = value("UserId").partition("(")
     state = value("JobState")
     phase = phase_of(state)
+    time_limit = read(_time_limit, "TimeLimit", value("TimeLimit"))
+    deadline, shortest = epoch(value("Deadline"), "Deadline"), read(_time_limit, "TimeMin", value("TimeMin"))
     return JobDetail(
         job_id=job_id,
         phase=phase,
@@ -112,7 +114,8 @@ def _detail(record: str, job_id: str) -> JobDetail:
         tag=_comment(record, starts),
         name=_SLUID.sub("", name).strip(),
         uid=int(number[:-1]) if number[:-1].isdecimal() and number[:-1].isascii() else None,
-        time_limit=read(_time_limit, "TimeLimit", value("TimeLimit")),
+        time_limit=time_limit,
+        latest_start=None if deadline is None else deadline - (shortest or time_limit or 0),
         stdout_path=value("StdOut"),
         allocations=_allocations(record[starts["CoreSpec"] : starts["MinCPUsNode"]]),
     )

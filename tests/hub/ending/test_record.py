@@ -25,6 +25,7 @@ WHOLE = Ending(
     at=1.5e9,
     log="/home/ada/jupyterhub-7.log",
     lines="first\nlast",
+    profile="K80",
     served=True,
 )
 

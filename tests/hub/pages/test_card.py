@@ -38,8 +38,8 @@ CARDS = {
     ),
     "before its report": (replace(RUNNING, placement=None), ServerCard("", "My server", "running", log=True)),
     "while Slurm is silent the card has what was last known": (
-        Server(ready=True, start=StartFacts("12", silent=True)),
-        ServerCard("", "My server", "running", silent=True),
+        Server(ready=True, start=StartFacts("12", silent=True, answered_at=NOW)),
+        ServerCard("", "My server", "running", silent=True, as_of=NOW),
     ),
     "one that waits in line says what the waiting page says": (
         Server(pending="spawn", job_id="12", job=QUEUED.job, start=QUEUED, profile="k80", profile_name="Two K80s"),

@@ -32,7 +32,7 @@ K80 = PlacementDocument(
 def test_a_gpu_server_in_words() -> None:
     """What it got, as the form says it, then node, job, GPUs, CPUs, NUMA nodes, memory policy and alignment."""
     assert server_facts(K80, None) == ServerFacts(
-        got=("1 \N{MULTIPLICATION SIGN} K80, 12 GB", "4 CPUs", "8 GiB memory"),
+        got=("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 CPUs", "8 GiB memory"),
         rows=(
             ("Node", "g1"),
             ("Job", "12, partition gpu"),
@@ -82,27 +82,27 @@ GOT: dict[str, tuple[PlacementDocument, NodeTopology | None, tuple[str, ...]]] =
     "two MIG slices": (
         PlacementDocument(gpus=(PlacedGpu(2, name="NVIDIA A100-SXM4-80GB", mig="1g.10gb", memory_mib=9728),) * 2),
         None,
-        ("2 x A100 MIG 1g.10gb, 10 GB each",),
+        ("2 x A100 MIG 1g.10gb (10 GB)",),
     ),
     "GPUs of two kinds": (
         PlacementDocument(gpus=(PlacedGpu(0, name="NVIDIA A100-SXM4-80GB", memory_mib=81559), PlacedGpu(1))),
         None,
-        ("1 x A100, 80 GB", "1 x GPU"),
+        ("1 x A100 (80 GB)", "1 x GPU"),
     ),
     "a model with several sizes: what NVML reports": (
         PlacementDocument(gpus=(PlacedGpu(0, name="NVIDIA H100 PCIe", memory_mib=81559),)),
         None,
-        ("1 x H100, 80 GB",),
+        ("1 x H100 (80 GB)",),
     ),
     "a model's name with the memory of its CPU": (
         PlacementDocument(gpus=(PlacedGpu(0, name="NVIDIA GH200 480GB", memory_mib=97871),)),
         None,
-        ("1 x GH200, 96 GB",),
+        ("1 x GH200 (96 GB)",),
     ),
     "a model of which NVML reports no memory": (
         PlacementDocument(gpus=(PlacedGpu(0, name="Tesla T4"),)),
         None,
-        ("1 x T4, 16 GB",),
+        ("1 x T4 (16 GB)",),
     ),
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
@@ -18,10 +19,11 @@ from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable, SubmitRejected
 from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
 from jupyterhub_gpuspawner.hub.pages.choose.form import fault_at, form_html, nothing_to_start, render_form
-from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
+from jupyterhub_gpuspawner.hub.pages.choose.offer import offers, told_of
 from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import what_you_get
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.text.times import clock
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -75,11 +77,11 @@ CLUSTER = ClusterSnapshot(
 GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
     "a K80 for an hour": (
         {"slurm": {"gpus": 1, "gpu_type": "k80", "cpus": 4, "memory": "8G", "time": "1:00:00"}},
-        ("1 x K80 (12 GB)", "4 cores", "8 GiB memory", "1 h"),
+        ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 cores", "8 GiB memory", "1 h"),
     ),
     "nothing said": ({}, ()),
-    "any GPU": ({"slurm": {"gpus": 2}}, ("2 x P100",)),
-    "a type alone": ({"slurm": {"gpu_type": "1g.10gb"}}, ("1 x MIG 1g.10gb (10 GB)",)),
+    "any GPU": ({"slurm": {"gpus": 2}}, ("2 \N{MULTIPLICATION SIGN} P100",)),
+    "a type alone": ({"slurm": {"gpu_type": "1g.10gb"}}, ("1 \N{MULTIPLICATION SIGN} MIG 1g.10gb (10 GB)",)),
     "shards": ({"slurm": {"shards": 3}}, ("3 GPU shards",)),
     "many nodes, without end": (
         {"slurm": {"nodes": 2, "cpus": 1, "memory": 0, "time": "UNLIMITED"}},
@@ -91,7 +93,7 @@ GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
     ),
     "a range from none": (
         {"profile_options": {"g": {"range": {"min": 0, "max": 4, "sets": "slurm.gpus"}}}},
-        ("0 to 4 x P100",),
+        ("0 to 4 \N{MULTIPLICATION SIGN} P100",),
     ),
     "choices": (
         {
@@ -101,7 +103,7 @@ GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
                 "t": {"choices": {"a": {"slurm": {"gpu_type": "k80"}}, "b": {"slurm": {"gpu_type": "a100"}}}},
             },
         },
-        ("1 x K80 (12 GB) or A100", "16 to 64 GiB memory"),
+        ("1 \N{MULTIPLICATION SIGN} K80 (12 GB) or A100", "16 to 64 GiB memory"),
     ),
     "memory below a GiB, and more than two days": (
         {
@@ -166,7 +168,7 @@ def test_what_the_site_gives_where_the_profile_says_nothing() -> None:
     found = profile_statuses(profiles, username="ann", groups=(), snapshot=None, now=NOW, defaults=site)
 
     assert [offer.gets for offer in offers(found, FilledIn(), base_url="/hub/")] == [
-        ("1 x K80 (12 GB)", "2 cores", "8 GiB memory", "1 h"),
+        ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)", "2 cores", "8 GiB memory", "1 h"),
         ("2 GPU shards", "2 cores", "1 h"),
         ("4 cores", "8 GiB memory", "1 h"),
     ]
@@ -186,7 +188,7 @@ def test_what_is_offered_and_what_is_not() -> None:
     """Profiles that can never run or begin later say so and are disabled; others' and past ones are left out."""
     page = form(FilledIn())
     shown = {
-        str(radio["value"]): " ".join(part.get_text(" ", strip=True) for part in box.select(".gpuspawner-never"))
+        str(radio["value"]): " ".join(part.get_text().strip() for part in box.select(".gpuspawner-never"))
         for box in page.select(".gpuspawner-profile")
         for radio in box.select("input[type=radio]")
     }
@@ -195,7 +197,7 @@ def test_what_is_offered_and_what_is_not() -> None:
         "k80": "",
         "bold": "",
         "week": "7 days is more than the limit of 24 h.",
-        "spring": "Not yet: it is available from 2026-03-21.",
+        "spring": "Not yet: it is available from 21 Mar 2026.",
     }
     assert [radio["value"] for radio in page.select("input[type=radio][disabled]")] == ["week", "spring"]
 
@@ -206,6 +208,21 @@ def test_an_availability_has_its_age() -> None:
 
     assert line is not None
     assert " ".join(line.get_text(" ").split()) == "Starts now, 4 of 4 K80 free. checked 20 s ago"
+
+
+def test_while_slurm_is_silent_the_form_says_of_when_it_is() -> None:
+    """With the time of the snapshot; before the first one there is nothing to be dated."""
+
+    def notice(**known: Any) -> str | None:
+        shown = BeautifulSoup(form_html([], **known), "html.parser").select_one("#gpuspawner-silent:not([hidden])")
+        return shown.get_text() if shown is not None else None
+
+    when = clock(NOW.timestamp())
+    assert [notice(), notice(silent=True, as_of=NOW.timestamp()), notice(silent=True)] == [
+        None,
+        f"Slurm is not responding at the moment. This is as of {when}. You can still start a server.",
+        "Slurm has not responded to this hub yet. You can still start a server.",
+    ]
 
 
 def test_without_slurm_everything_can_be_chosen() -> None:
@@ -240,7 +257,7 @@ def test_a_last_choice_that_is_gone_falls_back_with_a_note() -> None:
     )
     assert gone == FilledIn(
         note="Your last choice is no longer available. You cannot use Winter now: it was available "
-        'until 2026-01-31. You can choose: One K80, <b>Bold</b> & "quoted", A week. The form shows the defaults '
+        'until 31 Jan 2026. You can choose: One K80, <b>Bold</b> & "quoted", A week. The form shows the defaults '
         "instead."
     )
 
@@ -253,6 +270,64 @@ def test_a_link_fills_the_form_in() -> None:
     assert short == long
     assert held(form(short))["gpus"] == "2"
     assert short.note.startswith("This link has filled in the form.")
+
+
+IMPOSSIBLE: dict[str, object] = {"slurm": {"partition": "gpu", "gpus": 9}}
+GPUS_OPTION = {"gpus": {"range": {"min": 1, "max": 16, "sets": "slurm.gpus"}}}
+PARTITION_OPTION = {"where": {"choices": {"a": {}, "b": {"slurm": {"partition": "gpu", "gpus": 1}}}}}
+LINKED_TO: dict[str, tuple[dict[str, object], dict[str, list[str]], str, str | None]] = {
+    "more GPUs than a node has": (
+        IMPOSSIBLE,
+        {},
+        "Big cannot be started: 9 GPUs are more than the 4 of a node.",
+        None,
+    ),
+    "a partition that is not there": (
+        {"slurm": {"partition": "gone"}},
+        {},
+        "Big cannot be started: there is no partition gone (available: gpu).",
+        None,
+    ),
+    "a number that another value could mend": (
+        {"slurm": {"partition": "gpu", "gpus": 1}, "profile_options": GPUS_OPTION},
+        {"gpus": ["9"]},
+        "9 GPUs are more than the 4 of a node.",
+        "big",
+    ),
+    "a default that another partition could mend": (
+        {**IMPOSSIBLE, "profile_options": PARTITION_OPTION},
+        {},
+        "9 GPUs are more than the 4 of a node.",
+        "big",
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "fields", "fault", "selected"), LINKED_TO.values(), ids=LINKED_TO.keys())
+def test_a_link_to_what_can_never_start_says_why(
+    document: dict[str, object], fields: dict[str, list[str]], fault: str, selected: str | None
+) -> None:
+    """No other profile is selected in its place; it stays selected itself where an option could change that."""
+    profiles = parse_profiles([*DOCUMENTS[:1], {"display_name": "Big", "slug": "big", **document}])
+    given = of_a_link({"profile": ["big"], **fields}, lambda _: None)
+    choice = {"profile": "big", **{name: values[0] for name, values in fields.items()}}
+    found = profile_statuses(profiles, username="ann", groups=(), snapshot=CLUSTER, now=NOW, choice=choice)
+    filled_in = told_of(found, given, linked=True)
+    shown = offers(found, filled_in, base_url="/hub/", snapshot=CLUSTER)
+
+    assert (filled_in.fault, filled_in.note) == (fault, "")
+    assert [offer.profile.slug for offer in shown if offer.checked] == ([selected] if selected else [])
+
+
+def test_a_last_choice_that_can_never_start_falls_back_with_a_note() -> None:
+    """The cluster has changed: the reason stands in the note, and the form shows the default profile."""
+    profiles = parse_profiles([*DOCUMENTS[:1], {"display_name": "Big", "slug": "big", **IMPOSSIBLE}])
+    found = profile_statuses(profiles, username="ann", groups=(), snapshot=CLUSTER, now=NOW)
+
+    assert told_of(found, FilledIn("big"), linked=False) == FilledIn(
+        note="Your last choice is no longer available. 9 GPUs are more than the 4 of a node. The form "
+        "shows the defaults instead."
+    )
 
 
 FAULTS = {
@@ -310,7 +385,7 @@ def test_what_is_filled_in_is_what_the_card_tells() -> None:
     )
 
     assert [offer.gets for offer in offers(found, linked, base_url="/hub/", snapshot=CLUSTER)][:1] == [
-        ("2 x K80 (12 GB)", "4 cores", "8 GiB memory", "1 h")
+        ("2 \N{MULTIPLICATION SIGN} K80 (12 GB)", "4 cores", "8 GiB memory", "1 h")
     ]
 
 

@@ -55,6 +55,21 @@ WRONG: dict[str, tuple[Any, str]] = {
     "observe_timeout": (601, "601 must be from 0.05 to 600 seconds."),
     "claim_folder": ("", "'' must be the full path of a folder, such as /var/tmp."),
     "queue_timeout": (600, "600 could be seconds or minutes: write a time such as 4:00:00, or UNLIMITED."),
+    "job_name": (
+        'lab "A"',
+        """'lab "A"' must be one printable line without double quotes and backslashes: it becomes """
+        "part of an sbatch option.",
+    ),
+    "log_dir": (
+        "a\\b",
+        "'a\\\\b' must be one printable line without double quotes and backslashes: it becomes part of "
+        "an sbatch option.",
+    ),
+    "req_homedir": (
+        "/home\n",
+        "'/home\\n' must be one printable line without double quotes and backslashes: it becomes "
+        "part of an sbatch option.",
+    ),
     "port_range": ("80-90", "'80-90' must be FIRST-LAST within 1024-65535, such as 20000-20999"),
 }
 

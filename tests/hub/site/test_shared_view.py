@@ -10,7 +10,7 @@ import pytest
 
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.site.shared_view import FIRST_PAUSE, ClusterView
+from jupyterhub_gpuspawner.hub.site.shared_view import FIRST_PAUSE, LATE, ClusterView
 
 
 @dataclass
@@ -71,6 +71,29 @@ async def test_slow_slurm_keeps_nobody_waiting_and_its_answer_counts(slurm: Slur
     assert [await view.recent(patience=0), await view.recent(patience=0.01)] == [None, None]
     slurm.answers.set()
     assert (await view.recent(), slurm.asked) == (ClusterSnapshot(taken_at=1000.0), 1)
+
+
+async def test_a_late_answer_is_told_before_it_comes(slurm: Slurm, view: ClusterView) -> None:
+    """Three seconds after the question; its answer ends that, though it is an old one."""
+    known = await view.recent()
+    slurm.answers.clear()
+    slurm.now += 20
+    assert (await view.recent(patience=0), view.silent) == (known, False)
+    slurm.now += LATE + 0.1
+    assert (await view.recent(patience=0), view.silent, view.fault) == (known, True, None)
+    slurm.answers.set()
+    assert (await view.recent(), view.silent) == (ClusterSnapshot(taken_at=1020.0), False)
+
+
+async def test_a_question_without_answer_is_told_to_others(slurm: Slurm) -> None:
+    """Whoever else asks Slurm may ask at once, and not only when it is their turn."""
+    told: list[float] = []
+    view = ClusterView(slurm.snapshot, clock=slurm.clock, on_silence=lambda: told.append(slurm.now))
+    await view.recent()
+    slurm.fault = SlurmUnavailable("squeue failed: slurmctld cannot be reached.")
+    slurm.now += 20
+    await view.recent()
+    assert told == [1020.0]
 
 
 async def test_a_cancelled_request_does_not_cancel_the_question(slurm: Slurm, view: ClusterView) -> None:

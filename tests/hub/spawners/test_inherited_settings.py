@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from wrapspawner import ProfilesSpawner, WrapSpawner
 from docs.reference_pages import FOLDER, migration
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.cli.site import SOMEBODY, Site
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, WRAPSPAWNER, Effect, ignored_settings
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
@@ -183,6 +185,32 @@ def test_a_profiles_own_settings_are_named_with_the_profile() -> None:
         "to the folder of another Slurm's commands.",
         f"profile a: traits.req_queue {QUEUE}",
     ]
+
+
+def test_what_a_template_does_not_pass_on_is_named() -> None:
+    """A profile's request, a choice's, and the site's; what the template names, or gets added, has an effect."""
+    template = "#!/bin/bash\n#SBATCH --time={runtime}\n{cmd}\n"
+    request = {"time": "1:00:00", "memory": "8G", "account": "a", "exclusive": True, "extra": ["--mail-type=END"]}
+    cores = {"cores": {"range": {"min": 1, "max": 4, "sets": "slurm.cpus"}}}
+    profile = {"display_name": "A", "slug": "a", "slurm": request, "profile_options": cores}
+    site = {"SlurmSpawner": {"req_options": "--mail-type=END", "req_runtime": "8:00:00", "req_prologue": "date"}}
+
+    assert told(site, profile, template=template) == [
+        "c.SlurmSpawner.req_options has no effect: batch_script does not name {options}.",
+        "c.SlurmSpawner.req_prologue has no effect: batch_script does not name {prologue}.",
+        "profile a: slurm.cpus has no effect: batch_script does not name {nprocs}.",
+        "profile a: slurm.exclusive has no effect: batch_script does not contain --exclusive.",
+        "profile a: slurm.extra has no effect: batch_script does not name {options}.",
+        "profile a: slurm.memory has no effect: batch_script does not name {memory}.",
+    ]
+    assert told({}, profile) == []
+
+
+def test_a_home_that_sbatch_cannot_take_is_refused_in_a_sentence() -> None:
+    """It is the account's, which no setting has checked."""
+    with pytest.raises(ConfigError, match=r"the account ada: --output: .* contains a quote or a backslash") as refused:
+        spawner_of().batch_job(replace(SOMEBODY, name="ada", home='/home/"ada"'))
+    assert refused.value.told == "The hub cannot start this server: it is not set up correctly."
 
 
 def test_a_folder_of_profiles_that_is_empty_yet_keeps_no_hub_from_starting(tmp_path: Path) -> None:

@@ -105,6 +105,14 @@ KNOWN = {
         stock(ending=Ending("It was stopped at {time}.", at=1.0, stopped=True)),
         Server("ada", stopped=Ending("It was stopped at {time}.", at=1.0, stopped=True), keeps_ending=True),
     ),
+    "one of a profile that could not be submitted": (
+        stock(ending=None, last_profile_name="Two K80s"),
+        Server("ada", profile_name="Two K80s", keeps_ending=True),
+    ),
+    "a named one of a profile, of which only the database knows": (
+        stock(name="lab", state={"ending": {"what": "Over.", "stopped": True, "profile": "Two K80s"}}),
+        Server("ada", "lab", "lab", profile_name="Two K80s", stopped=Ending("Over.", stopped=True, profile="Two K80s")),
+    ),
     "a named one that has ended, of which only the database knows": (
         stock(name="lab", state={"ending": {"what": "Over.", "served": True}}),
         Server("ada", "lab", "lab", ending=Ending("Over.", served=True)),

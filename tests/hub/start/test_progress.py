@@ -19,7 +19,7 @@ REACHED = {"submitted": NOON, "queued": NOON + 1}
 TOLD: dict[str, tuple[StartFacts, int, str]] = {
     "nothing is known": (StartFacts(), 5, "Submitting the job to Slurm."),
     "there is a job": (StartFacts("7"), 10, "Submitted as job 7."),
-    "it waits": (StartFacts("7", job=QUEUED), 20, "Job 7: Waiting behind other jobs."),
+    "it waits": (StartFacts("7", job=QUEUED), 20, "Job 7: Jobs with a higher priority start first."),
     "Slurm is silent": (
         StartFacts("7", job=QUEUED, silent=True),
         20,
@@ -34,7 +34,7 @@ TOLD: dict[str, tuple[StartFacts, int, str]] = {
     "it has reported": (
         StartFacts("7", job=RUNNING, placement=PLACED),
         85,
-        "Job 7: running on g1, 2 x Tesla K80, cores 0-7. The server is starting.",
+        "Job 7: running on g1, 2 \N{MULTIPLICATION SIGN} Tesla K80, cores 0-7. The server is starting.",
     ),
 }
 
@@ -113,13 +113,17 @@ HEADLINES = {
         "Starting",
         "Slurm has accepted the job and will consider it shortly.",
     ),
-    "it waits": (StartFacts("7", job=QUEUED), "Waiting in line", "Waiting behind other jobs."),
-    "it waits, and Slurm is silent": (StartFacts("7", job=QUEUED, silent=True), "Waiting in line", wait.SILENT),
+    "it waits": (StartFacts("7", job=QUEUED), "Waiting in line", "Jobs with a higher priority start first."),
+    "it waits, and Slurm is silent": (
+        StartFacts("7", job=QUEUED, silent=True),
+        "Waiting in line",
+        "Jobs with a higher priority start first.",
+    ),
     "it runs": (StartFacts("7", job=RUNNING), "Starting", "The job is running on g1."),
     "it has reported before squeue tells": (
         StartFacts("7", job=QUEUED, placement=PLACED),
         "Starting",
-        "Running on g1, 2 x Tesla K80, cores 0-7. The server is starting.",
+        "Running on g1, 2 \N{MULTIPLICATION SIGN} Tesla K80, cores 0-7. The server is starting.",
     ),
 }
 
@@ -137,7 +141,7 @@ def waiting(reason: str, starts_at: float | None = None, **more: Any) -> dict[st
     job = JobStatus("7", Phase.QUEUED, "PENDING", reason, partition="gpu", starts_at=starts_at)
     told = document(StartFacts("7", REACHED, job, **more), now=NOON)
     assert [stage["name"] for stage in told.pop("stages")] == list(wait.STAGES)
-    assert told.pop("sentence") == (wait.SILENT if more.get("silent") else told["reason"])
+    assert told.pop("sentence") == told["reason"]
     return told
 
 
@@ -146,7 +150,7 @@ PLAIN = {
     "job": "7, partition gpu",
     "job_id": "7",
     "partition": "gpu",
-    "reason": "Waiting behind other jobs.",
+    "reason": "Jobs with a higher priority start first.",
     "hint": "It starts automatically; you only have to wait. "
     "A smaller choice (fewer GPUs, cores, less memory or time) may start sooner.",
     "position": None,
@@ -200,7 +204,7 @@ def test_a_silent_slurm_is_told_with_the_age_of_what_is_known() -> None:
         **PLAIN,
         "silent": True,
         "answered_at": "2027-01-15T08:00:00+00:00",
-        "answered": "Slurm last responded at {time}. Waiting behind other jobs.",
+        "answered": "Slurm is not responding at the moment. This is as of {time}. Your server is not affected.",
     }
     assert waiting("Priority", silent=True)["answered"] == wait.NO_ANSWER_YET
 

@@ -45,6 +45,18 @@ def test_a_place_that_is_kept_for_ever() -> None:
     assert (start.in_queue, start.left(), start.keeps_place_until) == (True, None, None)
 
 
+@pytest.mark.parametrize(("queue", "kept"), [(None, 4.0e9), (3600.0, 3600.0)])
+def test_a_jobs_own_deadline_ends_its_place(queue: float | None, kept: float) -> None:
+    """Unless the queue's limit comes first; also in the hub after this one."""
+    start = Start.begin("", Timeouts(600.0, queue))
+    start.queued("k80")
+    start.latest = 4.0e9
+    again = Start.stored(json.loads(json.dumps(start.to_state())), TIMEOUTS)
+    until = kept if queue is None else start.reached["queued"] + kept
+
+    assert [each.keeps_place_until for each in (start, again)] == [pytest.approx(until, abs=1.0)] * 2
+
+
 def test_the_stages_are_kept_in_the_state() -> None:
     """With the clock; the first report counts."""
     start = Start.begin("", TIMEOUTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,6 +40,11 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_time_is_written_in_the_hubs_zone(when: float, expected: tuple[str, str, str]) -> None:
     """With the zone's name, and with the date where that is not today."""
     assert (clock(when, now=NOW), relative(when, now=NOW), both(when, now=NOW)) == expected
+
+
+def test_a_day_has_no_time_and_no_zone() -> None:
+    """Whoever reads it, wherever they are."""
+    assert (clock(date(2999, 7, 1), now=NOW), iso(date(2999, 7, 1))) == ("1 Jul 2999", "2999-07-01")
 
 
 @pytest.mark.parametrize(

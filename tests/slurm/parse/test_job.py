@@ -152,6 +152,21 @@ def test_job_without_time_limit_has_none() -> None:
     assert (found.time_limit, found.ends_at, found.ends_at_iso) == (None, None, None)
 
 
+def test_a_deadline_says_when_the_job_must_have_started() -> None:
+    """The deadline less the time limit, or less the shortest time with which the job may run."""
+    text = recorded("24.11", "hub", "job_running").stdout
+    limit = only("24.11", "hub", "job_running").time_limit
+    at = re.sub(r" Deadline=\S+", " Deadline=1800000000", text)
+    shorter = re.sub(r" TimeMin=\S+", " TimeMin=00:05:00", at)
+
+    assert limit is not None
+    assert [found.latest_start for each in (text, at, shorter) if (found := parse_job(each, "1"))] == [
+        None,
+        1800000000.0 - limit,
+        1800000000.0 - 300,
+    ]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_array_answers_with_all_its_tasks_and_one_is_picked(version: str) -> None:
     """``show job 50`` prints jobs 50, 107 and 108: the requested one is returned, or None if it is absent."""

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.ending.failure import contact_of
 from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
-from jupyterhub_gpuspawner.hub.pages.choose.offer import offers
+from jupyterhub_gpuspawner.hub.pages.choose.offer import offers, told_of
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
 from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
@@ -23,10 +23,9 @@ from jupyterhub_gpuspawner.profiles.profile import doubts_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.hub.pages.choose.offer import Offer
     from jupyterhub_gpuspawner.hub.pages.choose.offer_source import OfferSource
-    from jupyterhub_gpuspawner.hub.site.shared_view import ClusterView
+    from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resources import Resources
 
@@ -40,36 +39,36 @@ async def render_form(source: OfferSource) -> str:
     """The HTML of this user's form; every text in it is escaped."""
     await source.look_at_profiles()
     offered = _offered(source)
-    cluster, defaults, owner, site_queue_limit = _site(source, offered)
+    connection, defaults, owner, site_queue_limit = _site(source, offered)
     snapshot = None
-    if cluster is not None:
+    if connection is not None:
+        cluster = connection.cluster
         snapshot = await cluster.recent(patience=PATIENCE if cluster.latest is not None else FIRST_PATIENCE)
     visit = VISIT.get() or Visit()
     visit.filled_in = _filled_in(source, visit)
     now = datetime.now().astimezone()
-    found = offers(
-        profile_statuses(
-            offered,
-            username=source.user.name,
-            groups=source.groups_of_user(),
-            snapshot=snapshot,
-            now=now,
-            defaults=defaults,
-            owner=owner,
-            unix_groups=await allowed_groups(snapshot, owner),
-            site_queue_limit=site_queue_limit,
-            choice={"profile": visit.filled_in.profile, **visit.filled_in.values},
-        ),
-        visit.filled_in,
-        base_url=_base_url(source),
+    statuses = profile_statuses(
+        offered,
+        username=source.user.name,
+        groups=source.groups_of_user(),
         snapshot=snapshot,
+        now=now,
+        defaults=defaults,
+        owner=owner,
+        unix_groups=await allowed_groups(snapshot, owner),
+        site_queue_limit=site_queue_limit,
+        choice={"profile": visit.filled_in.profile, **visit.filled_in.values},
     )
+    if visit.posted is None:
+        visit.filled_in = told_of(statuses, visit.filled_in, linked=bool(visit.linked))
+    found = offers(statuses, visit.filled_in, base_url=_base_url(source), snapshot=snapshot)
     visit.fault_at = fault_at(found, visit.filled_in)
     visit.closed = nothing_to_start(found, contact_of(source))
     return form_html(
         found,
         now=now.timestamp(),
-        notice=_notice(cluster, snapshot),
+        silent=connection is not None and (connection.silent or snapshot is None),
+        as_of=snapshot.taken_at if snapshot is not None else None,
         faults=_faults(source),
         doubts=_doubts(source, offered),
     )
@@ -79,13 +78,17 @@ def form_html(
     found: Sequence[Offer],
     *,
     now: float = 0.0,
-    notice: str = "",
+    silent: bool = False,
+    as_of: float | None = None,
     faults: Sequence[str] = (),
     doubts: Sequence[str] = (),
 ) -> str:
-    """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` and ``doubts`` for administrators."""
+    """The HTML of these offers; ``now`` in seconds since the epoch, ``faults`` and ``doubts`` for administrators.
+
+    ``silent``: Slurm does not respond, and availability is as of ``as_of``, or unknown.
+    """
     template = _environment().get_template("options_form.html")
-    html = template.render(offers=found, now=now, notice=notice, faults=faults, doubts=doubts)
+    html = template.render(offers=found, now=now, silent=silent, as_of=as_of, faults=faults, doubts=doubts)
     return re.sub(r"\s*\n\s*", "\n", html)  # the template's indentation is a third of it
 
 
@@ -138,8 +141,8 @@ def _offered(source: OfferSource) -> tuple[Profile, ...]:
 
 def _site(
     source: OfferSource, offered: Sequence[Profile]
-) -> tuple[ClusterView | None, Resources | None, str, int | None]:
-    """The view of the cluster, the site's defaults, the jobs' owner and the queue's limit.
+) -> tuple[Connection | None, Resources | None, str, int | None]:
+    """The connection to Slurm, the site's defaults, the jobs' owner and the queue's limit.
 
     All empty where no profile uses Slurm.
     """
@@ -148,7 +151,7 @@ def _site(
     try:
         site = source.slurm_site()
         owner = job_owner(site.exec_prefix, source.user.name)
-        return site.connection().cluster, site_defaults(site), owner, site.queue_limit
+        return site.connection(), site_defaults(site), owner, site.queue_limit
     except ConfigError as error:
         source.log.error("Availability cannot be shown: %s", error)  # noqa: TRY400
         return None, None, "", None
@@ -182,9 +185,3 @@ def _doubts(source: OfferSource, offered: Sequence[Profile]) -> tuple[str, ...]:
 def _for_an_admin(source: OfferSource) -> bool:
     reader = source.handler.current_user if source.handler is not None else None
     return reader is not None and bool(reader.admin)
-
-
-def _notice(cluster: ClusterView | None, snapshot: ClusterSnapshot | None) -> str:
-    if cluster is None or not (cluster.silent or snapshot is None):
-        return ""
-    return choose.SILENT if snapshot is not None else choose.SILENT_FROM_THE_START

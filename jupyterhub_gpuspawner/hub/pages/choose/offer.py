@@ -10,18 +10,22 @@ from urllib.parse import urlencode
 from jupyterhub_gpuspawner.cluster.availability import Availability, Chance
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.errors import RefusalKind
+from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn
 from jupyterhub_gpuspawner.hub.pages.choose.what_you_get import COUNTED, for_the_script, what_a_job_gets, what_you_get
 from jupyterhub_gpuspawner.hub.text import choose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import date
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn
     from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
     from jupyterhub_gpuspawner.profiles.option import ProfileOption
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+
+WHERE = frozenset({"slurm.partition", "slurm.reservation", "slurm.constraint", "slurm.gpu_type", "slurm.nodes"})
+"""Fields that decide which nodes are considered: another value may change whether any other field can be met."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,9 @@ class Offer:
     availability: Availability | None = None
     """None for a profile that does not use Slurm."""
     closed: str = ""
-    """Why it cannot be chosen; empty if it can."""
+    """Why it cannot be chosen, with ``{time}`` for :attr:`opens`; empty if it can."""
+    opens: date | None = None
+    """The first day or moment at which it can be chosen, where that is to come."""
     checked: bool = False
     link: str = ""
     """The address of the form with the current choice."""
@@ -124,16 +130,41 @@ def fields_set(option: ProfileOption) -> frozenset[str]:
 
 
 def closed_by(status: ProfileStatus) -> str:
-    """Why a profile cannot be chosen, in a sentence; empty if it can.
+    """Why a profile cannot be chosen, in a sentence; empty if it can. ``{time}`` is the refusal's.
 
     It begins later, or its job can never run and no option could change that.
     """
     if status.refusal is not None:
-        return choose.not_yet(status.refusal.text)
+        return choose.NOT_YET
     found = status.availability
-    if found is None or found.chance is not Chance.NEVER or option_for(status.profile, found.field) is not None:
+    if found is None or found.chance is not Chance.NEVER or _can_be_changed(status.profile, found.field):
         return ""
     return choose.sentence(found.sentence)
+
+
+def _can_be_changed(profile: Profile, field: str) -> bool:
+    """Whether another value of an option could let a job run that cannot run because of ``field``."""
+    return option_for(profile, field) is not None or any(
+        WHERE & fields_set(option) for option in profile.profile_options.values()
+    )
+
+
+def told_of(statuses: Sequence[ProfileStatus], filled_in: FilledIn, *, linked: bool) -> FilledIn:
+    """``filled_in``, with the reason where its job can never run; ``linked``: it comes from a link.
+
+    A link's profile that cannot be chosen is a fault of the link, and of the last choice a note.
+    """
+    status = next((each for each in statuses if each.profile.slug == filled_in.profile), None)
+    found = status.availability if status is not None else None
+    if status is None or found is None or filled_in.fault or found.chance is not Chance.NEVER:
+        return filled_in
+    closed = closed_by(status)
+    if linked:
+        name, why = status.profile.display_name, found.sentence
+        if closed:
+            return replace(filled_in, fault=choose.cannot_start(name, why), field="profile", note="")
+        return replace(filled_in, fault=choose.sentence(why), field=found.field, note="")
+    return FilledIn(note=filled_in.note or choose.no_longer(closed)) if closed else filled_in
 
 
 def is_shown(status: ProfileStatus) -> bool:
@@ -165,7 +196,8 @@ def _offer(status: ProfileStatus, filled_in: FilledIn, base_url: str, snapshot: 
         else what_you_get(profile, resources, gpu_type=gpu_type),
         fields=option_fields(profile, {}),
         availability=status.availability,
-        closed="" if changed and status.refusal is None else closed_by(status),
+        closed=closed_by(status),
+        opens=status.refusal.when if status.refusal is not None else None,
         link=link_to(base_url, profile.slug, {}),
         told=json.dumps(for_the_script(profile, resources, gpu_type=gpu_type))
         if resources is not None and profile.profile_options

@@ -13,7 +13,7 @@ from tornado import web
 from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of, start_failed
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, retry_after
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import SPAWN_PAGE_PARAMETERS, display_name, retry_after
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_question
 from jupyterhub_gpuspawner.hub.pages.choose.turns import Turns
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
@@ -113,11 +113,15 @@ class ChoosePage(SpawnHandler):
     def render_template(self, name: str, sync: bool = False, **namespace: Any) -> Any:  # noqa: FBT001, FBT002 - its signature
         """JupyterHub's, with what our ``spawn.html`` shows above the form."""
         if name == "spawn.html":
-            namespace.update(visit=self.visit, server_name=self._server_name(), url=self._own_address())
+            namespace.update(
+                visit=self.visit, server_name=self._name_shown(namespace.get("for_user")), url=self._own_address()
+            )
         return super().render_template(name, sync=sync, **namespace)
 
-    def _server_name(self) -> str:
-        return self.path_args[1] if len(self.path_args) > 1 and self.path_args[1] else ""
+    def _name_shown(self, user: Any) -> str:
+        """The server's display name; empty for the default server."""
+        name: str = self.path_args[1] if len(self.path_args) > 1 and self.path_args[1] else ""
+        return display_name(user.spawners[name]) if name and user is not None and name in user.spawners else name
 
     def _own_address(self) -> str:
         """The address to which the form is sent: this page without a link's choice, which is in the form by now."""

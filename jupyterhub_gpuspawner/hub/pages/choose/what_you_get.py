@@ -35,7 +35,7 @@ def for_the_script(profile: Profile, asked: ResolvedResources, *, gpu_type: str 
 
 
 def what_you_get(profile: Profile, asked: ResolvedResources | None = None, *, gpu_type: str = "") -> tuple[str, ...]:
-    """Such as ``("1 to 4 x K80 (12 GB)", "4 cores", "8 GiB memory", "1 h")``; what is not requested is left out.
+    """Such as ``("4 cores", "8 to 16 GiB memory", "1 h")``; what is not requested is left out.
 
     ``asked`` is what a job of the profile requests when no option is changed: it holds the site's defaults, too.
     ``gpu_type`` is the partition's type of GPU, for a job that requests any GPU.
@@ -53,7 +53,7 @@ def _told(values: Mapping[str, list[Any]], gpu_type: str, *, time_unit: str = ""
     types = " or ".join(str(gpu_model(each)) for each in values["gpu_type"] or [gpu_type] if each)
     nodes = _span(values["nodes"])
     parts = (
-        f"{gpus} x {types or 'GPU'}" if gpus else "",
+        f"{gpus} \N{MULTIPLICATION SIGN} {types or 'GPU'}" if gpus else "",
         _counted(_span(values["shards"]), "GPU shard"),
         _counted(nodes, "node") if nodes not in ("", "1") else "",
         _counted(_span(values["cpus"]), "core"),

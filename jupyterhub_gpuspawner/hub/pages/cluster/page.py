@@ -76,7 +76,7 @@ class ClusterSight:
         connection = self._connection()
         snapshot = await connection.cluster.recent(AGE)
         if snapshot is None:
-            return Look(None, silent=connection.cluster.silent)
+            return Look(None, silent=connection.silent)
         # not older than the snapshot
         allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
         asked, servers = self.asked(), list(served_jobs(servers_with_jobs(self.settings["users"].values())))
@@ -84,7 +84,7 @@ class ClusterSight:
         found = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, servers).only(**asked))
         return Look(
             found,
-            silent=connection.cluster.silent,
+            silent=connection.silent,
             holders_known=allocations is not None,
             partitions=tuple(each.name for each in snapshot.partitions),
         )

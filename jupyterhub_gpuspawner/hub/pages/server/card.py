@@ -59,6 +59,8 @@ class ServerCard:
     left: TimeLeft | None = None
     silent: bool = False
     """Slurm is not responding: the card shows the last known state."""
+    as_of: float | None = None
+    """When Slurm last responded, in seconds since the epoch, while it is silent; None: not yet."""
     log: bool = False
     """There is a log to show."""
 
@@ -100,8 +102,9 @@ def server_card(server: Server, *, now: float | None = None) -> ServerCard:
     if server.pending == "stop":
         return ServerCard(server.name, title, "stopping", home.STOPPING)
     if server.pending:
-        progress = str(event(server.start, now=now)["message"]) if server.start is not None else ""
-        return ServerCard(server.name, title, _starting(server), progress, silent=server.silent)
+        known = replace(server.start, silent=False) if server.start is not None else None
+        progress = str(event(known, now=now)["message"]) if known is not None else ""
+        return _dated(ServerCard(server.name, title, _starting(server), progress), server)
     if server.ready:
         return _running(server, title, now)
     return _over(server, title)
@@ -112,11 +115,18 @@ def _starting(server: Server) -> str:
 
 
 def _running(server: Server, title: str, now: float) -> ServerCard:
-    card = ServerCard(server.name, title, "running", silent=server.silent, log=server.can_show_log)
+    card = _dated(ServerCard(server.name, title, "running", log=server.can_show_log), server)
     placement = server.placement
     if placement is None:
         return card
     return replace(card, facts=server_facts(placement, server.topology), left=time_left(placement.ends_at, now))
+
+
+def _dated(card: ServerCard, server: Server) -> ServerCard:
+    """The card with what holds while Slurm is silent."""
+    if server.start is None or not server.start.silent:
+        return card
+    return replace(card, silent=True, as_of=server.start.answered_at)
 
 
 def _over(server: Server, title: str) -> ServerCard:

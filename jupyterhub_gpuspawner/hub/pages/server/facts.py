@@ -79,7 +79,7 @@ def _parsed(topology: Mapping[str, Any] | None) -> NodeTopology | None:
 
 
 def got(placement: PlacementDocument, node: NodeTopology | None) -> tuple[str, ...]:
-    """Such as ``("2 x K80, 12 GB each", "4 cores", "8 GiB memory")``; what is not known is left out."""
+    """Such as ``("4 cores", "8 GiB memory")``; what is not known is left out."""
     kinds = Counter((_model(gpu), _memory(gpu)) for gpu in placement.gpus)
     gpus = [home.gpus(number, *kind) for kind, number in kinds.items()]
     job_memory = home.memory(memory(placement.memory_mib)) if placement.memory_mib else ""

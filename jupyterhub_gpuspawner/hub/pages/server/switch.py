@@ -52,6 +52,8 @@ class SwitchPage(BaseHandler):
             if spawner is None:
                 raise web.HTTPError(404, "This hub offers no profiles.")
             query = await self._switch(user, spawner, self.get_body_argument("profile", ""))
+        if following := self.get_body_argument("next", ""):  # JupyterHub checks where it leads
+            query["next"] = following
         self.redirect(f"{where}?{urlencode(query)}" if query else where, status=303)
 
     async def _switch(self, user: Any, spawner: GPUProfilesSpawner, slug: str) -> dict[str, str]:

@@ -28,6 +28,8 @@ _PATIENCE = 0.5
 _STOPPED = "stopped"
 """Query parameter after *Stop this server*."""
 _OURS = (_STOPPED, GAVE_UP, NOT_FREE)
+_NEXT = "next"
+"""JupyterHub's query parameter: where a server that is ready leads."""
 
 
 def same_choice(spawn_url: str, options: Mapping[str, object]) -> str:
@@ -56,6 +58,7 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[
         "told": document(server.start, now=time.time()) if server.start is not None else None,
         "profile": _profile_name(spawner, server.profile),
         "instead": instead[:AT_MOST],
+        "next": query.get(_NEXT, ""),
         "switch_note": wait.NOT_FREE if NOT_FREE in query and waits_in_line(server) else "",
     }
 
@@ -105,7 +108,7 @@ class WaitingPage(_Told, SpawnPendingHandler):
         await super().get(user_name, server_name)
 
     def _query(self) -> Mapping[str, str]:
-        return {name: self.get_query_argument(name) for name in _OURS if name in self.request.query_arguments}
+        return {name: self.get_query_argument(name) for name in (*_OURS, _NEXT) if name in self.request.query_arguments}
 
     def append_query_parameters(self, url: str, exclude: list[str] | None = None) -> Any:
         """JupyterHub's, without the parameters that are for this page: a server that is ready does not get them."""

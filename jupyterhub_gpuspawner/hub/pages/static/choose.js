@@ -52,7 +52,7 @@ function inUnit(seconds, unit) {
 function gets(asks, types, words) {
   const gpus = asks.gpus ?? (asks.gpu_type && !asks.shards ? 1 : 0);
   return [
-    gpus && `${gpus} x ${types[asks.gpu_type || ""] || asks.gpu_type || "GPU"}`,
+    gpus && `${gpus} × ${types[asks.gpu_type || ""] || asks.gpu_type || "GPU"}`,
     asks.shards && counted(asks.shards, "GPU shard"),
     asks.nodes > 1 && counted(asks.nodes, "node"),
     asks.cpus && counted(asks.cpus, "core"),
@@ -92,6 +92,7 @@ function choose(form) {
   const headers = { "Content-Type": "application/json", "X-XSRFToken": window.jhdata?.xsrf_token };
   const [reason, news] = document.querySelectorAll("#gpuspawner-reason > span");
   const closed = "closed" in start.dataset; // nothing can be started, whatever is chosen
+  const notice = document.getElementById("gpuspawner-silent");
   const results = new Map(); // profile -> what is known of the values in its fields
   let told = performance.now(); // when the ages in the page were correct
 
@@ -178,13 +179,14 @@ function choose(form) {
   /** Write a profile's state: mark and colour, a sentence that may have a time in it, and how old that is. */
   function state(profile, { chance, text, at, age }) {
     const line = stateOf(profile);
+    const aged = line.querySelector("small"); // its line is kept, so that nothing moves
     const said = document.createElement("span");
     say(said, text, at, true);
     line.className = `gpuspawner-availability${chance ? ` gpuspawner-${chance}` : ""}`;
     line.replaceChildren(said);
-    if (age === undefined) return;
+    if (age === undefined && !aged) return;
     const small = document.createElement("small");
-    small.dataset.age = age;
+    if (age !== undefined) small.dataset.age = age;
     line.append(" ", small);
   }
 
@@ -262,12 +264,14 @@ function choose(form) {
   }
 
   /** Update the availability when the reader comes back to the page; all readers share one query of Slurm. */
-  async function renew() {
-    if (document.visibilityState !== "visible" || performance.now() - told < 30000) return;
+  async function renew(after = 30000) {
+    if (document.visibilityState !== "visible" || performance.now() - told < after) return;
     const begun = performance.now();
     const answer = await fetch(`${base}api/gpuspawner/profiles/${ofUser}`, { headers });
     if (!answer.ok) return;
-    const { taken_at: takenAt, profiles } = await answer.json();
+    const { taken_at: takenAt, silent, profiles } = await answer.json();
+    say(notice, silent ? (takenAt ? words.silent : words.silent_from_the_start) : "", takenAt);
+    notice.hidden = !silent;
     const age = Math.max(0, Math.round((Date.parse(answer.headers.get("Date")) - Date.parse(takenAt)) / 1000));
     for (const { slug, availability } of profiles) {
       const profile = document.getElementById(`profile-${slug}`)?.closest(".gpuspawner-profile:not(.gpuspawner-closed)");
@@ -317,6 +321,9 @@ function choose(form) {
     begin();
   });
   setInterval(grow, 10000);
+  // older than the hub would have it: its question to Slurm is under way, and answered by then, or late
+  const oldest = Math.max(...[...form.querySelectorAll("[data-age]")].map((each) => Number(each.dataset.age)), 0);
+  if (oldest > words.fresh && notice.hidden) setTimeout(() => renew(0).catch(() => {}), 4000);
   setInterval(() => renew().catch(() => {}), 60000); // without an answer the ages keep growing
   document.addEventListener("visibilitychange", () => renew().catch(() => {}));
   const fault = document.getElementById("gpuspawner-fault");

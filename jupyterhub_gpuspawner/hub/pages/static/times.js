@@ -25,7 +25,16 @@ function relative(at) {
   return seconds > 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`;
 }
 
+/** A day in the reader's language, "2026-07-01": the same one in every zone. */
+function day(text) {
+  return new Date(`${text}T00:00`).toLocaleDateString([], { dateStyle: "medium" });
+}
+
 function write(element) {
+  if (!element.dateTime.includes("T")) {
+    element.textContent = day(element.dateTime);
+    return;
+  }
   const at = new Date(element.dateTime);
   const text = "relative" in element.dataset ? `${relative(at)}, ${clock(at)}` : clock(at);
   if (element.textContent !== text) element.textContent = text;
