@@ -11,7 +11,11 @@ from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.pages.server.new_name import new_server_name
+from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time
 from jupyterhub_gpuspawner.hub.text import home
+
+PATIENCE = 2.0
+"""Seconds for which the page waits for Slurm."""
 
 
 class HomePage(HomeHandler):
@@ -21,6 +25,13 @@ class HomePage(HomeHandler):
     """Why the name cannot be taken."""
     typed = ""
     """The name as it was typed."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """JupyterHub's, once it is known how far servers can be extended."""
+        await refresh_more_time(self.current_user.all_spawners(), patience=PATIENCE)
+        shown: Any = super().get()
+        await shown
 
     @web.authenticated
     async def post(self) -> None:
