@@ -27,7 +27,14 @@ from jupyterhub_gpuspawner.slurm.parse.squeue import columns, parse_squeue
 from jupyterhub_gpuspawner.slurm.parse.trial import WillRun, parse_trial
 from jupyterhub_gpuspawner.slurm.run_as import CANCEL, LOG, SUBMIT, TRIAL, submission
 from jupyterhub_gpuspawner.slurm.snapshot import OUTPUT_LIMIT, SnapshotReader
-from jupyterhub_gpuspawner.slurm.time_limit import EXTEND, SETTING, refused, script_input, update_arguments
+from jupyterhub_gpuspawner.slurm.time_limit import (
+    EXTEND,
+    SETTING,
+    refused,
+    refuses_nothing,
+    script_input,
+    update_arguments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -151,8 +158,18 @@ class SlurmClient:
             raise error
         return False
 
-    async def may_extend(self) -> bool:
-        """Whether Slurm lets this account raise time limits: root, SlurmUser and operators may."""
+    async def may_extend(self, prefix: Sequence[str] = ()) -> bool:
+        """Whether Slurm lets this account raise time limits: root, SlurmUser and operators may.
+
+        With ``prefix``, whether it runs the script ``extend``, which is given nothing to do; the account's rights are
+        not known then. Raises ConfigError if the prefix does not let it run.
+        """
+        if prefix:
+            answer = await self._slurm.run(EXTEND, wrapper=EXTEND, prefix=prefix, where=SETTING)
+            refusal = failure(EXTEND, answer.stderr, where=SETTING)
+            if refusal is not None:
+                raise refusal
+            return refuses_nothing(answer)
         return await self._privileged(own_account(), await self.config())
 
     # --- as the hub ----------------------------------------------------------------------------

@@ -21,6 +21,7 @@ SETTING = "extend_prefix"
 """The setting with the prefix that runs it."""
 MINUTES_AT_MOST = 7 * 1440
 """Minutes that are added at once at most."""
+_NO_INPUT = "extend: the input is not a job id and a number of minutes"
 _OF_ANOTHER_HUB = "extend: this is not a running job of this hub"
 
 
@@ -46,6 +47,11 @@ def update_arguments(job_id: str, minutes: int) -> tuple[str, ...]:
 def script_input(job_id: str, minutes: int) -> str:
     """The standard input of the script."""
     return f"{job_id} {minutes}\n"
+
+
+def refuses_nothing(answer: Answer) -> bool:
+    """Whether this is the script's answer to an empty standard input."""
+    return _NO_INPUT in answer.stderr
 
 
 def refused(command: str, job_id: str, answer: Answer) -> GPUSpawnerError | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.extension.bounds import MINUTE, MoreTime, Reason, more_time
 from jupyterhub_gpuspawner.hub.extension.sentences import refusal
+from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST, operator_prefix
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ class Extension:
         rule, status = self.rule, self._job.status
         if rule is None or status is None or not self._permitted:
             return None
+        if status.phase in (Phase.QUEUED, Phase.STARTING):  # the server was faster than the watcher
+            return None
         left = rule.times - self._used
         if left <= 0:
             return Offer(MoreTime(0, status.ends_at, Reason.USED), 0)
@@ -131,9 +134,8 @@ class Extension:
         """Bring up to date what :meth:`offer` needs; takes ``patience`` seconds at most."""
         if self.rule is None or not self._job.job_id:
             return
-        connection = self._server.connection()
         if self._used < self.rule.times:
-            await asyncio.gather(self._look_up_rights(patience), connection.cluster.recent(SHOWN, patience))
+            await asyncio.gather(self._look_up_rights(patience), self._look_at_cluster(SHOWN, patience))
 
     # --- extending ------------------------------------------------------------------------------
 
@@ -171,9 +173,7 @@ class Extension:
         if not job_id:
             raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
         status = await self._own_job(job_id)
-        latest = connection.cluster.latest
-        if latest is None or time.time() - latest.taken_at > FRESH:  # one snapshot for a whole course
-            await connection.cluster.recent(FRESH, server.slurm_timeout)
+        await self._look_at_cluster(FRESH, server.slurm_timeout)
         found = self._bounded(status, wanted, time.time())
         if not found.seconds or found.ends_at is None:
             why = found.reason or Reason.UNKNOWN
@@ -213,6 +213,13 @@ class Extension:
             why = Reason.UNKNOWN if self._job.hidden else Reason.NOT_RUNNING
             raise NotExtended(why, refusal(why))
         return status
+
+    async def _look_at_cluster(self, max_age: float, patience: float) -> None:
+        """Have a snapshot that is at most ``max_age`` seconds old and has the job; one serves a whole course."""
+        cluster = self._server.connection().cluster
+        latest = cluster.latest
+        if latest is None or self._job.job_id not in latest.job_by_id or time.time() - latest.taken_at > max_age:
+            await cluster.recent(0.0, patience)
 
     def _bounded(self, status: JobStatus, wanted: int, now: float) -> MoreTime:
         snapshot = self._server.connection().cluster.latest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jupyterhub.handlers.pages import HomeHandler
 from tornado import web
@@ -13,6 +13,9 @@ from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.pages.server.new_name import new_server_name
 from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time
 from jupyterhub_gpuspawner.hub.text import home
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
 
 PATIENCE = 2.0
 """Seconds for which the page waits for Slurm."""
@@ -29,9 +32,11 @@ class HomePage(HomeHandler):
     @web.authenticated
     async def get(self) -> None:
         """JupyterHub's, once it is known how far servers can be extended."""
+        await self._show()
+
+    async def _show(self) -> None:
         await refresh_more_time(self.current_user.all_spawners(), patience=PATIENCE)
-        shown: Any = super().get()
-        await shown
+        await cast("Awaitable[None]", super().get())
 
     @web.authenticated
     async def post(self) -> None:
@@ -43,7 +48,7 @@ class HomePage(HomeHandler):
         except RequestError as error:
             self.name_fault = error.message
             self.set_status(HTTPStatus.BAD_REQUEST)
-            await self.get()
+            await self._show()
             return
         address = f"{self.hub.base_url}spawn/{user.escaped_name}/{name}"
         shown = {"display_name": display_name} if display_name != name else {}
