@@ -19,8 +19,8 @@ EXTEND = "extend"
 """The script of ``wrapper_dir`` that raises a limit as a Slurm operator."""
 SETTING = "extend_prefix"
 """The setting with the prefix that runs it."""
-MINUTES_AT_MOST = 7 * 1440
-"""Minutes that are added at once at most."""
+MINUTES_AT_MOST = 1440
+"""Minutes that are added at once at most; the script has the same limit."""
 _NO_INPUT = "extend: the input is not a job id and a number of minutes"
 _OF_ANOTHER_HUB = "extend: this is not a running job of this hub"
 
