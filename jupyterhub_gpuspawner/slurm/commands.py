@@ -79,12 +79,15 @@ class Installation:
         stdin: str = "",
         limit: int = 1 << 24,
         ahead: bool = False,
+        where: str = "exec_prefix",
     ) -> Answer:
         """The answer of one command, whatever its exit status; ``prefix``, even an empty one, runs it for a user.
 
         ``wrapper`` is the script of ``wrapper_dir`` that replaces it; ``limit`` in bytes of its answer. ``ahead`` is
-        for the one question on which all servers depend: it does not wait for a turn among all commands. Raises
-        SlurmUnavailable, ConfigError if the prefix's command is missing, SlurmOutputError beyond the limit.
+        for the one question on which all servers depend: it does not wait for a turn among all commands.
+
+        Raises SlurmUnavailable, ConfigError naming ``where`` if the prefix's command is missing, SlurmOutputError beyond
+        the limit.
         """
         before = self.prefix if prefix is None else tuple(prefix)
         folder = self.wrapper_dir if wrapper else self.bin_dir
@@ -95,7 +98,7 @@ class Installation:
         # searched in the hub's PATH, which may differ from the job's
         path = shutil.which(words[0], path=self._environment["PATH"])
         if path is None:
-            raise _missing(before, words[0])
+            raise _missing(before, words[0], where)
         async with self._share_of(before if prefix else ()) as leftovers, nullcontext() if ahead else self._turns:
             began = time.monotonic()
             try:
@@ -109,7 +112,7 @@ class Installation:
                     leftovers=leftovers,
                 )
             except OSError as error:
-                raise _missing(before, path) from error
+                raise _missing(before, path, where) from error
             except SlurmUnavailable:
                 self._observe(command, time.monotonic() - began, None)
                 raise
@@ -156,11 +159,11 @@ class CommandMissing(SlurmUnavailable):
     usually_told = "The hub cannot reach Slurm: it is not set up correctly."
 
 
-def _missing(before: Sequence[str], path: str) -> GPUSpawnerError:
+def _missing(before: Sequence[str], path: str, where: str) -> GPUSpawnerError:
     if before:
         return ConfigError(
             f"The command {path!r} does not exist or cannot be executed.",
-            where="exec_prefix",
+            where=where,
             hint="Give its full path.",
         )
     return CommandMissing(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from jupyterhub_gpuspawner.hub.site import metrics
-from jupyterhub_gpuspawner.hub.site.shared_view import AllocationsView, ClusterView
+from jupyterhub_gpuspawner.hub.site.shared_view import AllocationsView, ClusterView, OperatorView
 from jupyterhub_gpuspawner.hub.site.unread import UnreadRecords
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
@@ -34,6 +34,7 @@ class Connection:
     watcher: JobWatcher
     cluster: ClusterView
     allocations: AllocationsView
+    operator: OperatorView
 
     @property
     def silent(self) -> bool:
@@ -62,5 +63,6 @@ def connection(settings: ConnectionSettings) -> Connection:
         watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
         # a page that gets no answer has the watcher ask at once, so that all pages say the same
         view = ClusterView(client.snapshot, on_silence=watcher.ask_soon)
-        known[settings] = Connection(client, watcher, view, AllocationsView(client.allocations))
+        operator = OperatorView(client.may_extend)
+        known[settings] = Connection(client, watcher, view, AllocationsView(client.allocations), operator)
     return known[settings]
