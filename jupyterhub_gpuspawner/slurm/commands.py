@@ -86,8 +86,8 @@ class Installation:
         ``wrapper`` is the script of ``wrapper_dir`` that replaces it; ``limit`` in bytes of its answer. ``ahead`` is
         for the one question on which all servers depend: it does not wait for a turn among all commands.
 
-        Raises SlurmUnavailable, ConfigError naming ``where`` if the prefix's command is missing, SlurmOutputError beyond
-        the limit.
+        Raises SlurmUnavailable, ConfigError naming ``where`` if the prefix's command is missing, and SlurmOutputError
+        beyond the limit.
         """
         before = self.prefix if prefix is None else tuple(prefix)
         folder = self.wrapper_dir if wrapper else self.bin_dir
