@@ -32,4 +32,5 @@ def test_pages_say_the_same_whoever_asked(
     watcher: Any = SimpleNamespace(unanswered_since=since)
     cluster: Any = SimpleNamespace(silent=silent, latest=latest)
 
-    assert Connection(unused, watcher, cluster, unused, unused).silent is told
+    known = Connection(client=unused, watcher=watcher, cluster=cluster, allocations=unused, operator=unused)
+    assert known.silent is told
