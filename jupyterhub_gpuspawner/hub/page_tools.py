@@ -11,7 +11,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
 from jupyterhub_gpuspawner.hub.pages.server.card import server_cards
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
-from jupyterhub_gpuspawner.hub.text import choose, cluster, home, log, times, wait
+from jupyterhub_gpuspawner.hub.text import choose, cluster, course, home, log, times, wait
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.pages.server.card import ServerCard
@@ -27,6 +27,7 @@ class PageTools:
     home = home
     log = log
     cluster = cluster
+    course = course
     times = times
     may_see_cluster = staticmethod(may_see_cluster)
     is_admin = staticmethod(is_admin)

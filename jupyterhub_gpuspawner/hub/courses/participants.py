@@ -1,0 +1,130 @@
+"""The people of a course with their servers: who runs, starts, waits, could not start, or has no server. Pure.
+
+:func:`servers_of` reads the spawners that the hub has in memory; it asks neither Slurm nor the database.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of
+from jupyterhub_gpuspawner.jobs.status import Phase, never_clears
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+class State(Enum):
+    """What a participant's server does; in the order in which totals are told."""
+
+    RUNNING = "running"
+    STARTING = "starting"
+    WAITING = "waiting"
+    """Its job is pending."""
+    STOPPING = "stopping"
+    FAILED = "failed"
+    """It did not start."""
+    ENDED = "ended"
+    """It ran, and ended without anybody stopping it."""
+    ABSENT = "absent"
+    """There is none, or a person stopped it."""
+
+
+@dataclass(frozen=True)
+class Participant:
+    """One person of a course."""
+
+    user: str
+    state: State = State.ABSENT
+    server: Server = Server()
+    """The server that the state is about; with an empty user name where there is none."""
+    stuck: bool = False
+    """Its job waits for something that does not pass by itself."""
+
+    @property
+    def needs_help(self) -> bool:
+        """Nothing happens for this person unless somebody does something."""
+        return self.stuck or self.state in (State.FAILED, State.ENDED)
+
+    @property
+    def active(self) -> bool:
+        """There is a server to stop."""
+        return self.state in (State.RUNNING, State.STARTING, State.WAITING)
+
+
+def room_of(
+    people: Iterable[str],
+    servers: Iterable[Server],
+    *,
+    profiles: Collection[str] = (),
+    since: float = 0.0,
+) -> tuple[Participant, ...]:
+    """Everybody in ``people``: first those who need help, then the others, each by name.
+
+    Of a person with several servers the one counts whose profile is among ``profiles`` (slugs), then one that is
+    active, then one that failed or ended. An ending before ``since`` (seconds since the epoch) is of an earlier session
+    and does not count.
+    """
+    found: dict[str, list[Participant]] = {name: [] for name in people}
+    for server in servers:
+        if server.user in found:
+            found[server.user].append(participant(server, since=since))
+    room = [
+        max(known, key=lambda each: _weight(each, profiles), default=Participant(name)) for name, known in found.items()
+    ]
+    return tuple(sorted(room, key=lambda each: (not each.needs_help, natural(each.user))))
+
+
+def participant(server: Server, *, since: float = 0.0) -> Participant:
+    """The owner of one server."""
+    state = _state(server, since)
+    stuck = state is State.WAITING and server.job is not None and never_clears(server.job.reason)
+    return Participant(server.user, state, server, stuck)
+
+
+def _state(server: Server, since: float) -> State:
+    if server.pending == "stop":
+        return State.STOPPING
+    if server.pending:
+        queued = server.job is not None and server.job.phase is Phase.QUEUED and server.placement is None
+        return State.WAITING if queued else State.STARTING
+    if server.ready:
+        return State.RUNNING
+    ending = server.ending
+    if ending is not None:
+        if ending.at is not None and ending.at < since:
+            return State.ABSENT
+        return State.ENDED if ending.served else State.FAILED
+    return State.FAILED if server.failure is not None else State.ABSENT
+
+
+def _weight(found: Participant, profiles: Collection[str]) -> tuple[bool, bool, bool, bool]:
+    active = found.server.active
+    told = found.state is not State.ABSENT
+    return active and found.server.profile in profiles, active, told, not found.server.name
+
+
+def natural(name: str) -> tuple[tuple[bool, int, str], ...]:
+    """A sort key by which ``train2`` comes before ``train10``."""
+    parts = (part for part in _DIGITS.split(name.lower()) if part)
+    return tuple((not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts)
+
+
+def totals(room: Iterable[Participant]) -> Mapping[State, int]:
+    """How many are in each state, without states that nobody is in."""
+    counts = Counter(each.state for each in room)
+    return {state: counts[state] for state in State if counts[state]}
+
+
+def servers_of(users: Iterable[Any], people: Collection[str]) -> Iterator[Server]:
+    """The servers of these people that the hub has in memory; :attr:`Server.start` only of those that start."""
+    for user in users:
+        if user.name in people:
+            for spawner in list(user.spawners.values()):
+                yield server_of(spawner, with_start=spawner.pending == "spawn")
