@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
+from jupyterhub_gpuspawner.hub.pages.course.page import teaches_any
 from jupyterhub_gpuspawner.hub.pages.server.card import server_cards
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.text import choose, cluster, course, home, log, times, wait
@@ -31,6 +32,7 @@ class PageTools:
     times = times
     may_see_cluster = staticmethod(may_see_cluster)
     is_admin = staticmethod(is_admin)
+    teaches_any = staticmethod(teaches_any)
 
     @staticmethod
     def cards(user: Any) -> tuple[ServerCard, ...]:

@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.hub.api.progress_stream import ProgressStream
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage
+from jupyterhub_gpuspawner.hub.pages.course.page import CourseEvents, CoursePage, CoursesPage
 from jupyterhub_gpuspawner.hub.pages.server.delete import DeletePage
 from jupyterhub_gpuspawner.hub.pages.server.home import HomePage
 from jupyterhub_gpuspawner.hub.pages.server.log import LogPage
@@ -47,6 +48,9 @@ API: list[tuple[Any, ...]] = [
 PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/static/[0-9a-f]{12}/(.*)", StaticFiles, {"path": str(STATIC)}),
     (r"/gpuspawner/cluster", ClusterPage),
+    (r"/gpuspawner/courses", CoursesPage),
+    (r"/gpuspawner/course/([^/]+)", CoursePage),
+    (r"/gpuspawner/course/([^/]+)/events", CourseEvents),
     (r"/gpuspawner/log/([^/]+)", LogPage),
     (r"/gpuspawner/log/([^/]+)/([^/]*)", LogPage),
     (r"/gpuspawner/stop/([^/]+)", StopPage),

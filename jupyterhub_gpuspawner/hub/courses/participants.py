@@ -67,13 +67,13 @@ def room_of(
 ) -> tuple[Participant, ...]:
     """Everybody in ``people``: first those who need help, then the others, each by name.
 
-    Of a person with several servers the one counts whose profile is among ``profiles`` (slugs), then one that is
-    active, then one that failed or ended. An ending before ``since`` (seconds since the epoch) is of an earlier session
-    and does not count.
+    The default server counts, and a named one with one of ``profiles`` (slugs): of several the one with such a profile
+    that is active, then any that is active, then one that failed or ended. An ending before ``since`` (seconds since the
+    epoch) is of an earlier session and does not count.
     """
     found: dict[str, list[Participant]] = {name: [] for name in people}
     for server in servers:
-        if server.user in found:
+        if server.user in found and (not server.name or server.profile in profiles):
             found[server.user].append(participant(server, since=since))
     room = [
         max(known, key=lambda each: _weight(each, profiles), default=Participant(name)) for name, known in found.items()

@@ -11,7 +11,25 @@ from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.words import counted, people
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from typing import Protocol
+
+    class Result(Protocol):
+        """What became of an action: ``done``, ``unchanged`` or ``refused``."""
+
+        value: str
+
+    class Outcome(Protocol):
+        """What became of an action for one person."""
+
+        @property
+        def result(self) -> Result: ...  # noqa: D102
+
+        @property
+        def sentence(self) -> str: ...  # noqa: D102
+
+_REASONS = 3
+"""Different reasons of refusals that are told, at most."""
 
 COURSES = "Courses"
 COURSES_INTRO = "The courses that you teach."
@@ -76,6 +94,7 @@ TEXT_MISSING = "Write a message."
 MINUTES = "Minutes to add"
 MINUTES_WRONG = "Enter a whole number of minutes from 1 to {limit}."
 CANCEL = "Cancel"
+NO_ACTION = "There is no such action."
 RECENT = "Recent actions"
 PROBLEMS = "The check of the next session found:"
 
@@ -165,6 +184,24 @@ def left_out(action: str, number: int) -> str:
     has, is_ = ("has", "is") if number == 1 else ("have", "are")
     why = "a server already" if action == "start" else "no server that runs" if action == "extend" else "no server"
     return f"{they} {has} {why} and {is_} left out."
+
+
+def done(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
+    """What an instructor did, and for whom it could not be done."""
+    good = sum(each.result.value == "done" for each in outcomes)
+    refused = [each for each in outcomes if each.result.value == "refused"]
+    what = {
+        "start": f"is starting {counted(good, 'server')}",
+        "stop": f"is stopping {counted(good, 'server')}",
+        "message": f"sent a message to {people(good)}",
+        "extend": f"gave {counted(good, 'server')} more time",
+    }[action]
+    told = [f"{by} {what}."] if good or not refused else []
+    if refused:
+        sentences = list(dict.fromkeys(each.sentence for each in refused))
+        shown = f"{' '.join(sentences[:_REASONS])}{' …' if len(sentences) > _REASONS else ''}"
+        told.append(f"{ACTIONS[action]} was refused for {people(len(refused))}: {shown}")
+    return told
 
 
 def and_more(number: int) -> str:

@@ -83,15 +83,18 @@ SEVERAL = {
         [Server("ada", "", ready=True, profile="other"), Server("ada", "x", pending="spawn", profile="course-ml")],
         Server("ada", "x", pending="spawn", profile="course-ml"),
     ),
-    "an active one, where the course's is not": (
-        [Server("ada", "", profile="course-ml", ending=DIED), Server("ada", "x", ready=True)],
-        Server("ada", "x", ready=True),
-    ),
-    "one that failed, where none is active": (
-        [Server("ada", "x"), Server("ada", "", ending=DIED)],
+    "the default one, where the other one is not the course's": (
+        [Server("ada", "x", ready=True), Server("ada", "", ending=DIED)],
         Server("ada", "", ending=DIED),
     ),
-    "the default one, where all are alike": ([Server("ada", "x"), Server("ada", "")], Server("ada", "")),
+    "one that failed, where none is active": (
+        [Server("ada", "x", profile="course-ml", ending=DIED), Server("ada", "")],
+        Server("ada", "x", profile="course-ml", ending=DIED),
+    ),
+    "the default one, where both are alike": (
+        [Server("ada", "x", profile="course-ml"), Server("ada", "")],
+        Server("ada", ""),
+    ),
 }
 
 
