@@ -27,7 +27,7 @@ Lmod has detected the following error: The following module(s) are unknown: "CUD
 The set-up of the server failed with exit code 1."""
 
 
-def server(user: str, state: str, number: int) -> Server:
+def server(user: str, state: str, number: int) -> Server:  # noqa: PLR0911 - one for each state
     """A server in this state; ``number`` varies its node and GPU."""
     ends = datetime.fromtimestamp(BEGAN + 7200, timezone.utc).isoformat()
     placement = PlacementDocument(
@@ -61,4 +61,4 @@ def install(file: str) -> None:
             if user in people:
                 yield server(user, state, number)
 
-    room.servers_of = servers_of  # type: ignore[assignment]
+    vars(room)["servers_of"] = servers_of

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.hub.courses.starts import Stage
 from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of
 from jupyterhub_gpuspawner.jobs.status import Phase, never_clears
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+
+    from jupyterhub_gpuspawner.hub.courses.starts import CourseStart
 
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -36,16 +40,24 @@ class State(Enum):
     """There is none, or a person stopped it."""
 
 
+NO_SERVER = Server()
+NO_STARTS: Mapping[str, CourseStart] = MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class Participant:
     """One person of a course."""
 
     user: str
     state: State = State.ABSENT
-    server: Server = Server()
+    server: Server = NO_SERVER
     """The server that the state is about; with an empty user name where there is none."""
     stuck: bool = False
     """Its job waits for something that does not pass by itself."""
+    queued: bool = False
+    """The hub starts it when its turn comes."""
+    fault: str = ""
+    """Why JupyterHub refused to start it, in its words; escape it."""
 
     @property
     def needs_help(self) -> bool:
@@ -64,20 +76,24 @@ def room_of(
     *,
     profiles: Collection[str] = (),
     since: float = 0.0,
+    starts: Mapping[str, CourseStart] = NO_STARTS,
+    queued: Container[str] = (),
 ) -> tuple[Participant, ...]:
     """Everybody in ``people``: first those who need help, then the others, each by name.
 
     The default server counts, and a named one with one of ``profiles`` (slugs): of several the one with such a profile
-    that is active, then any that is active, then one that failed or ended. An ending before ``since`` (seconds since the
-    epoch) is of an earlier session and does not count.
+    that is active, then any that is active, then one that failed or ended. An ending before ``since`` (seconds since
+    the epoch) is of an earlier session and does not count. ``starts`` are those of the session
+    that the course asked for, by user; ``queued`` are people whose server the hub is about to start.
     """
     found: dict[str, list[Participant]] = {name: [] for name in people}
     for server in servers:
         if server.user in found and (not server.name or server.profile in profiles):
             found[server.user].append(participant(server, since=since))
-    room = [
+    best = (
         max(known, key=lambda each: _weight(each, profiles), default=Participant(name)) for name, known in found.items()
-    ]
+    )
+    room = [_asked_for(each, starts.get(each.user), since, queued=each.user in queued) for each in best]
     return tuple(sorted(room, key=lambda each: (not each.needs_help, natural(each.user))))
 
 
@@ -86,6 +102,17 @@ def participant(server: Server, *, since: float = 0.0) -> Participant:
     state = _state(server, since)
     stuck = state is State.WAITING and server.job is not None and never_clears(server.job.reason)
     return Participant(server.user, state, server, stuck)
+
+
+def _asked_for(found: Participant, start: CourseStart | None, since: float, *, queued: bool) -> Participant:
+    if found.server.active:
+        return found
+    if queued:
+        return Participant(found.user, State.STARTING, queued=True)
+    refused = start is not None and start.stage is Stage.FAILED and start.asked_at >= since
+    if found.state is State.ABSENT and start is not None and refused:
+        return replace(found, state=State.FAILED, fault=start.fault)
+    return found
 
 
 def _state(server: Server, since: float) -> State:

@@ -12,21 +12,6 @@ from jupyterhub_gpuspawner.words import counted, people
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Protocol
-
-    class Result(Protocol):
-        """What became of an action: ``done``, ``unchanged`` or ``refused``."""
-
-        value: str
-
-    class Outcome(Protocol):
-        """What became of an action for one person."""
-
-        @property
-        def result(self) -> Result: ...  # noqa: D102
-
-        @property
-        def sentence(self) -> str: ...  # noqa: D102
 
 _REASONS = 3
 """Different reasons of refusals that are told, at most."""
@@ -51,6 +36,7 @@ _TOTALS = {**STATES, "waiting": "waiting", "absent": "without a server"}
 NOBODY = "The roster of this course is empty."
 START_FAILED = "The server failed to start."
 STUCK = "It does not start by itself."
+QUEUED = "It is started when its turn comes."
 SUBMITTING = "Submitting the job"
 NEXT = "next in line"
 EXPECTED = "expected start: {time}"
@@ -186,22 +172,21 @@ def left_out(action: str, number: int) -> str:
     return f"{they} {has} {why} and {is_} left out."
 
 
-def done(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
-    """What an instructor did, and for whom it could not be done."""
-    good = sum(each.result.value == "done" for each in outcomes)
-    refused = [each for each in outcomes if each.result.value == "refused"]
+def done(action: str, by: str, good: int) -> str:
+    """What an instructor did."""
     what = {
         "start": f"is starting {counted(good, 'server')}",
         "stop": f"is stopping {counted(good, 'server')}",
         "message": f"sent a message to {people(good)}",
         "extend": f"gave {counted(good, 'server')} more time",
     }[action]
-    told = [f"{by} {what}."] if good or not refused else []
-    if refused:
-        sentences = list(dict.fromkeys(each.sentence for each in refused))
-        shown = f"{' '.join(sentences[:_REASONS])}{' …' if len(sentences) > _REASONS else ''}"
-        told.append(f"{ACTIONS[action]} was refused for {people(len(refused))}: {shown}")
-    return told
+    return f"{by} {what}."
+
+
+def refused(action: str, number: int, sentences: Sequence[str]) -> str:
+    """For whom an action could not be done; ``sentences`` are the different reasons."""
+    shown = f"{' '.join(sentences[:_REASONS])}{' …' if len(sentences) > _REASONS else ''}"
+    return f"{ACTIONS[action]} was refused for {people(number)}: {shown}"
 
 
 def and_more(number: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +17,7 @@ from jupyterhub_gpuspawner.hub.courses.participants import (
     servers_of,
     totals,
 )
+from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, Stage
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
@@ -29,7 +32,11 @@ STATES = {
     "it runs": (Server(ready=True), State.RUNNING, False),
     "it is being submitted": (Server(pending="spawn"), State.STARTING, False),
     "its job is pending": (Server(pending="spawn", job=QUEUED), State.WAITING, False),
-    "the node has reported before Slurm did": (Server(pending="spawn", job=QUEUED, placement=PLACED), State.STARTING, False),
+    "the node has reported before Slurm did": (
+        Server(pending="spawn", job=QUEUED, placement=PLACED),
+        State.STARTING,
+        False,
+    ),
     "its job runs": (Server(pending="spawn", job=JobStatus("12", Phase.RUNNING)), State.STARTING, False),
     "it waits for what never comes": (
         Server(pending="spawn", job=JobStatus("12", Phase.QUEUED, reason="BadConstraints")),
@@ -108,6 +115,45 @@ def test_the_server_of_a_person_who_has_several(servers: list[Server], chosen: S
 def test_somebody_without_any_server_is_absent() -> None:
     """The hub need not know the person."""
     assert room_of(["ada"], []) == (Participant("ada"),)
+
+
+FAILED = CourseStart("ada", Stage.FAILED, tries=3, asked_at=NINE, fault="This hub has too many servers.")
+ASKED = {
+    "JupyterHub refused it": (
+        [],
+        {"ada": FAILED},
+        (),
+        Participant("ada", State.FAILED, fault="This hub has too many servers."),
+    ),
+    "JupyterHub refused it in an earlier session": ([], {"ada": replace(FAILED, asked_at=1.0)}, (), Participant("ada")),
+    "JupyterHub refused it, but it runs": (
+        [Server("ada", ready=True)],
+        {"ada": FAILED},
+        (),
+        Participant("ada", State.RUNNING, Server("ada", ready=True)),
+    ),
+    "its job failed": (
+        [Server("ada", ending=DIED)],
+        {"ada": FAILED},
+        (),
+        Participant("ada", State.FAILED, Server("ada", ending=DIED)),
+    ),
+    "its turn comes": (
+        [Server("ada", ending=DIED)],
+        {},
+        {"ada"},
+        Participant("ada", State.STARTING, queued=True),
+    ),
+    "nobody opened it": ([], {"ada": replace(FAILED, stage=Stage.UNVISITED)}, (), Participant("ada")),
+}
+
+
+@pytest.mark.parametrize(("servers", "starts", "queued", "expected"), ASKED.values(), ids=ASKED.keys())
+def test_what_the_course_asked_for(
+    servers: list[Server], starts: dict[str, CourseStart], queued: Collection[str], expected: Participant
+) -> None:
+    """A start that was refused is told, and one that is to come."""
+    assert room_of(["ada"], servers, since=EIGHT, starts=starts, queued=queued) == (expected,)
 
 
 def test_names_are_ordered_as_people_count() -> None:

@@ -170,6 +170,14 @@ def test_tiles(server: Server, expected: Tile) -> None:
     assert tile(participant(server), now=NOW, since=NOW - 3600) == expected
 
 
+def test_a_start_that_is_to_come_or_was_refused() -> None:
+    """The tile says so, though there is no server."""
+    coming = tile(Participant("ada", State.STARTING, queued=True), now=NOW)
+    refused = tile(Participant("ada", State.FAILED, fault="Too many servers."), now=NOW)
+    assert coming == Tile("ada", "starting", lines=(Line("It is started when its turn comes."),), actions=BUSY)
+    assert refused == Tile("ada", "failed", True, lines=(Line("Too many servers."),), actions=AGAIN)
+
+
 def test_an_action_concerns_those_for_whom_it_does_something() -> None:
     """Nobody is started twice, and only what is active is stopped."""
     concerned = {
@@ -208,7 +216,7 @@ def a_course(fault: ConfigError | None = None, faults: Sequence[str] = (), **mor
         ],
         **more,
     }
-    course = parse_course(values, lambda path: str(path))
+    course = parse_course(values, str)
     people = tuple(f"train{n}" for n in range(1, 5))
     return HubCourse(
         "deep-learning",
@@ -317,7 +325,9 @@ def rendered(tiles: Sequence[Tile]) -> list[str]:
 def test_every_text_of_a_tile_is_escaped() -> None:
     """Names, nodes, sentences and logs come from users, nodes and Slurm."""
     bad = '"><script>alert(1)</script>'
-    (html,) = rendered([Tile(bad, "failed", True, bad, lines=(Line(bad), Line(bad + "{time}", NOW)), log=bad, actions=AGAIN)])
+    (html,) = rendered(
+        [Tile(bad, "failed", True, bad, lines=(Line(bad), Line(bad + "{time}", NOW)), log=bad, actions=AGAIN)]
+    )
     soup = BeautifulSoup(html, "html.parser")
     assert soup.select("script") == []
     assert soup.get_text().count(bad) == 8

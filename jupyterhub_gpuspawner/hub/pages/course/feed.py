@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from jupyterhub_gpuspawner.hub.pages.course.tiles import Tile
     from jupyterhub_gpuspawner.hub.pages.course.view import CourseView
@@ -74,7 +74,7 @@ class CourseFeed:
             self._task = asyncio.ensure_future(self._make())
         return await asyncio.shield(self._task)
 
-    async def events(self, version: str, *, interval: float = INTERVAL) -> AsyncIterator[str]:
+    async def events(self, version: str, *, interval: float = INTERVAL) -> AsyncGenerator[str, None]:
         """An event for each change since ``version``, and an empty text after each look that found none; for ever."""
         while True:
             now = await self.recent(interval)
@@ -91,7 +91,10 @@ class CourseFeed:
         """The time left is in the HTML of the page, but no event tells it: the page's script counts it down."""
         seen, self._seen = self._seen, {each.user: each for each in view.tiles}
         anew = [each for each in view.tiles if seen.get(each.user) != each]
-        known = {**(last.tiles if last is not None else {}), **dict(zip((t.user for t in anew), self._tiles(anew), strict=True))}
+        known = {
+            **(last.tiles if last is not None else {}),
+            **dict(zip((t.user for t in anew), self._tiles(anew), strict=True)),
+        }
         tiles = {each.user: known[each.user] for each in view.tiles}
         version = f"{zlib.crc32(repr([view.version, *((t.user, t.version) for t in view.tiles)]).encode()):08x}"
         if last is not None and last.version == version:

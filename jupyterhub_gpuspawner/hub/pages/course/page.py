@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import aclosing
 from http import HTTPStatus
@@ -17,20 +16,22 @@ from tornado.httputil import url_concat
 from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.hub.api.progress_stream import OpenStreams
-from jupyterhub_gpuspawner.hub.courses.actions import Outcome, user_options
+from jupyterhub_gpuspawner.hub.courses.actions import user_options
 from jupyterhub_gpuspawner.hub.courses.messages import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.courses.rights import teaches
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, is_admin
+from jupyterhub_gpuspawner.hub.pages.course.question import ACTIONS, asked, told
 from jupyterhub_gpuspawner.hub.pages.course.room import CourseRoom, room_of_course
-from jupyterhub_gpuspawner.hub.pages.course.question import ACTIONS, asked
 from jupyterhub_gpuspawner.hub.pages.course.tiles import EXTEND, MESSAGE, START, STOP, Line
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
 from jupyterhub_gpuspawner.hub.text import course
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Mapping
 
+    from jupyterhub_gpuspawner.hub.courses.actions import Outcome
     from jupyterhub_gpuspawner.hub.courses.book import CourseBook, HubCourse
     from jupyterhub_gpuspawner.hub.pages.course.feed import Snapshot
     from jupyterhub_gpuspawner.hub.pages.course.question import Asked
@@ -134,7 +135,7 @@ class CoursePage(_OfCourses):
             await self._ask(found, wish, typed, AWAY_MESSAGE)
             return
         user: Any = self.current_user
-        for line in course.done(action, user.name, outcomes):
+        for line in told(action, user.name, outcomes):
             room.note(Line(line, time.time()))
         self.redirect(self._address(slug), status=HTTPStatus.SEE_OTHER)
 
@@ -183,7 +184,7 @@ class CoursePage(_OfCourses):
             view=now.view,
             version=now.version,
             head=Markup(now.head),  # noqa: S704 - templates have escaped their texts
-            tiles=Markup("\n").join(map(Markup, now.tiles.values())),  # noqa: S704
+            tiles=Markup("\n").join(map(Markup, now.tiles.values())),
             link=self._link(found),
         )
         return html
@@ -194,8 +195,8 @@ class CoursePage(_OfCourses):
             return ""
         host = f"{self.request.protocol}://{self.request.host}"
         public: str = getattr(self.hub, "public_url", "") or self.settings.get("public_url", "")
-        base = public if public else f"{host}{self.hub.base_url}"
-        choice = {f"opt-{name}": str(value) for name, value in user_options(found.course).items()}
+        base = public or f"{host}{self.hub.base_url}"
+        choice = {f"opt-{name}": str(value) for name, value in user_options(found).items()}
         return str(url_concat(f"{base.rstrip('/')}/spawn", choice))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.hub.courses.actions import Result
 from jupyterhub_gpuspawner.hub.courses.participants import State
 from jupyterhub_gpuspawner.hub.pages.course.tiles import EXTEND, MESSAGE, START, STOP, concerns
 from jupyterhub_gpuspawner.hub.text import course
@@ -12,6 +13,7 @@ from jupyterhub_gpuspawner.hub.text import course
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from jupyterhub_gpuspawner.hub.courses.actions import Outcome
     from jupyterhub_gpuspawner.hub.courses.participants import Participant
 
 ACTIONS = (START, MESSAGE, EXTEND, STOP)
@@ -64,6 +66,14 @@ def asked(action: str, room: Sequence[Participant], chosen: Collection[str] | No
         if chosen is not None and len(those) > len(concerned):
             lines.append(course.left_out(action, len(those) - len(concerned)))
     return Asked(action, tuple(each.user for each in concerned), chosen is None, tuple(lines))
+
+
+def told(action: str, by: str, outcomes: Sequence[Outcome]) -> list[str]:
+    """What the page says afterwards: for how many it was done, and for whom not and why."""
+    good = sum(each.result is Result.DONE for each in outcomes)
+    refused = [each.sentence for each in outcomes if each.result is Result.REFUSED]
+    lines = [course.refused(action, len(refused), list(dict.fromkeys(refused)))] if refused else []
+    return [course.done(action, by, good), *lines] if good or not refused else lines
 
 
 def _of_stop(concerned: Sequence[Participant]) -> list[str]:

@@ -6,14 +6,17 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from jupyterhub_gpuspawner.courses.check import Site
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.courses.actions import user_options
+from jupyterhub_gpuspawner.hub.courses.actions import session_name, user_options
 from jupyterhub_gpuspawner.hub.courses.participants import servers_of
-from jupyterhub_gpuspawner.hub.courses.upkeep import course_book
+from jupyterhub_gpuspawner.hub.courses.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.pages.course.feed import CourseFeed
 from jupyterhub_gpuspawner.hub.pages.course.seats_left import seats_left
 from jupyterhub_gpuspawner.hub.pages.course.view import course_view, participants_of
+from jupyterhub_gpuspawner.hub.site.database import roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
@@ -64,8 +67,14 @@ class CourseRoom:
 
     def _of(self, found: HubCourse) -> tuple[Participant, ...]:
         servers = servers_of(self._settings["users"].values(), frozenset(found.people))
-        profiles = {user_options(found.course)["profile"]} if found.course is not None else ()
-        return participants_of(found, servers, now=time.time(), profiles=profiles)
+        profiles = {user_options(found)["profile"]} if found.course is not None else ()
+        actions = course_actions(self._settings)
+        try:
+            starts = actions.starts.find(found.slug, session_name(found))
+        except SQLAlchemyError:  # the hub logs what it does while the database is away
+            roll_back(self._settings["db"])
+            starts = {}
+        return participants_of(found, servers, now=time.time(), profiles=profiles, starts=starts, queued=actions.pace)
 
     async def _view(self) -> CourseView:
         found = self._course()
@@ -116,9 +125,7 @@ class CourseRoom:
         return [str(self._tile(each)) for each in tiles]
 
 
-def room_of_course(
-    slug: str, settings: dict[str, Any], template: Callable[..., Any], tools: Any
-) -> CourseRoom:
+def room_of_course(slug: str, settings: dict[str, Any], template: Callable[..., Any], tools: Any) -> CourseRoom:
     """The one for this course and hub; made when it is first asked for."""
     rooms: dict[str, CourseRoom] = settings.setdefault(SETTING, {})
     if slug not in rooms:

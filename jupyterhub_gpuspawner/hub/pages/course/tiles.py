@@ -18,7 +18,6 @@ from jupyterhub_gpuspawner.hub.text.times import parse_time
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jupyterhub_gpuspawner.hub.spawners.server import Server
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 START, STOP, MESSAGE, EXTEND = "start", "stop", "message", "extend"
@@ -89,9 +88,9 @@ def tile(found: Participant, *, now: float, since: float = 0.0) -> Tile:
             return made
         return replace(made, where=_where(placement), left=time_left(placement.ends_at, now))
     if state in (State.WAITING, State.STARTING):
-        return replace(made, lines=tuple(_of_start(found, now)))
+        return replace(made, lines=(Line(course.QUEUED),) if found.queued else tuple(_of_start(found, now)))
     if state in (State.FAILED, State.ENDED):
-        return replace(made, lines=tuple(_of_ending(server)), log=server.ending.lines if server.ending else "")
+        return replace(made, lines=tuple(_of_ending(found)), log=server.ending.lines if server.ending else "")
     stopped = server.stopped
     if state is State.ABSENT and stopped is not None and (stopped.at is None or stopped.at >= since):
         return replace(made, lines=(Line(stopped.what, stopped.at),))
@@ -127,11 +126,10 @@ def _of_start(found: Participant, now: float) -> Iterator[Line]:
         yield Line(course.NOT_BEFORE if told["sure"] == "not before" else course.EXPECTED, at)
 
 
-def _of_ending(server: Server) -> Iterator[Line]:
-    ending = server.ending
+def _of_ending(found: Participant) -> Iterator[Line]:
+    ending, failure = found.server.ending, found.server.failure
     if ending is None:
-        failure = server.failure
-        yield Line((first_line(failure) if failure is not None else "") or course.START_FAILED)
+        yield Line(found.fault or (first_line(failure) if failure is not None else "") or course.START_FAILED)
         return
     yield Line(ending.what)
     if ending.served and ending.at is not None:

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.hub.courses.participants import State, room_of, totals
+from jupyterhub_gpuspawner.hub.courses.participants import NO_STARTS, State, room_of, totals
 from jupyterhub_gpuspawner.hub.pages.course.tiles import Line, tile
 from jupyterhub_gpuspawner.hub.text import course
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
     from jupyterhub_gpuspawner.hub.courses.book import HubCourse
     from jupyterhub_gpuspawner.hub.courses.participants import Participant
+    from jupyterhub_gpuspawner.hub.courses.starts import CourseStart
     from jupyterhub_gpuspawner.hub.pages.course.seats_left import SeatsLeft
     from jupyterhub_gpuspawner.hub.pages.course.tiles import Tile
     from jupyterhub_gpuspawner.hub.spawners.server import Server
@@ -55,9 +56,18 @@ class CourseView:
         return f"{zlib.crc32(repr(told).encode()):08x}"
 
 
-def participants_of(found: HubCourse, servers: Iterable[Server], *, now: float, profiles: Collection[str] = ()) -> tuple[Participant, ...]:
-    """Everybody on the course, as of ``now`` (seconds since the epoch)."""
-    return room_of(found.people, servers, profiles=profiles, since=since(found, now))
+def participants_of(
+    found: HubCourse,
+    servers: Iterable[Server],
+    *,
+    now: float,
+    profiles: Collection[str] = (),
+    starts: Mapping[str, CourseStart] = NO_STARTS,
+    queued: Container[str] = (),
+) -> tuple[Participant, ...]:
+    """Everybody on the course, as of ``now`` (seconds since the epoch); see :func:`room_of`."""
+    earliest = since(found, now)
+    return room_of(found.people, servers, profiles=profiles, since=earliest, starts=starts, queued=queued)
 
 
 def since(found: HubCourse, now: float) -> float:
