@@ -21,6 +21,7 @@ COURSES_INTRO = "The courses that you teach."
 NO_COURSE = "You teach no course."
 NO_SUCH_COURSE = "There is no such course, or you do not teach it."
 BACK = "Back to the course"
+REFRESH = "Refresh"
 
 STATES = {
     "running": "running",
@@ -127,14 +128,14 @@ def select(user: str) -> str:
     return f"Select {user}"
 
 
-def question(action: str, number: int, everybody: bool) -> str:  # noqa: FBT001 - a fact, not an option
+def question(action: str, users: Sequence[str], everybody: bool) -> str:  # noqa: FBT001 - a fact, not an option
     """The heading of the page that asks before an action."""
-    if not number:
+    if not users:
         return ACTIONS[action]
-    whom = f"all {people(number)}" if everybody and number > 1 else people(number)
+    whom = users[0] if len(users) == 1 else f"{'all ' if everybody else ''}{people(len(users))}"
     return {
-        "start": f"Start servers for {whom}?" if number > 1 else "Start a server for 1 person?",
-        "stop": f"Stop the servers of {whom}?" if number > 1 else "Stop the server of 1 person?",
+        "start": f"Start {'a server' if len(users) == 1 else 'servers'} for {whom}?",
+        "stop": f"Stop the {'server' if len(users) == 1 else 'servers'} of {whom}?",
         "message": f"Send a message to {whom}",
         "extend": f"Give {whom} more time",
     }[action]
@@ -174,6 +175,8 @@ def left_out(action: str, number: int) -> str:
 
 def done(action: str, by: str, good: int) -> str:
     """What an instructor did."""
+    if not good:
+        return f"{by}: {ACTIONS[action]}. There was nothing to do."
     what = {
         "start": f"is starting {counted(good, 'server')}",
         "stop": f"is stopping {counted(good, 'server')}",

@@ -37,11 +37,13 @@ class Asked:
     @property
     def heading(self) -> str:
         """The question."""
-        return course.question(self.action, len(self.users), self.everybody)
+        return course.question(self.action, self.users, self.everybody)
 
     @property
     def names(self) -> str:
-        """The first of the people."""
+        """The first of the people; empty for one, whom the heading names."""
+        if len(self.users) == 1:
+            return ""
         more = len(self.users) - NAMED
         return ", ".join((*self.users[:NAMED], *([course.and_more(more)] if more > 0 else [])))
 

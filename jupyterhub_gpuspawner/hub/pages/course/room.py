@@ -111,11 +111,13 @@ class CourseRoom:
         return Site(offered, snapshot, site_defaults(site), groups=self._groups(offered))
 
     def _groups(self, offered: Sequence[Profile]) -> dict[str, Collection[str]]:
-        """The groups that profiles are for, with their members."""
+        """The groups that profiles are for and those on the roster, with their members."""
         book, found = course_book(self._settings), self._course()
         if book is None or found is None:
             return {}
-        members = book.directory.people({group for profile in offered for group in profile.allow.groups}).groups
+        on_roster = found.course.roster.groups if found.course is not None else ()
+        named = {*on_roster, *(group for profile in offered for group in profile.allow.groups)}
+        members = book.directory.people(named).groups
         return {**members, found.group: found.people}
 
     def _rendered_head(self, view: CourseView) -> str:

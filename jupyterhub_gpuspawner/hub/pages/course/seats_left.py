@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.courses.check import check_course, request_of
-from jupyterhub_gpuspawner.courses.rehearsal import check_session
-from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.courses.check import check_course
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.courses.check import Site
@@ -21,27 +19,22 @@ class SeatsLeft:
 
     fit: int
     problems: tuple[str, ...] = ()
-    """What else is wrong with the session, in sentences."""
+    """What is wrong with a session to come, in sentences."""
 
 
 def seats_left(found: HubCourse, site: Site, *, now: float) -> SeatsLeft | None:
-    """The seats that are free for the rest of the session under way, or at the beginning of the next one.
+    """The seats that are free in the session under way, or at the beginning of the next one.
 
+    The check counts what jobs leave free at the beginning of a session; of one that is under way, what is free now.
     None where there is neither, or where nothing could be counted. ``now`` in seconds since the epoch.
     """
     moment = datetime.fromtimestamp(now, timezone.utc)
-    course, session = found.course, found.session_at(moment)
-    if course is None or not found.people:
-        return None
-    if session is not None:
-        rest = replace(session, start=moment.astimezone(session.start.tzinfo))
-        try:
-            request = request_of(course, rest, site, found.people[0])
-        except RequestError as error:
-            return SeatsLeft(0, (str(error),))
-        return SeatsLeft(check_session(rest, request.resources, site.snapshot, found.people).seats.fit)
-    session = found.next_session(moment)
-    if session is None:
+    under_way = found.session_at(moment)
+    session = under_way or found.next_session(moment)
+    if session is None or not found.people:
         return None
     report = next(iter(check_course(found.file, site, only=session.name)), None)
-    return None if report is None else SeatsLeft(report.seats.fit, tuple(each.text for each in report.problems))
+    if report is None:
+        return None
+    problems = () if under_way is not None else tuple(each.text for each in report.problems)
+    return SeatsLeft(report.seats.fit, problems)
