@@ -1,7 +1,8 @@
 """Made-up servers of a course, for a hub whose pages are looked at with many participants in every state.
 
 A hub's configuration imports this module and calls :func:`install`. The servers are those of the file, a JSON object
-``{"user": "state"}``, which is read again at each look; everything else of the hub is real.
+``{"user": "state"}``, which is read again at each look. Everything else of the hub is real, and so are the servers of
+other people.
 """
 
 from __future__ import annotations
@@ -53,12 +54,14 @@ def server(user: str, state: str, number: int) -> Server:  # noqa: PLR0911 - one
 
 
 def install(file: str) -> None:
-    """Have the pages of courses show the servers of this file."""
+    """Have the pages of courses show the servers of this file; of people who are not in it, those that there are."""
+    real = room.servers_of
 
-    def servers_of(_users: Iterable[Any], people: Collection[str]) -> Iterator[Server]:
+    def servers_of(users: Iterable[Any], people: Collection[str]) -> Iterator[Server]:
         states = json.loads(Path(file).read_text())
         for number, (user, state) in enumerate(states.items()):
             if user in people:
                 yield server(user, state, number)
+        yield from real(users, frozenset(people) - states.keys())
 
     vars(room)["servers_of"] = servers_of

@@ -18,11 +18,13 @@ from jupyterhub_gpuspawner.cluster.pending import QueuePosition
 from jupyterhub_gpuspawner.courses.course import parse_course
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.courses.actions import Outcome, Result
 from jupyterhub_gpuspawner.hub.courses.book import HubCourse
 from jupyterhub_gpuspawner.hub.courses.participants import Participant, State, participant
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.course.feed import CourseFeed, Snapshot
+from jupyterhub_gpuspawner.hub.pages.course.question import Asked, asked, told
 from jupyterhub_gpuspawner.hub.pages.course.seats_left import SeatsLeft
 from jupyterhub_gpuspawner.hub.pages.course.tiles import Line, Tile, concerns, tile
 from jupyterhub_gpuspawner.hub.pages.course.view import CourseView, course_view, participants_of, since
@@ -240,7 +242,7 @@ def viewed(found: HubCourse, *, now: float = NOW, **more: Any) -> CourseView:
 
 
 def test_what_stands_above_the_tiles() -> None:
-    """The session, how many are in each state, and how many more fit: those in the queue take seats, too."""
+    """The session, how many are in each state, and how many more fit: those who wait take seats, too."""
     view = viewed(a_course(), seats=SeatsLeft(2, ("Reservation ml ends early.",)), recent=[Line("Sent.", NOW)])
     assert replace(view, tiles=()) == CourseView(
         slug="deep-learning",
@@ -255,6 +257,130 @@ def test_what_stands_above_the_tiles() -> None:
         tiles=(),
     )
     assert [each.user for each in view.tiles] == ["train3", "train1", "train2", "train4"]
+
+
+ROOM = (
+    Participant("ann", State.FAILED),
+    Participant("ben", State.RUNNING),
+    Participant("cleo", State.WAITING),
+    Participant("dora"),
+)
+FILES_STAY = "unsaved work and running kernels are lost. Files stay."
+QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
+    "stop everybody": (
+        "stop",
+        None,
+        Asked(
+            "stop",
+            ("ben", "cleo"),
+            everybody=True,
+            lines=(
+                f"1 server is running: its {FILES_STAY}",
+                "1 server is starting or waiting in line: its start is cancelled, and its place given up.",
+            ),
+        ),
+        "Stop the servers of all 2 people?",
+        "ben, cleo",
+        "Stop 2 servers",
+    ),
+    "stop some": (
+        "stop",
+        {"ben", "dora"},
+        Asked(
+            "stop",
+            ("ben",),
+            lines=(
+                f"1 server is running: its {FILES_STAY}",
+                "1 of the selected people has no server and is left out.",
+            ),
+        ),
+        "Stop the server of ben?",
+        "",
+        "Stop 1 server",
+    ),
+    "start some": (
+        "start",
+        {"ann", "ben", "cleo", "dora"},
+        Asked("start", ("ann", "dora"), lines=("2 of the selected people have a server already and are left out.",)),
+        "Start servers for 2 people?",
+        "ann, dora",
+        "Start 2 servers",
+    ),
+    "give one more time": (
+        "extend",
+        {"ben"},
+        Asked("extend", ("ben",)),
+        "Give ben more time",
+        "",
+        "Extend 1 server",
+    ),
+    "tell everybody": (
+        "message",
+        None,
+        Asked("message", ("ann", "ben", "cleo", "dora"), everybody=True),
+        "Send a message to all 4 people",
+        "ann, ben, cleo, dora",
+        "Send to 4 people",
+    ),
+    "nobody was selected": (
+        "stop",
+        set(),
+        Asked(
+            "stop",
+            (),
+            lines=("You have selected nobody. Select participants by their boxes, or use the buttons for everybody.",),
+        ),
+        "Stop",
+        "",
+        "Stop 0 servers",
+    ),
+    "nobody is concerned": (
+        "extend",
+        {"ann", "stranger"},
+        Asked("extend", (), lines=("There is nothing to do: this concerns none of the participants.",)),
+        "Extend",
+        "",
+        "Extend 0 servers",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("action", "chosen", "expected", "heading", "names", "button"), QUESTIONS.values(), ids=QUESTIONS.keys()
+)
+def test_the_question_before_an_action(
+    action: str, chosen: set[str] | None, expected: Asked, heading: str, names: str, button: str
+) -> None:
+    """What happens to how many, who is left out, and what the button does."""
+    wish = asked(action, ROOM, chosen)
+    assert (wish, wish.heading, wish.names, wish.button) == (expected, heading, names, button)
+
+
+def test_a_question_names_a_dozen_people() -> None:
+    """And gives the number of the others."""
+    wish = asked("start", [Participant(f"t{number}") for number in range(14)], None)
+    assert wish.names == "t0, t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, and 2 more"
+
+
+OUTCOMES = {
+    "all": ([Outcome("a", Result.DONE), Outcome("b", Result.UNCHANGED)], ["grace is stopping 1 server."]),
+    "some": (
+        [Outcome("a", Result.DONE), Outcome("b", Result.REFUSED, "No."), Outcome("c", Result.REFUSED, "No.")],
+        ["grace is stopping 1 server.", "Stop was refused for 2 people: No."],
+    ),
+    "none": ([Outcome("a", Result.REFUSED, "No.")], ["Stop was refused for 1 person: No."]),
+    "nothing": ([Outcome("a", Result.UNCHANGED)], ["grace: Stop. There was nothing to do."]),
+    "too many reasons": (
+        [Outcome(str(number), Result.REFUSED, f"{number}.") for number in range(5)],
+        ["Stop was refused for 5 people: 0. 1. 2. …"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("outcomes", "lines"), OUTCOMES.values(), ids=OUTCOMES.keys())
+def test_what_is_told_of_an_action(outcomes: list[Outcome], lines: list[str]) -> None:
+    """For how many it was done, and for whom not and why."""
+    assert told("stop", "grace", outcomes) == lines
 
 
 DAY = 86400.0
@@ -404,6 +530,22 @@ def test_a_page_without_javascript_has_the_time_left_of_now() -> None:
     assert after.event_since(before.version) == ""
 
 
+def test_after_an_action_the_page_is_made_anew() -> None:
+    """Also while an older one is still being made; the newer one is the last."""
+    first = viewed(a_course())
+    second = replace(first, totals="after the action")
+    looks = Looks(first, second)
+
+    async def play() -> list[str]:
+        feed = looks.feed()
+        older = asyncio.ensure_future(feed.recent())
+        await asyncio.sleep(0)
+        feed.expire()
+        return [each.view.totals for each in (await feed.recent(), await older, await feed.recent())]
+
+    assert asyncio.run(play()) == [second.totals, first.totals, second.totals]
+
+
 def test_a_stream_tells_each_change_once() -> None:
     """And is silent in between."""
     first = viewed(a_course())
@@ -412,12 +554,12 @@ def test_a_stream_tells_each_change_once() -> None:
     async def play() -> list[str]:
         feed = looks.feed()
         now = (await feed.recent()).version
-        told = []
+        events = []
         async for event in feed.events(now, interval=0.0):
-            told.append(json.loads(event)["head"] if event else "")
+            events.append(json.loads(event)["head"] if event else "")
             looks.at += 1.0
-            if len(told) == 3:
+            if len(events) == 3:
                 break
-        return told
+        return events
 
     assert asyncio.run(play()) == ["", "", "2 running"]

@@ -64,6 +64,7 @@ class CourseFeed:
         self._clock = clock
         self._made_at = float("-inf")
         self._task: asyncio.Task[Snapshot] | None = None
+        self._making = asyncio.Lock()
         self._last: Snapshot | None = None
         self._seen: dict[str, Tile] = {}
 
@@ -74,6 +75,10 @@ class CourseFeed:
             self._task = asyncio.ensure_future(self._make())
         return await asyncio.shield(self._task)
 
+    def expire(self) -> None:
+        """Make the next page anew, however old this one is: something was done."""
+        self._task = None
+
     async def events(self, version: str, *, interval: float = INTERVAL) -> AsyncGenerator[str, None]:
         """An event for each change since ``version``, and an empty text after each look that found none; for ever."""
         while True:
@@ -83,9 +88,10 @@ class CourseFeed:
             await asyncio.sleep(interval)
 
     async def _make(self) -> Snapshot:
-        view = await self._look()
-        self._last = await asyncio.to_thread(self._rendered, view, self._last)
-        return self._last
+        async with self._making:  # the one before may have expired before it was done
+            view = await self._look()
+            self._last = await asyncio.to_thread(self._rendered, view, self._last)
+            return self._last
 
     def _rendered(self, view: CourseView, last: Snapshot | None) -> Snapshot:
         """The time left is in the HTML of the page, but no event tells it: the page's script counts it down."""

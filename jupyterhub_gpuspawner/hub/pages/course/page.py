@@ -236,7 +236,7 @@ class CourseEvents(_OfCourses):
                     if event or now - told > REST:
                         await self._write(f"data: {event}\n\n" if event else ": \n\n")
                         told = now
-        except StreamClosedError:
+        except (StreamClosedError, LookupError):  # the page was closed, or the course has gone
             return
 
     async def _write(self, text: str) -> None:

@@ -60,6 +60,7 @@ class CourseRoom:
     def note(self, line: Line) -> None:
         """Show on the page what was done."""
         self._recent = [line, *self._recent][:RECENT]
+        self.feed.expire()
 
     def _course(self) -> HubCourse | None:
         book = course_book(self._settings)
@@ -81,7 +82,8 @@ class CourseRoom:
         if found is None:
             raise LookupError(self._slug)
         seats = await self._seats_left(found)
-        return course_view(found, self._of(found), now=time.time(), seats=seats, recent=self._recent)
+        room, recent, now = self._of(found), tuple(self._recent), time.time()
+        return await asyncio.to_thread(course_view, found, room, now=now, seats=seats, recent=recent)
 
     async def _seats_left(self, found: HubCourse) -> SeatsLeft | None:
         if time.monotonic() - self._seats_at < AGE and self._seats_at:
