@@ -10,6 +10,7 @@ import json
 import time
 import zlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,12 +33,15 @@ class Snapshot:
     tiles: Mapping[str, str]
     """HTML of each tile, by user, in order."""
     version: str
-    full: str
-    """An event with everything, as JSON."""
     before: str = ""
     """The version before this one."""
     changes: str = ""
     """An event with what has changed since then, as JSON."""
+
+    @cached_property
+    def full(self) -> str:
+        """An event with everything, as JSON."""
+        return _event(self.version, self.head, self.tiles, self.tiles)
 
     def event_since(self, version: str) -> str:
         """The event for a page that shows ``version``; empty where that is this one."""
@@ -95,7 +99,7 @@ class CourseFeed:
 
     def _rendered(self, view: CourseView, last: Snapshot | None) -> Snapshot:
         """The time left is in the HTML of the page, but no event tells it: the page's script counts it down."""
-        seen, self._seen = self._seen, {each.user: each for each in view.tiles}
+        seen = self._seen
         anew = [each for each in view.tiles if seen.get(each.user) != each]
         known = {
             **(last.tiles if last is not None else {}),
@@ -103,21 +107,21 @@ class CourseFeed:
         }
         tiles = {each.user: known[each.user] for each in view.tiles}
         version = f"{zlib.crc32(repr([view.version, *((t.user, t.version) for t in view.tiles)]).encode()):08x}"
+        self._seen = {each.user: each for each in view.tiles}
         if last is not None and last.version == version:
             return replace(last, view=view, tiles=tiles)
         head = self._head(view)
-
-        def event(users: Iterable[str]) -> str:
-            parts = {user: tiles[user] for user in users}
-            return json.dumps({"version": version, "head": head, "order": list(tiles), "tiles": parts})
-
         changed = [t.user for t in anew if t.user not in seen or seen[t.user].version != t.version]
         return Snapshot(
             view,
             head,
             tiles,
             version,
-            full=event(tiles),
             before=last.version if last is not None else "",
-            changes=event(changed) if last is not None else "",
+            changes=_event(version, head, tiles, changed) if last is not None else "",
         )
+
+
+def _event(version: str, head: str, tiles: Mapping[str, str], changed: Iterable[str]) -> str:
+    parts = {user: tiles[user] for user in changed}
+    return json.dumps({"version": version, "head": head, "order": list(tiles), "tiles": parts})

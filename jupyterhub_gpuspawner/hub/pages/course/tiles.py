@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
@@ -70,7 +71,7 @@ class Tile:
         """The end of the tile's ids on the page."""
         return quote(self.user, safe="")
 
-    @property
+    @cached_property
     def version(self) -> str:
         """A checksum of everything on the tile except the time left."""
         ends = self.left.ends if self.left is not None else None
