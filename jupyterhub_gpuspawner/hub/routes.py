@@ -13,7 +13,7 @@ from jupyterhub.handlers.base import UserUrlHandler
 from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
-from jupyterhub_gpuspawner.hub.api import profiles, report
+from jupyterhub_gpuspawner.hub.api import course, profiles, report
 from jupyterhub_gpuspawner.hub.api.progress_stream import ProgressStream
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
@@ -40,6 +40,7 @@ class StaticFiles(CacheControlStaticFilesHandler):
 API: list[tuple[Any, ...]] = [
     *report.HANDLERS,
     *profiles.HANDLERS,
+    *course.HANDLERS,
     (r"/api/gpuspawner/cluster", ClusterHandler),
 ]
 """Paths below ``/hub`` that answer in JSON."""
