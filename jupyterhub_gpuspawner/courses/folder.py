@@ -50,6 +50,8 @@ class CourseFile:
     """The user names in the roster's CSV file."""
     fault: ConfigError | None = None
     """What is wrong with the file as it is now."""
+    where: Callable[[Sequence[str | int]], str] = field(default=dotted, compare=False)
+    """File, line and path of a field of ``course``, for errors that are found later."""
 
 
 @dataclass

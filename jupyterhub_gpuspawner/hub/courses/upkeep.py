@@ -12,14 +12,13 @@ from jupyterhub_gpuspawner.hub.courses.book import CourseBook
 from jupyterhub_gpuspawner.hub.courses.rights import CourseRights, HubDirectory, on_changes
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jupyterhub.app import JupyterHub
 
-SETTING = "gpuspawner_courses"
-"""Where the hub's tornado settings hold the book."""
 LOOK = 0.5
 """Seconds between two checks of whether the hub has started."""
 AGAIN = 60.0
