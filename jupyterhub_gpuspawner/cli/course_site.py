@@ -68,7 +68,7 @@ async def rehearse(
     for number, user in enumerate(only or members(file, found.groups or {})):
         if number:
             await asyncio.sleep(every)
-        yield wanted[0], await _answer(site, request_of(file.course, wanted[0], found, user), user, found)
+        yield wanted[0], await _answer(site, request_of(file, wanted[0], found, user), user, found)
 
 
 async def _answer(site: Site, request: JobRequest, user: str, found: CourseSite) -> Rehearsed:

@@ -54,18 +54,24 @@ class CourseProfile:
 
 
 def course_profile(
-    file: CourseFile, profiles: Sequence[Profile], now: datetime, *, defaults: Resources | None = None
+    file: CourseFile,
+    profiles: Sequence[Profile],
+    now: datetime,
+    *,
+    defaults: Resources | None = None,
+    session: Session | None = None,
 ) -> CourseProfile:
     """The profile of a course with a good version, at ``now``, which has a time zone.
 
-    ``profiles`` are the admin's, ``defaults`` the site's for Slurm jobs. Raises ConfigError, with file, line and field
+    ``profiles`` are the admin's, ``defaults`` the site's for Slurm jobs, ``session`` is the one to be shown instead of
+    that which is open or the next one. Raises ConfigError, with file, line and field
     of the course's file.
     """
     course = file.course
     assert course is not None  # noqa: S101 - the caller's
     base = _base(file, course, profiles)
     said = _narrowed(file, course, base, defaults)
-    session = next((each for each in course.calendar() if now < each.end), None)
+    session = session or next((each for each in course.calendar() if now < each.end), None)
     opens = opens_at(course, session) if session is not None else None
     is_open = opens is not None and opens <= now
     slurm = said.slurm
