@@ -6,7 +6,7 @@ Form, REST, start, ``course check`` and the start ahead all use the profile that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, time, timedelta
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -14,14 +14,13 @@ from jupyterhub_gpuspawner.courses.materials import pull_path, slug_of
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.option import put_over
 from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
-from jupyterhub_gpuspawner.profiles.resolve import closing, opening
 from jupyterhub_gpuspawner.profiles.resources import over_defaults
 from jupyterhub_gpuspawner.units import format_walltime
 from jupyterhub_gpuspawner.words import memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
+    from datetime import date
 
     from jupyterhub_gpuspawner.courses.course import Course
     from jupyterhub_gpuspawner.courses.folder import CourseFile
@@ -193,13 +192,18 @@ def _in_session(slurm: Resources, session: Session, now: datetime, defaults: Res
 def _allow(course: Course, allow: Allow, opens: datetime | None, now: datetime) -> Allow:
     """The admin's rule, and in addition the times of the course."""
     over = course.calendar()[-1].end
-    until = over if allow.until is None or closing(allow.until, now) > over else allow.until
+    until = over if allow.until is None or _moment(allow.until, now, whole_day=True) > over else allow.until
     from_ = _later(opens, allow, now) if course.outside_sessions == "no" else allow.from_
     return allow.model_copy(update={"from_": from_, "until": until})
 
 
 def _later(opens: datetime | None, allow: Allow, now: datetime) -> datetime | None:
     """The later of the session's opening and the profile's first moment."""
-    if opens is None or allow.from_ is None:
-        return opens
-    return max(opens, opening(allow.from_, now))
+    return max(opens, _moment(allow.from_, now)) if opens is not None and allow.from_ is not None else opens
+
+
+def _moment(day: date, now: datetime, *, whole_day: bool = False) -> datetime:
+    """A day or moment of a profile's ``allow``; without a time zone it is in that of ``now``."""
+    if not isinstance(day, datetime):
+        day = datetime.combine(day, time.max if whole_day else time.min)
+    return day if day.tzinfo is not None else day.replace(tzinfo=now.tzinfo)

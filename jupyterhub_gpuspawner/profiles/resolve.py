@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 from jupyterhub_gpuspawner.errors import Refusal, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.option import put_over
@@ -32,8 +31,6 @@ __all__ = [
     "ResolvedResources",
     "UserChoice",
     "choice_from_form",
-    "closing",
-    "opening",
     "parse_choice",
     "permitted",
     "queue_limit",
@@ -144,34 +141,29 @@ def permitted(profile: Profile, user: str, groups: Collection[str], now: datetim
             return Refusal(RefusalKind.OTHER_USERS, "it is reserved for other users")
         named = f"group{'s' if len(allow.groups) > 1 else ''} {', '.join(allow.groups)}"
         return Refusal(RefusalKind.OTHER_GROUPS, f"it is reserved for the {named}")
-    if allow.from_ is not None and now < opening(allow.from_, now):
+    if allow.from_ is not None and now < _start(allow.from_, now):
         return Refusal(RefusalKind.NOT_YET, f"it is available from {_said(allow.from_)}")
-    if allow.until is not None and now >= closing(allow.until, now):
+    if allow.until is not None and now >= _end(allow.until, now):
         return Refusal(RefusalKind.ENDED, f"it was available until {_said(allow.until)}")
     return None
 
 
-def opening(moment: date, now: datetime) -> datetime:
-    """The moment at which ``from`` begins; without a UTC offset it is in ``now``'s time zone."""
+def _start(moment: date, now: datetime) -> datetime:
     if not isinstance(moment, datetime):
         moment = datetime.combine(moment, time())
     return moment.replace(tzinfo=now.tzinfo) if moment.tzinfo is None else moment
 
 
-def closing(moment: date, now: datetime) -> datetime:
-    """The moment at which ``until`` is over: a day counts in full."""
+def _end(moment: date, now: datetime) -> datetime:
     if isinstance(moment, datetime):
-        return opening(moment, now)
+        return _start(moment, now)
     if moment == date.max:  # has no next day; means no end
         return datetime.max.replace(tzinfo=now.tzinfo)
-    return opening(moment + timedelta(days=1), now)
+    return _start(moment + timedelta(days=1), now)
 
 
 def _said(moment: date) -> str:
-    if not isinstance(moment, datetime):
-        return moment.isoformat()
-    zone = moment.tzname() if isinstance(moment.tzinfo, ZoneInfo) else None  # otherwise the offset says it
-    return f"{moment:%Y-%m-%d %H:%M} {zone}" if zone else moment.isoformat(" ", "minutes")
+    return moment.isoformat(" ", "minutes") if isinstance(moment, datetime) else moment.isoformat()
 
 
 def resolve(

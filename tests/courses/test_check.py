@@ -71,15 +71,16 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
         {"slurm": {"time": "8:00:00"}},
         [
             "Reservation ml ends 1 h before the session does.",
-            "Slurm would refuse every job: 7:59:00 is more than the 7:00:00 left in reservation ml.",
+            "Slurm would refuse every job: 7 h 59 min is more than the 7 h left in reservation ml.",
         ],
     ),
-    "whoever is late does not get in, since Slurm's own time limit counts": (
+    "Slurm's own time limit, which is not lowered": (
         snapshot(end=END + 900),
         {"slurm": {"time": None}},
         [
-            "Who starts more than 15 min after the beginning is not let in: servers run for 8 h, and reservation ml "
-            "ends before that."
+            "Servers end after 1 h, before the session does, which takes 8 h.",
+            "Who starts more than 7 h 15 min after the beginning is not let in: servers run for 1 h, and reservation "
+            "ml ends before that.",
         ],
     ),
     "whoever is late gets less time": (snapshot(end=END), {}, []),

@@ -10,7 +10,7 @@ import pytest
 
 from jupyterhub_gpuspawner.courses.course_profile import CourseProfile, course_profile
 from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
-from jupyterhub_gpuspawner.errors import ConfigError, Refusal, RefusalKind, RequestError
+from jupyterhub_gpuspawner.errors import ConfigError, RefusalKind, RequestError
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import JobRequest, permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -160,54 +160,60 @@ def test_without_a_reservation_nothing_is_lowered() -> None:
     assert asked(at(2, 16), sessions=[day]).resources.time == 8 * HOUR
 
 
-WHEN: dict[str, tuple[datetime, dict[str, Any], Refusal | None]] = {
-    "weeks before": (at(1, 12), {}, Refusal(RefusalKind.NOT_YET, "it is available from 2026-03-02 09:00 CET")),
+def refused(profile: Profile, now: datetime) -> RefusalKind | None:
+    """The rule by which a participant may not use the profile now."""
+    refusal = permitted(profile, "train001", (), now)
+    return refusal.kind if refusal is not None else None
+
+
+WHEN: dict[str, tuple[datetime, dict[str, Any], RefusalKind | None]] = {
+    "weeks before": (at(1, 12), {}, RefusalKind.NOT_YET),
     "a moment before": (
         at(2, 8, 59, 59),
         {},
-        Refusal(RefusalKind.NOT_YET, "it is available from 2026-03-02 09:00 CET"),
+        RefusalKind.NOT_YET,
     ),
     "a moment before, ahead": (at(2, 8, 59, 59), {"start_ahead": "10min"}, None),
     "at its beginning": (at(2, 9), {}, None),
-    "between two": (at(2, 17), {}, Refusal(RefusalKind.NOT_YET, "it is available from 2026-03-04 13:00 CET")),
+    "between two": (at(2, 17), {}, RefusalKind.NOT_YET),
     "between two, where that is allowed": (at(2, 17), {"outside_sessions": "without_reservation"}, None),
-    "over": (at(4, 17), {}, Refusal(RefusalKind.ENDED, "it was available until 2026-03-04 17:00 CET")),
+    "over": (at(4, 17), {}, RefusalKind.ENDED),
     "over, where starts are allowed between sessions": (
         at(4, 17),
         {"outside_sessions": "without_reservation"},
-        Refusal(RefusalKind.ENDED, "it was available until 2026-03-04 17:00 CET"),
+        RefusalKind.ENDED,
     ),
 }
 
 
 @pytest.mark.parametrize(("now", "changes", "expected"), WHEN.values(), ids=WHEN.keys())
-def test_a_course_is_open_in_its_sessions(now: datetime, changes: dict[str, Any], expected: Refusal | None) -> None:
-    """Before them it says when the next one begins; after the last it is over."""
+def test_a_course_is_open_in_its_sessions(now: datetime, changes: dict[str, Any], expected: RefusalKind | None) -> None:
+    """Before them it is disabled until the next one begins; after the last it is over."""
     found = offered(now, **changes)
 
-    assert permitted(found.profile, "train001", (), now) == expected
+    assert refused(found.profile, now) == expected
     assert found.is_open == (found.opens is not None and found.opens <= now)
 
 
-ADMINS_RULES: dict[str, tuple[dict[str, Any], Refusal | None]] = {
+ADMINS_RULES: dict[str, tuple[dict[str, Any], RefusalKind | None]] = {
     "his users": ({"users": ["train001"]}, None),
-    "other users": ({"users": ["kim"]}, Refusal(RefusalKind.OTHER_USERS, "it is reserved for other users")),
+    "other users": ({"users": ["kim"]}, RefusalKind.OTHER_USERS),
     "other groups": (
         {"groups": ["staff"]},
-        Refusal(RefusalKind.OTHER_GROUPS, "it is reserved for the group staff"),
+        RefusalKind.OTHER_GROUPS,
     ),
     "later": (
         {"from": "2026-03-03"},
-        Refusal(RefusalKind.NOT_YET, "it is available from 2026-03-03 00:00 CET"),
+        RefusalKind.NOT_YET,
     ),
-    "earlier": ({"until": "2026-03-01"}, Refusal(RefusalKind.ENDED, "it was available until 2026-03-01")),
+    "earlier": ({"until": "2026-03-01"}, RefusalKind.ENDED),
 }
 
 
 @pytest.mark.parametrize(("allow", "expected"), ADMINS_RULES.values(), ids=ADMINS_RULES.keys())
-def test_the_admins_rule_holds_for_a_course(allow: dict[str, Any], expected: Refusal | None) -> None:
+def test_the_admins_rule_holds_for_a_course(allow: dict[str, Any], expected: RefusalKind | None) -> None:
     """A roster lets nobody in whom the profile does not admit, nor at another time."""
-    assert permitted(offered(at(2, 10), profile={"allow": allow}).profile, "train001", (), at(2, 10)) == expected
+    assert refused(offered(at(2, 10), profile={"allow": allow}).profile, at(2, 10)) == expected
 
 
 FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
