@@ -110,6 +110,11 @@ def add_user(app: JupyterHub, name: str) -> Any:
     return user
 
 
+def start_body(user_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of ``POST /users/USER/server``; JupyterHub 5 takes all of it for user options."""
+    return {"user_options": dict(user_options)} if HAS_DISPLAY_NAMES else dict(user_options)
+
+
 def display_name(spawner: Any) -> str:
     """Return the name to show of a server: its display name, or the name in its URL; empty for the default server."""
     return str(getattr(spawner, "display_name", "") or spawner.name)

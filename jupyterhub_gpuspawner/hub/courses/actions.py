@@ -1,17 +1,47 @@
-"""What an instructor does for the people of a course: start, stop, message and extend.
+"""What instructors do for the people of a course: start, stop, message and extend.
 
-The same functions serve the REST API, the course's page and the start ahead of a session. Each answers for every person
-with an :class:`Outcome`; nothing is raised for one person's sake.
+The REST API, the course's page and the start ahead of a session use the same functions. Servers are started and stopped
+one after the other in the background, so an action returns at once, with an :class:`Outcome` for each person.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+import time
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub import orm
+from sqlalchemy import select
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.courses.materials import slug_of
+from jupyterhub_gpuspawner.hub.courses.messages import Message, Messages, clean_text, shown_until
+from jupyterhub_gpuspawner.hub.courses.pace import Pace
+from jupyterhub_gpuspawner.hub.courses.service_account import BUSY
+from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start
+from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.spawners.stop_record import keep_stop, stop_record
+from jupyterhub_gpuspawner.hub.text import course_actions as text
+
 if TYPE_CHECKING:
-    from jupyterhub_gpuspawner.courses.course import Course
+    from collections.abc import Callable, Collection, Mapping
+
+    from jupyterhub.app import JupyterHub
+
+    from jupyterhub_gpuspawner.hub.courses.book import HubCourse
+    from jupyterhub_gpuspawner.hub.courses.service_account import ServiceAccount
+    from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+    from jupyterhub_gpuspawner.hub.ending.record import Ending
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
+
+BUSY_TRIES = 30
+"""How often a start is asked for again that ``concurrent_spawn_limit`` refuses; each time JupyterHub says when."""
+NO_SESSION = "-"
+"""The session of a start by hand in a course without a session to come."""
+_AT_ONCE = 200
 
 
 class Result(str, Enum):
@@ -20,7 +50,7 @@ class Result(str, Enum):
     DONE = "done"
     """It was done, or is under way."""
     UNCHANGED = "unchanged"
-    """There was nothing to do: the server runs already, or none does."""
+    """There was nothing to do."""
     REFUSED = "refused"
     """It cannot be done; the sentence says why."""
 
@@ -32,9 +62,175 @@ class Outcome:
     user: str
     result: Result
     sentence: str = ""
-    """For the instructor."""
+    """For the instructor; it may contain the user's name and must be escaped."""
 
 
-def user_options(course: Course) -> dict[str, Any]:
+def user_options(course: HubCourse) -> dict[str, Any]:
     """The user options with which a participant's server of this course is started."""
-    return {"profile": course.profile.slug, **course.profile.options}
+    return {"profile": slug_of(course.slug)}
+
+
+def session_name(course: HubCourse) -> str:
+    """The session to which a start of now belongs: the one under way, or else the next."""
+    session = course.session_at() or course.next_session()
+    return session.name if session is not None else NO_SESSION
+
+
+class CourseActions:
+    """The actions of one hub; its methods run in the hub's event loop."""
+
+    def __init__(self, app: JupyterHub, settings: GPUCourses, account: ServiceAccount) -> None:
+        self._app = app
+        self._account = account
+        self.pace = Pace(settings.every, settings.at_once)
+        self.starts = CourseStarts(app.db)
+        self.messages = Messages(app.db)
+
+    # --- what is there --------------------------------------------------------------------------
+
+    def spawners(self, people: Collection[str]) -> dict[str, Any]:
+        """The default servers of these people that the hub has in memory; others are not active."""
+        wanted, found = sorted(people), dict[str, Any]()
+        for at in range(0, len(wanted), _AT_ONCE):
+            asked = select(orm.User.id, orm.User.name).where(orm.User.name.in_(wanted[at : at + _AT_ONCE]))
+            for user_id, name in self._app.db.execute(asked):
+                user = self._app.users.get(user_id)
+                if user is not None and "" in user.spawners:
+                    found[name] = user.spawners[""]
+        return found
+
+    def servers(self, people: Collection[str]) -> dict[str, Server]:
+        """The default servers of these people, as far as the hub has them in memory."""
+        return {name: server_of(spawner, with_start=False) for name, spawner in self.spawners(people).items()}
+
+    # --- the actions ----------------------------------------------------------------------------
+
+    def start(self, course: HubCourse, only: Collection[str] = (), *, every: float = 0.0) -> tuple[Outcome, ...]:
+        """Start servers of the people in ``only``, or of all; ``every``: seconds between two, at least the setting's.
+
+        Raises SQLAlchemyError.
+        """
+        servers = self.servers(course.people)
+
+        def start(user: str) -> Outcome:
+            if user in course.unknown:
+                return Outcome(user, Result.REFUSED, text.NOT_KNOWN.format(user=user))
+            if user in servers and servers[user].active:
+                return Outcome(user, Result.UNCHANGED, text.RUNS)
+            self.put_start(course, user, every=every)
+            return Outcome(user, Result.DONE, text.STARTS)
+
+        if course.course is None:
+            return tuple(Outcome(user, Result.REFUSED, text.NOT_GOOD) for user in only)
+        return _for_each(course, only, start)
+
+    def stop(self, course: HubCourse, only: Collection[str] = (), *, by: str) -> tuple[Outcome, ...]:
+        """Stop the default servers of the people in ``only``, or of all; their cards name ``by``.
+
+        Raises SQLAlchemyError.
+        """
+        spawners = self.spawners(course.people)
+
+        def stop(user: str) -> Outcome:
+            dropped = self.pace.drop(user)
+            server = server_of(spawners[user], with_start=False) if user in spawners else None
+            if server is None or not server.active:
+                told = text.NOT_STARTED_YET if dropped else text.NOTHING_RUNS
+                return Outcome(user, Result.DONE if dropped else Result.UNCHANGED, told)
+            if server.pending == "stop":
+                return Outcome(user, Result.UNCHANGED, text.STOPS_ALREADY)
+            self.put_stop(spawners[user], lambda found: stop_record(found, at=time.time(), by=by))
+            return Outcome(user, Result.DONE, text.STOPS)
+
+        return _for_each(course, only, stop)
+
+    def message(self, course: HubCourse, said: str, only: Collection[str] = (), *, by: str) -> tuple[Outcome, ...]:
+        """Show a message to the people in ``only``, or to all; an empty one is refused. Raises SQLAlchemyError."""
+        shown = clean_text(said)
+        now = time.time()
+
+        def written(user: str) -> Message:
+            return Message(course.slug, user, by, shown, at=now, until=shown_until(course, now))
+
+        if not shown:
+            return tuple(Outcome(user, Result.REFUSED, text.EMPTY_MESSAGE) for user in only or course.people)
+        known = [user for user in only if user in course.people]
+        if known or not only:
+            self.messages.keep([written(user) for user in known] if only else [written("")])
+        return _for_each(course, only, lambda user: Outcome(user, Result.DONE, text.TOLD))
+
+    async def extend(
+        self,
+        course: HubCourse,
+        minutes: int,  # noqa: ARG002 - no server can be extended yet
+        only: Collection[str] = (),
+    ) -> tuple[Outcome, ...]:
+        """Give the running servers of the people in ``only``, or of all, more time."""
+        servers = self.servers(course.people)
+
+        def extend(user: str) -> Outcome:
+            if user not in servers or not servers[user].ready:
+                return Outcome(user, Result.UNCHANGED, text.NOTHING_RUNS)
+            return Outcome(user, Result.REFUSED, text.NO_EXTENSION)
+
+        return _for_each(course, only, extend)
+
+    # --- work in the background -----------------------------------------------------------------
+
+    def put_start(self, course: HubCourse, user: str, *, every: float = 0.0) -> None:
+        """Start a person's server when its turn comes."""
+        name = session_name(course)
+        self.pace.put(user, lambda: self._start(course, name, user), every=every)
+
+    def put_stop(self, spawner: Any, record: Callable[[Server], Ending]) -> None:
+        """Stop a server when its turn comes; its card shows ``record``."""
+        self.pace.put(spawner.user.name, lambda: self._stop(spawner, record))
+
+    async def _start(self, course: HubCourse, session: str, user: str) -> None:
+        """Start a server and record what came of it. Raises SQLAlchemyError; then nothing has been started."""
+        before = self.starts.get(course.slug, session, user)
+        server = self.servers([user]).get(user)
+        if server is not None and server.active:
+            if before is None:
+                self.starts.keep(course.slug, session, CourseStart(user, Stage.LEFT, asked_at=time.time()))
+            return
+        asked = CourseStart(user, Stage.ASKED, (before.tries if before is not None else 0) + 1, time.time())
+        self.starts.keep(course.slug, session, asked)
+        for _ in range(BUSY_TRIES):
+            answer = await self._account.start(user, user_options(course))
+            if answer.status != BUSY or answer.retry_after is None:
+                break
+            await asyncio.sleep(answer.retry_after)
+        if answer.good or self._is_wanted(user):
+            kept = replace(asked, stage=Stage.STARTED)
+        else:
+            get_logger().warning("Course %s: %s's server did not start: %s", course.slug, user, answer.message)
+            kept = replace(asked, stage=Stage.FAILED, asked_at=time.time(), fault=answer.message)
+        self.starts.keep(course.slug, session, kept)
+
+    def _is_wanted(self, user: str) -> bool:
+        """Whether the server runs or starts, or was stopped by a person, so that it must not be started again."""
+        server = self.servers([user]).get(user)
+        return server is not None and (server.active or server.stopped is not None)
+
+    async def _stop(self, spawner: Any, record: Callable[[Server], Ending]) -> None:
+        server = server_of(spawner, with_start=False)
+        keep_stop(spawner, record(server))
+        start = last_start(spawner)
+        if server.pending == "spawn" and start is not None:
+            start.cancel()  # JupyterHub's own handler cancels it, too
+            return
+        answer = await self._account.stop(server.user)
+        if not answer.good:
+            keep_stop(spawner, None)
+            get_logger().warning("The server of %s was not stopped: %s", server.user, answer.message)
+
+
+def _for_each(course: HubCourse, only: Collection[str], act: Callable[[str], Outcome]) -> tuple[Outcome, ...]:
+    """The outcome for everybody in ``only``, or in the course; those of others are refused."""
+    people = frozenset(course.people)
+    wanted: Mapping[str, None] = dict.fromkeys(only or course.people)
+    return tuple(
+        act(user) if user in people else Outcome(user, Result.REFUSED, text.NOT_IN_COURSE.format(user=user))
+        for user in wanted
+    )

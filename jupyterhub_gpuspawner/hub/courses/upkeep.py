@@ -8,17 +8,24 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.hub.courses.actions import CourseActions
+from jupyterhub_gpuspawner.hub.courses.ahead import StartsAhead
 from jupyterhub_gpuspawner.hub.courses.book import CourseBook
 from jupyterhub_gpuspawner.hub.courses.rights import CourseRights, HubDirectory, on_changes
+from jupyterhub_gpuspawner.hub.courses.service_account import ServiceAccount
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from jupyterhub.app import JupyterHub
 
+    from jupyterhub_gpuspawner.hub.courses.messages import Message
+
+ACTIONS = "gpuspawner_course_actions"
+"""Where the hub's tornado settings hold the actions."""
 LOOK = 0.5
 """Seconds between two checks of whether the hub has started."""
 AGAIN = 60.0
@@ -34,12 +41,31 @@ def course_book(settings: Mapping[str, Any]) -> CourseBook | None:
     return book
 
 
+def course_actions(settings: Mapping[str, Any]) -> CourseActions:
+    """The actions in a hub that has a :func:`course_book`."""
+    actions: CourseActions = settings[ACTIONS]
+    return actions
+
+
+def course_messages(user: Any) -> tuple[Message, ...]:
+    """What instructors tell this user of the hub now, the newest first; none while the database is away."""
+    book = course_book(user.settings)
+    courses = book.courses_of(user.name) if book is not None else ()
+    try:
+        return course_actions(user.settings).messages.shown_to(user.name, courses) if courses else ()
+    except SQLAlchemyError as error:
+        get_logger().warning("The messages of courses cannot be read: %s", fault(error))
+        roll_back(user.db)
+        return ()
+
+
 class CourseUpkeep:
     """Reads the courses and updates their rights, as long as the hub runs."""
 
-    def __init__(self, app: JupyterHub, book: CourseBook) -> None:
+    def __init__(self, app: JupyterHub, book: CourseBook, account: ServiceAccount) -> None:
         self._app = app
         self._book = book
+        self._account = account
         self._rights = CourseRights(app)
         self._changed = asyncio.Event()
         self._updating = False
@@ -68,6 +94,7 @@ class CourseUpkeep:
             self._book.resolve()
             if self._book.take(self._rights.update(self._book.courses())):
                 self._book.take(self._rights.update(self._book.courses()))
+            self._account.update([course.group for course in self._book.courses() if course.people])
         finally:
             self._updating = False
 
@@ -84,19 +111,23 @@ def register_courses(app: JupyterHub) -> None:
         spawner = app.spawner_class(config=app.config) if hasattr(app.spawner_class, "courses_dir") else None
         if held or spawner is None or not spawner.courses_dir:
             return
-        book = CourseBook(spawner.courses_dir, HubDirectory(app, GPUCourses(config=app.config)))
-        app.tornado_settings[SETTING] = book
-        task = asyncio.get_running_loop().create_task(_when_started(app, book))
-        held.add(task)
-        task.add_done_callback(_ended)
+        settings = GPUCourses(config=app.config)
+        book = CourseBook(spawner.courses_dir, HubDirectory(app, settings))
+        account = ServiceAccount(app)
+        actions = CourseActions(app, settings, account)
+        app.tornado_settings.update({SETTING: book, ACTIONS: actions})
+        for work in (CourseUpkeep(app, book, account).run, StartsAhead(app, book, actions).run):
+            task = asyncio.get_running_loop().create_task(_when_started(app, work))
+            held.add(task)
+            task.add_done_callback(_ended)
 
     app.observe(begin, "handlers")
 
 
-async def _when_started(app: JupyterHub, book: CourseBook) -> None:
+async def _when_started(app: JupyterHub, work: Callable[[], Awaitable[None]]) -> None:
     while app.http_server is None:  # noqa: ASYNC110 - JupyterHub has no event for it
         await asyncio.sleep(LOOK)
-    await CourseUpkeep(app, book).run()
+    await work()
 
 
 def _ended(task: asyncio.Task[None]) -> None:
