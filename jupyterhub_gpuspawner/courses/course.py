@@ -46,6 +46,7 @@ class Instructors(Frozen):
     """Who teaches the course."""
 
     users: Annotated[tuple[UserNames, ...], OneOrMany] = ()
+    """User names. A name or a list of names alone stands for a table with this field."""
     groups: Annotated[tuple[Text, ...], OneOrMany] = ()
     """JupyterHub groups."""
 
@@ -90,10 +91,12 @@ class ChosenProfile(Frozen):
 
 
 class Materials(Frozen):
-    """What nbgitpuller fetches into the participant's home folder."""
+    """What nbgitpuller fetches into the participant's home folder; it must be installed where the servers run."""
 
     git: Annotated[str, matching(r"https://[A-Za-z0-9.-]+(?::[0-9]+)?/[!-~]+", "an https address of a git repository")]
+    """The repository; it must be readable without a password."""
     branch: Annotated[str, matching(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}", "the name of a branch")] = "main"
+    """Its branch."""
     open: Annotated[
         str, matching(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_./ -]{0,400}", "a path in the repository, without ..")
     ] = ""
@@ -109,16 +112,19 @@ class Course(Frozen):
     roster: Roster
     profile: ChosenProfile
     sessions: tuple[SessionRule, ...]
+    """When the course takes place; sessions must not overlap."""
     zone: Zone | None = None
     """Time zone of the sessions. Default: the hub's."""
     start_ahead: Duration | None = None
     """How long before each session the servers of the roster are started. Default: they are not."""
     unvisited_after: Duration = 1800
-    """A server started ahead that nobody has opened this long after the session's start is stopped."""
+    """A server started ahead that nobody has opened this long after the session's start is stopped. Default: 30min;
+    kept in seconds."""
     outside_sessions: Literal["no", "without_reservation"] = "no"
     """Whether participants may start a server of the course between its sessions, and before the first: ``no``, or
     ``without_reservation``, on what the profile uses otherwise."""
     materials: Materials | None = None
+    """What each participant's server fetches and opens first, with nbgitpuller."""
     message: Prose | None = None
     """What participants read on the course's card."""
 
