@@ -19,12 +19,17 @@ def slug_of(course: str) -> str:
 def pull_path(materials: Materials) -> str:
     """The path on the server at which nbgitpuller fetches the materials and then opens them in JupyterLab.
 
-    Parameters of ``/git-pull`` are those of nbgitpuller's documentation. It clones into a folder with the repository's
-    name in the server's root folder.
+    It clones into a folder with the repository's name in the server's root folder. Its own name for that folder would
+    end in ``.git`` where the address does.
     """
     folder = urlsplit(materials.git).path.rstrip("/").rpartition("/")[2].removesuffix(".git")
     opened = "/".join(part for part in (folder, materials.open.strip("/")) if part)
-    query = {"repo": materials.git, "branch": materials.branch, "urlpath": f"lab/tree/{quote(opened)}"}
+    query = {
+        "repo": materials.git,
+        "branch": materials.branch,
+        "targetpath": folder,
+        "urlpath": f"lab/tree/{quote(opened)}",
+    }
     return f"/git-pull?{urlencode(query, quote_via=quote)}"
 
 

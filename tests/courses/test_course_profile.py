@@ -327,16 +327,6 @@ def test_a_participant_chooses_nothing() -> None:
         )
 
 
-def test_materials_open_first() -> None:
-    """nbgitpuller fetches them, and then opens the file in JupyterLab."""
-    found = offered(at(2, 10), materials={"git": "https://github.com/example/course.git", "open": "week 1/start.ipynb"})
-
-    assert found.profile.default_url == (
-        "/git-pull?repo=https%3A%2F%2Fgithub.com%2Fexample%2Fcourse.git&branch=main"
-        "&urlpath=lab%2Ftree%2Fcourse%2Fweek%25201%2Fstart.ipynb"
-    )
-
-
 def test_a_server_never_outlives_its_session() -> None:
     """Whenever it starts: time limits are whole minutes, and end between one and two minutes before the session."""
     for second in range(0, 8 * HOUR, 601):
