@@ -29,7 +29,8 @@ def page() -> str:
     parts = [
         "# Course fields\n",
         "A course is one YAML file in `c.GPUProfilesSpawner.courses_dir`. Its name without ending is the course's "
-        "slug: at most 56 lower-case letters, digits and hyphens. YAML is read as version 1.2: `9:00` and `no` are text.\n",
+        "slug: at most 56 lower-case letters, digits and hyphens. YAML is read as version 1.2: `9:00` and `no` are "
+        "text.\n",
         "A field that is not in these tables is refused; the error names file, line and field. A roster has at most "
         f"{PEOPLE_LIMIT} people, and a course {SESSIONS_LIMIT} sessions.\n",
         f"[{NAME}]({NAME}) describes the file as JSON Schema, for editors: with the YAML language server, begin a file "
