@@ -17,6 +17,7 @@ from jupyterhub import orm
 from sqlalchemy import select
 from traitlets.log import get_logger
 
+from jupyterhub_gpuspawner.courses.materials import slug_of
 from jupyterhub_gpuspawner.hub.courses.messages import Message, Messages, clean_text, shown_until
 from jupyterhub_gpuspawner.hub.courses.pace import Pace
 from jupyterhub_gpuspawner.hub.courses.service_account import BUSY
@@ -70,9 +71,7 @@ class Outcome:
 
 def user_options(course: HubCourse) -> dict[str, Any]:
     """The user options with which a participant's server of this course is started."""
-    assert course.course is not None  # noqa: S101 - the caller's
-    chosen = course.course.profile
-    return {"profile": chosen.slug, **chosen.options}
+    return {"profile": slug_of(course.slug)}
 
 
 def session_name(course: HubCourse) -> str:

@@ -15,6 +15,7 @@ from jupyterhub_gpuspawner.hub.courses.rights import CourseRights, HubDirectory,
 from jupyterhub_gpuspawner.hub.courses.service_account import ServiceAccount
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.hub.courses.messages import Message
 
-SETTING, ACTIONS = "gpuspawner_courses", "gpuspawner_course_actions"
-"""Where the hub's tornado settings hold the book and the actions."""
+ACTIONS = "gpuspawner_course_actions"
+"""Where the hub's tornado settings hold the actions."""
 LOOK = 0.5
 """Seconds between two checks of whether the hub has started."""
 AGAIN = 60.0
