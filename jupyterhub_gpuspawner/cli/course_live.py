@@ -122,12 +122,12 @@ def message(*, name: str, text: str, only: tuple[str, ...], address: str) -> Non
 
 @click.command()
 @click.argument("name")
-@click.option("--minutes", default=60, show_default=True, help="How much longer their servers may run.")
+@click.option("--minutes", type=int, help="How much longer their servers may run. Default: as their profile says.")
 @ONLY
 @HUB
-def extend(*, name: str, minutes: int, only: tuple[str, ...], address: str) -> None:
+def extend(*, name: str, minutes: int | None, only: tuple[str, ...], address: str) -> None:
     """Give the running servers of the participants of course NAME more time."""
-    _act(address, name, "extend", only, minutes=minutes)
+    _act(address, name, "extend", only, **({"minutes": minutes} if minutes is not None else {}))
 
 
 @click.command()

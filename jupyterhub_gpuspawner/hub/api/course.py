@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.hub.courses.actions import session_name
 from jupyterhub_gpuspawner.hub.courses.rights import READING, STARTING, STOPPING, teaches
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.text import course_actions as text
+from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +32,6 @@ FRESH = 5.0
 """Seconds after which the courses are read again for a request."""
 LONGEST_PAUSE = 60.0
 """Seconds between two starts that a request may ask for."""
-MOST_MINUTES = 1440
 
 
 class OfCourses(APIHandler):
@@ -95,8 +95,8 @@ class ActionRequest:
     """Start: seconds between two starts."""
     message: str = ""
     """Message: its text."""
-    minutes: int = 0
-    """Extend: how much longer the servers may run."""
+    minutes: int | None = None
+    """Extend: how much longer the servers may run; None: as their profile says."""
 
 
 _FIELDS = {"start": {"only", "every"}, "stop": {"only"}, "message": {"only", "message"}, "extend": {"only", "minutes"}}
@@ -110,7 +110,8 @@ class CourseActionHandler(OfCourses):
         """The outcomes document, version 1; 400 names the field. Needs the scopes of the course's instructors.
 
         The body is a JSON object: `only`, a list of user names (default: everybody in the course); for `start` also
-        `every`, seconds between two starts; for `message` the text `message`; for `extend` the number `minutes`.
+        `every`, seconds between two starts; for `message` the text `message`; for `extend` the number
+        `minutes` (default: as the profile says).
         """
         course = await self.course(course_name, _SCOPES[action])
         if len(self.request.body) > BODY_LIMIT:
@@ -129,7 +130,7 @@ class CourseActionHandler(OfCourses):
             return self.actions.stop(course, asked.only, by=by)
         if action == "message":
             return self.actions.message(course, asked.message, asked.only, by=by)
-        return await self.actions.extend(course, asked.minutes, asked.only)
+        return await self.actions.extend(course, asked.minutes, asked.only, by=by)
 
 
 def parse_action(body: object, action: str) -> ActionRequest:
@@ -143,15 +144,15 @@ def parse_action(body: object, action: str) -> ActionRequest:
     only = given.get("only")
     if only is not None and not (isinstance(only, list) and all(isinstance(name, str) for name in only)):
         raise ValueError("only: must be a list of user names.")
-    every, minutes = given.get("every", 0), given.get("minutes", 0)
+    every, minutes = given.get("every", 0), given.get("minutes")
     if isinstance(every, bool) or not isinstance(every, (int, float)) or not 0 <= every <= LONGEST_PAUSE:
         raise ValueError(f"every: must be a number of seconds, at most {LONGEST_PAUSE:g}.")
-    if action == "extend" and (isinstance(minutes, bool) or minutes not in range(1, MOST_MINUTES + 1)):
-        raise ValueError(f"minutes: must be a whole number from 1 to {MOST_MINUTES}.")
+    if minutes is not None and (type(minutes) is not int or not 1 <= minutes <= MINUTES_AT_MOST):
+        raise ValueError(f"minutes: must be a whole number from 1 to {MINUTES_AT_MOST}.")
     message = given.get("message", "")
     if action == "message" and (not isinstance(message, str) or not message.strip()):
         raise ValueError("message: must be a text.")
-    return ActionRequest(None if only is None else tuple(only), float(every), str(message), int(minutes))
+    return ActionRequest(None if only is None else tuple(only), float(every), str(message), minutes)
 
 
 HANDLERS = [

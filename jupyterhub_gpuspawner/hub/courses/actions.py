@@ -18,14 +18,16 @@ from sqlalchemy import select
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.materials import slug_of
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.courses.messages import Message, Messages, clean_text, shown_until
 from jupyterhub_gpuspawner.hub.courses.pace import Pace
 from jupyterhub_gpuspawner.hub.courses.service_account import BUSY
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start
-from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.spawners.server import extend_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import keep_stop, stop_record
 from jupyterhub_gpuspawner.hub.text import course_actions as text
+from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -43,6 +45,8 @@ Only: TypeAlias = "Collection[str] | None"
 """The users whom an action is for; None: everybody in the course."""
 BUSY_TRIES = 30
 """How often a start is asked for again that ``concurrent_spawn_limit`` refuses; each time JupyterHub says when."""
+EXTENDED_AT_ONCE = 4
+"""How many servers are given more time at the same time: Slurm is asked for each."""
 NO_SESSION = "-"
 """The session of a start by hand in a course without a session to come."""
 _AT_ONCE = 200
@@ -178,20 +182,28 @@ class CourseActions:
         return _for_each(course, only, lambda user: Outcome(user, Result.DONE, text.TOLD))
 
     async def extend(
-        self,
-        course: HubCourse,
-        minutes: int,  # noqa: ARG002 - no server can be extended yet
-        only: Only = None,
+        self, course: HubCourse, minutes: int | None = None, only: Only = None, *, by: str
     ) -> tuple[Outcome, ...]:
-        """Give the running servers of the people in ``only`` (None: all), more time."""
-        servers = self.servers(course.people)
+        """Give running default servers more time: by default as much as their profile says. Raises SQLAlchemyError."""
+        spawners = self.spawners(course.people)
+        free = asyncio.Semaphore(EXTENDED_AT_ONCE)
 
-        def extend(user: str) -> Outcome:
-            if user not in servers or not servers[user].ready:
+        async def extend(user: str) -> Outcome:
+            if user not in spawners or not spawners[user].ready:
                 return Outcome(user, Result.UNCHANGED, text.NOTHING_RUNS)
-            return Outcome(user, Result.REFUSED, text.NO_EXTENSION)
+            try:
+                async with free:
+                    done = await extend_server(spawners[user], minutes, by=by)
+            except GPUSpawnerError as error:
+                return Outcome(user, Result.REFUSED, error.told)
+            return Outcome(user, Result.DONE, text.EXTENDED.format(time=duration(done.seconds)))
 
-        return _for_each(course, only, extend)
+        people = _for_each(course, only, lambda user: Outcome(user, Result.DONE))
+        return tuple(
+            await asyncio.gather(
+                *(extend(each.user) if each.result is Result.DONE else _as_it_is(each) for each in people)
+            )
+        )
 
     # --- work in the background -----------------------------------------------------------------
 
@@ -256,6 +268,10 @@ def _for_each(course: HubCourse, only: Only, act: Callable[[str], Outcome]) -> t
         act(user) if user in people else Outcome(user, Result.REFUSED, text.NOT_IN_COURSE.format(user=user))
         for user in _wanted(course, only)
     )
+
+
+async def _as_it_is(outcome: Outcome) -> Outcome:
+    return outcome
 
 
 def _timestamp(moment: datetime) -> float:

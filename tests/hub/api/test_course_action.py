@@ -12,6 +12,7 @@ GOOD: dict[str, tuple[str, object, ActionRequest]] = {
     "nobody": ("stop", {"only": []}, ActionRequest(only=())),
     "some, slowly": ("start", {"only": ["ada"], "every": 2}, ActionRequest(("ada",), every=2.0)),
     "a text": ("message", {"message": "Hello"}, ActionRequest(message="Hello")),
+    "as the profile says": ("extend", {}, ActionRequest()),
     "an hour": ("extend", {"minutes": 60}, ActionRequest(minutes=60)),
 }
 FAULTS: dict[str, tuple[str, object, str]] = {
@@ -23,7 +24,6 @@ FAULTS: dict[str, tuple[str, object, str]] = {
     "no number": ("start", {"every": float("nan")}, "every: must be a number of seconds, at most 60."),
     "an empty text": ("message", {"message": " "}, "message: must be a text."),
     "no text": ("message", {}, "message: must be a text."),
-    "no minutes": ("extend", {}, "minutes: must be a whole number from 1 to 1440."),
     "half a minute": ("extend", {"minutes": 0.5}, "minutes: must be a whole number from 1 to 1440."),
     "true": ("extend", {"minutes": True}, "minutes: must be a whole number from 1 to 1440."),
 }
