@@ -1,7 +1,7 @@
 """A hub in front of a Slurm cluster.
 
-Copy this file and the folder config/profiles to /etc/jupyterhub, change what is marked SITE, and run `gpuspawner check`
-before starting the hub. docs/reference/settings.md lists all settings.
+Copy this file and the folders config/profiles and config/courses to /etc/jupyterhub, change what is marked SITE, and
+run `gpuspawner check` before starting the hub. docs/reference/settings.md lists all settings.
 """
 
 c = get_config()  # noqa: F821 - JupyterHub provides it
@@ -16,6 +16,10 @@ c.GPUProfilesSpawner.profiles_dir = "/etc/jupyterhub/profiles"  # SITE
 # "variables", the author of a file decides what runs as the users who pick its profile. Leave it empty if you do not
 # trust everyone who can write to the folder.
 c.GPUProfilesSpawner.profiles_dir_allows = ["software", "variables", "local"]  # SITE
+
+# Courses, one file for each. Whoever writes to this folder can offer the profiles above, narrowed, to those who may use
+# them. docs/howto/course.md is written for instructors.
+c.GPUProfilesSpawner.courses_dir = "/etc/jupyterhub/courses"  # SITE
 
 # --- Network ---------------------------------------------------------------------------------------
 
@@ -33,6 +37,10 @@ c.GPUSlurmSpawner.port_range = "20000-20999"  # SITE
 # needs neither: set these to "runuser -u {username} --" and "".
 c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {username}"
 c.GPUSlurmSpawner.wrapper_dir = "/usr/local/libexec/gpuspawner"
+
+# An account that is a Slurm operator and may run the fifth script, `extend`, which gives running servers more time where
+# a profile allows that. The last lines of config/sudoers allow it.
+# c.GPUSlurmSpawner.extend_prefix = "sudo -n -u slurm"  # SITE
 
 # The folder of Slurm's commands; empty if they are on the hub's PATH.
 c.GPUSlurmSpawner.slurm_bin_dir = ""  # SITE

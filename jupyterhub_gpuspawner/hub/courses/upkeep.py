@@ -15,6 +15,7 @@ from jupyterhub_gpuspawner.hub.courses.rights import CourseRights, HubDirectory,
 from jupyterhub_gpuspawner.hub.courses.service_account import ServiceAccount
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.hub.courses.messages import Message
 
-SETTING, ACTIONS = "gpuspawner_courses", "gpuspawner_course_actions"
-"""Where the hub's tornado settings hold the book and the actions."""
+ACTIONS = "gpuspawner_course_actions"
+"""Where the hub's tornado settings hold the actions."""
 LOOK = 0.5
 """Seconds between two checks of whether the hub has started."""
 AGAIN = 60.0
@@ -72,13 +73,13 @@ class CourseUpkeep:
     async def run(self) -> None:
         """Update now, after each minute, and when a login has changed groups or roles; until cancelled."""
         on_changes(self._wake)
+        self._book.on_read = self._wake
         while True:
             try:
                 await self.update()
             except SQLAlchemyError as error:
                 get_logger().warning("Courses are updated later, since the database failed: %s", fault(error))
                 roll_back(self._app.db)
-            self._changed.clear()
             try:
                 await asyncio.wait_for(self._changed.wait(), AGAIN)
             except asyncio.TimeoutError:
@@ -88,6 +89,7 @@ class CourseUpkeep:
         """Read the courses and update groups and roles; raises SQLAlchemyError."""
         if not await self._book.refresh(AGAIN - 1.0):
             return
+        self._changed.clear()
         self._updating = True
         try:
             self._book.resolve()
