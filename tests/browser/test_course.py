@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
@@ -40,7 +40,7 @@ c.GPUCourses.every = 0.1
 """
 COURSE = """
 name: {name}
-instructors: grace
+instructors: {instructors}
 roster: {roster}
 profile: k80
 zone: UTC
@@ -52,9 +52,11 @@ COURSES = {
     "large": ("Parallel programming", "student[001-200]"),
     "small": ("First steps", "[ada, ben, cleo]"),
 }
+INSTRUCTORS = {"large": "[grace, linus]"}
 FIFTY = [*["running"] * 31, *["starting"] * 4, *["waiting"] * 2, *["failed"] * 3]
 PAGES = "/hub/gpuspawner/course"
-NARROW, WIDE = {"width": 390, "height": 844}, {"width": 1920, "height": 1080}
+NARROW: ViewportSize = {"width": 390, "height": 844}
+WIDE: ViewportSize = {"width": 1920, "height": 1080}
 expect.set_options(timeout=PATIENCE)
 
 
@@ -73,7 +75,9 @@ def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("courses")
     today = datetime.now(timezone.utc).date()
     for slug, (name, roster) in COURSES.items():
-        (folder / f"{slug}.yaml").write_text(COURSE.format(name=name, roster=roster, today=today))
+        (folder / f"{slug}.yaml").write_text(
+            COURSE.format(name=name, instructors=INSTRUCTORS.get(slug, "grace"), roster=roster, today=today)
+        )
     states(folder)
     root = str(Path(__file__).parents[2])
     lines = CONFIG.format(root=root, servers=str(folder / "servers.json"), courses=str(folder))
@@ -251,10 +255,19 @@ def test_servers_are_started_for_all_and_stopped_for_some_after_a_question(
     page.set_viewport_size(NARROW)
     shoot(page, "course-phone-dark")
 
-    participant = open_page()
+    participant, colleague = open_page(), open_page()
     sign_in(participant, hub, "cleo")
-    answers = [participant.goto(f"{hub.url}{path}") for path in (f"{PAGES}/small", f"{PAGES}/small/events")]
-    assert [answer.status for answer in answers if answer is not None] == [404, 404]
+    sign_in(colleague, hub, "linus")
+    paths = (f"{PAGES}/small", f"{PAGES}/small/events", f"{PAGES}/large")
+    seen = {
+        name: [
+            other.request.get(f"{hub.url}{path}", timeout=PATIENCE).status for path in paths[: 2 + (name == "linus")]
+        ]
+        for name, other in (("cleo", participant), ("linus", colleague))
+    }
+    assert seen == {"cleo": [404, 404], "linus": [404, 404, 200]}
+    colleague.goto(f"{hub.url}/hub/gpuspawner/courses")
+    expect(colleague.locator(".gpuspawner-list a")).to_have_text(["Parallel programming"])
     forged = page.request.post(f"{hub.url}{PAGES}/small", form={"everybody": "stop", "confirmed": "yes"})
     assert forged.status == 403
     participant.goto(f"{hub.url}/hub/home")

@@ -55,7 +55,7 @@ def server(user: str, state: str, number: int) -> Server:  # noqa: PLR0911 - one
 
 def install(file: str) -> None:
     """Have the pages of courses show the servers of this file; of people who are not in it, those that there are."""
-    real = room.servers_of
+    real = vars(room)["servers_of"]
 
     def servers_of(users: Iterable[Any], people: Collection[str]) -> Iterator[Server]:
         states = json.loads(Path(file).read_text())

@@ -1,6 +1,7 @@
-"""The people of a course with their servers: who runs, starts, waits, could not start, or has no server. Pure.
+"""The people of a course with their servers: who runs, starts, waits, could not start, or has no server.
 
-:func:`servers_of` reads the spawners that the hub has in memory; it asks neither Slurm nor the database.
+:func:`room_of` is pure. :func:`servers_of` reads the spawners that the hub has in memory, and :func:`ended_servers` the
+rows that are left of the others in its database; nothing asks Slurm.
 """
 
 from __future__ import annotations
@@ -12,15 +13,23 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub import orm
+from sqlalchemy import select
+
 from jupyterhub_gpuspawner.hub.courses.starts import Stage
+from jupyterhub_gpuspawner.hub.ending.record import stored_ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of
 from jupyterhub_gpuspawner.jobs.status import Phase, never_clears
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
+    from sqlalchemy.orm import Session
+
     from jupyterhub_gpuspawner.hub.courses.starts import CourseStart
 
+_AT_ONCE = 200
+"""Names in one query; databases limit the number of parameters."""
 _DIGITS = re.compile(r"([0-9]+)")
 
 
@@ -155,3 +164,22 @@ def servers_of(users: Iterable[Any], people: Collection[str]) -> Iterator[Server
         if user.name in people:
             for spawner in list(user.spawners.values()):
                 yield server_of(spawner, with_start=spawner.pending == "spawn")
+
+
+def ended_servers(session: Session, people: Iterable[str]) -> Iterator[Server]:
+    """How the default servers of these people ended, or were stopped; those that are active are left out.
+
+    JupyterHub forgets a spawner once it has stopped, and when the hub is restarted. Raises SQLAlchemyError.
+    """
+    names = sorted(people)
+    for at in range(0, len(names), _AT_ONCE):
+        asked = (
+            select(orm.User.name, orm.Spawner)
+            .join(orm.Spawner, orm.Spawner.user_id == orm.User.id)
+            .where(orm.User.name.in_(names[at : at + _AT_ONCE]), orm.Spawner.name == "")
+            .where(orm.Spawner.server_id.is_(None))
+        )
+        for user, row in session.execute(asked):
+            ending = stored_ending(row.state or {})
+            if ending is not None:
+                yield Server(user, stopped=ending) if ending.stopped else Server(user, ending=ending)

@@ -79,6 +79,7 @@ TEXT = "Message"
 TEXT_HINT = "It is shown on their pages until the session ends. At most {limit} characters."
 TEXT_MISSING = "Write a message."
 MINUTES = "Minutes to add"
+MINUTES_HINT = "Leave it empty to add what the profile provides."
 MINUTES_WRONG = "Enter a whole number of minutes from 1 to {limit}."
 CANCEL = "Cancel"
 NO_ACTION = "There is no such action."
@@ -88,7 +89,7 @@ PROBLEMS = "The check of the next session found:"
 
 def totals(counts: Mapping[str, int]) -> str:
     """``31 running, 4 starting, 2 waiting, 3 did not start, 10 without a server``."""
-    return ", ".join(f"{number:,} {_TOTALS[state]}" for state, number in counts.items()) or NOBODY
+    return ", ".join(f"{number:,} {_TOTALS[state]}" for state, number in counts.items())
 
 
 def seats_left(fit: int, missing: int) -> str:

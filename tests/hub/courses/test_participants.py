@@ -7,10 +7,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from jupyterhub import orm
 
 from jupyterhub_gpuspawner.hub.courses.participants import (
     Participant,
     State,
+    ended_servers,
     natural,
     participant,
     room_of,
@@ -18,7 +20,7 @@ from jupyterhub_gpuspawner.hub.courses.participants import (
     totals,
 )
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, Stage
-from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
@@ -172,6 +174,32 @@ class Spawner:
 
     def __init__(self, user: str) -> None:
         self.user = SimpleNamespace(name=user)
+
+
+def test_how_servers_ended_that_the_hub_has_no_longer_in_memory() -> None:
+    """Of the default servers of these people, as their rows say it; others and active ones are left out."""
+    session = orm.new_session_factory("sqlite:///:memory:")()
+    stopped = Ending("Stopped.", at=NINE, stopped=True)
+    rows = {
+        "ada": {"": DIED},
+        "ben": {"": stopped, "lab": DIED},
+        "cleo": {"": None},
+        "dora": {"": DIED},
+        "eve": {"": DIED},
+    }
+    for name, servers in rows.items():
+        user = orm.User(name=name)
+        session.add(user)
+        for server, ending in servers.items():
+            row = orm.Spawner(name=server, state=ending_state(ending))
+            user._orm_spawners.append(row)
+            if name == "dora":
+                row.server = orm.Server()
+    session.commit()
+
+    found = list(ended_servers(session, ["ada", "ben", "cleo", "dora", "stranger"]))
+    session.close()
+    assert found == [Server("ada", ending=DIED), Server("ben", stopped=stopped)]
 
 
 def test_only_the_servers_of_these_people_are_read() -> None:

@@ -428,7 +428,7 @@ def test_the_faults_of_a_course_and_what_is_done_about_them() -> None:
     assert view.kept == "Until they are corrected, the last version without a mistake is used."
     assert (bad.title, bad.totals, bad.seats, bad.faults) == (
         "new",
-        "The roster of this course is empty.",
+        "",
         "",
         (str(fault),),
     )
@@ -458,6 +458,17 @@ def test_every_text_of_a_tile_is_escaped() -> None:
     assert soup.select("script") == []
     assert soup.get_text().count(bad) == 8
     assert [box["value"] for box in soup.select("input")] == [bad]
+
+
+def test_every_text_above_the_tiles_is_escaped() -> None:
+    """Faults, problems and actions contain words of the file's author and of users."""
+    bad = '"><script>alert(1)</script>'
+    seats = SeatsLeft(1, (bad,))
+    view = viewed(a_course(faults=[bad]), seats=seats, recent=[Line(bad, NOW)])
+    page = Environment(autoescape=True, loader=FileSystemLoader(str(TEMPLATES))).get_template("course_head.html")
+    soup = BeautifulSoup(page.render(view=view, gpuspawner=PageTools()), "html.parser")
+    assert soup.select("script") == []
+    assert soup.get_text().count(bad) == 3
 
 
 class Looks:

@@ -29,7 +29,7 @@ PROFILES = parse_profiles(
 BUSY = cluster(
     node("g0", "gpu:k80:4", "gpu:k80:3", cpus_allocated=12),
     node("g1", "gpu:k80:4"),
-    jobs=[running("1", "g0", "gpu:k80:2", ends_in=3600), running("2", "g0", "gpu:k80:1", ends_in=3 * DAY)],
+    jobs=(running("1", "g0", "gpu:k80:2", ends_in=3600), running("2", "g0", "gpu:k80:1", ends_in=3 * DAY)),
 )
 
 

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlunparse
 
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import Scope
 from markupsafe import Markup
 from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
-from tornado.httputil import url_concat
 from tornado.iostream import StreamClosedError
 
+from jupyterhub_gpuspawner.courses.materials import participants_link
 from jupyterhub_gpuspawner.hub.api.progress_stream import OpenStreams
-from jupyterhub_gpuspawner.hub.courses.actions import user_options
 from jupyterhub_gpuspawner.hub.courses.messages import TEXT_LIMIT, clean_text
-from jupyterhub_gpuspawner.hub.courses.rights import teaches
+from jupyterhub_gpuspawner.hub.courses.rights import STARTING, STOPPING, teaches
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_actions, course_book
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, is_admin
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.pages.course.question import ACTIONS, asked, told
 from jupyterhub_gpuspawner.hub.pages.course.room import CourseRoom, room_of_course
 from jupyterhub_gpuspawner.hub.pages.course.tiles import EXTEND, MESSAGE, START, STOP, Line
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
 from jupyterhub_gpuspawner.hub.text import course
+from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,9 +45,6 @@ LONGEST = 300.0
 STREAMS = OpenStreams(6)
 FRESH = 5.0
 """Seconds for which the courses' files are not read again when somebody opens a page."""
-MOST_MINUTES = 24 * 60
-MINUTES = "60"
-"""What the form suggests."""
 
 
 def teaches_any(parsed_scopes: Mapping[str, Any], user: Any) -> bool:
@@ -55,7 +54,7 @@ def teaches_any(parsed_scopes: Mapping[str, Any], user: Any) -> bool:
 
 
 def _covers(parsed_scopes: Mapping[str, Any], group: str) -> bool:
-    filters = [parsed_scopes.get(scope) for scope in ("list:users", START_SERVERS, "delete:servers")]
+    filters = [parsed_scopes.get(scope) for scope in {*STARTING, *STOPPING}]
     return all(each is Scope.ALL or (each is not None and group in each.get("group", ())) for each in filters)
 
 
@@ -119,7 +118,7 @@ class CoursePage(_OfCourses):
         wish = asked(action, room.participants(), chosen)
         single_start = action == START and "one" in self.request.body_arguments
         if not wish.users or not (single_start or self.get_body_argument("confirmed", "")):
-            await self._ask(found, wish, MINUTES if action == EXTEND else "")
+            await self._ask(found, wish, "")
             return
         typed = self.get_body_argument({MESSAGE: "text", EXTEND: "minutes"}.get(action, ""), "")
         fault = _fault(action, typed)
@@ -158,14 +157,14 @@ class CoursePage(_OfCourses):
             asked=wish,
             typed=typed,
             fault=fault,
-            limit=TEXT_LIMIT if wish.action == MESSAGE else MOST_MINUTES,
+            limit=TEXT_LIMIT if wish.action == MESSAGE else MINUTES_AT_MOST,
         )
         self.finish(html)
 
     async def _do(self, found: HubCourse, wish: Asked, typed: str) -> tuple[Outcome, ...]:
         """Raises SQLAlchemyError."""
         actions = course_actions(self.settings)
-        only = () if wish.everybody else wish.users
+        only = None if wish.everybody else wish.users
         user: Any = self.current_user
         if wish.action == START:
             return actions.start(found, only)
@@ -173,7 +172,7 @@ class CoursePage(_OfCourses):
             return actions.stop(found, only, by=user.name)
         if wish.action == MESSAGE:
             return actions.message(found, typed, only, by=user.name)
-        return await actions.extend(found, int(typed), only)
+        return await actions.extend(found, int(typed) if typed else None, only, by=user.name)
 
     def _address(self, slug: str) -> str:
         return f"{self.hub.base_url}gpuspawner/course/{slug}"
@@ -190,22 +189,23 @@ class CoursePage(_OfCourses):
         return html
 
     def _link(self, found: HubCourse) -> str:
-        """The address of the form with the course's choice filled in; empty for a course that is not offered."""
+        """The address of the form with the course selected; empty for a course that is not offered."""
         if found.course is None:
             return ""
-        host = f"{self.request.protocol}://{self.request.host}"
-        public: str = getattr(self.hub, "public_url", "") or self.settings.get("public_url", "")
-        base = public or f"{host}{self.hub.base_url}"
-        choice = {f"opt-{name}": str(value) for name, value in user_options(found).items()}
-        return str(url_concat(f"{base.rstrip('/')}/spawn", choice))
+        public = self.settings.get("public_url")
+        if public:
+            base = urlunparse(public._replace(path=self.hub.base_url))
+        else:
+            base = f"{self.request.protocol}://{self.request.host}{self.hub.base_url}"
+        return participants_link(found.slug, found.course, base)
 
 
 def _fault(action: str, typed: str) -> str:
     """What is wrong with what was typed for an action; empty for what is right."""
     if action == MESSAGE and not clean_text(typed):
         return course.TEXT_MISSING
-    if action == EXTEND and not (typed.isascii() and typed.isdecimal() and 1 <= int(typed) <= MOST_MINUTES):
-        return course.MINUTES_WRONG.format(limit=MOST_MINUTES)
+    if action == EXTEND and typed and not (re.fullmatch("[0-9]{1,6}", typed) and 1 <= int(typed) <= MINUTES_AT_MOST):
+        return course.MINUTES_WRONG.format(limit=MINUTES_AT_MOST)
     return ""
 
 
@@ -231,7 +231,10 @@ class CourseEvents(_OfCourses):
             async with aclosing(self.room(found).feed.events(version)) as events:
                 async for event in events:
                     now = time.monotonic()
-                    if over.is_set() or self._finished or now - began > LONGEST:
+                    if over.is_set():
+                        await self._write("event: elsewhere\ndata: {}\n\n")
+                        return
+                    if self._finished or now - began > LONGEST:
                         return
                     if event or now - told > REST:
                         await self._write(f"data: {event}\n\n" if event else ": \n\n")

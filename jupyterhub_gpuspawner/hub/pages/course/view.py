@@ -95,7 +95,7 @@ def course_view(
         slug=found.slug,
         title=found.title,
         session=tuple(_session(found, now)),
-        totals=course.totals({state.value: number for state, number in totals(room).items()}),
+        totals=course.totals({state.value: number for state, number in totals(room).items()}) if room else "",
         seats=told if room and found.course is not None else "",
         problems=seats.problems if seats is not None else (),
         faults=tuple(dict.fromkeys(faults)),

@@ -4,6 +4,7 @@ import { keepUpToDate } from "./hub.js";
 import { duration, showTimes } from "./times.js";
 
 const MINUTE = 60_000;
+const PATIENCE = 10_000;
 
 function parsed(html) {
   return new DOMParser().parseFromString(html, "text/html").body;
@@ -18,6 +19,7 @@ function course(page) {
   const say = page.dataset;
   let version = say.version;
   let stream = null;
+  let silence = 0;
 
   function tick() {
     for (const left of page.querySelectorAll("[data-ends]")) {
@@ -75,12 +77,27 @@ function course(page) {
     }
   }
 
+  // the hub ends a stream now and then, and the browser opens another one: that is no news
+  function lost() {
+    clearTimeout(silence);
+    silence = setTimeout(() => (away.hidden = stream.readyState === EventSource.OPEN), PATIENCE);
+  }
+
   function listen() {
     if (stream && stream.readyState !== EventSource.CLOSED) return;
     stream = new EventSource(`${say.stream}?version=${version}`);
-    stream.addEventListener("open", () => (away.hidden = true));
+    stream.addEventListener("open", () => {
+      clearTimeout(silence);
+      away.hidden = true;
+    });
     stream.addEventListener("message", (event) => show(JSON.parse(event.data)));
-    stream.addEventListener("error", () => (away.hidden = stream.readyState === EventSource.OPEN));
+    stream.addEventListener("elsewhere", close); // too many tabs: this one looks again in half a minute
+    stream.addEventListener("error", lost);
+  }
+
+  function close() {
+    clearTimeout(silence);
+    stream?.close();
   }
 
   const boxes = () => [...page.querySelectorAll("#gpuspawner-tiles input[type=checkbox]")];
@@ -110,7 +127,8 @@ function course(page) {
   setInterval(tick, 5_000);
   listen();
   keepUpToDate(listen);
-  addEventListener("pagehide", () => stream?.close());
+  document.addEventListener("visibilitychange", () => document.visibilityState === "hidden" && close());
+  addEventListener("pagehide", close);
 }
 
 function copyLink() {
