@@ -19,7 +19,7 @@ from playwright.sync_api import Locator, Page, ViewportSize, expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE, OpenPage
-from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
+from tests.browser.seeing import DESK, axe_faults, shoot, sign_in, width_left_over
 from tests.hub.conftest import COMMAND, new_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
@@ -254,18 +254,19 @@ def test_servers_are_started_for_all_and_stopped_for_some_after_a_question(
     page.emulate_media(color_scheme="dark")
     page.set_viewport_size(NARROW)
     shoot(page, "course-phone-dark")
+    page.set_viewport_size(DESK)
 
     participant, colleague = open_page(), open_page()
-    sign_in(participant, hub, "cleo")
+    sign_in(participant, hub, "ada")
     sign_in(colleague, hub, "linus")
     paths = (f"{PAGES}/small", f"{PAGES}/small/events", f"{PAGES}/large")
     seen = {
         name: [
             other.request.get(f"{hub.url}{path}", timeout=PATIENCE).status for path in paths[: 2 + (name == "linus")]
         ]
-        for name, other in (("cleo", participant), ("linus", colleague))
+        for name, other in (("ada", participant), ("linus", colleague))
     }
-    assert seen == {"cleo": [404, 404], "linus": [404, 404, 200]}
+    assert seen == {"ada": [404, 404], "linus": [404, 404, 200]}
     colleague.goto(f"{hub.url}/hub/gpuspawner/courses")
     expect(colleague.locator(".gpuspawner-list a")).to_have_text(["Parallel programming"])
     forged = page.request.post(f"{hub.url}{PAGES}/small", form={"everybody": "stop", "confirmed": "yes"})
