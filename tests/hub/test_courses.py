@@ -193,6 +193,8 @@ def test_an_instructor_starts_tells_and_stops(hub: HubProcess) -> None:
     assert f"Please save {MARKUP}" in home.text
     assert "ada" in home.text
     assert "Please save" not in eve.look("/hub/home").text
+    extended = run(hub, token, "extend", "deep", "--only", "eve", "--minutes", "5")
+    assert extended.stdout == "done      eve: The server has 5 min more.\n"
     report = run(hub, token, "report", "deep")
     assert [line.split()[:2] for line in report.stdout.splitlines()[-2:]] == [["bob", "running"], ["eve", "running"]]
     stopped = run(hub, token, "stop", "deep", "--only", "bob")
