@@ -16,6 +16,7 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS
 from tests.hub.conftest import LIGHT, start_hub
 from tests.hub.visitor import Visitor
 
@@ -183,7 +184,7 @@ def test_an_instructor_has_no_way_into_a_server_nor_to_the_admins_page(hub: HubP
         f"{scope}!group=course-deep"
         for scope in (
             *("delete:servers", "list:users", "read:servers", "read:users:activity", "read:users:name"),
-            "start:servers",
+            START_SERVERS,
         )
     )
     assert [scope for scope in found if "!user=ada" not in scope and "!server" not in scope and scope not in ours] == []
