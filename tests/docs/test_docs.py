@@ -28,7 +28,7 @@ from docs.reference_pages.commands import walk
 from docs.reference_pages.documents import EXAMPLE
 from docs.reference_pages.errors import error_classes
 from docs.reference_pages.profile import MODELS
-from docs.reference_pages.settings import SPAWNERS
+from docs.reference_pages.settings import CONFIGURED
 from docs.reference_pages.wording import anchor
 from jupyterhub_gpuspawner.cli.main import main as gpuspawner
 from jupyterhub_gpuspawner.cli.site import load_site
@@ -268,7 +268,7 @@ def test_the_reference_is_what_the_code_says_today(name: str) -> None:
 
 OWN = [
     base
-    for cls in SPAWNERS
+    for cls in CONFIGURED
     for base in cls.__mro__
     if base.__module__.startswith("jupyterhub_gpuspawner") and issubclass(base, Configurable)
 ]
@@ -278,7 +278,7 @@ def test_every_setting_field_command_and_error_is_in_the_reference() -> None:
     """The generator omits nothing: the names are taken from the classes themselves."""
     wanted = {
         "settings.md": [
-            *(f"## {cls.__name__}\n" for cls in SPAWNERS),
+            *(f"## {cls.__name__}\n" for cls in CONFIGURED),
             *(f"| `{name}` |" for cls in OWN for name in cls.class_own_traits(config=True)),
         ],
         "profile.md": [

@@ -16,7 +16,8 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.hub.conftest import start_hub
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS
+from tests.hub.conftest import LIGHT, start_hub
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -37,9 +38,26 @@ for role in c.JupyterHub.load_roles:
     role["scopes"] += ["admin:groups", "tokens", "list:users"]
 """
 MARKUP = "<b>bold</b> & co"
+PROFILES = f"""{LIGHT}
+- display_name: For zoe
+  slug: closed
+  slurm: {{partition: batch}}
+  allow: {{users: [zoe]}}
+"""
+BOMB = "\n".join(
+    ["a0: &a0 [x, x, x, x, x, x, x, x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10))]
+)
+"""A file of half a kilobyte that stands for 9 to the 10th items."""
 
 
-def course_file(instructors: str, roster: str, *, begins: timedelta = timedelta(minutes=-2), **more: str) -> str:
+def course_file(
+    instructors: str,
+    roster: str,
+    *,
+    begins: timedelta = timedelta(minutes=-2),
+    profile: str = "{slug: light, options: {cpus: 2}}",
+    **more: str,
+) -> str:
     """A course with a session of five minutes that begins at this distance from now."""
     begin = datetime.now(timezone.utc) + begins
     end = begin + timedelta(minutes=5)
@@ -49,7 +67,7 @@ def course_file(instructors: str, roster: str, *, begins: timedelta = timedelta(
         f"name: '{MARKUP}'",
         f"instructors: {instructors}",
         f"roster: {roster}",
-        "profile: {slug: light, options: {cpus: 2}}",
+        f"profile: {profile}",
         "zone: UTC",
         f"sessions: [{{date: {begin:%Y-%m-%d}, from: '{begin:%H:%M}', to: '{end:%H:%M}'}}]",
         *(f"{name}: {value}" for name, value in more.items()),
@@ -59,13 +77,16 @@ def course_file(instructors: str, roster: str, *, begins: timedelta = timedelta(
 
 @pytest.fixture(scope="module")
 def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    """A hub with two courses; its authenticator sets everybody's groups at each login."""
+    """A hub with courses, some of them hostile; its authenticator sets everybody's groups at each login."""
     folder = tmp_path_factory.mktemp("hub")
     (folder / "courses").mkdir()
     (folder / "courses" / "deep.yaml").write_text(course_file("ada", "[bob, eve, admin, x01]"))
     (folder / "courses" / "maths.yaml").write_text(course_file("carl", "[dora]"))
+    (folder / "courses" / "closed.yaml").write_text(course_file("carl", "[hal]", profile="closed"))
+    (folder / "courses" / "bomb.yaml").write_text(BOMB)
+    (folder / "courses" / "secret.yaml").symlink_to("/etc/passwd")
     with ExitStack() as stack:
-        hub = start_hub(stack, slurm_cluster, folder, lines=LINES)
+        hub = start_hub(stack, slurm_cluster, folder, lines=LINES, profiles=PROFILES)
         for name in ("ada", "carl"):
             Visitor(hub, name)
         soon(lambda: set(roles(hub, "ada")), {"user", "course-deep-instructors"})
@@ -163,10 +184,39 @@ def test_an_instructor_has_no_way_into_a_server_nor_to_the_admins_page(hub: HubP
         f"{scope}!group=course-deep"
         for scope in (
             *("delete:servers", "list:users", "read:servers", "read:users:activity", "read:users:name"),
-            "start:servers",
+            START_SERVERS,
         )
     )
     assert [scope for scope in found if "!user=ada" not in scope and "!server" not in scope and scope not in ours] == []
+
+
+def test_hostile_course_files_harm_no_other_course(hub: HubProcess) -> None:
+    """An alias bomb and a link to a file of the hub's machine are told to the administrator, without their content."""
+    found = hub.api("GET", "/gpuspawner/courses").json()["courses"]
+
+    faults = {each["slug"]: each["faults"] for each in found}
+    assert {slug: bool(told) for slug, told in faults.items()} == {
+        "bomb": True,
+        "closed": False,
+        "deep": True,
+        "maths": False,
+        "secret": True,
+    }
+    assert "root:" not in str(faults)
+
+
+def test_a_course_does_not_open_a_profile(hub: HubProcess) -> None:
+    """A participant whom the profile does not admit is not started for, and the instructor reads why."""
+    token = token_of(hub, "carl")
+
+    assert act(hub, "closed", "start", token) == {"hal": "done"}
+    soon(lambda: people(hub, "closed", token), {"hal": "failed"})
+
+    (hal,) = hub.api("GET", "/gpuspawner/courses/closed", token=token).json()["people"]
+    assert (hal["stage"], hal["fault"]) == (
+        "failed",
+        f"You cannot use {MARKUP} now: it is reserved for other users.",
+    )
 
 
 def test_a_login_that_resets_the_groups_leaves_people_in_their_course(hub: HubProcess) -> None:
@@ -193,6 +243,8 @@ def test_an_instructor_starts_tells_and_stops(hub: HubProcess) -> None:
     assert f"Please save {MARKUP}" in home.text
     assert "ada" in home.text
     assert "Please save" not in eve.look("/hub/home").text
+    extended = run(hub, token, "extend", "deep", "--only", "eve", "--minutes", "5")
+    assert extended.stdout == "done      eve: The server has 5 min more.\n"
     report = run(hub, token, "report", "deep")
     assert [line.split()[:2] for line in report.stdout.splitlines()[-2:]] == [["bob", "running"], ["eve", "running"]]
     stopped = run(hub, token, "stop", "deep", "--only", "bob")
@@ -227,7 +279,8 @@ def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubP
 
 def test_a_course_that_goes_takes_its_rights_with_it(hub: HubProcess) -> None:
     """Without its file a course has no group and no role; a group of that name made by an admin is not taken over."""
-    (hub.folder / "courses" / "maths.yaml").unlink()
+    for name in ("maths", "closed"):
+        (hub.folder / "courses" / f"{name}.yaml").unlink()
     hub.api("POST", "/groups/course-own", {})
     (hub.folder / "courses" / "own.yaml").write_text(course_file("carl", "[dora]"))
 
