@@ -153,8 +153,8 @@ TILES: dict[str, tuple[Server, Tile]] = {
         Server("ada", failure=RuntimeError("secret")),
         Tile("ada", "failed", True, lines=(Line("The server failed to start."),), actions=AGAIN),
     ),
-    "a server that ended by itself": (
-        Server("ada", ending=Ending("The job exceeded its memory limit.", at=NOW - 60, served=True)),
+    "a server that ended by itself, whose log is its participant's own": (
+        Server("ada", ending=Ending("The job exceeded its memory limit.", at=NOW - 60, lines="secret", served=True)),
         Tile(
             "ada",
             "ended",

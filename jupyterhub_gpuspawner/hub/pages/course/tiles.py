@@ -58,7 +58,7 @@ class Tile:
     left: TimeLeft | None = None
     lines: tuple[Line, ...] = ()
     log: str = ""
-    """The last lines of the log of a start that failed, or of a server that ended."""
+    """The last lines of the log of a start that failed."""
     actions: tuple[str, ...] = ()
 
     @property
@@ -91,7 +91,9 @@ def tile(found: Participant, *, now: float, since: float = 0.0) -> Tile:
     if state in (State.WAITING, State.STARTING):
         return replace(made, lines=(Line(course.QUEUED),) if found.queued else tuple(_of_start(found, now)))
     if state in (State.FAILED, State.ENDED):
-        return replace(made, lines=tuple(_of_ending(found)), log=server.ending.lines if server.ending else "")
+        # what a server wrote while it ran is its participant's own
+        log = server.ending.lines if server.ending is not None and state is State.FAILED else ""
+        return replace(made, lines=tuple(_of_ending(found)), log=log)
     stopped = server.stopped
     if state is State.ABSENT and stopped is not None and (stopped.at is None or stopped.at >= since):
         return replace(made, lines=(Line(stopped.what, stopped.at),))
