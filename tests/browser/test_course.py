@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, ViewportSize, expect
 
-from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE, OpenPage
 from tests.browser.seeing import DESK, axe_faults, shoot, sign_in, width_left_over
@@ -55,6 +55,12 @@ COURSES = {
 INSTRUCTORS = {"large": "[grace, linus]"}
 FIFTY = [*["running"] * 31, *["starting"] * 4, *["waiting"] * 2, *["failed"] * 3]
 PAGES = "/hub/gpuspawner/course"
+BROKEN = """
+- display_name: Broken
+  slug: broken
+  slurm: {partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}
+  command: [bash, -c, "echo no such module; exit 3"]
+"""
 NARROW: ViewportSize = {"width": 390, "height": 844}
 WIDE: ViewportSize = {"width": 1920, "height": 1080}
 expect.set_options(timeout=PATIENCE)
@@ -82,7 +88,7 @@ def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -
     root = str(Path(__file__).parents[2])
     lines = CONFIG.format(root=root, servers=str(folder / "servers.json"), courses=str(folder))
     with ExitStack() as stack:
-        hub = new_hub(slurm_cluster, tmp_path_factory.mktemp("course") / "hub", lines=lines, profiles=PROFILES)
+        hub = new_hub(slurm_cluster, tmp_path_factory.mktemp("course") / "hub", lines=lines, profiles=PROFILES + BROKEN)
         stack.callback(hub.stop)
         hub.start(timeout=300)  # it adds two hundred and fifty users
         yield hub
@@ -154,6 +160,7 @@ def test_an_instructor_sees_the_room_and_it_changes_without_a_reload(
     expect(page.locator("#gpuspawner-news")).to_have_text("train002: did not start")
     expect(page.locator("#gpuspawner-selected")).to_have_text("2 selected")
     expect(box(page, "train002")).to_be_checked()
+    expect(box(page, "train003")).to_be_focused()
     page.get_by_role("button", name="Select those who need help").click()
     expect(page.locator("#gpuspawner-selected")).to_have_text("3 selected")
     expect(box(page, "train003")).not_to_be_checked()
@@ -230,8 +237,13 @@ def test_two_hundred_participants(hub: HubProcess, page: Page, change: Callable[
 def test_servers_are_started_for_all_and_stopped_for_some_after_a_question(
     hub: HubProcess, page: Page, open_page: OpenPage
 ) -> None:
-    """The question says what is lost; whoever stopped a server is named; others see no such page."""
+    """A start that failed shows its log; the question says what is lost; others see no such page."""
     enter(page, hub, "small")
+    hub.api("POST", server_path("cleo"), {"profile": "broken"})
+    expect(tiles(page).first).to_have_attribute("data-user", "cleo")
+    expect(tile(page, "cleo")).to_contain_text("did not start")
+    tile(page, "cleo").get_by_text("Last lines of the log").click()
+    expect(tile(page, "cleo")).to_contain_text("no such module")
     page.locator("button[name=everybody][value=start]").click()
     expect(page.get_by_role("heading", name="Start servers for all 3 people?")).to_be_visible()
     page.get_by_role("button", name="Start 3 servers").click()

@@ -180,7 +180,7 @@ def test_how_servers_ended_that_the_hub_has_no_longer_in_memory() -> None:
     """Of the default servers of these people, as their rows say it; others and active ones are left out."""
     session = orm.new_session_factory("sqlite:///:memory:")()
     stopped = Ending("Stopped.", at=NINE, stopped=True)
-    rows = {
+    rows: dict[str, dict[str, Ending | None]] = {
         "ada": {"": DIED},
         "ben": {"": stopped, "lab": DIED},
         "cleo": {"": None},

@@ -95,6 +95,9 @@ class CourseRoom:
             site = await self._site()
         except GPUSpawnerError:  # logged where settings and profiles are read
             site = None
+        except SQLAlchemyError:
+            roll_back(self._settings["db"])
+            site = None
         now = time.time()
         self._seats = await asyncio.to_thread(seats_left, found, site, now=now) if site is not None else None
         self._seats_at = time.monotonic()

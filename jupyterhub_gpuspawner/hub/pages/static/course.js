@@ -18,6 +18,7 @@ function course(page) {
   const news = document.getElementById("gpuspawner-news");
   const say = page.dataset;
   let version = say.version;
+  let shownHead = "";
   let stream = null;
   let silence = 0;
 
@@ -30,19 +31,20 @@ function course(page) {
     }
   }
 
-  function replace(old, put) {
+  /** What was selected and opened stays so. Returns what finds the focused part of the old tile in the new one. */
+  function keep(old, put) {
     put.querySelector("input[type=checkbox]").checked = old.querySelector("input[type=checkbox]").checked;
     for (const fold of put.querySelectorAll("details")) {
       const was = old.querySelector(`details.${fold.classList[0]}`);
       if (was && old.dataset.state === put.dataset.state) fold.open = was.open;
     }
     const focused = old.contains(document.activeElement) && document.activeElement;
-    const again = focused && (focused.value ? `[value="${CSS.escape(focused.value)}"]` : focused.tagName);
-    old.replaceWith(put);
-    if (again) put.querySelector(again)?.focus();
+    return focused && (focused.value ? `[value="${CSS.escape(focused.value)}"]` : focused.tagName);
   }
 
   function showHead(html) {
+    if (html === shownHead) return;
+    shownHead = html;
     const open = head.querySelector(".gpuspawner-recent")?.open;
     head.replaceChildren(...document.importNode(parsed(html), true).childNodes);
     const recent = head.querySelector(".gpuspawner-recent");
@@ -56,11 +58,14 @@ function course(page) {
     showHead(told.head);
     const known = new Map([...tiles.children].map((each) => [each.dataset.user, each]));
     const helped = [];
+    let focus = () => {};
     for (const [user, html] of Object.entries(told.tiles)) {
       const put = document.importNode(parsed(html).querySelector("li"), true);
       const old = known.get(user);
       if (old?.dataset.version === put.dataset.version) continue;
-      if (old) replace(old, put);
+      const focused = old && keep(old, put);
+      if (focused) focus = () => put.querySelector(focused)?.focus();
+      old?.remove(); // only tiles that have changed move
       known.set(user, put);
       showTimes(put);
       if (put.classList.contains("help") && !old?.classList.contains("help")) helped.push(put);
@@ -70,6 +75,7 @@ function course(page) {
       if (tile && tiles.children[n] !== tile) tiles.insertBefore(tile, tiles.children[n] ?? null);
     });
     while (tiles.children.length > told.order.length) tiles.lastElementChild.remove();
+    focus();
     tick();
     count();
     if (helped.length) {
