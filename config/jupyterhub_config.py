@@ -1,7 +1,7 @@
 """A hub in front of a Slurm cluster.
 
-Copy this file and the folder config/profiles to /etc/jupyterhub, change what is marked SITE, and run `gpuspawner check`
-before starting the hub. docs/reference/settings.md lists all settings.
+Copy this file and the folders config/profiles and config/courses to /etc/jupyterhub, change what is marked SITE, and
+run `gpuspawner check` before starting the hub. docs/reference/settings.md lists all settings.
 """
 
 c = get_config()  # noqa: F821 - JupyterHub provides it
@@ -16,6 +16,10 @@ c.GPUProfilesSpawner.profiles_dir = "/etc/jupyterhub/profiles"  # SITE
 # "variables", the author of a file decides what runs as the users who pick its profile. Leave it empty if you do not
 # trust everyone who can write to the folder.
 c.GPUProfilesSpawner.profiles_dir_allows = ["software", "variables", "local"]  # SITE
+
+# Courses, one file for each. Whoever writes to this folder can offer the profiles above, narrowed, to those who may use
+# them. docs/howto/course.md is written for instructors.
+c.GPUProfilesSpawner.courses_dir = "/etc/jupyterhub/courses"  # SITE
 
 # --- Network ---------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import commands, documents, errors, metrics, migration, profile, settings, states
+from . import commands, course, documents, errors, metrics, migration, profile, settings, states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +15,7 @@ NOTE = "<!-- Written by scripts/reference from the code. Do not edit: change the
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings.page,
     "profile.md": profile.page,
+    "course.md": course.page,
     "commands.md": commands.page,
     "documents.md": documents.page,
     "errors.md": errors.page,
@@ -24,5 +25,6 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def rendered() -> dict[str, str]:
-    """The text of each page, by file name, and of the migration guide, whose tables are generated."""
-    return {**{name: NOTE + page() for name, page in PAGES.items()}, migration.NAME: migration.page()}
+    """The text of each page, by file name, of the migration guide, whose tables are generated, and of the schema."""
+    pages = {name: NOTE + page() for name, page in PAGES.items()}
+    return {**pages, migration.NAME: migration.page(), course.NAME: course.schema()}

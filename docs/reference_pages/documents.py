@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 from jupyterhub_gpuspawner.cluster import cluster_map
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.api import profiles_document
+from jupyterhub_gpuspawner.hub.api import course_document, profiles_document
 from jupyterhub_gpuspawner.placement import topology
 from jupyterhub_gpuspawner.wire import documents
 
@@ -61,6 +61,15 @@ def page() -> str:
         _record(profiles_document.Prospect),
         f"## Trial document, version {profiles_document.VERSION}\n",
         _record(profiles_document.TrialDocument),
+        f"## Courses document, version {course_document.VERSION}\n",
+        *_records(course_document.CoursesDocument),
+        "Its `session_now` and `session_next`:\n",
+        _record(course_document.CourseSession),
+        f"## Course document, version {course_document.VERSION}\n",
+        "Its `course` is one of the courses document.\n",
+        *_records(course_document.CourseDocument),
+        f"## Outcomes document, version {course_document.VERSION}\n",
+        *_records(course_document.OutcomesDocument),
         f"## Cluster map, version {cluster_map.VERSION}\n",
         "In addition to the fields below it has `totals` of all nodes; `age_s`, its age in seconds; `silent`, true "
         "while Slurm does not answer; and `holders_known`, false if Slurm did not say which job has which GPU.\n",

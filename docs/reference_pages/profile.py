@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -50,15 +51,7 @@ def page() -> str:
         f"*Time*: {_first_line(units.parse_walltime)}\n",
     ]
     for model in MODELS:
-        rows = [
-            (code(field.alias or name), _field_type(field), _field_default(field), _meaning(field))
-            for name, field in model.model_fields.items()
-        ]
-        parts += [
-            f"## {model.__name__}\n",
-            f"{markdown(model.__doc__)}\n",
-            table(("Field", "Type", "Default", "Meaning"), rows),
-        ]
+        parts += fields(model)
     parts += [
         "## What a user's choice may set\n",
         f"A text (`unlisted_choice`, `sets`): {_listed(option.SETTABLE)}. The text must be valid for the field.\n",
@@ -66,6 +59,19 @@ def page() -> str:
         f"A value from a user has at most {option.VALUE_LIMIT} characters.\n",
     ]
     return "\n".join(parts)
+
+
+def fields(model: type[BaseModel]) -> list[str]:
+    """The section of one table of fields."""
+    rows = [
+        (code(field.alias or name), _field_type(field), _field_default(field), _meaning(field))
+        for name, field in model.model_fields.items()
+    ]
+    return [
+        f"## {model.__name__}\n",
+        f"{markdown(model.__doc__)}\n",
+        table(("Field", "Type", "Default", "Meaning"), rows),
+    ]
 
 
 def _first_line(function: Callable[..., object]) -> str:
@@ -85,7 +91,7 @@ def _field_type(field: FieldInfo) -> str:
 
 def _meaning(field: FieldInfo) -> str:
     """The field's description, or the first line of its model's docstring."""
-    if field.description is None and isinstance(field.annotation, type) and issubclass(field.annotation, MODELS):
+    if field.description is None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
         return markdown(field.annotation.__doc__).splitlines()[0]
     return markdown(field.description)
 
@@ -94,6 +100,6 @@ def _field_default(field: FieldInfo) -> str:
     if field.is_required():
         return "" if "default: " in (field.description or "") else "required"
     value = field.get_default(call_default_factory=True) if field.default is PydanticUndefined else field.default
-    if value is None or value in ((), {}, "") or isinstance(value, MODELS):
+    if value is None or value in ((), {}, "") or isinstance(value, BaseModel):
         return ""
     return code(json.dumps(value))

@@ -9,6 +9,7 @@ from typing import Any
 from traitlets import Enum, TraitType
 from traitlets.traitlets import DefaultHandler
 
+from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.site.bounded import BOUNDED
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -17,11 +18,11 @@ from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 
 from .wording import cell, choice, code, markdown, table
 
-SPAWNERS = (GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner)
+CONFIGURED = (GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner, GPUCourses)
 
 
 def page() -> str:
-    """The page of settings: a table for each spawner, and the site's defaults."""
+    """The page of settings: a table for each spawner, one for courses, and the site's defaults."""
     parts = [
         "# Settings\n",
         "The settings that each spawner adds to its base class or overrides. In `jupyterhub_config.py` they are set as "
@@ -30,7 +31,7 @@ def page() -> str:
         "Settings of JupyterHub's `Spawner` (`start_timeout`, `cmd`, `default_url`, ...) keep their meaning. For "
         "those of batchspawner see [Move from batchspawner](../howto/migrate-from-batchspawner.md).\n",
     ]
-    for cls in SPAWNERS:
+    for cls in CONFIGURED:
         base = next(each for each in cls.__mro__ if not each.__module__.startswith("jupyterhub_gpuspawner"))
         traits = {n: trait for n, trait in cls.class_traits(config=True).items() if getattr(base, n, None) is not trait}
         rows = [

@@ -26,7 +26,7 @@ _SOON = 120.0
 
 @click.group()
 def course() -> None:
-    """Prepare a course."""
+    """Prepare a course, and run it."""
 
 
 @course.command()
@@ -115,6 +115,28 @@ def calendar(*, name: str, config: Path) -> None:
         fail(error)
     hub = site.spawner("nobody").slurm_site().hub_name
     click.echo(ical.calendar(name, found, hub=hub, now=datetime.now(timezone.utc)), nl=False)
+
+
+@course.command()
+@click.argument("name")
+@click.option("--hub", default="", help="The hub's address, such as https://hub.example.org/hub/.")
+@CONFIG
+def link(*, name: str, hub: str, config: Path) -> None:
+    """Print the link that participants of course NAME open: the form with the course selected, then its materials.
+
+    Without --hub, and without c.JupyterHub.public_url, it is a path. Whether nbgitpuller is installed where the servers
+    run cannot be seen from here.
+    """
+    from jupyterhub_gpuspawner.cli.course_site import address_of, named_course
+    from jupyterhub_gpuspawner.cli.site import load_site
+    from jupyterhub_gpuspawner.courses.materials import participants_link
+
+    try:
+        site = load_site(config)
+        found = named_course(site, name)
+    except GPUSpawnerError as error:
+        fail(error)
+    click.echo(participants_link(name, found, hub or address_of(site)))
 
 
 def _told(report: SessionReport) -> str:

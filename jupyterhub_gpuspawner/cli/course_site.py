@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from jupyterhub_gpuspawner.courses.check import Site as CourseSite
 from jupyterhub_gpuspawner.courses.check import check_course, members, request_of
@@ -68,7 +69,7 @@ async def rehearse(
     for number, user in enumerate(only or members(file, found.groups or {})):
         if number:
             await asyncio.sleep(every)
-        yield wanted[0], await _answer(site, request_of(file.course, wanted[0], found, user), user, found)
+        yield wanted[0], await _answer(site, request_of(file, wanted[0], found, user), user, found)
 
 
 async def _answer(site: Site, request: JobRequest, user: str, found: CourseSite) -> Rehearsed:
@@ -139,6 +140,13 @@ def configured_groups(site: Site) -> Mapping[str, Collection[str]]:
         str(group): tuple(map(str, members.get("users", ()) if isinstance(members, dict) else members))
         for group, members in loaded.items()
     }
+
+
+def address_of(site: Site) -> str:
+    """The hub's address, or its path where the configuration has none that participants use."""
+    hub = site.config.JupyterHub
+    base = hub.get("base_url") or urlsplit(hub.get("bind_url", "")).path or "/"
+    return f"{hub.get('public_url') or base}".rstrip("/") + "/hub/"
 
 
 async def _without_account(slurm: GPUSlurmSpawner, names: Sequence[str]) -> frozenset[str]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.courses.course_profile import course_profile, opens_at
 from jupyterhub_gpuspawner.courses.rehearsal import NAMED, Problem, SessionReport, check_session
 from jupyterhub_gpuspawner.courses.roster import people
 from jupyterhub_gpuspawner.courses.seats import Seats
-from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
-    from jupyterhub_gpuspawner.courses.course import Course
     from jupyterhub_gpuspawner.courses.folder import CourseFile
     from jupyterhub_gpuspawner.courses.sessions import Session
     from jupyterhub_gpuspawner.profiles.profile import Profile
@@ -51,7 +52,7 @@ def check_course(file: CourseFile, site: Site, *, only: str = "") -> tuple[Sessi
     on_roster = people(course.roster, file.listed, groups)
     general = list(_of_people(on_roster.unknown_groups, on_roster.names, site))
     return tuple(
-        _with(_of_session(session, course, on_roster.names, site, groups), general)
+        _with(_of_session(session, file, on_roster.names, site, groups), general)
         for session in course.calendar()
         if not only or session.name == only
     )
@@ -73,52 +74,56 @@ def _of_people(unknown_groups: Sequence[str], names: Sequence[str], site: Site) 
 
 
 def _of_session(
-    session: Session, course: Course, names: Sequence[str], site: Site, groups: Mapping[str, Collection[str]]
+    session: Session, file: CourseFile, names: Sequence[str], site: Site, groups: Mapping[str, Collection[str]]
 ) -> SessionReport:
+    base = file.course.profile.slug if file.course is not None else ""
+
     def refused(*problems: Problem) -> SessionReport:
         return SessionReport(session, Seats(len(names), ()), problems)
 
-    profile = next((each for each in site.profiles if each.slug == course.profile.slug), None)
-    if profile is None:
-        return refused(Problem("profile", f"There is no profile {course.profile.slug}."))
+    try:
+        opens, profile = _profile_of(file, session, site)
+    except ConfigError as error:
+        return refused(Problem("profile", f"{error}."))
     if profile.kind != "slurm":
-        return refused(
-            Problem("profile", f"Profile {profile.slug} does not start Slurm jobs, so no seats are counted.")
-        )
+        return refused(Problem("profile", f"Profile {base} does not start Slurm jobs, so no seats are counted."))
     of = {name: [group for group, inside in groups.items() if name in inside] for name in names}
     excluded = {
-        name: refusal.text
-        for name in names
-        if (refusal := permitted(profile, name, of[name], session.start)) is not None
+        name: refusal.text for name in names if (refusal := permitted(profile, name, of[name], opens)) is not None
     }
     admitted = [name for name in names if name not in excluded]
     problems = []
     if excluded:
         why = next(iter(excluded.values()))
-        problems.append(Problem("people", f"{_some(list(excluded))} cannot use profile {profile.slug}: {why}."))
+        problems.append(Problem("people", f"{_some(list(excluded))} cannot use profile {base}: {why}."))
     if not admitted:
         return refused(*problems)
     try:
-        request = request_of(course, session, site, admitted[0])
+        request = request_of(file, session, site, admitted[0])
     except RequestError as error:
         return refused(*problems, Problem("profile", str(error)))
-    return _with(check_session(session, request.resources, site.snapshot, names), problems)
+    return _with(check_session(session, request.resources, site.snapshot, names, opens=opens), problems)
 
 
-def request_of(course: Course, session: Session, site: Site, user: str) -> JobRequest:
-    """What a participant requests in a session; raises RequestError."""
-    request = resolve(
-        site.profiles,
-        {"profile": course.profile.slug, **course.profile.options},
+def _profile_of(file: CourseFile, session: Session, site: Site) -> tuple[datetime, Profile]:
+    """When servers of the session may be started first, and the profile then; raises ConfigError."""
+    assert file.course is not None  # noqa: S101 - check_course
+    opens = opens_at(file.course, session)
+    return opens, course_profile(file, site.profiles, opens, defaults=site.defaults, session=session).profile
+
+
+def request_of(file: CourseFile, session: Session, site: Site, user: str) -> JobRequest:
+    """What a participant requests who starts as soon as the session is open; raises ConfigError or RequestError."""
+    opens, profile = _profile_of(file, session, site)
+    return resolve(
+        (profile,),
+        {"profile": profile.slug},
         username=user,
         groups=[group for group, inside in (site.groups or {}).items() if user in inside],
         server_name="",
-        now=session.start,
+        now=opens,
         defaults=site.defaults,
     )
-    if session.reservation is None:
-        return request
-    return replace(request, resources=replace(request.resources, reservation=session.reservation))
 
 
 def _some(names: Sequence[str]) -> str:

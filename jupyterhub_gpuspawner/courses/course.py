@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence  # noqa: TC003 - pydantic reads annotations at runtime
 from datetime import datetime, tzinfo
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
@@ -16,11 +16,14 @@ from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
     Duration,
     Frozen,
+    Memory,
     OneOrMany,
     Prose,
     Text,
+    Time,
     matching,
     validated,
+    whole,
 )
 
 
@@ -28,6 +31,7 @@ class Instructors(Frozen):
     """Who teaches the course."""
 
     users: Annotated[tuple[UserNames, ...], OneOrMany] = ()
+    """User names. A name or a list of names alone stands for a table with this field."""
     groups: Annotated[tuple[Text, ...], OneOrMany] = ()
     """JupyterHub groups."""
 
@@ -45,11 +49,25 @@ class Instructors(Frozen):
 
 
 class ChosenProfile(Frozen):
-    """A profile of the admin's, with values for its options."""
+    """A profile of the admin's, with values for its options; numbers may be lowered further.
+
+    No number may exceed what the profile allows with these options, and a number that the profile leaves to Slurm
+    cannot be set.
+    """
 
     slug: Annotated[str, matching(SLUG, "the slug of a profile")]
+    """The profile. A slug alone stands for a table with this field."""
     options: dict[str, str | int | float] = Field(default_factory=dict)
-    """Values of the profile's options, as a participant could choose them."""
+    """Values of the profile's options, as a participant could choose them. The others have their default values."""
+    gpus: Annotated[int, whole(0, 1024)] | None = None
+    """GPUs of each participant."""
+    cpus: Annotated[int, whole(1, 65536)] | None = None
+    """CPUs of each participant."""
+    memory: Memory | None = None
+    """Memory of each participant, in MiB, or with K, M, G or T."""
+    time: Time | None = None
+    """Time limit of each server, in sbatch's formats (a bare number is minutes). In a session with a reservation it is
+    lowered so that the server ends with the session."""
 
     @model_validator(mode="before")
     @classmethod
@@ -58,10 +76,12 @@ class ChosenProfile(Frozen):
 
 
 class Materials(Frozen):
-    """What nbgitpuller fetches into the participant's home folder."""
+    """What nbgitpuller fetches into the participant's home folder; it must be installed where the servers run."""
 
     git: Annotated[str, matching(r"https://[A-Za-z0-9.-]+(?::[0-9]+)?/[!-~]+", "an https address of a git repository")]
+    """The repository; it must be readable without a password."""
     branch: Annotated[str, matching(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}", "the name of a branch")] = "main"
+    """Its branch."""
     open: Annotated[
         str, matching(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_./ -]{0,400}", "a path in the repository, without ..")
     ] = ""
@@ -77,13 +97,19 @@ class Course(Frozen):
     roster: Roster
     profile: ChosenProfile
     sessions: tuple[SessionRule, ...]
+    """When the course takes place; sessions must not overlap."""
     zone: Zone | None = None
     """Time zone of the sessions. Default: the hub's."""
     start_ahead: Duration | None = None
     """How long before each session the servers of the roster are started. Default: they are not."""
     unvisited_after: Duration = 1800
-    """A server started ahead that nobody has opened this long after the session's start is stopped."""
+    """A server started ahead that nobody has opened this long after the session's start is stopped. Default: 30min;
+    kept in seconds."""
+    outside_sessions: Literal["no", "without_reservation"] = "no"
+    """Whether participants may start a server of the course between its sessions, and before the first: ``no``, or
+    ``without_reservation``, on what the profile uses otherwise."""
     materials: Materials | None = None
+    """What each participant's server fetches and opens first, with nbgitpuller."""
     message: Prose | None = None
     """What participants read on the course's card."""
 

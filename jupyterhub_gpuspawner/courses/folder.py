@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,13 +28,14 @@ from jupyterhub_gpuspawner.profiles.files.yaml_text import YamlFault, read_docum
 from jupyterhub_gpuspawner.profiles.schema import BadValue, dotted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 SIZE_LIMIT = 256 * 1024
 """Maximum size of a course's file, and of a roster's, in bytes."""
 COURSES_LIMIT = 200
 """Maximum number of courses in a folder."""
-_FILE = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,60}[a-z0-9])?)\.ya?ml")
+_FILE = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,54}[a-z0-9])?)\.ya?ml")
+"""At most 56 characters: with ``course-`` before them they are the slug of a profile."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class CourseFile:
     """The user names in the roster's CSV file."""
     fault: ConfigError | None = None
     """What is wrong with the file as it is now."""
+    where: Callable[[Sequence[str | int]], str] = field(default=dotted, compare=False)
+    """File, line and path of a field of ``course``, for errors that are found later."""
 
 
 @dataclass
@@ -88,7 +91,7 @@ class CourseFolder:
         wrong = [name for name in names if _FILE.fullmatch(name) is None]
         if wrong:
             self.fault = ConfigError(
-                "a course's file has a name of lower-case letters, digits and hyphens, and ends in .yaml; "
+                "a course's file has a name of at most 56 lower-case letters, digits and hyphens, and ends in .yaml; "
                 f"{len(wrong)} of the files do not and are ignored",
                 where=str(self.path),
             )
@@ -108,13 +111,12 @@ class CourseFolder:
         match = _FILE.fullmatch(name)
         assert match is not None  # noqa: S101 - _names
         try:
-            course, listed = _course(folder, name)
+            file = _course(folder, name, match[1])
         except ConfigError as error:
             good = old.file if old is not None else CourseFile(match[1])
-            return _Seen(now, CourseFile(match[1], good.course, good.listed, error))
-        roster = course.roster.file
-        signatures = (now[0], _signature(folder, roster) if roster else None)
-        return _Seen(signatures, CourseFile(match[1], course, listed))
+            return _Seen(now, replace(good, fault=error))
+        roster = file.course.roster.file if file.course is not None else None
+        return _Seen((now[0], _signature(folder, roster) if roster else None), file)
 
 
 def _signature(folder: int, name: str) -> Signature | None:
@@ -124,7 +126,7 @@ def _signature(folder: int, name: str) -> Signature | None:
         return None
 
 
-def _course(folder: int, name: str) -> tuple[Course, tuple[str, ...]]:
+def _course(folder: int, name: str, slug: str) -> CourseFile:
     """Raises ConfigError with file, line and field."""
     try:
         document = read_document(_text(folder, name, name))
@@ -138,9 +140,10 @@ def _course(folder: int, name: str) -> tuple[Course, tuple[str, ...]]:
     course = parse_course(document.value, where)
     roster = course.roster
     if roster.file is None:
-        return course, ()
+        return CourseFile(slug, course, where=where)
     try:
-        return course, parse_people(_text(folder, roster.file, where(("roster", "file"))), roster.column)
+        listed = parse_people(_text(folder, roster.file, where(("roster", "file"))), roster.column)
+        return CourseFile(slug, course, listed, where=where)
     except BadValue as error:
         raise ConfigError(error.rule, where=roster.file) from None
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import fault_in, length_of, need_of, partitions_of
+from jupyterhub_gpuspawner.courses.course_profile import MARGIN
 from jupyterhub_gpuspawner.courses.seats import Seats, count_seats, free_at, remedy
 from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Reservation
     from jupyterhub_gpuspawner.courses.sessions import Session
@@ -48,9 +50,11 @@ class SessionReport:
 
 
 def check_session(
-    session: Session, resources: ResolvedResources, snapshot: ClusterSnapshot, people: Sequence[str]
+    session: Session, resources: ResolvedResources, snapshot: ClusterSnapshot, people: Sequence[str], *, opens: datetime
 ) -> SessionReport:
     """Check one session for these people; each requests ``resources``, with the session's reservation.
+
+    ``opens`` is when the first servers are started.
 
     Limits of accounts and QOS are not in a snapshot; see the checks of accounting.
     """
@@ -74,7 +78,8 @@ def check_session(
         seats = Seats(len(people), ())
     if fault is None:
         length = length_of(resources, snapshot.partition_by_name[partition])
-        problems += _of_time(own, length, start=start, end=end)
+        lowered = resources.time is not None  # for whoever starts later, as course_profile does
+        problems += _of_time(None if lowered else own, length, start=start, opens=opens.timestamp(), end=end)
     if seats.fit < seats.wanted and fault is None and (own is not None or not name):
         problems.append(Problem("seats", _short(seats, advice)))
     return SessionReport(session, seats, tuple(problems))
@@ -136,13 +141,16 @@ def _not_admitted(own: Reservation, people: Sequence[str]) -> list[str]:
     return [name for name in people if name not in admitted or name in denied]
 
 
-def _of_time(own: Reservation | None, length: float, *, start: float, end: float) -> Iterator[Problem]:
+def _of_time(own: Reservation | None, length: float, *, start: float, opens: float, end: float) -> Iterator[Problem]:
     """A job starts only if its time limit ends within the reservation (slurm.conf(5); the flag FLEX lifts that)."""
     session = end - start
-    if length < session:
+    if length < session - 2 * MARGIN:
         yield Problem(
             "time", f"Servers end after {duration(length)}, before the session does, which takes {duration(session)}."
         )
+    elif opens + length < end - 2 * MARGIN:
+        early = duration(end - opens - length)
+        yield Problem("time", f"Servers that are started ahead end {early} before the session does.")
     if own is None or own.end is None or "FLEX" in own.flags or own.flags & _WHOLE_DAY:
         return
     if own.end - length < end:

@@ -13,6 +13,10 @@ c.JupyterHub.spawner_class = "gpu-profiles"
 c.GPUProfilesSpawner.profiles_dir = str(folder / "profiles")
 c.GPUProfilesSpawner.profiles_dir_allows = ["local"]  # one of the profiles is a server on this machine
 
+courses = folder / "courses"
+courses.mkdir(exist_ok=True)
+c.GPUProfilesSpawner.courses_dir = str(courses)
+
 # Everything below is specific to the demo: one machine, one account, no real authentication.
 c.JupyterHub.bind_url = f"http://127.0.0.1:{public_port}"
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{hub_port}"

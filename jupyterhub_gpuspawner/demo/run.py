@@ -11,9 +11,11 @@ import sys
 import tempfile
 import threading
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.demo.course import SLUG, course_file
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -73,6 +75,9 @@ def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
         }
     else:
         say(f"Slurm is not available ({reason}); offering only the profile that runs on this machine.")
+    courses = folder / "courses"
+    courses.mkdir(exist_ok=True)
+    (courses / f"{SLUG}.yaml").write_text(course_file(datetime.now().astimezone(), with_slurm=reason is None))
     return HubProcess(folder, environment=environment, port=port)
 
 
@@ -94,6 +99,11 @@ def _how_to_use(hub: HubProcess) -> str:
         "",
         f"Profiles: {hub.folder / 'profiles'} (files are read again when you change them)",
         f"Check the profiles: {command} check -f {config}",
+        "",
+        "A course is on: sign in as student1, student2, student3 or student4 to take it, or as teacher to teach it.",
+        f"Courses: {hub.folder / 'courses'}",
+        f"Check the course: {command} course check {SLUG} -f {config}",
+        "",
         f"The hub's log: {hub.log}",
         "",
         "Ctrl-C shuts everything down.",

@@ -14,7 +14,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import jupyterhub.spawner
-from jupyterhub.scopes import Scope
+from jupyterhub import orm, roles
+from jupyterhub.metrics import TOTAL_USERS
+from jupyterhub.scopes import Scope, scope_definitions
 from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
 from sqlalchemy import inspect
@@ -40,6 +42,9 @@ SPAWN_PAGE_PARAMETERS = ("next", "display_name") if HAS_DISPLAY_NAMES else ("nex
 
 _SpawnException: type[web.HTTPError] | None = getattr(jupyterhub.spawner, "SpawnException", None)
 """JupyterHub 6.0: an HTTPError whose ``reason`` is a label of a metric, and which is logged without a traceback."""
+
+START_SERVERS = "start:servers" if "start:servers" in scope_definitions else "servers"
+"""The scope for starting servers: JupyterHub 5 has none that does not also include the others for servers."""
 
 LOGS_REFUSALS_AS_UNHANDLED = _SpawnException is None
 """JupyterHub 5 logs every exception of a start as unhandled, with a traceback."""
@@ -93,6 +98,21 @@ async def delete_named_server(user: Any, spawner: Any) -> None:
     user.db.delete(spawner.orm_spawner)
     user.spawners.pop(spawner.name, None)
     user.db.commit()
+
+
+def add_user(app: JupyterHub, name: str) -> Any:
+    """Add a user's row, as a first login does (``BaseHandler.user_from_username``); returns it."""
+    user = orm.User(name=name)
+    app.db.add(user)
+    roles.assign_default_roles(app.db, entity=user)
+    TOTAL_USERS.inc()
+    app.db.commit()
+    return user
+
+
+def start_body(user_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of ``POST /users/USER/server``; JupyterHub 5 takes all of it for user options."""
+    return {"user_options": dict(user_options)} if HAS_DISPLAY_NAMES else dict(user_options)
 
 
 def display_name(spawner: Any) -> str:

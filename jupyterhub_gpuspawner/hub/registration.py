@@ -10,7 +10,8 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * has ``concurrent_spawn_limit`` count only starts whose job is not pending in Slurm;
 * sets the objects of the started hub aside from garbage collections (:mod:`.upkeep.garbage`);
 * starts the search for jobs without a server (:mod:`.upkeep.reconciliation`) and for servers that the hub does not
-  watch (:mod:`.upkeep.unfinished`).
+  watch (:mod:`.upkeep.unfinished`);
+* keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.courses.upkeep`).
 
 A hub imports the spawners of all installed packages while it is being constructed, so an import must not change it.
 :func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub that exists
@@ -29,6 +30,8 @@ from traitlets import TraitError
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
+from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+from jupyterhub_gpuspawner.hub.courses.upkeep import register_courses
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import leave_out_of_spawn_limit, stock_template_paths
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
@@ -99,6 +102,7 @@ def register_check(app: JupyterHub) -> None:
         try:
             spawner = app.spawner_class(config=app.config)
             spawner.check()
+            GPUCourses(config=app.config)
             for ignored in getattr(spawner, "ignored_settings", tuple)():
                 app.log.warning("%s", ignored)
         except (ConfigError, TraitError) as error:
@@ -135,3 +139,4 @@ def register() -> None:
         register_garbage(app)
         register_reconciliation(app)
         register_unfinished(app)
+        register_courses(app)

@@ -13,11 +13,12 @@ from jupyterhub.handlers.base import UserUrlHandler
 from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
-from jupyterhub_gpuspawner.hub.api import more_time, profiles, report
+from jupyterhub_gpuspawner.hub.api import course, more_time, profiles, report
 from jupyterhub_gpuspawner.hub.api.progress_stream import ProgressStream
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage
+from jupyterhub_gpuspawner.hub.pages.course.page import CourseEvents, CoursePage, CoursesPage
 from jupyterhub_gpuspawner.hub.pages.server.delete import DeletePage
 from jupyterhub_gpuspawner.hub.pages.server.extend import ExtendPage
 from jupyterhub_gpuspawner.hub.pages.server.home import HomePage
@@ -41,6 +42,7 @@ class StaticFiles(CacheControlStaticFilesHandler):
 API: list[tuple[Any, ...]] = [
     *report.HANDLERS,
     *profiles.HANDLERS,
+    *course.HANDLERS,
     *more_time.HANDLERS,
     (r"/api/gpuspawner/cluster", ClusterHandler),
 ]
@@ -49,6 +51,9 @@ API: list[tuple[Any, ...]] = [
 PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/static/[0-9a-f]{12}/(.*)", StaticFiles, {"path": str(STATIC)}),
     (r"/gpuspawner/cluster", ClusterPage),
+    (r"/gpuspawner/courses", CoursesPage),
+    (r"/gpuspawner/course/([^/]+)", CoursePage),
+    (r"/gpuspawner/course/([^/]+)/events", CourseEvents),
     (r"/gpuspawner/log/([^/]+)", LogPage),
     (r"/gpuspawner/log/([^/]+)/([^/]*)", LogPage),
     (r"/gpuspawner/stop/([^/]+)", StopPage),

@@ -124,6 +124,9 @@ class Profile(Frozen):
     environment: Environment = Environment()
     placement: PlacementRules = PlacementRules()
     allow: Allow = Allow()
+    courses: Annotated[tuple[Text, ...], OneOrMany] | None = None
+    """The courses that may use the profile, by the names of their files without ending; an empty list: none. Default:
+    every course. ``allow`` applies to the people of a course as to everybody else."""
     profile_options: dict[str, ProfileOption] = Field(default_factory=dict)
     start_timeout: Seconds | None = None
     """Seconds from Slurm's allocation until the server's address is known; without Slurm, from the click."""

@@ -110,7 +110,7 @@ class Checked:
         return core_schema.no_info_plain_validator_function(self.read)
 
     def __get_pydantic_json_schema__(self, _schema: object, _handler: object) -> dict[str, Any]:
-        return self.json_schema
+        return dict(self.json_schema)  # pydantic adds the field's default to it
 
 
 def matching(pattern: str, says: str) -> Checked:

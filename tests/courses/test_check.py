@@ -36,7 +36,14 @@ def checked(
     """Wanted, fit, tight and problems of the only session."""
     asked = {"partition": "gpu", "gpus": 1, "cpus": 2, "memory": "4G", "time": "8:00:00", **(slurm or {})}
     profile = {"display_name": "K80", "slug": "k80", "slurm": asked, **({"allow": allow} if allow else {})}
-    changes = {"sessions": [DAY], "zone": "UTC", "roster": "t[1-8]", "profile": "k80", **more.pop("course", {})}
+    changes = {
+        "sessions": [DAY],
+        "zone": "UTC",
+        "roster": "t[1-8]",
+        "profile": "k80",
+        "start_ahead": None,
+        **more.pop("course", {}),
+    }
     file = CourseFile("deep", course(DEEP_LEARNING, **changes))
     site = Site(parse_profiles([profile]), replace(found, taken_at=START - 86400), **more)
     session = document("deep", check_course(file, site))["sessions"][0]  # type: ignore[index]
@@ -64,16 +71,23 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
         {"slurm": {"time": "8:00:00"}},
         [
             "Reservation ml ends 1 h before the session does.",
-            "Slurm would refuse every job: 8 h is more than the 7 h left in reservation ml.",
+            "Slurm would refuse every job: 7 h 59 min is more than the 7 h left in reservation ml.",
         ],
     ),
-    "whoever is late does not get in": (
+    "Slurm's own time limit, which is not lowered": (
         snapshot(end=END + 900),
-        {},
+        {"slurm": {"time": None}},
         [
-            "Who starts more than 15 min after the beginning is not let in: servers run for 8 h, and reservation ml "
-            "ends before that."
+            "Servers end after 1 h, before the session does, which takes 8 h.",
+            "Who starts more than 7 h 15 min after the beginning is not let in: servers run for 1 h, and reservation "
+            "ml ends before that.",
         ],
+    ),
+    "whoever is late gets less time": (snapshot(end=END), {}, []),
+    "servers that are started ahead end early": (
+        snapshot(),
+        {"course": {"start_ahead": "30min"}},
+        ["Servers that are started ahead end 30 min before the session does."],
     ),
     "servers end early": (
         snapshot(),
@@ -141,7 +155,7 @@ def test_a_profile_that_is_not_there_is_told() -> None:
         checked(snapshot(), course={"profile": {"slug": "k80", "options": {"gpus": 2}}})[3],
         checked(snapshot(), slurm={"gpus": 9})[3],
     ] == [
-        ["There is no profile v100."],
-        ["K80 has no option 'gpus'. Its options are none."],
+        ["profile.slug: there is no profile v100."],
+        ["profile.options.gpus: profile k80 has no such option; its options are none."],
         ["Slurm would refuse every job: 9 GPUs are more than the 4 of a node."],
     ]

@@ -125,7 +125,18 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         "roster.file: must be the name of a CSV file beside the course's file",
     ),
     "nobody teaches": ({"instructors": []}, "instructors: must name a user or a group"),
-    "code": ({"profile": {"slug": "k80", "command": "sh"}}, "profile.command: no such field; fields are options, slug"),
+    "code": (
+        {"profile": {"slug": "k80", "command": "sh"}},
+        "profile.command: no such field; fields are cpus, gpus, memory, options, slug, time",
+    ),
+    "a number that is none": (
+        {"profile": {"slug": "k80", "cpus": "many"}},
+        "profile.cpus: must be a whole number from 1 to 65536",
+    ),
+    "an unknown rule": (
+        {"outside_sessions": "maybe"},
+        "outside_sessions: must be 'no' or 'without_reservation'",
+    ),
     "an address to steal from": (
         {"materials": {"git": "file:///etc/passwd"}},
         "materials.git: must be an https address of a git repository",

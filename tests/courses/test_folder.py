@@ -87,6 +87,6 @@ def test_links_and_odd_names_are_not_followed(folder: Path, tmp_path_factory: py
         )
     ]
     assert str(courses.fault) == (
-        f"{folder}: a course's file has a name of lower-case letters, digits and hyphens, and ends in .yaml; 1 of the "
-        "files do not and are ignored"
+        f"{folder}: a course's file has a name of at most 56 lower-case letters, digits and hyphens, and ends in "
+        ".yaml; 1 of the files do not and are ignored"
     )

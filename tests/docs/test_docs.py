@@ -9,12 +9,15 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import click
 import pytest
+from jsonschema import Draft202012Validator
 from traitlets import HasTraits
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import PyFileConfigLoader
@@ -25,16 +28,19 @@ from docs.reference_pages.commands import walk
 from docs.reference_pages.documents import EXAMPLE
 from docs.reference_pages.errors import error_classes
 from docs.reference_pages.profile import MODELS
-from docs.reference_pages.settings import SPAWNERS
+from docs.reference_pages.settings import CONFIGURED
 from docs.reference_pages.wording import anchor
 from jupyterhub_gpuspawner.cli.main import main as gpuspawner
 from jupyterhub_gpuspawner.cli.site import load_site
+from jupyterhub_gpuspawner.courses.course import Course
+from jupyterhub_gpuspawner.courses.course_profile import course_profile
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.hub.report.reader import parse_placement
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder, read_profiles
 from jupyterhub_gpuspawner.profiles.files.rights import EVERYTHING, Rights
+from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 
 ROOT = Path(__file__).parents[2]
@@ -196,6 +202,37 @@ def test_the_example_profiles_have_no_fault() -> None:
     assert folder.errors == ()
 
 
+def test_the_example_course_has_no_fault() -> None:
+    """It is offered with the example profiles, and its numbers are within theirs."""
+    profiles = ProfileFolder(ROOT / "config" / "profiles", EVERYTHING).profiles()
+    (file,) = CourseFolder(ROOT / "config" / "courses").courses()
+
+    assert (file.slug, file.fault) == ("deep-learning", None)
+    made = course_profile(file, profiles, datetime(2027, 3, 1, 10, tzinfo=ZoneInfo("Europe/Brussels"))).profile
+    assert (made.slurm.cpus, made.slurm.memory, made.environment.modules) == (
+        6,
+        24 * 1024,
+        ("CUDA/12.4", "PyTorch/2.4"),
+    )
+
+
+def _courses() -> dict[str, str]:
+    """The courses in config and in the pages, by where they are."""
+    found = {"config": (ROOT / "config" / "courses" / "deep-learning.yaml").read_text("utf-8")}
+    found |= {str(block.id): block.values[0] for block in _blocks("yaml") if "\nroster:" in block.values[0]}
+    return found
+
+
+@pytest.mark.parametrize("text", _courses().values(), ids=_courses().keys())
+def test_the_schema_of_courses_accepts_every_example(text: str) -> None:
+    """And refuses it with a field that a course does not have, or without a roster."""
+    validator = Draft202012Validator(json.loads((FOLDER / "course.schema.json").read_text("utf-8")))
+    example = read_document(text).value
+    without = {name: value for name, value in example.items() if name != "roster"}
+
+    assert [validator.is_valid(each) for each in (example, {**example, "setup": "sh"}, without)] == [True, False, False]
+
+
 def test_the_readme_names_the_versions_that_are_tested() -> None:
     """Those of scripts/matrix, and those of Slurm whose answers are recorded."""
     readme = (ROOT / "README.md").read_text("utf-8")
@@ -231,7 +268,7 @@ def test_the_reference_is_what_the_code_says_today(name: str) -> None:
 
 OWN = [
     base
-    for cls in SPAWNERS
+    for cls in CONFIGURED
     for base in cls.__mro__
     if base.__module__.startswith("jupyterhub_gpuspawner") and issubclass(base, Configurable)
 ]
@@ -241,13 +278,14 @@ def test_every_setting_field_command_and_error_is_in_the_reference() -> None:
     """The generator omits nothing: the names are taken from the classes themselves."""
     wanted = {
         "settings.md": [
-            *(f"## {cls.__name__}\n" for cls in SPAWNERS),
+            *(f"## {cls.__name__}\n" for cls in CONFIGURED),
             *(f"| `{name}` |" for cls in OWN for name in cls.class_own_traits(config=True)),
         ],
         "profile.md": [
             *(f"## {model.__name__}\n" for model in MODELS),
             *(f"| `{field.alias or name}` |" for model in MODELS for name, field in model.model_fields.items()),
         ],
+        "course.md": [f"| `{name}` |" for name in Course.model_fields],
         "commands.md": [
             word
             for words, command in walk("gpuspawner", gpuspawner)

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jupyterhub import apihandlers, handlers, orm, scopes
+from jupyterhub import apihandlers, handlers, orm, roles, scopes
 from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.apihandlers.users import SpawnProgressAPIHandler
 from jupyterhub.app import JupyterHub
+from jupyterhub.auth import Authenticator
 from jupyterhub.handlers.base import BaseHandler, UserUrlHandler
 from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.spawner import SimpleLocalProcessSpawner, Spawner
@@ -49,7 +50,12 @@ NAMES = {
     "a user's servers": (User, ["spawner", "get_spawner", "server_url", "all_spawners", "_delete_spawner"]),
     "the hub": (JupyterHub, ["_template_paths_default", "handlers", "template_paths", "template_vars"]),
     "the database": (orm.Spawner, ["name", "state", "user_options", "user_id"]),
-    "scopes": (scopes, ["needs_scope", "Scope"]),
+    "scopes": (scopes, ["needs_scope", "Scope", "scope_definitions"]),
+    "rights of a request": (BaseHandler, ["has_scope", "user_from_username"]),
+    "groups": (orm.Group, ["name", "users", "roles", "properties"]),
+    "a service": (orm.Service, ["name", "admin", "from_config", "new_api_token"]),
+    "activity": (JupyterHub, ["update_last_activity"]),
+    "who may sign in": (Authenticator, ["allow_all", "allow_existing_users", "allowed_users", "blocked_users"]),
 }
 
 
@@ -419,3 +425,26 @@ def test_a_server_with_a_name_that_does_not_print_is_not_started(name: str) -> N
     """An environment variable cannot contain NUL, and a log should not contain the others."""
     with pytest.raises(RequestError, match="must be printable text"):
         compat.checked_server_name(name)
+
+
+def test_the_body_of_a_start_is_taken_for_user_options() -> None:
+    """JupyterHub 6 has a field for them, so that an option may be called display_name; 5 takes the whole body."""
+    options = {"profile": "light", "display_name": "x"}
+
+    assert compat.start_body(options) == ({"user_options": options} if compat.HAS_DISPLAY_NAMES else options)
+
+
+def test_a_user_is_added_as_by_a_first_login() -> None:
+    """With the default role, and once."""
+    session = orm.new_session_factory("sqlite://")()
+    for role in roles.get_default_roles():
+        roles.create_role(session, role)
+
+    user = compat.add_user(SimpleNamespace(db=session), "ada")
+
+    assert (orm.User.find(session, "ada"), [role.name for role in user.roles]) == (user, ["user"])
+
+
+def test_the_scope_to_start_servers_exists() -> None:
+    """Either the one that JupyterHub 6 has, or one that includes it."""
+    assert compat.START_SERVERS in scopes.scope_definitions

@@ -25,10 +25,12 @@ from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, 
 from jupyterhub_gpuspawner.hub.spawner_bases import ProfilesSpawner, Spawner
 from jupyterhub_gpuspawner.hub.spawners.child import configured_as
 from jupyterhub_gpuspawner.hub.spawners.child_factory import Child, ChildFactory
+from jupyterhub_gpuspawner.hub.spawners.course_offers import course_faults, courses_offered, look_at_courses
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import IgnoredSetting, ignored_settings
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profile_source import ProfileSource, profile_folder
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.spawners.user_options import apply_user_options
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.hub.text.wait import CONTACT
 from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, TRAITS, Rights
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from collections import abc
     from collections.abc import AsyncIterator, Mapping
 
+    from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
@@ -76,14 +79,13 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
     contact = Unicode(
         CONTACT,
         config=True,
-        help="""Whom participants may ask where a server cannot be started, as in "Please contact ...": a name, an
+        help="""Whom participants may ask where a server cannot be started, as in "Please contact ...": a name or an
         address, or both, such as `the HPC help desk (hpc-help@example.org)`.""",
     )
     courses_dir = Unicode(
         "",
         config=True,
-        help="""Folder of YAML files with courses, one file for each, which is read again when a file changes. See
-        `gpuspawner course check`.""",
+        help="Folder of YAML files with courses, one for each, which are read again. See `gpuspawner course check`.",
     )
     slurm_spawner_class = Type(GPUSlurmSpawner, GPUSlurmSpawner, config=True, help="Spawner class for Slurm profiles.")
     local_spawner_class = Type(
@@ -126,7 +128,7 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
 
     @default("apply_user_options")
     def _default_apply_user_options(self) -> Any:
-        return _apply_user_options
+        return apply_user_options
 
     @property
     def source(self) -> ProfileSource:
@@ -136,16 +138,21 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
         return ProfileSource(self.profiles, folder, configured_as(self, "profiles"))
 
     def offered(self) -> tuple[Profile, ...]:
-        """Return all profiles of this hub, those of its folder as last read; raises ConfigError."""
-        return self.source.profiles()
+        """Return this hub's profiles, then those of the user's courses, all as last read; raises ConfigError."""
+        return (*self.source.profiles(), *(each.profile for each in self.course_profiles()))
+
+    def course_profiles(self) -> tuple[CourseProfile, ...]:
+        """Return the courses that the user takes or teaches, as profiles; raises ConfigError."""
+        return courses_offered(self)
 
     async def look_at_profiles(self) -> None:
-        """Read the folder of profiles anew."""
+        """Read the folder of profiles anew, and the courses if that was long ago."""
         await self.source.refresh()
+        await look_at_courses(self)
 
     def profile_errors(self) -> tuple[ConfigError, ...]:
-        """Return the faults in files of the profiles' folder; their last good versions are offered."""
-        return self.source.errors()
+        """Return the faults in files of profiles, whose last good versions are offered, and those in all courses."""
+        return (*self.source.errors(), *course_faults(self))
 
     def groups_of_user(self) -> frozenset[str]:
         """Return the names of the JupyterHub groups of this server's user."""
@@ -315,16 +322,3 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
     def topology(self) -> Mapping[str, Any] | None:
         """The node's topology document, for the picture."""
         return getattr(self.child_spawner, "topology", None)
-
-
-async def _apply_user_options(spawner: GPUProfilesSpawner, user_options: Mapping[str, object]) -> None:
-    """Check the options of form, link or REST, store them normalised, and build the child."""
-    await spawner.look_at_profiles()
-    try:
-        request = spawner.resolve(user_options)
-        spawner.prepare(request)
-    except GPUSpawnerError as error:
-        raise spawn_failure(error, server=spawner._log_name, contact=spawner.contact) from error  # noqa: SLF001 - ours
-    spawner.user_options = dict(request.options)
-    if spawner.orm_spawner is not None:
-        spawner.orm_spawner.user_options = dict(request.options)

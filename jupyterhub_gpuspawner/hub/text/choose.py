@@ -19,8 +19,8 @@ ALL_CLOSED = "None of these can be started at the moment."
 AT_THE_FIELD = "this choice cannot start"
 NOT_KNOWN = "It is not known when this choice would start."
 FAULTS = (
-    "For administrators: these profile files contain errors. The last valid version of each profile is offered, if "
-    "there is one."
+    "For administrators: these files of profiles or courses contain errors. The last valid version of each is offered, "
+    "if there is one."
 )
 SILENT = silence(since_the_start=False, more="You can still start a server.")
 SILENT_FROM_THE_START = silence(since_the_start=True, more="You can still start a server.")
@@ -39,6 +39,10 @@ MANY_SERVERS = (
     "This hub has as many servers as it is allowed to have, including those that wait for free resources. Try again "
     "in a few minutes; if it goes on like this, contact your administrator."
 )
+SESSION_NOW = "Session"
+SESSION_NEXT = "Next session"
+SESSION_UNTIL = "to"
+WITHOUT_RESERVATION = "Until then your server does not use the nodes that are reserved for the course."
 ALL_MEMORY = "all of a node's memory"
 NO_LIMIT = "no time limit"
 CHECKED = "checked {age} ago"

@@ -105,6 +105,7 @@ slurm: {partition: a, nodes: 1, gpus: 1, gpu_type: a100, cpus: 1, memory: 1G, ti
 environment: {login_shell: false, modules: [CUDA], conda: jupyter}
 placement: {policy: restricted, memory_policy: bind, claim: 1}
 allow: {groups: [a], users: [a], from: 2024-01-01, until: 2024-01-01}
+courses: [deep-learning]
 start_timeout: 1
 queue_timeout: 4:00:00
 extend: {by: 1h, times: 2}

@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.ending.failure import contact_of
+from jupyterhub_gpuspawner.hub.pages.choose.course_card import with_courses
 from jupyterhub_gpuspawner.hub.pages.choose.filled_in import FilledIn, of_a_form, of_a_link, of_the_last_time
 from jupyterhub_gpuspawner.hub.pages.choose.offer import offers, told_of
 from jupyterhub_gpuspawner.hub.pages.choose.visit import VISIT, Visit
@@ -23,6 +24,7 @@ from jupyterhub_gpuspawner.profiles.profile import doubts_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
     from jupyterhub_gpuspawner.hub.pages.choose.offer import Offer
     from jupyterhub_gpuspawner.hub.pages.choose.offer_source import OfferSource
     from jupyterhub_gpuspawner.hub.site.connection import Connection
@@ -62,6 +64,7 @@ async def render_form(source: OfferSource) -> str:
     if visit.posted is None:
         visit.filled_in = told_of(statuses, visit.filled_in, linked=bool(visit.linked))
     found = offers(statuses, visit.filled_in, base_url=_base_url(source), snapshot=snapshot)
+    found = with_courses(found, _courses(source), visit.filled_in)
     visit.fault_at = fault_at(found, visit.filled_in)
     visit.closed = nothing_to_start(found, contact_of(source))
     return form_html(
@@ -136,6 +139,13 @@ def _offered(source: OfferSource) -> tuple[Profile, ...]:
         return source.offered()
     except ConfigError as error:
         source.log.error("No profiles can be offered: %s", error)  # noqa: TRY400 - the message is enough
+        return ()
+
+
+def _courses(source: OfferSource) -> tuple[CourseProfile, ...]:
+    try:
+        return source.course_profiles()
+    except ConfigError:  # logged where the profiles are read
         return ()
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
     from jupyterhub_gpuspawner.hub.site.profile_status import ProfileStatus
     from jupyterhub_gpuspawner.profiles.option import ProfileOption
     from jupyterhub_gpuspawner.profiles.profile import Profile
@@ -90,6 +91,8 @@ class Offer:
     """The address of the form with the current choice."""
     told: str = ""
     """JSON of what the script needs to tell what other values of the options bring; empty without options."""
+    course: CourseProfile | None = None
+    """The course of which this is the card."""
 
     @property
     def id(self) -> str:

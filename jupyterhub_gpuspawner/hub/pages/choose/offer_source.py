@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from jupyterhub_gpuspawner.courses.course_profile import CourseProfile
     from jupyterhub_gpuspawner.errors import ConfigError
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
@@ -41,8 +42,11 @@ class OfferSource(Protocol):
     def offered(self) -> tuple[Profile, ...]:
         """All profiles, in order; raises ConfigError."""
 
+    def course_profiles(self) -> tuple[CourseProfile, ...]:
+        """The courses among them; raises ConfigError."""
+
     def profile_errors(self) -> tuple[ConfigError, ...]:
-        """Faults in files of profiles."""
+        """Faults in files of profiles and courses."""
 
     def groups_of_user(self) -> frozenset[str]:
         """The names of the user's JupyterHub groups."""

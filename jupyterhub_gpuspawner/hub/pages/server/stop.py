@@ -16,12 +16,11 @@ from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
 
-from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.spawners.stop_record import keep_stop, server_title, stop_record, waits_in_line
 from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.hub.text.times import parse_time
-from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
@@ -82,8 +81,8 @@ class StopPage(BaseHandler):
             "stop.html",
             fault=fault,
             server=server,
-            title=home.of_user(_title(server), user.name if user is not self.current_user else ""),
-            waits=_waits(server),
+            title=home.of_user(server_title(server), user.name if user is not self.current_user else ""),
+            waits=waits_in_line(server),
             runs_since=_runs_since(since, now=time.time()) if since is not None else "",
             since=since,
         )
@@ -104,46 +103,22 @@ async def stop_server(handler: BaseHandler, user: Any, server_name: str, *, by: 
     server = server_of(spawner)
     record = stop_record(server, at=time.time(), by=by) if server.keeps_ending else None
     if spawner.pending == "spawn":
-        _keep(spawner, record)
+        keep_stop(spawner, record)
         await _cancel_start(spawner)
     # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
     if spawner.ready and await spawner.poll_and_notify() is not None:
         pass
     elif spawner.active and not spawner.pending:
-        _keep(spawner, record)
+        keep_stop(spawner, record)
         await handler.stop_single_user(user, server_name)
     if spawner.ready and not spawner.pending:
-        _keep(spawner, None)
+        keep_stop(spawner, None)
         return False
     return True
 
 
-def stop_record(server: Server, *, at: float, by: str = "") -> Ending:
-    """What the card says after this server was stopped at ``at``; ``by`` is the person, where it is not its user."""
-    placement = server.placement
-    gpus = 0
-    if placement is not None:
-        gpus = len(placement.gpus) + sum(len(node.gpus) for node in placement.other_nodes)
-    told = home.stopped(_title(server), job_id=server.job_id, gpus=gpus, by=by, waited=_waits(server))
-    return Ending(told, job_id=server.job_id, at=at, stopped=True)
-
-
-def _title(server: Server) -> str:
-    return home.title(server.name, server.display_name, server.profile_name)
-
-
-def _waits(server: Server) -> bool:
-    return server.pending == "spawn" and server.job is not None and server.job.phase is Phase.QUEUED
-
-
 def _runs_since(since: datetime, *, now: float) -> str:
     return home.RUNS_SINCE.format(duration=duration(now - since.timestamp()), time="{time}")
-
-
-def _keep(spawner: Any, record: Ending | None) -> None:
-    """Have the spawner keep how it was stopped, in its state, until the next start."""
-    if server_of(spawner, with_start=False).keeps_ending:
-        spawner.ending = record
 
 
 async def _cancel_start(spawner: Spawner) -> None:

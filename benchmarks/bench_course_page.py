@@ -1,0 +1,110 @@
+"""The page of a course with two hundred participants: time to put it together and to render it, and size of the page.
+
+    python -m pytest benchmarks/bench_course_page.py
+
+The bars are in processor time, by the fastest of the rounds, since other work on the machine only adds. It is done at
+most every two seconds while somebody looks, once for all who do, in a thread beside the hub's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from jinja2 import Environment, FileSystemLoader
+
+from jupyterhub_gpuspawner.courses.folder import CourseFile
+from jupyterhub_gpuspawner.hub.courses.book import HubCourse
+from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.page_tools import PageTools
+from jupyterhub_gpuspawner.hub.pages.course.feed import CourseFeed
+from jupyterhub_gpuspawner.hub.pages.course.tiles import Tile
+from jupyterhub_gpuspawner.hub.pages.course.view import CourseView, course_view, participants_of
+from jupyterhub_gpuspawner.hub.registration import TEMPLATES
+from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
+
+PEOPLE = 200
+NOW = 1_800_000_000.0
+VIEW_BAR, PAGE_BAR, CHANGE_BAR = 0.03, 0.1, 0.02
+"""Limits in seconds of processor time: what the page shows; all of it as HTML; it again after ten changes."""
+PAGE_BYTES, EVENT_BYTES = 240_000, 20_000
+
+
+def view(failed: int = 20) -> CourseView:
+    """Most servers run; the first ``failed`` did not start and have fifteen lines of a log."""
+    ends_at = datetime.fromtimestamp(NOW + 7200, timezone.utc).isoformat()
+    people = tuple(f"train{number:03}" for number in range(PEOPLE))
+    servers = [
+        Server(user, ending=Ending("The job failed with exit code 1.", at=NOW, lines="no such module\n" * 15))
+        if number < failed
+        else Server(
+            user,
+            ready=True,
+            job_id=str(number),
+            placement=PlacementDocument(node=f"g{number // 4}", gpus=(PlacedGpu(number % 4),), ends_at=ends_at),
+        )
+        for number, user in enumerate(people)
+    ]
+    found = HubCourse("large", CourseFile("large"), people=people)
+    return course_view(found, participants_of(found, servers, now=NOW), now=NOW)
+
+
+def feed(views: list[CourseView]) -> CourseFeed:
+    """A feed of these views."""
+    environment = Environment(autoescape=True, loader=FileSystemLoader(TEMPLATES))
+    tools: Any = {"gpuspawner": PageTools()}
+    head = environment.get_template("course_head.html")
+    tile: Any = environment.get_template("course_tiles.html").make_module(tools)
+
+    async def look() -> CourseView:
+        return views.pop(0)
+
+    def tiles(made: Sequence[Tile]) -> Sequence[str]:
+        return [str(tile.tile(each)) for each in made]
+
+    return CourseFeed(look, head=lambda shown: head.render(view=shown, **tools), tiles=tiles)
+
+
+@pytest.mark.benchmark(timer=time.process_time)
+def test_view(benchmark: Any) -> None:
+    """The state of everybody, and the words on the tiles."""
+    shown = benchmark.pedantic(view, rounds=10, warmup_rounds=1)
+    assert len(shown.tiles) == PEOPLE
+    assert benchmark.stats.stats.min <= VIEW_BAR
+
+
+@pytest.mark.benchmark(timer=time.process_time)
+def test_page(benchmark: Any) -> None:
+    """All tiles as HTML."""
+    shown = view()
+    made = benchmark.pedantic(lambda: asyncio.run(feed([shown]).recent()), rounds=10, warmup_rounds=1)
+    size = len("".join(made.tiles.values()).encode())
+    print(f"\n{PEOPLE} participants: {size:,} bytes of HTML")
+    assert size <= PAGE_BYTES
+    assert benchmark.stats.stats.min <= PAGE_BAR
+
+
+@pytest.mark.benchmark(timer=time.process_time)
+def test_changes(benchmark: Any) -> None:
+    """The tiles that have changed as HTML, and the event that tells every viewer."""
+    before, after = view(20), view(30)
+
+    def set_up() -> tuple[tuple[CourseFeed, str], dict[str, Any]]:
+        made = feed([before, replace(after, title="later")])
+        version = asyncio.run(made.recent()).version
+        made.expire()
+        return (made, version), {}
+
+    def change(made: CourseFeed, version: str) -> str:
+        return asyncio.run(made.recent()).event_since(version)
+
+    size = len(benchmark.pedantic(change, setup=set_up, rounds=10).encode())
+    print(f"\n10 of {PEOPLE} changed: {size:,} bytes of JSON")
+    assert size <= EVENT_BYTES
+    assert benchmark.stats.stats.min <= CHANGE_BAR

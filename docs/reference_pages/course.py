@@ -1,0 +1,66 @@
+"""The fields of a course's file, and their JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jupyterhub_gpuspawner.courses.course import ChosenProfile, Course, Instructors, Materials
+from jupyterhub_gpuspawner.courses.roster import PEOPLE_LIMIT, Roster
+from jupyterhub_gpuspawner.courses.sessions import SESSIONS_LIMIT, SessionRule
+from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
+
+from .profile import fields
+
+NAME = "course.schema.json"
+MODELS = (Course, Instructors, Roster, ChosenProfile, SessionRule, ReservationRule, Materials)
+_TEXT = {"type": "string"}
+_SHORT: dict[str, list[dict[str, Any]]] = {
+    "Instructors": [{"type": "array", "items": _TEXT}],
+    "Roster": [{"type": "array", "items": _TEXT}],
+    "ChosenProfile": [_TEXT],
+    "ReservationRule": [{"type": ["string", "integer"]}, {"type": "object", "additionalProperties": _TEXT}],
+}
+"""Other ways to write a table, which its validator accepts."""
+
+
+def page() -> str:
+    """The page of a course's fields."""
+    parts = [
+        "# Course fields\n",
+        "A course is one YAML file in `c.GPUProfilesSpawner.courses_dir`. Its name without ending is the course's "
+        "slug: at most 56 lower-case letters, digits and hyphens. YAML is read as version 1.2: `9:00` and `no` are "
+        "text.\n",
+        "A field that is not in these tables is refused; the error names file, line and field. A roster has at most "
+        f"{PEOPLE_LIMIT} people, and a course {SESSIONS_LIMIT} sessions.\n",
+        f"[{NAME}]({NAME}) describes the file as JSON Schema, for editors: with the YAML language server, begin a file "
+        f"with `# yaml-language-server: $schema=` and its address.\n",
+        "*Duration* is a number with `s`, `min` or `h`, such as `10min`. Types are explained in "
+        "[Profile fields](profile.md).\n",
+    ]
+    for model in MODELS:
+        parts += fields(model)
+    return "\n".join(parts)
+
+
+def schema() -> str:
+    """The JSON Schema (draft 2020-12) of a course's file, as text."""
+    found = Course.model_json_schema()
+    for name, short in _SHORT.items():
+        found["$defs"][name] = {"anyOf": [*short, found["$defs"][name]]}
+    return (
+        json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **_with_single(found)}, indent=2) + "\n"
+    )
+
+
+def _with_single(part: Any) -> Any:
+    """The same with a single text allowed instead of a list of texts, and without defaults, which are parsed values."""
+    if isinstance(part, list):
+        return [_with_single(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if part.get("type") == "array" and part.get("items", {}).get("type") == "string" and "format" not in part["items"]:
+        about = {name: part[name] for name in ("title", "description") if name in part}
+        many = {name: value for name, value in part.items() if name not in ("default", *about)}
+        return {**about, "anyOf": [part["items"], many]}
+    return {name: _with_single(value) for name, value in part.items() if name != "default" or isinstance(value, dict)}

@@ -1,0 +1,209 @@
+"""A course as a choice on the form: the admin's profile, narrowed to the course's values and to its sessions. Pure.
+
+Form, REST, start, ``course check`` and the start ahead all use the profile that is made here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from math import inf
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.courses.materials import pull_path, slug_of
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profiles.option import put_over
+from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
+from jupyterhub_gpuspawner.profiles.resources import over_defaults
+from jupyterhub_gpuspawner.units import format_walltime
+from jupyterhub_gpuspawner.words import memory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import date
+
+    from jupyterhub_gpuspawner.courses.course import Course
+    from jupyterhub_gpuspawner.courses.folder import CourseFile
+    from jupyterhub_gpuspawner.courses.sessions import Session
+    from jupyterhub_gpuspawner.profiles.option import Override
+    from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
+    from jupyterhub_gpuspawner.profiles.resources import Resources
+
+MARGIN = 60
+"""Seconds by which a server ends before its session, at least; at most a minute more, since Slurm's time limits are
+whole minutes. Until then the job may take to start and still end within a reservation that ends with the session."""
+_NUMBERS = ("gpus", "cpus", "memory", "time")
+"""Fields of Slurm's that a course may lower."""
+
+
+@dataclass(frozen=True)
+class CourseProfile:
+    """A course as its people see it at one moment."""
+
+    course: str
+    """Its slug."""
+    profile: Profile
+    """What they start."""
+    session: Session | None
+    """The session that is open, or else the next one; None after the last."""
+    opens: datetime | None
+    """When the servers of that session may be started; None after the last session."""
+    is_open: bool
+    """Whether that is now."""
+
+
+def course_profile(
+    file: CourseFile,
+    profiles: Sequence[Profile],
+    now: datetime,
+    *,
+    defaults: Resources | None = None,
+    session: Session | None = None,
+) -> CourseProfile:
+    """The profile of a course with a good version, at ``now``, which has a time zone.
+
+    ``profiles`` are the admin's, ``defaults`` the site's for Slurm jobs, ``session`` is the one to be shown instead of
+    that which is open or the next one. Raises ConfigError, with file, line and field
+    of the course's file.
+    """
+    course = file.course
+    assert course is not None  # noqa: S101 - the caller's
+    base = _base(file, course, profiles)
+    said = _narrowed(file, course, base, defaults)
+    session = session or next((each for each in course.calendar() if now < each.end), None)
+    opens = opens_at(course, session) if session is not None else None
+    is_open = opens is not None and opens <= now
+    slurm = said.slurm
+    if session is not None and (is_open or course.outside_sessions == "no"):
+        slurm = _in_session(slurm, session, now if is_open else session.start, defaults)
+    profile = base.model_copy(
+        update={
+            "slug": slug_of(file.slug),
+            "display_name": course.name,
+            "description": course.message or base.description,
+            "default": False,
+            "slurm": slurm,
+            "environment": said.environment,
+            "placement": said.placement,
+            "command": said.command,
+            "default_url": pull_path(course.materials) if course.materials is not None else said.default_url,
+            "profile_options": {},
+            "allow": _allow(course, base.allow, opens, now),
+        }
+    )
+    return CourseProfile(file.slug, profile, session, _later(opens, base.allow, now), is_open)
+
+
+def opens_at(course: Course, session: Session) -> datetime:
+    """When the servers of a session may be started: ``start_ahead`` before it begins."""
+    return session.start - timedelta(seconds=course.start_ahead or 0)
+
+
+def _base(file: CourseFile, course: Course, profiles: Sequence[Profile]) -> Profile:
+    wanted = course.profile.slug
+    at = file.where(("profile", "slug"))
+    base = next((each for each in profiles if each.slug == wanted), None)
+    if base is None:
+        raise ConfigError(f"there is no profile {wanted}", where=at)
+    if base.courses is not None and file.slug not in base.courses:
+        raise ConfigError(f"profile {wanted} is not available to this course", where=at)
+    taken = slug_of(file.slug)
+    if any(each.slug == taken for each in profiles):
+        raise ConfigError(f"the hub has a profile {taken}, so a course cannot be called {file.slug}", where=at)
+    return base
+
+
+def _narrowed(file: CourseFile, course: Course, base: Profile, defaults: Resources | None) -> Override:
+    """The profile with the course's values for its options, and with lower numbers."""
+    chosen = course.profile
+    unknown = [name for name in chosen.options if name not in base.profile_options]
+    if unknown:
+        known = ", ".join(base.profile_options) or "none"
+        raise ConfigError(
+            f"profile {base.slug} has no such option; its options are {known}",
+            where=file.where(("profile", "options", unknown[0])),
+        )
+    said = highest = untouched = base.as_override()
+    for name, option in base.profile_options.items():
+        value = chosen.options.get(name, option.initial(untouched))
+        if value is None:
+            continue
+        try:
+            over = option.choose(value)[1]
+        except ValueError as error:
+            told = str(error).rstrip(".")
+            raise ConfigError(told, where=file.where(("profile", "options", name))) from None
+        free = option.range if name not in chosen.options else None
+        said = put_over(said, over)
+        highest = put_over(highest, over if free is None else free.override(free.nearest(free.max)))
+    wanted = {name: value for name in _NUMBERS if (value := getattr(chosen, name)) is not None}
+    for name, value in wanted.items():
+        bound = getattr(_with_defaults(highest.slurm, defaults), name)
+        fault = _fault(name, value, bound, base)
+        if fault:
+            raise ConfigError(fault, where=file.where(("profile", name)))
+    return said.model_copy(update={"slurm": said.slurm.model_copy(update=wanted)})
+
+
+def _with_defaults(said: Resources, defaults: Resources | None) -> Resources:
+    return said if defaults is None else over_defaults(said, defaults)
+
+
+def _fault(name: str, value: int | str, bound: int | str | None, base: Profile) -> str:
+    """Why a course may not set a number to ``value``; empty if it may."""
+    if name == "gpus" and bound is None and base.slurm.gpu_type and not base.slurm.shards:
+        bound = 1
+    if bound is None:
+        return f"profile {base.slug} leaves this to Slurm, so a course cannot set it"
+    if _size(name, value) <= _size(name, bound):
+        return ""
+    shown = memory(int(bound)) if name == "memory" else _walltime(bound) if name == "time" else str(bound)
+    return f"must be at most {shown}, as profile {base.slug} allows"
+
+
+def _size(name: str, value: int | str) -> float:
+    """A number that compares: UNLIMITED time, and memory 0, which is all of a node's, exceed any other."""
+    if isinstance(value, str) or (name == "memory" and value == 0):
+        return inf
+    return value
+
+
+def _walltime(bound: int | str) -> str:
+    return format_walltime(bound) if isinstance(bound, int) else bound
+
+
+def _in_session(slurm: Resources, session: Session, now: datetime, defaults: Resources | None) -> Resources:
+    """What is requested in a session: its reservation, and no more time than is left of it.
+
+    Without a time limit of the profile or the site, Slurm's own applies, which is unknown here.
+    """
+    update: dict[str, object] = {}
+    if session.reservation is not None:
+        update["reservation"] = ReservationRule(pattern=session.reservation)
+    found = _with_defaults(slurm.model_copy(update=update), defaults)
+    if found.reservation is not None and found.time is not None:
+        left = (session.end - now).total_seconds() - MARGIN
+        whole = max(60, int(left // 60) * 60)
+        if _size("time", found.time) > whole:
+            update["time"] = whole
+    return slurm.model_copy(update=update)
+
+
+def _allow(course: Course, allow: Allow, opens: datetime | None, now: datetime) -> Allow:
+    """The admin's rule, and in addition the times of the course."""
+    over = course.calendar()[-1].end
+    until = over if allow.until is None or _moment(allow.until, now, whole_day=True) > over else allow.until
+    from_ = _later(opens, allow, now) if course.outside_sessions == "no" else allow.from_
+    return allow.model_copy(update={"from_": from_, "until": until})
+
+
+def _later(opens: datetime | None, allow: Allow, now: datetime) -> datetime | None:
+    """The later of the session's opening and the profile's first moment."""
+    return max(opens, _moment(allow.from_, now)) if opens is not None and allow.from_ is not None else opens
+
+
+def _moment(day: date, now: datetime, *, whole_day: bool = False) -> datetime:
+    """A day or moment of a profile's ``allow``; without a time zone it is in that of ``now``."""
+    if not isinstance(day, datetime):
+        day = datetime.combine(day, time.max if whole_day else time.min)
+    return day if day.tzinfo is not None else day.replace(tzinfo=now.tzinfo)

@@ -1,0 +1,231 @@
+"""Starts the servers of a course before each session, and stops those that nobody opens.
+
+:func:`next_step` decides for one person, :class:`StartsAhead` does it. Each start is recorded in the database first, so
+that a hub that is restarted goes on where the last one was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import SQLAlchemyError
+from tornado.httpclient import HTTPError
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, Stage
+from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
+from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of
+from jupyterhub_gpuspawner.hub.text import course_actions as text
+
+if TYPE_CHECKING:
+    from jupyterhub.app import JupyterHub
+
+    from jupyterhub_gpuspawner.hub.courses.actions import CourseActions
+    from jupyterhub_gpuspawner.hub.courses.book import CourseBook, HubCourse
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
+
+LOOK = 5.0
+"""Seconds between two looks at the sessions."""
+
+TRIES = 3
+"""How often a start that fails is tried."""
+PAUSE = 60.0
+"""Seconds between two tries."""
+SLACK = 15.0
+"""Seconds around a server's readiness, and around the hub's start, in which activity is no sign of a visit.
+
+A server reports its own start as activity, and a proxy that was restarted that of its routes.
+"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the hub knows of a person's default server now."""
+
+    active: bool = False
+    """It runs, starts or stops."""
+    ready: bool = False
+    failure: str = ""
+    """Why its last start failed; empty where it did not."""
+    last_activity: float | None = None
+    """Seconds since the epoch: of the server, or of its user in the hub; None: never."""
+
+
+class Step(Enum):
+    """What is to be done for one person."""
+
+    NOTHING = "nothing"
+    LEAVE = "leave"
+    """Record that the server was active already."""
+    START = "start"
+    NOTE_READY = "note ready"
+    NOTE_VISIT = "note visit"
+    NOTE_FAILURE = "note failure"
+    STOP_UNVISITED = "stop unvisited"
+
+
+@dataclass(frozen=True)
+class Window:
+    """The times of one session of a course with ``start_ahead``; seconds since the epoch."""
+
+    session: str
+    opens: float
+    """When servers are started."""
+    starts: float
+    deadline: float
+    """When servers that nobody has opened are stopped, and nothing is started any more."""
+    ends: float
+
+
+def window(course: HubCourse, now: float) -> Window | None:
+    """The session that is prepared or under way at ``now``; None where there is none, or without ``start_ahead``."""
+    found = course.course
+    if found is None or found.start_ahead is None:
+        return None
+    for session in course.sessions:
+        starts, ends = session.start.timestamp(), session.end.timestamp()
+        if starts - found.start_ahead <= now < ends:
+            deadline = starts + found.unvisited_after
+            return Window(session.name, starts - found.start_ahead, starts, min(deadline, ends), ends)
+    return None
+
+
+def next_step(start: CourseStart | None, seen: Seen, times: Window, now: float, *, since: float = 0.0) -> Step:
+    """What to do for a person with this record and this server, and with nothing under way for them.
+
+    ``since``: when the hub was started, in seconds since the epoch.
+    """
+    if start is None:
+        return Step.LEAVE if seen.active else Step.START if now < times.deadline else Step.NOTHING
+    if start.stage in _SETTLED:
+        return Step.NOTHING
+    if seen.ready:
+        return _of_ready(start, seen, times, now, since)
+    if seen.active or now >= times.deadline:
+        return Step.NOTHING
+    return _of_inactive(start, seen, now)
+
+
+_SETTLED = (Stage.LEFT, Stage.VISITED, Stage.UNVISITED)
+
+
+def _of_ready(start: CourseStart, seen: Seen, times: Window, now: float, since: float) -> Step:
+    if not start.ready_at:
+        return Step.NOTE_READY
+    last = seen.last_activity
+    if last is not None and last > start.ready_at + SLACK and abs(last - since) > SLACK:
+        return Step.NOTE_VISIT
+    return Step.STOP_UNVISITED if now >= times.deadline else Step.NOTHING
+
+
+def _of_inactive(start: CourseStart, seen: Seen, now: float) -> Step:
+    if start.stage is Stage.STARTED:
+        # without a failure it has ended, or a person has stopped it
+        return Step.NOTE_FAILURE if seen.failure and not start.ready_at else Step.NOTHING
+    again = start.tries < TRIES and now >= start.asked_at + PAUSE
+    return Step.START if again else Step.NOTHING
+
+
+def seen(server: Server | None, last_activity: float | None = None) -> Seen:
+    """What is known of a default server; None for one that the hub does not have in memory."""
+    if server is None:
+        return Seen()
+    failure = ""
+    if not server.active and server.stopped is None:
+        if server.ending is not None and not server.ending.served:
+            failure = server.ending.what
+        elif server.failure is not None:
+            failure = first_line(server.failure) or text.NOT_STARTED
+    return Seen(server.active, server.ready, failure, last_activity)
+
+
+class StartsAhead:
+    """Looks every few seconds at the sessions that are near, and starts and stops servers through the actions."""
+
+    def __init__(self, app: JupyterHub, book: CourseBook, actions: CourseActions) -> None:
+        self._app = app
+        self._book = book
+        self._actions = actions
+        self._since = time.time()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        self._since = time.time()
+        while True:
+            try:
+                for course in self._book.courses():
+                    await self.look(course)
+            except SQLAlchemyError as error:
+                get_logger().warning(
+                    "The start of courses is repeated later, since the database failed: %s", fault(error)
+                )
+                roll_back(self._app.db)
+            await asyncio.sleep(LOOK)
+
+    async def look(self, course: HubCourse) -> None:
+        """Do the next step for everybody in a course; raises SQLAlchemyError."""
+        now = time.time()
+        times = window(course, now)
+        if times is None:
+            return
+        people = [name for name in course.people if name not in course.unknown and name not in self._actions.pace]
+        starts = self._actions.starts.find(course.slug, times.session)
+        spawners = self._actions.spawners(people)
+        activity = self._actions.last_activity([name for name, start in starts.items() if start.ready_at])
+        unvisited = []
+        for name in people:
+            start, spawner = starts.get(name), spawners.get(name)
+            server = server_of(spawner, with_start=False) if spawner is not None else None
+            found = seen(server, activity.get(name))
+            step = next_step(start, found, times, now, since=self._since)
+            if step is Step.START:
+                self._actions.put_start(course, name)
+            elif step is Step.STOP_UNVISITED:
+                unvisited.append(name)
+            elif (kept := _after(step, name, start, found, now)) is not None:
+                self._actions.starts.keep(course.slug, times.session, kept)
+        if unvisited:
+            await self._stop_unvisited(course, times, {name: starts[name] for name in unvisited}, spawners)
+
+    async def _stop_unvisited(
+        self, course: HubCourse, times: Window, starts: dict[str, CourseStart], spawners: dict[str, Any]
+    ) -> None:
+        """Stop those servers that are unvisited by the proxy's latest knowledge, too."""
+        try:
+            await self._app.update_last_activity()
+        except (OSError, HTTPError) as error:
+            get_logger().warning("Unvisited servers are stopped later, since the proxy did not answer: %s", error)
+            return
+        activity = self._actions.last_activity(starts)
+        for name, start in starts.items():
+            found = seen(server_of(spawners[name], with_start=False), activity.get(name))
+            if next_step(start, found, times, time.time(), since=self._since) is Step.STOP_UNVISITED:
+                get_logger().info("Course %s: nobody has opened the server of %s; stopping it", course.slug, name)
+                self._actions.starts.keep(course.slug, times.session, replace(start, stage=Stage.UNVISITED))
+                self._actions.put_stop(spawners[name], lambda server: unvisited_record(course, server, at=time.time()))
+
+
+def unvisited_record(course: HubCourse, server: Server, *, at: float) -> Ending:
+    """What the card says of a server that was stopped since nobody had opened it."""
+    told = text.unvisited(course.title, job_id=server.job_id, gpus=gpus_of(server))
+    return Ending(told, job_id=server.job_id, at=at, stopped=True)
+
+
+def _after(step: Step, name: str, start: CourseStart | None, found: Seen, now: float) -> CourseStart | None:
+    """The record after a step that only changes the record; None for any other step."""
+    if step is Step.LEAVE:
+        return CourseStart(name, Stage.LEFT, asked_at=now)
+    if step is Step.NOTE_READY and start is not None:
+        return replace(start, stage=Stage.STARTED, ready_at=now, fault="")
+    if step is Step.NOTE_VISIT and start is not None:
+        return replace(start, stage=Stage.VISITED)
+    if step is Step.NOTE_FAILURE and start is not None:
+        return replace(start, stage=Stage.FAILED, asked_at=now, fault=found.failure)
+    return None

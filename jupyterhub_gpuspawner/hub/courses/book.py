@@ -1,0 +1,264 @@
+"""The courses of a hub: the files of ``courses_dir``, with people resolved against the hub's users and groups.
+
+There is one :class:`CourseBook` for each hub. The folder may be on a file system that hangs, so it is read in a daemon
+thread; while a reading hangs, the courses that were read last go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Protocol
+
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.courses.folder import CourseFile, CourseFolder
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.courses.enrolment import Enrolment, enrolment, some
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from jupyterhub_gpuspawner.courses.course import Course
+    from jupyterhub_gpuspawner.courses.sessions import Session
+    from jupyterhub_gpuspawner.hub.courses.enrolment import HubPeople
+
+PATIENCE = 3.0
+"""Seconds that a request waits for the folder to be read."""
+FRESH = 60.0
+"""Seconds after which the folder is read again."""
+UNKNOWN = (
+    "JupyterHub does not know these people yet, and no server can be started for them before they have signed in "
+    "once: {names}."
+)
+
+
+@dataclass(frozen=True)
+class HubCourse:
+    """A course as this hub knows it."""
+
+    slug: str
+    """The name of its file without ending; in URLs and on the command line."""
+    file: CourseFile
+    people: tuple[str, ...] = ()
+    """The participants' user names, in the order of the roster."""
+    instructors: tuple[str, ...] = ()
+    """User names of instructors that the file names."""
+    instructor_groups: tuple[str, ...] = ()
+    """JupyterHub groups of instructors."""
+    faults: tuple[str, ...] = ()
+    """What is wrong, for instructors and admins; each is a sentence, and may contain text of the file's author."""
+    unknown: tuple[str, ...] = ()
+    """Those of the people whom JupyterHub does not know yet: nothing can be started for them."""
+    sessions: tuple[Session, ...] = ()
+    """In the order of time."""
+
+    @property
+    def course(self) -> Course | None:
+        """The last good version of the file; None if there has been none."""
+        return self.file.course
+
+    @property
+    def title(self) -> str:
+        """The course's name, as participants read it."""
+        return self.course.name if self.course is not None else self.slug
+
+    @property
+    def group(self) -> str:
+        """The JupyterHub group of its participants."""
+        return group_name(self.slug)
+
+    @property
+    def role(self) -> str:
+        """The JupyterHub role of its instructors."""
+        return role_name(self.slug)
+
+    def session_at(self, moment: datetime | None = None) -> Session | None:
+        """The session under way at ``moment`` (default: now), which has a time zone; None where there is none."""
+        at = moment or datetime.now(timezone.utc)
+        return next((session for session in self.sessions if session.start <= at < session.end), None)
+
+    def next_session(self, moment: datetime | None = None) -> Session | None:
+        """The first session that begins after ``moment`` (default: now); None where there is none."""
+        at = moment or datetime.now(timezone.utc)
+        return next((session for session in self.sessions if session.start > at), None)
+
+
+def group_name(slug: str) -> str:
+    """The JupyterHub group of a course's participants."""
+    return f"course-{slug}"
+
+
+def role_name(slug: str) -> str:
+    """The JupyterHub role of a course's instructors."""
+    return f"course-{slug}-instructors"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What became of the group and the role of a course."""
+
+    refused: str = ""
+    """Why it has none: a sentence."""
+    unknown: tuple[str, ...] = ()
+    """People of the course whom the hub does not know."""
+
+
+class Directory(Protocol):
+    """The users and groups of a hub."""
+
+    def people(self, groups: Collection[str]) -> HubPeople:
+        """Read them from the database, with the members of these groups; raises SQLAlchemyError."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the folder held when it was read."""
+
+    files: tuple[CourseFile, ...] = ()
+    fault: ConfigError | None = None
+    """What is wrong with the folder."""
+
+
+class _Look:
+    """One reading of the folder, in a daemon thread, so that the hub can exit while it hangs."""
+
+    def __init__(self, folder: CourseFolder) -> None:
+        self.begun = time.monotonic()
+        self.found: Future[Reading] = Future()
+        threading.Thread(target=self._run, args=(folder,), name="courses", daemon=True).start()
+
+    def _run(self, folder: CourseFolder) -> None:
+        try:
+            files = folder.courses()
+        except Exception as error:  # noqa: BLE001 - whoever waits must get an answer
+            self.found.set_exception(error)
+        else:
+            self.found.set_result(Reading(files, folder.fault))
+
+
+@dataclass
+class CourseBook:
+    """The courses of one hub, as last read."""
+
+    path: str
+    """The setting ``courses_dir``."""
+    directory: Directory
+    clock: Callable[[], float] = time.monotonic
+    on_read: Callable[[], None] | None = None
+    """Called after each reading."""
+    read_at: float | None = None
+    """The clock at the last completed reading; None before the first."""
+    fault: ConfigError | None = None
+    """What is wrong with the folder, for administrators."""
+    _folder: CourseFolder = field(init=False)
+    _files: tuple[CourseFile, ...] = ()
+    _look: _Look | None = None
+    _courses: tuple[HubCourse, ...] = ()
+    _standings: Mapping[str, Standing] = field(default_factory=dict)
+    _told: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self._folder = CourseFolder(self.path)
+
+    def courses(self) -> tuple[HubCourse, ...]:
+        """All courses as last read, by slug; also those whose file has never been good (``course`` is None)."""
+        return self._courses
+
+    def get(self, slug: str) -> HubCourse | None:
+        """The course of this name; None where there is none."""
+        return next((course for course in self._courses if course.slug == slug), None)
+
+    def courses_of(self, user: str) -> tuple[HubCourse, ...]:
+        """The courses that a user takes."""
+        return tuple(course for course in self._courses if user in course.people)
+
+    async def refresh(self, max_age: float = FRESH) -> bool:
+        """Read the folder and the hub's groups, unless that was done less than ``max_age`` seconds ago.
+
+        Waits for :data:`PATIENCE` seconds at most; returns whether the courses are that fresh now. Raises
+        SQLAlchemyError.
+        """
+        if self.read_at is not None and self.clock() - self.read_at < max_age:
+            return True
+        if self._look is None:
+            self._look = _Look(self._folder)
+        look = self._look
+        await asyncio.wait({asyncio.wrap_future(look.found)}, timeout=PATIENCE)
+        if not look.found.done():
+            self.fault = ConfigError("the folder is not responding; the courses last read go on", where=self.path)
+            return False
+        if self._look is look:  # the first of those who waited
+            self._look = None
+            reading = look.found.result()
+            self.fault = reading.fault
+            self.read_at = self.clock()
+            self._files = reading.files
+            self.resolve()
+            if self.on_read is not None:
+                self.on_read()
+        return True
+
+    def resolve(self) -> None:
+        """Resolve rosters and instructors against the hub's users and groups as they are now.
+
+        Raises SQLAlchemyError.
+        """
+        named = {
+            group
+            for file in self._files
+            if file.course is not None
+            for group in (*file.course.roster.groups, *file.course.instructors.groups)
+        }
+        hub = self.directory.people(named)
+        self._courses = tuple(
+            with_people(file, hub, self._standings.get(file.slug, Standing())) for file in self._files
+        )
+        self._log_faults()
+
+    def take(self, standings: Mapping[str, Standing]) -> bool:
+        """Take up how the courses stand, by slug; return whether that has changed one. Raises SQLAlchemyError."""
+        changed = standings != self._standings
+        self._standings = dict(standings)
+        if changed:
+            self.resolve()
+        return changed
+
+    def _log_faults(self) -> None:
+        faults = frozenset(f"{course.slug}: {fault}" for course in self._courses for fault in course.faults)
+        if self.fault is not None:
+            faults |= {str(self.fault)}
+        for fault in sorted(faults - self._told):
+            get_logger().error("Error in a course: %s", fault)
+        for fault in sorted(self._told - faults):
+            get_logger().info("Error corrected in a course: %s", fault)
+        self._told = faults
+
+
+def with_people(file: CourseFile, hub: HubPeople, standing: Standing) -> HubCourse:
+    """The course of a file in this hub. One without a group has no people, so that nobody can act on them."""
+    faults = [str(file.fault)] if file.fault is not None else []
+    if file.course is None:
+        return HubCourse(file.slug, file, faults=tuple(faults))
+    enrolled = enrolment(file.course, file.listed, hub)
+    faults.extend(enrolled.faults)
+    if standing.refused:
+        enrolled = Enrolment()
+        faults.append(standing.refused)
+    unknown = tuple(name for name in standing.unknown if name in enrolled.people)
+    if unknown:
+        faults.append(UNKNOWN.format(names=some(unknown)))
+    return HubCourse(
+        file.slug,
+        file,
+        people=enrolled.people,
+        instructors=enrolled.instructors,
+        instructor_groups=enrolled.instructor_groups,
+        faults=tuple(faults),
+        unknown=unknown,
+        sessions=file.course.calendar(),
+    )

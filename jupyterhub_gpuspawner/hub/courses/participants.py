@@ -1,0 +1,185 @@
+"""The people of a course with their servers: who runs, starts, waits, could not start, or has no server.
+
+:func:`room_of` is pure. :func:`servers_of` reads the spawners that the hub has in memory, and :func:`ended_servers` the
+rows that are left of the others in its database; nothing asks Slurm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub import orm
+from sqlalchemy import select
+
+from jupyterhub_gpuspawner.hub.courses.starts import Stage
+from jupyterhub_gpuspawner.hub.ending.record import stored_ending
+from jupyterhub_gpuspawner.hub.spawners.server import Server, server_of
+from jupyterhub_gpuspawner.jobs.status import Phase, never_clears
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+
+    from sqlalchemy.orm import Session
+
+    from jupyterhub_gpuspawner.hub.courses.starts import CourseStart
+
+_AT_ONCE = 200
+"""Names in one query; databases limit the number of parameters."""
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+class State(Enum):
+    """What a participant's server does; in the order in which totals are told."""
+
+    RUNNING = "running"
+    STARTING = "starting"
+    WAITING = "waiting"
+    """Its job is pending."""
+    STOPPING = "stopping"
+    FAILED = "failed"
+    """It did not start."""
+    ENDED = "ended"
+    """It ran, and ended without anybody stopping it."""
+    ABSENT = "absent"
+    """There is none, or a person stopped it."""
+
+
+NO_SERVER = Server()
+NO_STARTS: Mapping[str, CourseStart] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Participant:
+    """One person of a course."""
+
+    user: str
+    state: State = State.ABSENT
+    server: Server = NO_SERVER
+    """The server that the state is about; with an empty user name where there is none."""
+    stuck: bool = False
+    """Its job waits for something that does not pass by itself."""
+    queued: bool = False
+    """The hub starts it when its turn comes."""
+    fault: str = ""
+    """Why JupyterHub refused to start it, in its words; escape it."""
+
+    @property
+    def needs_help(self) -> bool:
+        """Nothing happens for this person unless somebody does something."""
+        return self.stuck or self.state in (State.FAILED, State.ENDED)
+
+    @property
+    def active(self) -> bool:
+        """There is a server to stop."""
+        return self.state in (State.RUNNING, State.STARTING, State.WAITING)
+
+
+def room_of(
+    people: Iterable[str],
+    servers: Iterable[Server],
+    *,
+    profiles: Collection[str] = (),
+    since: float = 0.0,
+    starts: Mapping[str, CourseStart] = NO_STARTS,
+    queued: Container[str] = (),
+) -> tuple[Participant, ...]:
+    """Everybody in ``people``: first those who need help, then the others, each by name.
+
+    The default server counts, and a named one with one of ``profiles`` (slugs): of several the one with such a profile
+    that is active, then any that is active, then one that failed or ended. An ending before ``since`` (seconds since
+    the epoch) is of an earlier session and does not count. ``starts`` are those of the session
+    that the course asked for, by user; ``queued`` are people whose server the hub is about to start.
+    """
+    found: dict[str, list[Participant]] = {name: [] for name in people}
+    for server in servers:
+        if server.user in found and (not server.name or server.profile in profiles):
+            found[server.user].append(participant(server, since=since))
+    best = (
+        max(known, key=lambda each: _weight(each, profiles), default=Participant(name)) for name, known in found.items()
+    )
+    room = [_asked_for(each, starts.get(each.user), since, queued=each.user in queued) for each in best]
+    return tuple(sorted(room, key=lambda each: (not each.needs_help, natural(each.user))))
+
+
+def participant(server: Server, *, since: float = 0.0) -> Participant:
+    """The owner of one server."""
+    state = _state(server, since)
+    stuck = state is State.WAITING and server.job is not None and never_clears(server.job.reason)
+    return Participant(server.user, state, server, stuck)
+
+
+def _asked_for(found: Participant, start: CourseStart | None, since: float, *, queued: bool) -> Participant:
+    if found.server.active:
+        return found
+    if queued:
+        return Participant(found.user, State.STARTING, queued=True)
+    refused = start is not None and start.stage is Stage.FAILED and start.asked_at >= since
+    if found.state is State.ABSENT and start is not None and refused:
+        return replace(found, state=State.FAILED, fault=start.fault)
+    return found
+
+
+def _state(server: Server, since: float) -> State:
+    if server.pending == "stop":
+        return State.STOPPING
+    if server.pending:
+        queued = server.job is not None and server.job.phase is Phase.QUEUED and server.placement is None
+        return State.WAITING if queued else State.STARTING
+    if server.ready:
+        return State.RUNNING
+    ending = server.ending
+    if ending is not None:
+        if ending.at is not None and ending.at < since:
+            return State.ABSENT
+        return State.ENDED if ending.served else State.FAILED
+    return State.FAILED if server.failure is not None else State.ABSENT
+
+
+def _weight(found: Participant, profiles: Collection[str]) -> tuple[bool, bool, bool, bool]:
+    active = found.server.active
+    told = found.state is not State.ABSENT
+    return active and found.server.profile in profiles, active, told, not found.server.name
+
+
+def natural(name: str) -> tuple[tuple[bool, int, str], ...]:
+    """A sort key by which ``train2`` comes before ``train10``."""
+    parts = (part for part in _DIGITS.split(name.lower()) if part)
+    return tuple((not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts)
+
+
+def totals(room: Iterable[Participant]) -> Mapping[State, int]:
+    """How many are in each state, without states that nobody is in."""
+    counts = Counter(each.state for each in room)
+    return {state: counts[state] for state in State if counts[state]}
+
+
+def servers_of(users: Iterable[Any], people: Collection[str]) -> Iterator[Server]:
+    """The servers of these people that the hub has in memory; :attr:`Server.start` only of those that start."""
+    for user in users:
+        if user.name in people:
+            for spawner in list(user.spawners.values()):
+                yield server_of(spawner, with_start=spawner.pending == "spawn")
+
+
+def ended_servers(session: Session, people: Iterable[str]) -> Iterator[Server]:
+    """How the default servers of these people ended, or were stopped; those that are active are left out.
+
+    JupyterHub forgets a spawner once it has stopped, and when the hub is restarted. Raises SQLAlchemyError.
+    """
+    names = sorted(people)
+    for at in range(0, len(names), _AT_ONCE):
+        asked = (
+            select(orm.User.name, orm.Spawner)
+            .join(orm.Spawner, orm.Spawner.user_id == orm.User.id)
+            .where(orm.User.name.in_(names[at : at + _AT_ONCE]), orm.Spawner.name == "")
+            .where(orm.Spawner.server_id.is_(None))
+        )
+        for user, row in session.execute(asked):
+            ending = stored_ending(row.state or {})
+            if ending is not None:
+                yield Server(user, stopped=ending) if ending.stopped else Server(user, ending=ending)

@@ -1,0 +1,215 @@
+"""The rights of instructors: for each course a JupyterHub group of its people and a role of its instructors.
+
+The role's scopes are filtered by the group, so JupyterHub itself checks every request. Group and role carry a mark;
+those of the same name without it belong to somebody else and are not touched.
+
+JupyterHub deletes roles that are not in its configuration whenever it starts; they are made again when the hub has
+started. An authenticator with ``manage_groups`` or ``manage_roles`` sets the groups and roles of a user anew at each
+login; :func:`on_changes` tells of that, so that a course's people are back in its group at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub import orm
+from jupyterhub.roles import create_role, delete_role, grant_role, strip_role
+from sqlalchemy import event, select
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.hub.courses.book import Standing, group_name, role_name
+from jupyterhub_gpuspawner.hub.courses.enrolment import HubPeople
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, add_user
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from jupyterhub.app import JupyterHub
+    from jupyterhub.handlers.base import BaseHandler
+
+    from jupyterhub_gpuspawner.hub.courses.book import HubCourse
+    from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+
+_AT_ONCE = 200
+"""Names in one query; databases limit the number of parameters."""
+MARK = "gpuspawner-course"
+"""The property of a group that was made here; its value is the course's slug."""
+_MADE_HERE = "Instructors of a course (made by jupyterhub-gpuspawner)"
+"""The description of a role that was made here."""
+
+
+def instructor_scopes(group: str) -> list[str]:
+    """What instructors may do with the users in this group: see them and their servers, start and stop these."""
+    of_group = ("list:users", "read:users:name", "read:users:activity", "read:servers", START_SERVERS, "delete:servers")
+    return [f"{scope}!group={group}" for scope in dict.fromkeys(of_group)]
+
+
+READING = ("list:users", "read:servers")
+STARTING = ("list:users", START_SERVERS)
+STOPPING = ("list:users", "delete:servers")
+
+
+def teaches(handler: BaseHandler, slug: str, scopes: Sequence[str] = (*STARTING, "delete:servers")) -> bool:
+    """Whether the request comes with these scopes for a course's people: by default all that its instructors have.
+
+    This holds for its instructors, and for administrators; a token needs the scopes, too.
+    """
+    group = group_name(slug)
+    return all(handler.has_scope(f"{scope}!group={group}") for scope in scopes)
+
+
+class HubDirectory:
+    """The users and groups in a hub's database."""
+
+    def __init__(self, app: JupyterHub, settings: GPUCourses) -> None:
+        self._app = app
+        self._settings = settings
+
+    def people(self, groups: Collection[str]) -> HubPeople:
+        """See :class:`.book.Directory`."""
+        return HubPeople(
+            groups=self._members({*groups, *self._settings.groups}),
+            admins=self._admins(),
+            user_name=self._user_name,
+            pattern=self._settings.people,
+            within=self._settings.groups,
+        )
+
+    def _members(self, names: Collection[str]) -> dict[str, set[str]]:
+        """These groups with their members, without those that were made for courses."""
+        db = self._app.db
+        found = db.query(orm.Group).filter(orm.Group.name.in_(sorted(names))).all() if names else []
+        members: dict[str, set[str]] = {group.name: set() for group in found if MARK not in (group.properties or {})}
+        rows = select(orm.Group.name, orm.User.name).join(orm.Group.users).where(orm.Group.name.in_(sorted(members)))
+        for group, user in db.execute(rows) if members else ():
+            members[group].add(user)
+        return members
+
+    def _admins(self) -> set[str]:
+        """Users who are administrators, or have the role ``admin`` themselves or through a group."""
+        db = self._app.db
+        flagged = select(orm.User.name).where(orm.User.admin)
+        by_role = select(orm.User.name).join(orm.User.roles).where(orm.Role.name == "admin")
+        by_group = select(orm.User.name).join(orm.User.groups).join(orm.Group.roles).where(orm.Role.name == "admin")
+        named: Iterable[str] = self._app.authenticator.admin_users
+        return {*named, *(name for rows in (flagged, by_role, by_group) for name in db.scalars(rows))}
+
+    def _user_name(self, name: str) -> str | None:
+        authenticator = self._app.authenticator
+        user: str = authenticator.normalize_username(name)
+        return user if authenticator.validate_username(user) else None
+
+
+class CourseRights:
+    """Keeps groups and roles in step with the courses. Every method blocks for as long as the database takes."""
+
+    def __init__(self, app: JupyterHub) -> None:
+        self._app = app
+
+    def update(self, courses: Iterable[HubCourse]) -> dict[str, Standing]:
+        """Make, change and delete groups and roles; return how each course stands, by its slug.
+
+        A course whose file has never been good keeps what it has. Raises SQLAlchemyError.
+        """
+        found: dict[str, Standing] = {}
+        for course in courses:
+            refused = self._taken(course)
+            missing = self._update(course) if course.course is not None and not refused else ()
+            found[course.slug] = Standing(refused, missing)
+        self._remove({slug for slug, standing in found.items() if not standing.refused})
+        return found
+
+    def _taken(self, course: HubCourse) -> str:
+        """Why the names of group and role are somebody else's; empty where they are not."""
+        group = orm.Group.find(self._app.db, course.group)
+        if group is not None and (group.properties or {}).get(MARK) != course.slug:
+            return (
+                f"The hub has a group {course.group} that was not made for this course, so nobody can teach it: "
+                "an administrator must rename or delete that group, or rename the course's file."
+            )
+        role = orm.Role.find(self._app.db, course.role)
+        if role is not None and role.description != _MADE_HERE:
+            return (
+                f"The hub has a role {course.role} that was not made for this course, so nobody can teach it: "
+                "an administrator must rename or delete that role, or rename the course's file."
+            )
+        return ""
+
+    def _update(self, course: HubCourse) -> tuple[str, ...]:
+        """Bring the course's group and role up to date; return the people whom the hub does not know."""
+        db = self._app.db
+        group = orm.Group.find(db, course.group)
+        if group is None:
+            group = orm.Group(name=course.group, properties={MARK: course.slug})
+            db.add(group)
+            db.commit()
+        known = self._known(course.people)
+        for name in course.people:
+            if name not in known and self.may_add(name):
+                add_user(self._app, name)
+                known.add(name)
+        members = set(db.scalars(select(orm.User.name).join(orm.User.groups).where(orm.Group.id == group.id)))
+        if members != known:
+            group.users = [orm.User.find(db, name) for name in sorted(known)]
+            db.commit()
+        create_role(db, {"name": course.role, "description": _MADE_HERE, "scopes": instructor_scopes(course.group)})
+        role = orm.Role.find(db, course.role)
+        self._grant(role, orm.User, course.instructors)
+        self._grant(role, orm.Group, course.instructor_groups)
+        return tuple(name for name in course.people if name not in known)
+
+    def _known(self, names: Sequence[str]) -> set[str]:
+        """Those of ``names`` that are users of the hub."""
+        found: set[str] = set()
+        for at in range(0, len(names), _AT_ONCE):
+            asked = select(orm.User.name).where(orm.User.name.in_(names[at : at + _AT_ONCE]))
+            found.update(self._app.db.scalars(asked))
+        return found
+
+    def may_add(self, name: str) -> bool:
+        """Whether a user who has never signed in may be added: not where that alone would let them in.
+
+        With ``allow_existing_users`` JupyterHub admits every user in its database.
+        """
+        authenticator = self._app.authenticator
+        if name in authenticator.blocked_users:
+            return False
+        return bool(
+            authenticator.allow_all or name in authenticator.allowed_users or not authenticator.allow_existing_users
+        )
+
+    def _grant(self, role: Any, kind: Any, names: Collection[str]) -> None:
+        """Have exactly the users, or groups, of these names hold the role; those that do not exist are left out."""
+        db = self._app.db
+        holders = {holder.name: holder for holder in (role.users if kind is orm.User else role.groups)}
+        for name in sorted(set(names) - set(holders)):
+            entity = kind.find(db, name)
+            if entity is not None:
+                grant_role(db, entity, role)
+        for name in sorted(set(holders) - set(names)):
+            strip_role(db, holders[name], role)
+
+    def _remove(self, kept: Collection[str]) -> None:
+        """Delete the groups and roles that were made here for courses which are gone."""
+        db = self._app.db
+        for role in db.query(orm.Role).filter(orm.Role.description == _MADE_HERE).all():
+            if role.name not in map(role_name, kept):
+                delete_role(db, role.name)
+        for group in db.query(orm.Group).filter(orm.Group.name.like("course-%")).all():
+            slug = (group.properties or {}).get(MARK)
+            if slug is not None and group.name == group_name(slug) and slug not in kept:
+                get_logger().info("The group %s is deleted with its course", group.name)
+                db.delete(group)
+                db.commit()
+
+
+def on_changes(act: Callable[[], None]) -> None:
+    """Call ``act`` whenever the groups or roles of a user change, or a user is added, in this process."""
+
+    def changed(*_: object) -> None:
+        act()
+
+    for relation in (orm.User.groups, orm.User.roles):
+        event.listen(relation, "append", changed)
+        event.listen(relation, "remove", changed)
+    event.listen(orm.User, "after_insert", changed)

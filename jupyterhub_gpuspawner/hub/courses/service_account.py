@@ -1,0 +1,112 @@
+"""The hub's own account for courses: a JupyterHub service that may start and stop the servers of courses' people.
+
+Servers are started and stopped through JupyterHub's REST API, so its limits, hooks, events and log apply. The service
+has no process and no URL. It is made when the hub has started and removed by JupyterHub at the next start, since it is
+not in the configuration; its token is known to this process alone.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from jupyterhub import orm
+from jupyterhub.roles import create_role, grant_role
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest
+
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from jupyterhub.app import JupyterHub
+
+NAME = "gpuspawner-courses"
+"""The name of the service and of its role."""
+TIME_LIMIT = 120.0
+"""Seconds for one request; JupyterHub answers when a server is ready, or after ``slow_spawn_timeout``."""
+BUSY = 429
+RUNNING = 400
+
+
+@dataclass(frozen=True)
+class Answer:
+    """JupyterHub's answer to a request."""
+
+    status: int
+    """HTTP status; 599 where there was no answer."""
+    message: str = ""
+    """JupyterHub's sentence about an error."""
+    retry_after: float | None = None
+    """Seconds after which JupyterHub wants the request repeated."""
+
+    @property
+    def good(self) -> bool:
+        """It was done, or is under way."""
+        return self.status < 300
+
+
+class ServiceAccount:
+    """Starts and stops default servers through JupyterHub's REST API."""
+
+    def __init__(self, app: JupyterHub) -> None:
+        self._app = app
+        self._token = ""
+
+    def update(self, groups: Collection[str]) -> None:
+        """Have the service's rights cover exactly the users in these groups; raises SQLAlchemyError."""
+        db = self._app.db
+        if not groups and not self._token:
+            return
+        scopes = [
+            f"{scope}!group={group}"
+            for group in sorted(groups)
+            for scope in dict.fromkeys((START_SERVERS, "delete:servers"))
+        ]
+        role = orm.Role.find(db, NAME)
+        if role is None or role.scopes != scopes:
+            create_role(db, {"name": NAME, "description": "Starts and stops the servers of courses", "scopes": scopes})
+        service = orm.Service.find(db, NAME)
+        if service is None:
+            service = orm.Service(name=NAME, admin=False, from_config=True)
+            db.add(service)
+            db.commit()
+        grant_role(db, service, rolename=NAME)
+        if not self._token:
+            self._token = service.new_api_token(note="Servers of courses; made when the hub started")
+
+    async def start(self, user: str, options: Mapping[str, Any]) -> Answer:
+        """Start the default server of a user."""
+        return await self._ask("POST", user, json.dumps(start_body(options)))
+
+    async def stop(self, user: str) -> Answer:
+        """Stop the default server of a user."""
+        return await self._ask("DELETE", user)
+
+    async def _ask(self, method: str, user: str, body: str | None = None) -> Answer:
+        request = HTTPRequest(
+            f"{self._app.hub.api_url}/users/{quote(user, safe='@')}/server",
+            method=method,
+            headers={"Authorization": f"token {self._token}", "Content-Type": "application/json"},
+            body=body,
+            request_timeout=TIME_LIMIT,
+        )
+        # of the hub's settings it has the certificates of internal_ssl
+        try:
+            answer = await AsyncHTTPClient().fetch(request, raise_error=False)
+        except OSError as error:
+            return Answer(599, str(error))
+        if answer.code < 300:
+            return Answer(answer.code)
+        retry = answer.headers.get("Retry-After", "")
+        return Answer(answer.code, _message(answer.body) or answer.reason, float(retry) if retry.isdigit() else None)
+
+
+def _message(body: bytes) -> str:
+    try:
+        found = json.loads(body or b"null")
+    except ValueError:
+        return ""
+    return str(found.get("message") or "") if isinstance(found, dict) else ""

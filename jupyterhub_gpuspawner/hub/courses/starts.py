@@ -1,0 +1,127 @@
+"""The starts that courses have asked for, in a table of our own in the hub's database.
+
+A start is recorded before JupyterHub is asked for it, so that no hub, however often it is restarted, asks twice for the
+same person and session.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from sqlalchemy import Column, Float, Integer, MetaData, String, Table, Unicode, delete, insert, select
+
+from jupyterhub_gpuspawner.hub.site.database import roll_back
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Engine
+    from sqlalchemy.orm import Session
+
+KEPT = 30 * 86400.0
+"""Seconds that a record is kept."""
+FAULT_LIMIT = 1000
+"""Characters of a fault that are kept."""
+
+_TABLE = Table(
+    "gpuspawner_course_starts",
+    MetaData(),
+    Column("course", String(64), primary_key=True),
+    Column("session", String(32), primary_key=True),
+    Column("user", Unicode(255), primary_key=True),
+    Column("stage", String(16), nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("asked_at", Float, nullable=False),
+    Column("ready_at", Float, nullable=False),
+    Column("fault", Unicode(FAULT_LIMIT), nullable=False),
+)
+
+
+class Stage(str, Enum):
+    """How far a start for a course is."""
+
+    LEFT = "left"
+    """The server was active already, so nothing was started."""
+    ASKED = "asked"
+    """JupyterHub was asked, and its answer is not recorded."""
+    STARTED = "started"
+    """JupyterHub has begun, or finished, the start."""
+    VISITED = "visited"
+    """The server became ready, and somebody has opened it since."""
+    FAILED = "failed"
+    UNVISITED = "unvisited"
+    """The server was stopped, since nobody had opened it."""
+
+
+@dataclass(frozen=True)
+class CourseStart:
+    """A start for one person and session."""
+
+    user: str
+    stage: Stage
+    tries: int = 0
+    asked_at: float = 0.0
+    """Seconds since the epoch, as all times here."""
+    ready_at: float = 0.0
+    """When the server was first seen ready; 0 until then."""
+    fault: str = ""
+    """Why the last try failed, in JupyterHub's or Slurm's words; escape it."""
+
+
+class CourseStarts:
+    """The table, through JupyterHub's session.
+
+    Every method blocks for as long as the database takes, and may raise SQLAlchemyError.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def find(self, course: str, session: str) -> dict[str, CourseStart]:
+        """The starts of a session, by user."""
+        self._make()
+        asked = select(_TABLE).where(_TABLE.c.course == course, _TABLE.c.session == session)
+        return {row.user: _start(row) for row in self._session.execute(asked)}
+
+    def get(self, course: str, session: str, user: str) -> CourseStart | None:
+        """The start for one person; None where there was none."""
+        self._make()
+        asked = select(_TABLE).filter_by(course=course, session=session, user=user)
+        row = self._session.execute(asked).one_or_none()
+        return _start(row) if row is not None else None
+
+    def keep(self, course: str, session: str, start: CourseStart) -> None:
+        """Write a start, in the place of the one for the same person and session, and commit."""
+        key = {"course": course, "session": session, "user": start.user}
+        row = {**key, **asdict(start), "stage": start.stage.value, "fault": start.fault[:FAULT_LIMIT]}
+        self._make()
+        try:
+            self._session.execute(delete(_TABLE).filter_by(**key))
+            self._session.execute(insert(_TABLE).values(**row))
+            self._session.commit()
+        except BaseException:
+            roll_back(self._session)
+            raise
+
+    def forget_old(self) -> None:
+        """Delete records older than :data:`KEPT`."""
+        self._make()
+        self._session.execute(delete(_TABLE).where(_TABLE.c.asked_at < time.time() - KEPT))
+        self._session.commit()
+
+    def _make(self) -> None:
+        connection = self._session.connection()
+        if connection.engine not in _MADE:
+            _TABLE.create(connection, checkfirst=True)
+            self._session.commit()
+            _MADE.add(connection.engine)
+
+
+def _start(row: Any) -> CourseStart:
+    return CourseStart(row.user, Stage(row.stage), row.tries, row.asked_at, row.ready_at, row.fault)
+
+
+_MADE: WeakSet[Engine] = WeakSet()
+"""Databases that are known to have the table."""

@@ -1,0 +1,136 @@
+"""The courses of a running hub are read every minute; their rights are updated then, and when a login changes them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import SQLAlchemyError
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.hub.courses.actions import CourseActions
+from jupyterhub_gpuspawner.hub.courses.ahead import StartsAhead
+from jupyterhub_gpuspawner.hub.courses.book import CourseBook
+from jupyterhub_gpuspawner.hub.courses.rights import CourseRights, HubDirectory, on_changes
+from jupyterhub_gpuspawner.hub.courses.service_account import ServiceAccount
+from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from jupyterhub.app import JupyterHub
+
+    from jupyterhub_gpuspawner.hub.courses.messages import Message
+
+ACTIONS = "gpuspawner_course_actions"
+"""Where the hub's tornado settings hold the actions."""
+LOOK = 0.5
+"""Seconds between two checks of whether the hub has started."""
+AGAIN = 60.0
+"""Seconds between two readings."""
+
+
+def course_book(settings: Mapping[str, Any]) -> CourseBook | None:
+    """The courses of the hub with these tornado settings (``handler.settings``, ``user.settings``).
+
+    None in a hub without ``courses_dir``.
+    """
+    book: CourseBook | None = settings.get(SETTING)
+    return book
+
+
+def course_actions(settings: Mapping[str, Any]) -> CourseActions:
+    """The actions in a hub that has a :func:`course_book`."""
+    actions: CourseActions = settings[ACTIONS]
+    return actions
+
+
+def course_messages(user: Any) -> tuple[Message, ...]:
+    """What instructors tell this user of the hub now, the newest first; none while the database is away."""
+    book = course_book(user.settings)
+    courses = book.courses_of(user.name) if book is not None else ()
+    try:
+        return course_actions(user.settings).messages.shown_to(user.name, courses) if courses else ()
+    except SQLAlchemyError as error:
+        get_logger().warning("The messages of courses cannot be read: %s", fault(error))
+        roll_back(user.db)
+        return ()
+
+
+class CourseUpkeep:
+    """Reads the courses and updates their rights, as long as the hub runs."""
+
+    def __init__(self, app: JupyterHub, book: CourseBook, account: ServiceAccount) -> None:
+        self._app = app
+        self._book = book
+        self._account = account
+        self._rights = CourseRights(app)
+        self._changed = asyncio.Event()
+        self._updating = False
+
+    async def run(self) -> None:
+        """Update now, after each minute, and when a login has changed groups or roles; until cancelled."""
+        on_changes(self._wake)
+        self._book.on_read = self._wake
+        while True:
+            try:
+                await self.update()
+            except SQLAlchemyError as error:
+                get_logger().warning("Courses are updated later, since the database failed: %s", fault(error))
+                roll_back(self._app.db)
+            try:
+                await asyncio.wait_for(self._changed.wait(), AGAIN)
+            except asyncio.TimeoutError:
+                continue
+
+    async def update(self) -> None:
+        """Read the courses and update groups and roles; raises SQLAlchemyError."""
+        if not await self._book.refresh(AGAIN - 1.0):
+            return
+        self._changed.clear()
+        self._updating = True
+        try:
+            self._book.resolve()
+            if self._book.take(self._rights.update(self._book.courses())):
+                self._book.take(self._rights.update(self._book.courses()))
+            self._account.update([course.group for course in self._book.courses() if course.people])
+        finally:
+            self._updating = False
+
+    def _wake(self) -> None:
+        if not self._updating:
+            self._changed.set()
+
+
+def register_courses(app: JupyterHub) -> None:
+    """Read the courses once the hub has started; in a hub without ``courses_dir`` there are none."""
+    held: set[asyncio.Task[None]] = set()
+
+    def begin(_change: object) -> None:
+        spawner = app.spawner_class(config=app.config) if hasattr(app.spawner_class, "courses_dir") else None
+        if held or spawner is None or not spawner.courses_dir:
+            return
+        settings = GPUCourses(config=app.config)
+        book = CourseBook(spawner.courses_dir, HubDirectory(app, settings))
+        account = ServiceAccount(app)
+        actions = CourseActions(app, settings, account)
+        app.tornado_settings.update({SETTING: book, ACTIONS: actions})
+        for work in (CourseUpkeep(app, book, account).run, StartsAhead(app, book, actions).run):
+            task = asyncio.get_running_loop().create_task(_when_started(app, work))
+            held.add(task)
+            task.add_done_callback(_ended)
+
+    app.observe(begin, "handlers")
+
+
+async def _when_started(app: JupyterHub, work: Callable[[], Awaitable[None]]) -> None:
+    while app.http_server is None:  # noqa: ASYNC110 - JupyterHub has no event for it
+        await asyncio.sleep(LOOK)
+    await work()
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        get_logger().error("The courses are no longer kept up to date", exc_info=task.exception())

@@ -1,0 +1,1 @@
+"""The instructors' pages: the list of courses, and the page of one with its participants."""

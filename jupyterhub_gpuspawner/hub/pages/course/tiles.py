@@ -1,0 +1,139 @@
+"""A tile for each participant of a course, in words. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from jupyterhub_gpuspawner.hub.courses.participants import Participant, State
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
+from jupyterhub_gpuspawner.hub.pages.server.card import TimeLeft, time_left
+from jupyterhub_gpuspawner.hub.pages.server.facts import got
+from jupyterhub_gpuspawner.hub.start.progress import document
+from jupyterhub_gpuspawner.hub.text import course
+from jupyterhub_gpuspawner.hub.text.times import parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+
+START, STOP, MESSAGE, EXTEND = "start", "stop", "message", "extend"
+_ACTIONS = {
+    State.RUNNING: (MESSAGE, EXTEND, STOP),
+    State.STARTING: (MESSAGE, STOP),
+    State.WAITING: (MESSAGE, STOP),
+    State.STOPPING: (MESSAGE,),
+    State.FAILED: (START, MESSAGE),
+    State.ENDED: (START, MESSAGE),
+    State.ABSENT: (START, MESSAGE),
+}
+
+
+def concerns(action: str, found: Participant) -> bool:
+    """Whether an action does anything for this participant."""
+    return action in _ACTIONS[found.state]
+
+
+class Line(NamedTuple):
+    """A sentence; ``at`` (seconds since the epoch) is for its ``{time}``."""
+
+    text: str
+    at: float | None = None
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One participant."""
+
+    user: str
+    state: str
+    """The value of a :class:`State`."""
+    needs_help: bool = False
+    where: str = ""
+    """Node and GPUs."""
+    left: TimeLeft | None = None
+    lines: tuple[Line, ...] = ()
+    log: str = ""
+    """The last lines of the log of a start that failed."""
+    actions: tuple[str, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """The state in words."""
+        return course.STATES[self.state]
+
+    @property
+    def anchor(self) -> str:
+        """The end of the tile's ids on the page."""
+        return quote(self.user, safe="")
+
+    @cached_property
+    def version(self) -> str:
+        """A checksum of everything on the tile except the time left."""
+        ends = self.left.ends if self.left is not None else None
+        told = (self.user, self.state, self.needs_help, self.where, ends, self.lines, self.log, self.actions)
+        return f"{zlib.crc32(repr(told).encode()):08x}"
+
+
+def tile(found: Participant, *, now: float, since: float = 0.0) -> Tile:
+    """The tile of a participant; a stop before ``since`` is not told. Both in seconds since the epoch."""
+    server, state = found.server, found.state
+    made = Tile(found.user, state.value, found.needs_help, actions=_ACTIONS[state])
+    if state is State.RUNNING:
+        placement = server.placement
+        if placement is None:
+            return made
+        return replace(made, where=_where(placement), left=time_left(placement.ends_at, now))
+    if state in (State.WAITING, State.STARTING):
+        return replace(made, lines=(Line(course.QUEUED),) if found.queued else tuple(_of_start(found, now)))
+    if state in (State.FAILED, State.ENDED):
+        # what a server wrote while it ran is its participant's own
+        log = server.ending.lines if server.ending is not None and state is State.FAILED else ""
+        return replace(made, lines=tuple(_of_ending(found)), log=log)
+    stopped = server.stopped
+    if state is State.ABSENT and stopped is not None and (stopped.at is None or stopped.at >= since):
+        return replace(made, lines=(Line(stopped.what, stopped.at),))
+    return made
+
+
+def _where(placement: PlacementDocument) -> str:
+    """``g1, GPU 0, 1``; the number of CPUs where there is no GPU."""
+    gpus = ", ".join(f"{gpu.index} MIG {gpu.mig}" if gpu.mig else str(gpu.index) for gpu in placement.gpus)
+    has = f"GPU {gpus}" if gpus else next(iter(got(placement, None)), "")
+    return ", ".join(filter(None, (placement.node, has)))
+
+
+def _of_start(found: Participant, now: float) -> Iterator[Line]:
+    facts, job = found.server.start, found.server.job
+    if facts is None:
+        return
+    told = document(facts, now=now)
+    if found.state is State.STARTING:
+        current = next((stage["name"] for stage in told["stages"] if stage["state"] == "current"), "")
+        node = facts.placement.node if facts.placement is not None else job.batch_host if job is not None else ""
+        yield Line(course.SUBMITTING if current == "submitted" else course.stage(current, node))
+        return
+    if told["reason"]:
+        yield Line(told["reason"])
+    if found.stuck:
+        yield Line(course.STUCK)
+        return
+    if facts.place is not None:
+        yield Line(course.ahead(facts.place.people))
+    if told["starts_at"]:
+        at = parse_time(told["starts_at"]).timestamp()
+        yield Line(course.NOT_BEFORE if told["sure"] == "not before" else course.EXPECTED, at)
+
+
+def _of_ending(found: Participant) -> Iterator[Line]:
+    ending, failure = found.server.ending, found.server.failure
+    if ending is None:
+        yield Line(found.fault or (first_line(failure) if failure is not None else "") or course.START_FAILED)
+        return
+    yield Line(ending.what)
+    if ending.served and ending.at is not None:
+        yield Line(course.ENDED_AT, ending.at)

@@ -1,0 +1,109 @@
+"""The courses that one user is offered: those that they take, and those that they teach, to try them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from jupyterhub_gpuspawner.courses.course_profile import CourseProfile, course_profile
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.start.build import site_defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from jupyterhub_gpuspawner.courses.folder import CourseFile
+
+SETTING = "gpuspawner_courses"
+"""Where the hub's tornado settings hold its courses."""
+
+
+class EnrolledCourse(Protocol):
+    """A course with its people; :class:`~..courses.book.HubCourse` is one."""
+
+    @property
+    def file(self) -> CourseFile:
+        """Its file."""
+
+    @property
+    def people(self) -> Collection[str]:
+        """User names of participants."""
+
+    @property
+    def instructors(self) -> Collection[str]:
+        """User names of instructors."""
+
+    @property
+    def instructor_groups(self) -> Collection[str]:
+        """JupyterHub groups of instructors."""
+
+
+class Courses(Protocol):
+    """The courses of a hub; :class:`~..courses.book.CourseBook` is one."""
+
+    def courses(self) -> Sequence[EnrolledCourse]:
+        """All courses as last read."""
+
+    async def refresh(self) -> bool:
+        """Read them again if they are old; raises SQLAlchemyError."""
+
+
+def courses_of_hub(spawner: Any) -> Courses | None:
+    """The courses of this spawner's hub; None outside of a hub, and in a hub without ``courses_dir``."""
+    settings = getattr(spawner.user, "settings", None)
+    found: Courses | None = settings.get(SETTING) if settings else None
+    return found
+
+
+async def look_at_courses(spawner: Any) -> None:
+    """Have the hub's courses read again if they are old; where its database fails, the last ones are offered."""
+    courses = courses_of_hub(spawner)
+    if courses is not None:
+        try:
+            await courses.refresh()
+        except SQLAlchemyError as error:
+            spawner.log.warning("Courses are read later, since the database failed: %s", type(error).__name__)
+
+
+def courses_offered(spawner: Any) -> tuple[CourseProfile, ...]:
+    """The courses that a spawner's user takes or teaches, as they are now; those at fault are left out.
+
+    Raises ConfigError for a fault in the hub's own profiles.
+    """
+    own = [each for each in _courses(spawner) if _concerns(each, spawner.user.name, spawner.groups_of_user())]
+    return tuple(found for found in _made(spawner, own) if isinstance(found, CourseProfile))
+
+
+def course_faults(spawner: Any) -> tuple[ConfigError, ...]:
+    """Why courses of this hub cannot be offered."""
+    try:
+        found = _made(spawner, _courses(spawner))
+    except ConfigError:  # of the profiles, which is told where they are read
+        return ()
+    return tuple(each for each in found if isinstance(each, ConfigError))
+
+
+def _courses(spawner: Any) -> list[EnrolledCourse]:
+    hub = courses_of_hub(spawner)
+    return [course for course in hub.courses() if course.file.course is not None] if hub is not None else []
+
+
+def _made(spawner: Any, courses: Sequence[EnrolledCourse]) -> tuple[CourseProfile | ConfigError, ...]:
+    if not courses:
+        return ()
+    now = datetime.now().astimezone()
+    profiles, defaults = spawner.source.profiles(), site_defaults(spawner.slurm_site())
+
+    def made(course: EnrolledCourse) -> CourseProfile | ConfigError:
+        try:
+            return course_profile(course.file, profiles, now, defaults=defaults)
+        except ConfigError as error:
+            return error
+
+    return tuple(map(made, courses))
+
+
+def _concerns(course: EnrolledCourse, name: str, groups: Collection[str]) -> bool:
+    return name in course.people or name in course.instructors or not set(groups).isdisjoint(course.instructor_groups)

@@ -1,0 +1,45 @@
+"""What a server's card says after somebody stopped it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.text import home
+from jupyterhub_gpuspawner.jobs.status import Phase
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
+
+
+def stop_record(server: Server, *, at: float, by: str = "") -> Ending:
+    """What the card says after this server was stopped at ``at``; ``by`` is the person, where it is not its user."""
+    told = home.stopped(
+        server_title(server), job_id=server.job_id, gpus=gpus_of(server), by=by, waited=waits_in_line(server)
+    )
+    return Ending(told, job_id=server.job_id, at=at, stopped=True)
+
+
+def keep_stop(spawner: Any, record: Ending | None) -> None:
+    """Have the spawner keep how it was stopped, in its state, until the next start; None takes that back."""
+    if server_of(spawner, with_start=False).keeps_ending:
+        spawner.ending = record
+
+
+def gpus_of(server: Server) -> int:
+    """The number of GPUs that a server's job holds."""
+    placement = server.placement
+    if placement is None:
+        return 0
+    return len(placement.gpus) + sum(len(node.gpus) for node in placement.other_nodes)
+
+
+def server_title(server: Server) -> str:
+    """The heading of the server's card."""
+    return home.title(server.name, server.display_name, server.profile_name)
+
+
+def waits_in_line(server: Server) -> bool:
+    """Whether its job is pending."""
+    return server.pending == "spawn" and server.job is not None and server.job.phase is Phase.QUEUED

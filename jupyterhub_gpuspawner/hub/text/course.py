@@ -1,0 +1,213 @@
+"""The instructors' pages: the list of courses, and the page of one with its participants.
+
+``{time}`` stays in a sentence: the page puts the time there, in the reader's time zone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.hub.text import wait
+from jupyterhub_gpuspawner.words import counted, people
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_REASONS = 3
+"""Different reasons of refusals that are told, at most."""
+
+COURSES = "Courses"
+COURSES_INTRO = "The courses that you teach."
+NO_COURSE = "You teach no course."
+NO_SUCH_COURSE = "There is no such course, or you do not teach it."
+BACK = "Back to the course"
+REFRESH = "Refresh"
+
+STATES = {
+    "running": "running",
+    "starting": "starting",
+    "waiting": "waiting in line",
+    "stopping": "stopping",
+    "failed": "did not start",
+    "ended": "ended",
+    "absent": "no server",
+}
+"""On a tile."""
+_TOTALS = {**STATES, "waiting": "waiting", "absent": "without a server"}
+NOBODY = "The roster of this course is empty."
+START_FAILED = "The server failed to start."
+STUCK = "It does not start by itself."
+QUEUED = "It is started when its turn comes."
+SUBMITTING = "Submitting the job"
+NEXT = "next in line"
+EXPECTED = "expected start: {time}"
+NOT_BEFORE = "starts at {time} at the earliest"
+ENDED_AT = "It ended at {time}."
+LAST_LINES = "Last lines of the log"
+LEFT = "left"
+DO = "Actions"
+LESS = "less than a minute"
+NO_TIME = "no time"
+
+SESSION_NOW = "Session now, until {time}"
+SESSION_NEXT = "Next session: {time}"
+UNTIL = "until {time}"
+NO_SESSION = "There is no further session."
+AHEAD = "Servers are started from {time} on."
+FAULTS = "The course's file has mistakes"
+LAST_GOOD = "Until they are corrected, the last version without a mistake is used."
+NEVER_GOOD = "There is no earlier version without a mistake, so the course is not offered."
+LINK = "Link for participants"
+COPY = "Copy link"
+COPIED = "Copied"
+STREAM_LOST = "The connection to the hub is lost. The page shows the last known state and reconnects by itself."
+SEATS_UNKNOWN = "How many more servers fit is not known at the moment."
+
+START = "Start"
+STOP = "Stop"
+MESSAGE = "Message"
+EXTEND = "Extend"
+ACTIONS = {"start": START, "message": MESSAGE, "extend": EXTEND, "stop": STOP}
+FOR_SELECTED = "For the selected"
+FOR_EVERYBODY = "For everybody"
+SELECT_HELP = "Select those who need help"
+SELECT_NONE = "Select none"
+SELECTED = "{number} selected"
+NOBODY_SELECTED = "You have selected nobody. Select participants by their boxes, or use the buttons for everybody."
+NOBODY_CONCERNED = "There is nothing to do: this concerns none of the participants."
+TEXT = "Message"
+TEXT_HINT = "It is shown on their pages until the session ends. At most {limit} characters."
+TEXT_MISSING = "Write a message."
+MINUTES = "Minutes to add"
+MINUTES_HINT = "Leave it empty to add what the profile provides."
+MINUTES_WRONG = "Enter a whole number of minutes from 1 to {limit}."
+CANCEL = "Cancel"
+NO_ACTION = "There is no such action."
+RECENT = "Recent actions"
+PROBLEMS = "The check of the next session found:"
+
+
+def totals(counts: Mapping[str, int]) -> str:
+    """``31 running, 4 starting, 2 waiting, 3 did not start, 10 without a server``."""
+    return ", ".join(f"{number:,} {_TOTALS[state]}" for state, number in counts.items())
+
+
+def seats_left(fit: int, missing: int) -> str:
+    """How many more servers fit in the session, beside the number of participants who have none."""
+    if not missing:
+        return "Everybody has a server."
+    if fit >= missing:
+        return f"There is room for everybody without a server ({people(missing)})."
+    if not fit:
+        return f"There is no room for the {people(missing)} without a server."
+    return f"There is room for {fit:,} of the {people(missing)} without a server."
+
+
+def stage(name: str, node: str) -> str:
+    """How far a start is."""
+    told = wait.STAGES.get(name, "")
+    return f"{told}: {node}" if node else told
+
+
+def ahead(number: int) -> str:
+    """A participant's place in the queue."""
+    return f"{people(number)} ahead" if number else NEXT
+
+
+def by(name: str) -> str:
+    """Who teaches the course."""
+    return f"Taught by {name}"
+
+
+def tile_action(action: str, user: str) -> str:
+    """A tile's button, for screen readers."""
+    return f"{ACTIONS[action]}: {user}"
+
+
+def select(user: str) -> str:
+    """The label of a tile's box."""
+    return f"Select {user}"
+
+
+def question(action: str, users: Sequence[str], everybody: bool) -> str:  # noqa: FBT001 - a fact, not an option
+    """The heading of the page that asks before an action."""
+    if not users:
+        return ACTIONS[action]
+    whom = users[0] if len(users) == 1 else f"{'all ' if everybody else ''}{people(len(users))}"
+    return {
+        "start": f"Start {'a server' if len(users) == 1 else 'servers'} for {whom}?",
+        "stop": f"Stop the {'server' if len(users) == 1 else 'servers'} of {whom}?",
+        "message": f"Send a message to {whom}",
+        "extend": f"Give {whom} more time",
+    }[action]
+
+
+def confirm(action: str, number: int) -> str:
+    """The button that does it."""
+    return {
+        "start": f"Start {counted(number, 'server')}",
+        "stop": f"Stop {counted(number, 'server')}",
+        "message": f"Send to {people(number)}",
+        "extend": f"Extend {counted(number, 'server')}",
+    }[action]
+
+
+def stops_running(number: int) -> str:
+    """What is lost with servers that run."""
+    if number == 1:
+        return "1 server is running: its unsaved work and running kernels are lost. Files stay."
+    return f"{number:,} servers are running: their unsaved work and running kernels are lost. Files stay."
+
+
+def stops_others(number: int) -> str:
+    """What is lost with servers that do not run yet."""
+    if number == 1:
+        return "1 server is starting or waiting in line: its start is cancelled, and its place given up."
+    return f"{number:,} servers are starting or waiting in line: their starts are cancelled, and their places given up."
+
+
+def left_out(action: str, number: int) -> str:
+    """Those among the selected whom an action does not concern."""
+    they = "1 of the selected people" if number == 1 else f"{number:,} of the selected people"
+    has, is_ = ("has", "is") if number == 1 else ("have", "are")
+    why = "a server already" if action == "start" else "no server that runs" if action == "extend" else "no server"
+    return f"{they} {has} {why} and {is_} left out."
+
+
+def done(action: str, by: str, good: int) -> str:
+    """What an instructor did."""
+    if not good:
+        return f"{by}: {ACTIONS[action]}. There was nothing to do."
+    what = {
+        "start": f"is starting {counted(good, 'server')}",
+        "stop": f"is stopping {counted(good, 'server')}",
+        "message": f"sent a message to {people(good)}",
+        "extend": f"gave {counted(good, 'server')} more time",
+    }[action]
+    return f"{by} {what}."
+
+
+def refused(action: str, number: int, sentences: Sequence[str]) -> str:
+    """For whom an action could not be done; ``sentences`` are the different reasons."""
+    shown = f"{' '.join(sentences[:_REASONS])}{' …' if len(sentences) > _REASONS else ''}"
+    return f"{ACTIONS[action]} was refused for {people(number)}: {shown}"
+
+
+def and_more(number: int) -> str:
+    """Names that are not listed."""
+    return f"and {number:,} more"
+
+
+def title(course: str) -> str:
+    """The name of a course's page."""
+    return f"{course}: participants"
+
+
+def news(user: str, word: str) -> str:
+    """What screen readers announce when somebody needs help."""
+    return f"{user}: {word}"
+
+
+def faults(number: int) -> str:
+    """In the list of courses."""
+    return f"{counted(number, 'mistake')} in its file"

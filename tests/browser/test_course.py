@@ -1,0 +1,289 @@
+"""The page of a course, with many participants in every state, and with servers that are started and stopped on it.
+
+The servers of two courses are made up (``tests/standins/course_servers.py``): fifty participants of whom some start,
+two wait and three did not start, and two hundred. Those of the third course are real.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, ViewportSize, expect
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.browser.conftest import PATIENCE, OpenPage
+from tests.browser.seeing import DESK, axe_faults, shoot, sign_in, width_left_over
+from tests.hub.conftest import COMMAND, new_hub
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser, pytest.mark.usefixtures("no_job_is_left")]
+
+PROFILES = f"""
+- display_name: One K80
+  slug: k80
+  slurm: {{partition: gpu, gpus: 1, gpu_type: k80, cpus: 2, memory: 1G, time: "2:00:00"}}
+  command: {COMMAND}
+"""
+CONFIG = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.standins import course_servers
+course_servers.install({servers!r})
+c.GPUProfilesSpawner.courses_dir = {courses!r}
+c.GPUCourses.every = 0.1
+"""
+COURSE = """
+name: {name}
+instructors: {instructors}
+roster: {roster}
+profile: k80
+zone: UTC
+sessions:
+  - {{date: {today}, from: "0:00", to: "23:59"}}
+"""
+COURSES = {
+    "deep-learning": ("Deep learning", "train[001-050]"),
+    "large": ("Parallel programming", "student[001-200]"),
+    "small": ("First steps", "[ada, ben, cleo]"),
+}
+INSTRUCTORS = {"large": "[grace, linus]"}
+FIFTY = [*["running"] * 31, *["starting"] * 4, *["waiting"] * 2, *["failed"] * 3]
+PAGES = "/hub/gpuspawner/course"
+BROKEN = """
+- display_name: Broken
+  slug: broken
+  slurm: {partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}
+  command: [bash, -c, "echo no such module; exit 3"]
+"""
+NARROW: ViewportSize = {"width": 390, "height": 844}
+WIDE: ViewportSize = {"width": 1920, "height": 1080}
+expect.set_options(timeout=PATIENCE)
+
+
+def states(folder: Path, **changed: str) -> None:
+    """Set what the made-up servers do."""
+    fifty = {f"train{number:03d}": state for number, state in enumerate(FIFTY, start=1)}
+    large = {f"student{number:03d}": "running" for number in range(1, 191)}
+    temporary = folder / "servers.new"
+    temporary.write_text(json.dumps({**fifty, **large, **changed}))
+    temporary.rename(folder / "servers.json")
+
+
+@pytest.fixture(scope="module")
+def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    """A hub with three courses, which grace teaches."""
+    folder = tmp_path_factory.mktemp("courses")
+    today = datetime.now(timezone.utc).date()
+    for slug, (name, roster) in COURSES.items():
+        (folder / f"{slug}.yaml").write_text(
+            COURSE.format(name=name, instructors=INSTRUCTORS.get(slug, "grace"), roster=roster, today=today)
+        )
+    states(folder)
+    root = str(Path(__file__).parents[2])
+    lines = CONFIG.format(root=root, servers=str(folder / "servers.json"), courses=str(folder))
+    with ExitStack() as stack:
+        hub = new_hub(slurm_cluster, tmp_path_factory.mktemp("course") / "hub", lines=lines, profiles=PROFILES + BROKEN)
+        stack.callback(hub.stop)
+        hub.start(timeout=300)  # it adds two hundred and fifty users
+        yield hub
+
+
+@pytest.fixture
+def change(hub: HubProcess) -> Iterator[Callable[..., None]]:
+    """``change(train001="failed")``: what a made-up server does from now on, until the test ends."""
+    found = re.search(r"install\('(.*)/servers.json'\)", hub.config.read_text())
+    assert found is not None
+    folder = Path(found[1])
+    yield lambda **changed: states(folder, **changed)
+    states(folder)
+
+
+def enter(page: Page, hub: HubProcess, slug: str = "deep-learning", *, name: str = "grace") -> None:
+    """Sign in as an instructor and open the page of a course, which the hub may still have to read."""
+    sign_in(page, hub, name)
+    for _ in range(120):
+        answer = page.goto(f"{hub.url}{PAGES}/{slug}")
+        if answer is not None and answer.status == 200:
+            return
+        page.wait_for_timeout(500)
+    raise AssertionError(f"{name} does not teach {slug}")
+
+
+def tiles(page: Page) -> Locator:
+    """All tiles."""
+    return page.locator("#gpuspawner-tiles > li")
+
+
+def tile(page: Page, user: str) -> Locator:
+    """The tile of a participant."""
+    return page.locator(f'#gpuspawner-tiles > li[data-user="{user}"]')
+
+
+def box(page: Page, user: str) -> Locator:
+    """The box that selects a participant."""
+    return tile(page, user).get_by_role("checkbox")
+
+
+def test_an_instructor_sees_the_room_and_it_changes_without_a_reload(
+    hub: HubProcess, page: Page, change: Callable[..., None]
+) -> None:
+    """Totals, those who need help first, a reason for each; what is selected and opened stays when others change."""
+    enter(page, hub)
+    expect(page.locator("#gpuspawner-totals")).to_have_text(
+        "31 running, 4 starting, 2 waiting, 3 did not start, 10 without a server"
+    )
+    expect(page.locator("#gpuspawner-seats")).to_have_text(re.compile(r"^There is (no )?room for "))
+    expect(page.get_by_label("Link for participants")).to_have_value(re.compile(r"/hub/spawn\?opt-profile="))
+    assert [tiles(page).nth(n).get_attribute("data-user") for n in range(4)] == [
+        *("train038", "train039", "train040", "train001")
+    ]
+    tile(page, "train038").get_by_text("Last lines of the log").click()
+    expect(tile(page, "train038")).to_contain_text("The following module(s) are unknown")
+    expect(tile(page, "train001")).to_contain_text(re.compile(r"g1, GPU 0.* left"))
+    expect(tile(page, "train036")).to_contain_text("All matching GPUs are in use.")
+    expect(tile(page, "train036")).to_contain_text(re.compile("expected start: [0-9]"))
+    shoot(page, "course")
+
+    box(page, "train002").check()
+    box(page, "train003").check()
+    change(train002="failed", train038="running")
+    expect(tiles(page).first).to_have_attribute("data-user", "train002")
+    expect(page.locator("#gpuspawner-totals")).to_have_text(
+        "31 running, 4 starting, 2 waiting, 3 did not start, 10 without a server"
+    )
+    expect(page.locator("#gpuspawner-news")).to_have_text("train002: did not start")
+    expect(page.locator("#gpuspawner-selected")).to_have_text("2 selected")
+    expect(box(page, "train002")).to_be_checked()
+    expect(box(page, "train003")).to_be_focused()
+    page.get_by_role("button", name="Select those who need help").click()
+    expect(page.locator("#gpuspawner-selected")).to_have_text("3 selected")
+    expect(box(page, "train003")).not_to_be_checked()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_serious(hub: HubProcess, open_page: OpenPage, dark: bool) -> None:
+    """On the page, on the list and on the question; on a phone and a projector nothing is wider than the window."""
+    page = open_page(dark=dark)
+    enter(page, hub)
+    faults = axe_faults(page)
+    box(page, "train001").check()
+    page.locator("button[name=selected][value=stop]").click()
+    expect(page.get_by_role("heading", name="Stop the server of train001?")).to_be_visible()
+    faults += axe_faults(page)
+    page.goto(f"{hub.url}/hub/gpuspawner/courses")
+    faults += axe_faults(page)
+    page.goto(f"{hub.url}{PAGES}/deep-learning")
+    excess = {}
+    for name, size in (("phone", NARROW), ("projector", WIDE)):
+        page.set_viewport_size(size)
+        excess[name] = width_left_over(page)
+        if name == "projector" and not dark:
+            shoot(page, "course-projector")
+
+    assert faults == []
+    assert excess == {"phone": 0, "projector": 0}
+
+
+def test_a_finger_hits_every_target(hub: HubProcess, open_page: OpenPage) -> None:
+    """Buttons, folds and the labels of boxes."""
+    phone = open_page(phone=True)
+    enter(phone, hub)
+    small = []
+    for target in phone.locator(".gpuspawner-page :is(.btn, label:has([type=checkbox]), summary):visible").all()[:40]:
+        bounds = target.bounding_box()
+        if bounds is not None and min(bounds["height"], bounds["width"]) < 44:
+            small.append((target.inner_text(), bounds))
+    assert small == []
+
+
+def test_without_javascript_everything_can_be_done(hub: HubProcess, open_page: OpenPage) -> None:
+    """The same tiles; a message to a selection, with its question; the time left."""
+    plain = open_page(javascript=False)
+    enter(plain, hub)
+    expect(tiles(plain)).to_have_count(50)
+    expect(tile(plain, "train001")).to_contain_text(re.compile(r"[0-9]+ (h|min).* left"))
+    expect(plain.get_by_role("button", name="Copy link")).to_be_hidden()
+    box(plain, "train001").check()
+    box(plain, "train050").check()
+    plain.locator("button[name=selected][value=message]").click()
+    expect(plain.get_by_role("heading", name="Send a message to 2 people")).to_be_visible()
+    plain.locator("#gpuspawner-text").fill("Break until 10:30 <b>")
+    plain.get_by_role("button", name="Send to 2 people").click()
+    expect(plain).to_have_url(f"{hub.url}{PAGES}/deep-learning")
+    expect(plain.locator(".gpuspawner-recent li").first).to_contain_text("grace sent a message to 2 people.")
+
+
+def test_two_hundred_participants(hub: HubProcess, page: Page, change: Callable[..., None]) -> None:
+    """All have a tile; when one changes, the others are not touched."""
+    enter(page, hub, "large")
+    expect(tiles(page)).to_have_count(200)
+    page.evaluate("() => document.querySelectorAll('#gpuspawner-tiles > li').forEach((tile) => (tile.old = true))")
+    change(student100="failed")
+    expect(tiles(page).first).to_have_attribute("data-user", "student100")
+    replaced = page.evaluate(
+        "() => [...document.querySelectorAll('#gpuspawner-tiles > li')].filter((tile) => !tile.old)"
+        ".map((tile) => tile.dataset.user)"
+    )
+    assert replaced == ["student100"]
+    expect(page.locator("#gpuspawner-totals")).to_have_text("189 running, 1 did not start, 10 without a server")
+
+
+def test_servers_are_started_for_all_and_stopped_for_some_after_a_question(
+    hub: HubProcess, page: Page, open_page: OpenPage
+) -> None:
+    """A start that failed shows its log; the question says what is lost; others see no such page."""
+    enter(page, hub, "small")
+    hub.api("POST", server_path("cleo"), {"profile": "broken"})
+    expect(tiles(page).first).to_have_attribute("data-user", "cleo")
+    expect(tile(page, "cleo")).to_contain_text("did not start")
+    tile(page, "cleo").get_by_text("Last lines of the log").click()
+    expect(tile(page, "cleo")).to_contain_text("no such module")
+    page.locator("button[name=everybody][value=start]").click()
+    expect(page.get_by_role("heading", name="Start servers for all 3 people?")).to_be_visible()
+    page.get_by_role("button", name="Start 3 servers").click()
+    expect(page.locator("#gpuspawner-totals")).to_have_text("3 running", timeout=3 * PATIENCE)
+    expect(page.locator(".gpuspawner-recent li").first).to_contain_text("grace is starting 3 servers.")
+    expect(page.locator("#gpuspawner-seats")).to_have_text("Everybody has a server.")
+
+    for user in ("ada", "ben"):
+        box(page, user).check()
+    page.locator("button[name=selected][value=stop]").click()
+    expect(page.get_by_role("heading", name="Stop the servers of 2 people?")).to_be_visible()
+    expect(page.locator("main")).to_contain_text(
+        "2 servers are running: their unsaved work and running kernels are lost"
+    )
+    shoot(page, "course-stop")
+    page.get_by_role("button", name="Stop 2 servers").click()
+    expect(page.locator("#gpuspawner-totals")).to_have_text("1 running, 2 without a server", timeout=3 * PATIENCE)
+    expect(tile(page, "ada")).to_contain_text(re.compile("was stopped at .* by grace"))
+
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size(NARROW)
+    shoot(page, "course-phone-dark")
+    page.set_viewport_size(DESK)
+
+    participant, colleague = open_page(), open_page()
+    sign_in(participant, hub, "ada")
+    sign_in(colleague, hub, "linus")
+    paths = (f"{PAGES}/small", f"{PAGES}/small/events", f"{PAGES}/large")
+    seen = {
+        name: [
+            other.request.get(f"{hub.url}{path}", timeout=PATIENCE).status for path in paths[: 2 + (name == "linus")]
+        ]
+        for name, other in (("ada", participant), ("linus", colleague))
+    }
+    assert seen == {"ada": [404, 404], "linus": [404, 404, 200]}
+    colleague.goto(f"{hub.url}/hub/gpuspawner/courses")
+    expect(colleague.locator(".gpuspawner-list a")).to_have_text(["Parallel programming"])
+    forged = page.request.post(f"{hub.url}{PAGES}/small", form={"everybody": "stop", "confirmed": "yes"})
+    assert forged.status == 403
+    participant.goto(f"{hub.url}/hub/home")
+    expect(participant.get_by_role("link", name="Courses")).to_have_count(0)
+    page.get_by_role("link", name="Courses").click()
+    expect(page.locator(".gpuspawner-list a")).to_have_text([name for name, _ in COURSES.values()])

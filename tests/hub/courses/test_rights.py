@@ -1,0 +1,167 @@
+"""Groups and roles of courses in JupyterHub's database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from jupyterhub import orm, roles
+from jupyterhub.auth import Authenticator
+from sqlalchemy.orm import Session
+
+from jupyterhub_gpuspawner.courses.course import parse_course
+from jupyterhub_gpuspawner.courses.folder import CourseFile
+from jupyterhub_gpuspawner.hub.courses.book import HubCourse, Standing, with_people
+from jupyterhub_gpuspawner.hub.courses.rights import CourseRights, HubDirectory, instructor_scopes, on_changes
+from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS
+
+pytestmark = pytest.mark.oldest
+
+
+@pytest.fixture
+def app() -> Iterator[Any]:
+    """What is needed of a hub: a database with the default roles, and an authenticator that lets everybody in."""
+    session: Session = orm.new_session_factory("sqlite://")()
+    for role in roles.get_default_roles():
+        roles.create_role(session, role)
+    yield SimpleNamespace(db=session, authenticator=Authenticator(allow_all=True))
+    session.close()
+
+
+def course(slug: str, people: Sequence[str], instructors: Sequence[str] = ("carl",)) -> HubCourse:
+    """A course with these people, resolved already."""
+    session = {"date": "2026-03-02", "from": "9:00", "to": "12:00"}
+    file = {"name": slug, "profile": "light", "sessions": [session], "roster": list(people), "instructors": "carl"}
+    return HubCourse(slug, CourseFile(slug, parse_course(file, str)), tuple(people), tuple(instructors))
+
+
+def add(app: Any, *names: str, admin: bool = False) -> None:
+    """Users who have signed in before."""
+    for name in names:
+        user = orm.User(name=name, admin=admin)
+        app.db.add(user)
+        roles.assign_default_roles(app.db, entity=user)
+    app.db.commit()
+
+
+def members(app: Any) -> dict[str, list[str]]:
+    """All groups with their users."""
+    return {group.name: sorted(user.name for user in group.users) for group in app.db.query(orm.Group)}
+
+
+def holders(app: Any, role: str) -> list[str]:
+    """The users with a role; empty where there is none."""
+    found = orm.Role.find(app.db, role)
+    return sorted(user.name for user in found.users) if found is not None else []
+
+
+def test_group_and_role_follow_the_course(app: Any) -> None:
+    """People and instructors come and go; without the course there is nothing."""
+    add(app, "carl", "dora")
+    rights = CourseRights(app)
+
+    assert rights.update([course("deep", ["ada", "bob"])]) == {"deep": Standing()}
+    assert (members(app), holders(app, "course-deep-instructors")) == ({"course-deep": ["ada", "bob"]}, ["carl"])
+    assert orm.Role.find(app.db, "course-deep-instructors").scopes == instructor_scopes("course-deep")
+    rights.update([course("deep", ["bob", "eve"], ["dora", "stranger"])])
+    assert (members(app), holders(app, "course-deep-instructors")) == ({"course-deep": ["bob", "eve"]}, ["dora"])
+    rights.update([])
+    assert (members(app), orm.Role.find(app.db, "course-deep-instructors")) == ({}, None)
+
+
+def test_the_scopes_of_an_instructor() -> None:
+    """They are all filtered by the group; without start:servers in JupyterHub, servers stands for it."""
+    of_all = {"list:users", "read:users:name", "read:users:activity", "read:servers", "delete:servers", START_SERVERS}
+
+    assert set(instructor_scopes("course-deep")) == {f"{scope}!group=course-deep" for scope in of_all}
+
+
+@pytest.mark.parametrize("kind", ["group", "role"])
+def test_a_group_or_role_of_somebody_elses_is_not_taken_over(kind: str, app: Any) -> None:
+    """The course gets neither, what was there is as it was, and a sentence says what an administrator can do."""
+    add(app, "carl", "zoe")
+    if kind == "group":
+        app.db.add(orm.Group(name="course-deep", users=[orm.User.find(app.db, "zoe")]))
+        app.db.commit()
+    else:
+        roles.create_role(app.db, {"name": "course-deep-instructors", "scopes": ["self"]})
+    before = members(app)
+
+    standing = CourseRights(app).update([course("deep", ["ada"])])["deep"]
+
+    assert standing.refused.startswith(f"The hub has a {kind} course-deep")
+    assert (members(app), holders(app, "course-deep-instructors")) == (before, [])
+
+
+LETS_IN = {
+    "everybody may sign in": ({"allow_all": True, "allow_existing_users": True}, True),
+    "those who are known do not get in by that": ({"allowed_users": {"zoe"}, "allow_existing_users": False}, True),
+    "those who are known get in": ({"allowed_users": {"zoe"}}, False),
+    "they may sign in by name": ({"allowed_users": {"ada"}}, True),
+    "they are kept out": ({"allow_all": True, "blocked_users": {"ada"}}, False),
+}
+
+
+@pytest.mark.parametrize(("settings", "added"), LETS_IN.values(), ids=LETS_IN.keys())
+def test_only_those_are_added_whom_that_does_not_let_in(settings: dict[str, Any], added: bool, app: Any) -> None:
+    """Where JupyterHub admits every user that it knows, a roster must not make users."""
+    app.authenticator = Authenticator(**settings)
+
+    standing = CourseRights(app).update([course("deep", ["ada"])])["deep"]
+
+    assert standing == Standing(unknown=() if added else ("ada",))
+    assert members(app) == {"course-deep": ["ada"] if added else []}
+    assert "ada" not in app.authenticator.allowed_users or settings["allowed_users"] == {"ada"}
+
+
+def test_a_roster_cannot_take_over_the_people_of_another_course(app: Any) -> None:
+    """Groups that were made for courses do not count; administrators are known by flag, role and group."""
+    add(app, "carl", "ada", "by_role", "by_group")
+    add(app, "root", admin=True)
+    roles.grant_role(app.db, orm.User.find(app.db, "by_role"), rolename="admin")
+    boss = orm.Group(name="boss", users=[orm.User.find(app.db, "by_group")])
+    app.db.add(boss)
+    app.db.commit()
+    roles.grant_role(app.db, boss, rolename="admin")
+    CourseRights(app).update([course("deep", ["ada"])])
+
+    found = HubDirectory(app, GPUCourses(people="[a-z_]+")).people({"course-deep", "boss", "nobody"})
+
+    assert found.groups == {"boss": {"by_group"}}
+    assert found.admins == {"root", "by_role", "by_group"}
+    assert (found.user_name("ADA"), found.user_name("")) == ("ada", None)
+    assert found.pattern == "[a-z_]+"
+
+
+def test_a_course_without_rights_has_no_people(app: Any) -> None:
+    """So nobody can act on them, and the instructor reads why."""
+    hub = HubDirectory(app, GPUCourses()).people(())
+
+    found = with_people(course("deep", ["ada"]).file, hub, Standing(refused="Somebody else's group."))
+    missing = with_people(course("deep", ["ada"]).file, hub, Standing(unknown=("ada",)))
+
+    assert (found.people, found.instructors, found.faults) == ((), (), ("Somebody else's group.",))
+    assert (missing.people, missing.unknown) == (("ada",), ("ada",))
+    assert missing.faults[0].startswith("JupyterHub does not know these people yet")
+
+
+async def test_a_login_that_sets_groups_or_roles_anew_is_noticed(app: Any) -> None:
+    """In the process of the hub, whichever way JupyterHub sets them."""
+    add(app, "ada")
+    CourseRights(app).update([course("deep", ["ada"])])
+    changed = asyncio.Event()
+    on_changes(changed.set)
+    user = orm.User.find(app.db, "ada")
+
+    for change in (
+        lambda: setattr(user, "groups", []),
+        lambda: roles.strip_role(app.db, user, rolename="user"),
+        lambda: add(app, "new"),
+    ):
+        changed.clear()
+        change()
+        assert changed.is_set()

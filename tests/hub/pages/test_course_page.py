@@ -1,0 +1,576 @@
+"""The page of a course: its tiles, what stands above them, and how it is kept up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from bs4 import BeautifulSoup
+from jinja2 import Environment, FileSystemLoader
+
+from jupyterhub_gpuspawner.cluster.pending import QueuePosition
+from jupyterhub_gpuspawner.courses.course import parse_course
+from jupyterhub_gpuspawner.courses.folder import CourseFile
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.courses.actions import Outcome, Result
+from jupyterhub_gpuspawner.hub.courses.book import HubCourse
+from jupyterhub_gpuspawner.hub.courses.participants import Participant, State, participant
+from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.page_tools import PageTools
+from jupyterhub_gpuspawner.hub.pages.course.feed import CourseFeed, Snapshot
+from jupyterhub_gpuspawner.hub.pages.course.question import Asked, asked, told
+from jupyterhub_gpuspawner.hub.pages.course.seats_left import SeatsLeft
+from jupyterhub_gpuspawner.hub.pages.course.tiles import Line, Tile, concerns, tile
+from jupyterhub_gpuspawner.hub.pages.course.view import CourseView, course_view, participants_of, since
+from jupyterhub_gpuspawner.hub.pages.server.card import TimeLeft
+from jupyterhub_gpuspawner.hub.registration import TEMPLATES
+from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.hub.start.progress import StartFacts
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
+
+ENDS = datetime(2026, 3, 2, 12, 0, tzinfo=timezone.utc)
+NOW = ENDS.timestamp() - 5400
+PLACED = PlacementDocument(job_id="12", node="g1", gpus=(PlacedGpu(0), PlacedGpu(3)), ends_at=ENDS.isoformat())
+DIED = Ending("Job 12 failed.", at=NOW - 60, lines="no such module")
+
+
+def starting(job: JobStatus | None = None, **facts: Any) -> Server:
+    """A server that is being started."""
+    return Server("ada", pending="spawn", job=job, start=StartFacts("12", job=job, **facts))
+
+
+def pending(reason: str, **more: Any) -> JobStatus:
+    """A job in the queue."""
+    return JobStatus("12", Phase.QUEUED, reason=reason, **more)
+
+
+BUSY = ("message", "stop")
+AGAIN = ("start", "message")
+TILES: dict[str, tuple[Server, Tile]] = {
+    "nothing": (Server("ada"), Tile("ada", "absent", actions=AGAIN)),
+    "a server that a person stopped": (
+        Server("ada", stopped=Ending("K80 was stopped at {time} by grace.", at=NOW, stopped=True)),
+        Tile("ada", "absent", lines=(Line("K80 was stopped at {time} by grace.", NOW),), actions=AGAIN),
+    ),
+    "one that was stopped in an earlier session": (
+        Server("ada", stopped=Ending("K80 was stopped at {time}.", at=NOW - 90000, stopped=True)),
+        Tile("ada", "absent", actions=AGAIN),
+    ),
+    "a server that runs": (
+        Server("ada", ready=True, placement=PLACED),
+        Tile(
+            "ada",
+            "running",
+            where="g1, GPU 0, 3",
+            left=TimeLeft(ENDS, "1 h 30 min"),
+            actions=("message", "extend", "stop"),
+        ),
+    ),
+    "one on a slice of a GPU, without an end": (
+        Server(
+            "ada",
+            ready=True,
+            placement=replace(PLACED, gpus=(PlacedGpu(1, mig="1g.10gb"),), ends_at=None),
+        ),
+        Tile("ada", "running", where="g1, GPU 1 MIG 1g.10gb", actions=("message", "extend", "stop")),
+    ),
+    "one without a GPU": (
+        Server("ada", ready=True, placement=PlacementDocument(node="c1", cpus="0-3")),
+        Tile("ada", "running", where="c1, 4 CPUs", actions=("message", "extend", "stop")),
+    ),
+    "one whose node has not reported": (
+        Server("ada", ready=True),
+        Tile("ada", "running", actions=("message", "extend", "stop")),
+    ),
+    "a job that is being submitted": (
+        Server("ada", pending="spawn", start=StartFacts()),
+        Tile("ada", "starting", lines=(Line("Submitting the job"),), actions=BUSY),
+    ),
+    "a job that has a node": (
+        starting(JobStatus("12", Phase.RUNNING, batch_host="g1")),
+        Tile("ada", "starting", lines=(Line("Node allocated: g1"),), actions=BUSY),
+    ),
+    "a node that has reported": (
+        replace(starting(JobStatus("12", Phase.RUNNING, batch_host="g1"), placement=PLACED), placement=PLACED),
+        Tile("ada", "starting", lines=(Line("Server starting: g1"),), actions=BUSY),
+    ),
+    "another package's server that starts": (
+        Server("ada", pending="spawn"),
+        Tile("ada", "starting", actions=BUSY),
+    ),
+    "a job that waits, with its place and the expected start": (
+        starting(
+            pending("Resources"),
+            matching="GPUs",
+            place=QueuePosition(3, 5, "gpu", people=2, starts_at=NOW + 600),
+        ),
+        Tile(
+            "ada",
+            "waiting",
+            lines=(
+                Line("All matching GPUs are in use."),
+                Line("2 people ahead"),
+                Line("expected start: {time}", NOW + 600),
+            ),
+            actions=BUSY,
+        ),
+    ),
+    "a job that waits for its reservation": (
+        starting(pending("Reservation", starts_at=NOW + 600)),
+        Tile(
+            "ada",
+            "waiting",
+            lines=(
+                Line("Waiting for its reservation to begin."),
+                Line("starts at {time} at the earliest", NOW + 600),
+            ),
+            actions=BUSY,
+        ),
+    ),
+    "a job that never starts": (
+        starting(pending("BadConstraints"), place=QueuePosition(1, 1, "gpu")),
+        Tile(
+            "ada",
+            "waiting",
+            needs_help=True,
+            lines=(Line("No node can satisfy the job's request."), Line("It does not start by itself.")),
+            actions=BUSY,
+        ),
+    ),
+    "a server that stops": (Server("ada", pending="stop"), Tile("ada", "stopping", actions=("message",))),
+    "a start that failed": (
+        Server("ada", ending=DIED),
+        Tile("ada", "failed", True, lines=(Line("Job 12 failed."),), log="no such module", actions=AGAIN),
+    ),
+    "another package's start that failed": (
+        Server("ada", failure=RuntimeError("secret")),
+        Tile("ada", "failed", True, lines=(Line("The server failed to start."),), actions=AGAIN),
+    ),
+    "a server that ended by itself, whose log is its participant's own": (
+        Server("ada", ending=Ending("The job exceeded its memory limit.", at=NOW - 60, lines="secret", served=True)),
+        Tile(
+            "ada",
+            "ended",
+            True,
+            lines=(Line("The job exceeded its memory limit."), Line("It ended at {time}.", NOW - 60)),
+            actions=AGAIN,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("server", "expected"), TILES.values(), ids=TILES.keys())
+def test_tiles(server: Server, expected: Tile) -> None:
+    """Each participant has one, whatever the server does."""
+    assert tile(participant(server), now=NOW, since=NOW - 3600) == expected
+
+
+def test_a_start_that_is_to_come_or_was_refused() -> None:
+    """The tile says so, though there is no server."""
+    coming = tile(Participant("ada", State.STARTING, queued=True), now=NOW)
+    refused = tile(Participant("ada", State.FAILED, fault="Too many servers."), now=NOW)
+    assert coming == Tile("ada", "starting", lines=(Line("It is started when its turn comes."),), actions=BUSY)
+    assert refused == Tile("ada", "failed", True, lines=(Line("Too many servers."),), actions=AGAIN)
+
+
+def test_an_action_concerns_those_for_whom_it_does_something() -> None:
+    """Nobody is started twice, and only what is active is stopped."""
+    concerned = {
+        action: {state.value for state in State if concerns(action, Participant("ada", state))}
+        for action in ("start", "stop", "extend", "message")
+    }
+    assert concerned == {
+        "start": {"absent", "failed", "ended"},
+        "stop": {"running", "starting", "waiting"},
+        "extend": {"running"},
+        "message": {state.value for state in State},
+    }
+
+
+def test_the_version_of_a_tile_changes_with_what_is_told_and_not_with_the_time_left() -> None:
+    """An event is sent only for tiles whose version has changed."""
+    server = Server("ada", ready=True, placement=PLACED)
+    first, later = (tile(participant(server), now=now) for now in (NOW, NOW + 60))
+    other = tile(participant(replace(server, placement=replace(PLACED, node="g2"))), now=NOW)
+    assert first != later
+    assert first.version == later.version != other.version
+
+
+def a_course(fault: ConfigError | None = None, faults: Sequence[str] = (), **more: Any) -> HubCourse:
+    """A course whose session ends at ENDS."""
+    values = {
+        "name": "Deep learning",
+        "instructors": "grace",
+        "roster": "train[1-4]",
+        "profile": "k80",
+        "zone": "UTC",
+        "start_ahead": "10min",
+        "sessions": [
+            {"date": "2026-03-02", "from": "9:00", "to": "12:00"},
+            {"date": "2026-03-04", "from": "9:00", "to": "12:00"},
+        ],
+        **more,
+    }
+    course = parse_course(values, str)
+    people = tuple(f"train{n}" for n in range(1, 5))
+    return HubCourse(
+        "deep-learning",
+        CourseFile("deep-learning", course, fault=fault),
+        people=people,
+        faults=tuple(faults),
+        sessions=course.calendar(),
+    )
+
+
+SERVERS = (
+    Server("train1", ready=True, placement=PLACED),
+    Server("train2", pending="spawn", job=pending("Resources")),
+    Server("train3", ending=DIED),
+)
+
+
+def viewed(found: HubCourse, *, now: float = NOW, **more: Any) -> CourseView:
+    """The page with three servers."""
+    return course_view(found, participants_of(found, SERVERS, now=now), now=now, **more)
+
+
+def test_what_stands_above_the_tiles() -> None:
+    """The session, how many are in each state, and how many more fit: those who wait take seats, too."""
+    view = viewed(a_course(), seats=SeatsLeft(2, ("Reservation ml ends early.",)), recent=[Line("Sent.", NOW)])
+    assert replace(view, tiles=()) == CourseView(
+        slug="deep-learning",
+        title="Deep learning",
+        session=(Line("Session now, until {time}", ENDS.timestamp()),),
+        totals="1 running, 1 waiting, 1 did not start, 1 without a server",
+        seats="There is room for 1 of the 2 people without a server.",
+        problems=("Reservation ml ends early.",),
+        faults=(),
+        kept="",
+        recent=(Line("Sent.", NOW),),
+        tiles=(),
+    )
+    assert [each.user for each in view.tiles] == ["train3", "train1", "train2", "train4"]
+
+
+ROOM = (
+    Participant("ann", State.FAILED),
+    Participant("ben", State.RUNNING),
+    Participant("cleo", State.WAITING),
+    Participant("dora"),
+)
+FILES_STAY = "unsaved work and running kernels are lost. Files stay."
+QUESTIONS: dict[str, tuple[str, set[str] | None, Asked, str, str, str]] = {
+    "stop everybody": (
+        "stop",
+        None,
+        Asked(
+            "stop",
+            ("ben", "cleo"),
+            everybody=True,
+            lines=(
+                f"1 server is running: its {FILES_STAY}",
+                "1 server is starting or waiting in line: its start is cancelled, and its place given up.",
+            ),
+        ),
+        "Stop the servers of all 2 people?",
+        "ben, cleo",
+        "Stop 2 servers",
+    ),
+    "stop some": (
+        "stop",
+        {"ben", "dora"},
+        Asked(
+            "stop",
+            ("ben",),
+            lines=(
+                f"1 server is running: its {FILES_STAY}",
+                "1 of the selected people has no server and is left out.",
+            ),
+        ),
+        "Stop the server of ben?",
+        "",
+        "Stop 1 server",
+    ),
+    "start some": (
+        "start",
+        {"ann", "ben", "cleo", "dora"},
+        Asked("start", ("ann", "dora"), lines=("2 of the selected people have a server already and are left out.",)),
+        "Start servers for 2 people?",
+        "ann, dora",
+        "Start 2 servers",
+    ),
+    "give one more time": (
+        "extend",
+        {"ben"},
+        Asked("extend", ("ben",)),
+        "Give ben more time",
+        "",
+        "Extend 1 server",
+    ),
+    "tell everybody": (
+        "message",
+        None,
+        Asked("message", ("ann", "ben", "cleo", "dora"), everybody=True),
+        "Send a message to all 4 people",
+        "ann, ben, cleo, dora",
+        "Send to 4 people",
+    ),
+    "nobody was selected": (
+        "stop",
+        set(),
+        Asked(
+            "stop",
+            (),
+            lines=("You have selected nobody. Select participants by their boxes, or use the buttons for everybody.",),
+        ),
+        "Stop",
+        "",
+        "Stop 0 servers",
+    ),
+    "nobody is concerned": (
+        "extend",
+        {"ann", "stranger"},
+        Asked("extend", (), lines=("There is nothing to do: this concerns none of the participants.",)),
+        "Extend",
+        "",
+        "Extend 0 servers",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("action", "chosen", "expected", "heading", "names", "button"), QUESTIONS.values(), ids=QUESTIONS.keys()
+)
+def test_the_question_before_an_action(
+    action: str, chosen: set[str] | None, expected: Asked, heading: str, names: str, button: str
+) -> None:
+    """What happens to how many, who is left out, and what the button does."""
+    wish = asked(action, ROOM, chosen)
+    assert (wish, wish.heading, wish.names, wish.button) == (expected, heading, names, button)
+
+
+def test_a_question_names_a_dozen_people() -> None:
+    """And gives the number of the others."""
+    wish = asked("start", [Participant(f"t{number}") for number in range(14)], None)
+    assert wish.names == "t0, t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, and 2 more"
+
+
+OUTCOMES = {
+    "all": ([Outcome("a", Result.DONE), Outcome("b", Result.UNCHANGED)], ["grace is stopping 1 server."]),
+    "some": (
+        [Outcome("a", Result.DONE), Outcome("b", Result.REFUSED, "No."), Outcome("c", Result.REFUSED, "No.")],
+        ["grace is stopping 1 server.", "Stop was refused for 2 people: No."],
+    ),
+    "none": ([Outcome("a", Result.REFUSED, "No.")], ["Stop was refused for 1 person: No."]),
+    "nothing": ([Outcome("a", Result.UNCHANGED)], ["grace: Stop. There was nothing to do."]),
+    "too many reasons": (
+        [Outcome(str(number), Result.REFUSED, f"{number}.") for number in range(5)],
+        ["Stop was refused for 5 people: 0. 1. 2. …"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("outcomes", "lines"), OUTCOMES.values(), ids=OUTCOMES.keys())
+def test_what_is_told_of_an_action(outcomes: list[Outcome], lines: list[str]) -> None:
+    """For how many it was done, and for whom not and why."""
+    assert told("stop", "grace", outcomes) == lines
+
+
+DAY = 86400.0
+SESSIONS = {
+    "before one": (
+        NOW - DAY,
+        (
+            Line("Next session: {time}", ENDS.timestamp() - 3 * 3600),
+            Line("until {time}", ENDS.timestamp()),
+            Line("Servers are started from {time} on.", ENDS.timestamp() - 3 * 3600 - 600),
+        ),
+    ),
+    "in one": (NOW, (Line("Session now, until {time}", ENDS.timestamp()),)),
+    "after the last one": (NOW + 3 * DAY, (Line("There is no further session."),)),
+}
+
+
+@pytest.mark.parametrize(("now", "told"), SESSIONS.values(), ids=SESSIONS.keys())
+def test_the_session_now_or_next(now: float, told: tuple[Line, ...]) -> None:
+    """With its times, and when the hub starts servers for it."""
+    assert viewed(a_course(), now=now).session == told
+
+
+SEATS = {
+    "unknown": (None, "How many more servers fit is not known at the moment."),
+    "none": (SeatsLeft(1), "There is no room for the 2 people without a server."),
+    "enough": (SeatsLeft(3), "There is room for everybody without a server (2 people)."),
+}
+
+
+@pytest.mark.parametrize(("seats", "told"), SEATS.values(), ids=SEATS.keys())
+def test_seats_left(seats: SeatsLeft | None, told: str) -> None:
+    """For two people without a server, while one waits."""
+    assert viewed(a_course(), seats=seats).seats == told
+
+
+def test_the_faults_of_a_course_and_what_is_done_about_them() -> None:
+    """The last good version goes on; a file that was never good offers nothing."""
+    fault = ConfigError("to must be later than from", where="deep-learning.yaml:7: sessions[0].to")
+    view = viewed(a_course(fault, [str(fault), "The roster names groups that JupyterHub does not have: ml."]))
+    never = HubCourse("new", CourseFile("new", fault=fault), faults=(str(fault),))
+    bad = course_view(never, (), now=NOW)
+
+    assert view.faults == (str(fault), "The roster names groups that JupyterHub does not have: ml.")
+    assert view.kept == "Until they are corrected, the last version without a mistake is used."
+    assert (bad.title, bad.totals, bad.seats, bad.faults) == (
+        "new",
+        "",
+        "",
+        (str(fault),),
+    )
+    assert bad.kept == "There is no earlier version without a mistake, so the course is not offered."
+
+
+def test_endings_of_earlier_sessions_are_not_told() -> None:
+    """In a session they count from an hour before its beginning; otherwise for twelve hours."""
+    assert since(a_course(), NOW) == ENDS.timestamp() - 4 * 3600
+    assert since(a_course(), NOW - DAY) == NOW - DAY - 12 * 3600
+
+
+def rendered(tiles: Sequence[Tile]) -> list[str]:
+    """The tiles as HTML."""
+    page = Environment(autoescape=True, loader=FileSystemLoader(str(TEMPLATES))).get_template("course_tiles.html")
+    made: Any = page.make_module({"gpuspawner": PageTools()})
+    return [str(made.tile(each)) for each in tiles]
+
+
+def test_every_text_of_a_tile_is_escaped() -> None:
+    """Names, nodes, sentences and logs come from users, nodes and Slurm."""
+    bad = '"><script>alert(1)</script>'
+    (html,) = rendered(
+        [Tile(bad, "failed", True, bad, lines=(Line(bad), Line(bad + "{time}", NOW)), log=bad, actions=AGAIN)]
+    )
+    soup = BeautifulSoup(html, "html.parser")
+    assert soup.select("script") == []
+    assert soup.get_text().count(bad) == 8
+    assert [box["value"] for box in soup.select("input")] == [bad]
+
+
+def test_every_text_above_the_tiles_is_escaped() -> None:
+    """Faults, problems and actions contain words of the file's author and of users."""
+    bad = '"><script>alert(1)</script>'
+    seats = SeatsLeft(1, (bad,))
+    view = viewed(a_course(faults=[bad]), seats=seats, recent=[Line(bad, NOW)])
+    page = Environment(autoescape=True, loader=FileSystemLoader(str(TEMPLATES))).get_template("course_head.html")
+    soup = BeautifulSoup(page.render(view=view, gpuspawner=PageTools()), "html.parser")
+    assert soup.select("script") == []
+    assert soup.get_text().count(bad) == 3
+
+
+class Looks:
+    """Views that are looked at one after the other."""
+
+    def __init__(self, *views: CourseView) -> None:
+        self.views = list(views)
+        self.rendered: list[list[str]] = []
+        self.at = 0.0
+
+    async def look(self) -> CourseView:
+        return self.views.pop(0)
+
+    def tiles(self, tiles: Sequence[Tile]) -> Sequence[str]:
+        self.rendered.append([each.user for each in tiles])
+        return [f"{each.user} {each.state}" for each in tiles]
+
+    def feed(self) -> CourseFeed:
+        return CourseFeed(self.look, head=lambda view: view.totals, tiles=self.tiles, clock=lambda: self.at)
+
+
+def test_a_page_is_made_once_for_all_who_look_and_only_changes_are_rendered_and_sent() -> None:
+    """A page that is two versions behind gets everything."""
+    first = viewed(a_course())
+    changed = replace(first, totals="2 running", tiles=(replace(first.tiles[0], state="running"), *first.tiles[1:]))
+    looks = Looks(first, first, changed)
+
+    async def play() -> list[Snapshot]:
+        feed = looks.feed()
+        together = await asyncio.gather(feed.recent(), feed.recent(), feed.recent())
+        assert together == together[:1] * 3
+        snapshots = [together[0]]
+        for _ in range(2):
+            looks.at += 3.0
+            snapshots.append(await feed.recent())
+        return snapshots
+
+    one, same, two = asyncio.run(play())
+    order = ["train3", "train1", "train2", "train4"]
+
+    assert looks.rendered == [order, [], ["train3"]]
+    assert list(one.tiles) == order
+    assert (one.version, one.event_since(one.version)) == (same.version, "")
+    assert json.loads(two.event_since(one.version)) == {
+        "version": two.version,
+        "head": "2 running",
+        "order": order,
+        "tiles": {"train3": "train3 running"},
+    }
+    everything = json.loads(two.event_since("older"))
+    assert everything["tiles"] == MappingProxyType(dict(two.tiles))
+    assert list(everything["tiles"]) == order
+
+
+def test_a_page_without_javascript_has_the_time_left_of_now() -> None:
+    """The tile is rendered again when the time left has changed; no event is sent for that."""
+    server = [Server("train1", ready=True, placement=PLACED)]
+    found = a_course()
+    views = [course_view(found, participants_of(found, server, now=now), now=now) for now in (NOW, NOW + 60)]
+    looks = Looks(*views)
+
+    async def play() -> tuple[Snapshot, Snapshot]:
+        feed = looks.feed()
+        before = await feed.recent()
+        looks.at += 3.0
+        return before, await feed.recent()
+
+    before, after = asyncio.run(play())
+    assert looks.rendered[1] == ["train1"]
+    assert after.event_since(before.version) == ""
+
+
+def test_after_an_action_the_page_is_made_anew() -> None:
+    """Also while an older one is still being made; the newer one is the last."""
+    first = viewed(a_course())
+    second = replace(first, totals="after the action")
+    looks = Looks(first, second)
+
+    async def play() -> list[str]:
+        feed = looks.feed()
+        older = asyncio.ensure_future(feed.recent())
+        await asyncio.sleep(0)
+        feed.expire()
+        return [each.view.totals for each in (await feed.recent(), await older, await feed.recent())]
+
+    assert asyncio.run(play()) == [second.totals, first.totals, second.totals]
+
+
+def test_a_stream_tells_each_change_once() -> None:
+    """And is silent in between."""
+    first = viewed(a_course())
+    looks = Looks(first, first, replace(first, totals="2 running"))
+
+    async def play() -> list[str]:
+        feed = looks.feed()
+        now = (await feed.recent()).version
+        events = []
+        async for event in feed.events(now, interval=0.0):
+            events.append(json.loads(event)["head"] if event else "")
+            looks.at += 1.0
+            if len(events) == 3:
+                break
+        return events
+
+    assert asyncio.run(play()) == ["", "", "2 running"]
