@@ -151,11 +151,15 @@ class CourseActions:
         Raises SQLAlchemyError.
         """
         spawners = self.spawners(course.people)
+        session = session_name(course)
+        starts = self.starts.find(course.slug, session)
 
         def stop(user: str) -> Outcome:
             dropped = self.pace.drop(user)
             server = server_of(spawners[user], with_start=False) if user in spawners else None
             if server is None or not server.active:
+                if dropped or (user in starts and starts[user].stage in (Stage.ASKED, Stage.FAILED)):
+                    self.starts.keep(course.slug, session, CourseStart(user, Stage.LEFT, asked_at=time.time()))
                 told = text.NOT_STARTED_YET if dropped else text.NOTHING_RUNS
                 return Outcome(user, Result.DONE if dropped else Result.UNCHANGED, told)
             if server.pending == "stop":

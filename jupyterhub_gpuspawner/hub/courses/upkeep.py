@@ -80,6 +80,8 @@ class CourseUpkeep:
             except SQLAlchemyError as error:
                 get_logger().warning("Courses are updated later, since the database failed: %s", fault(error))
                 roll_back(self._app.db)
+            except Exception:  # noqa: BLE001 - whatever is wrong now, the courses are looked at again
+                get_logger().exception("The courses could not be updated")
             try:
                 await asyncio.wait_for(self._changed.wait(), AGAIN)
             except asyncio.TimeoutError:
