@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub.user import User
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
@@ -48,8 +49,11 @@ def course_actions(settings: Mapping[str, Any]) -> CourseActions:
 
 
 def course_messages(user: Any) -> tuple[Message, ...]:
-    """What instructors tell this user of the hub now, the newest first; none while the database is away."""
-    book = course_book(user.settings)
+    """What instructors tell this user of the hub now, the newest first; none while the database is away.
+
+    ``user`` is whoever a page is for; a service has no messages.
+    """
+    book = course_book(user.settings) if isinstance(user, User) else None
     courses = book.courses_of(user.name) if book is not None else ()
     try:
         return course_actions(user.settings).messages.shown_to(user.name, courses) if courses else ()
