@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.profiles import option
 from jupyterhub_gpuspawner.profiles.environment import Container, Environment
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
-from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
+from jupyterhub_gpuspawner.profiles.profile import Allow, Extend, Profile
 from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
 from jupyterhub_gpuspawner.profiles.resources import Resources
 
@@ -29,6 +29,7 @@ MODELS = (
     Container,
     PlacementRules,
     Allow,
+    Extend,
     option.ProfileOption,
     option.ListedChoice,
     option.UnlistedChoice,

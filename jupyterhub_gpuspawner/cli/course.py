@@ -26,7 +26,7 @@ _SOON = 120.0
 
 @click.group()
 def course() -> None:
-    """Prepare a course."""
+    """Prepare a course, and run it."""
 
 
 @course.command()

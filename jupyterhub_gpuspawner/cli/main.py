@@ -11,6 +11,7 @@ from jupyterhub_gpuspawner import __version__
 from jupyterhub_gpuspawner.cli.bandwidth import bandwidth
 from jupyterhub_gpuspawner.cli.bind import bind
 from jupyterhub_gpuspawner.cli.course import course
+from jupyterhub_gpuspawner.cli.course_live import COMMANDS
 from jupyterhub_gpuspawner.cli.options import CONFIG, EXIT_CONFIG, EXIT_SLURM, fail
 from jupyterhub_gpuspawner.cli.place import place
 from jupyterhub_gpuspawner.cli.topology import topology
@@ -25,6 +26,8 @@ def main() -> None:
 
 for command in (topology, place, bind, bandwidth, course):
     main.add_command(command)
+for command in COMMANDS:
+    course.add_command(command)
 
 
 @main.command()

@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.profiles.profile import doubts_of
 from jupyterhub_gpuspawner.profiles.resolve import permitted
 from jupyterhub_gpuspawner.profiles.resources import over_defaults
 from jupyterhub_gpuspawner.slurm.client import own_account
+from jupyterhub_gpuspawner.slurm.time_limit import operator_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
 SLURM = "Slurm"
+EXTEND = "extend"
 SOMEBODY = Account("somebody", "/home/somebody")
 """A stand-in account: whether a batch script can be written does not depend on a real one."""
 ENTRY_POINTS = {"gpu-profiles": GPUProfilesSpawner, "gpu-slurm": GPUSlurmSpawner}
@@ -155,7 +157,9 @@ class Site:
         if not profiles:
             asked[configured_as(child, "req_partition")] = defaults.partition
         client = child.connection().client
-        return found + await _of_slurm(client, asked, child.exec_prefix)
+        extended = [each.slug for each in profiles if each.extend is not None]
+        found += await _of_slurm(client, asked, child.exec_prefix)
+        return found + (await _of_extending(client, child.extend_prefix) if extended else [])
 
     def _finding(self, profile: Profile) -> Finding:
         """Whether the profile, with default options, results in a job that can be submitted today."""
@@ -209,6 +213,30 @@ async def _of_rights(client: SlurmClient, exec_prefix: str) -> list[Finding]:
             f"pending, running or finished. Make it an operator (sacctmgr modify user {name} set adminlevel=operator), "
             "or remove jobs from PrivateData.",
             ok=False,
+        )
+    ]
+
+
+async def _of_extending(client: SlurmClient, extend_prefix: str) -> list[Finding]:
+    """Whether this account can raise the time limit of a running job, if profiles have ``extend``."""
+    try:
+        prefix = operator_prefix(extend_prefix)
+        if await client.may_extend(prefix):
+            how = f"by `{extend_prefix}`" if prefix else f"by {own_account() or 'this account'} itself"
+            return [Finding(EXTEND, f"time limits are raised {how}")]
+    except SlurmUnavailable:  # which is reported already
+        return []
+    except GPUSpawnerError as error:
+        return [Finding(EXTEND, str(error), ok=False)]
+    if prefix:
+        return [Finding(EXTEND, "the script `extend` in wrapper_dir is not that of config/wrappers", ok=False)]
+    name = own_account() or "this account"
+    return [
+        Finding(
+            EXTEND,
+            f"{name} is not a Slurm operator, so no server can be extended. Install the script `extend` and set "
+            "c.GPUSlurmSpawner.extend_prefix, for example to sudo -n -u slurm (see Run the hub under its own account).",
+            warning=True,
         )
     ]
 

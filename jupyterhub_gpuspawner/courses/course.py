@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence  # noqa: TC003 - pydantic reads annotations at runtime
 from datetime import datetime, tzinfo
 from typing import Annotated, Any, Literal
@@ -15,7 +14,7 @@ from jupyterhub_gpuspawner.courses.sessions import Session, SessionRule, Zone, s
 from jupyterhub_gpuspawner.profiles.profile import SLUG
 from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
-    Checked,
+    Duration,
     Frozen,
     Memory,
     OneOrMany,
@@ -26,20 +25,6 @@ from jupyterhub_gpuspawner.profiles.schema import (
     validated,
     whole,
 )
-
-_DURATION = re.compile(r"([0-9]{1,4})\s*(s|min|h)", re.ASCII)
-_SECONDS = {"s": 1, "min": 60, "h": 3600}
-
-
-def _duration(value: object) -> int:
-    match = _DURATION.fullmatch(str(value).strip())
-    if match is None:
-        raise BadValue("is not a duration: use for example 90s, 10min or 2h", value)
-    return int(match[1]) * _SECONDS[match[2]]
-
-
-Duration = Annotated[int, Checked(_duration, {"type": "string", "examples": ["10min"]})]
-"""Seconds."""
 
 
 class Instructors(Frozen):

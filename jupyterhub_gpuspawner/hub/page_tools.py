@@ -7,11 +7,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.hub.courses.upkeep import course_messages
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
 from jupyterhub_gpuspawner.hub.pages.server.card import server_cards
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
-from jupyterhub_gpuspawner.hub.text import choose, cluster, home, log, times, wait
+from jupyterhub_gpuspawner.hub.text import choose, cluster, course_actions, home, log, times, wait
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.pages.server.card import ServerCard
@@ -28,6 +29,8 @@ class PageTools:
     log = log
     cluster = cluster
     times = times
+    messages = course_actions
+    course_messages = staticmethod(course_messages)
     may_see_cluster = staticmethod(may_see_cluster)
     is_admin = staticmethod(is_admin)
 

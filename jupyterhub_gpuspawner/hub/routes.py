@@ -13,12 +13,13 @@ from jupyterhub.handlers.base import UserUrlHandler
 from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
-from jupyterhub_gpuspawner.hub.api import profiles, report
+from jupyterhub_gpuspawner.hub.api import course, more_time, profiles, report
 from jupyterhub_gpuspawner.hub.api.progress_stream import ProgressStream
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage
 from jupyterhub_gpuspawner.hub.pages.server.delete import DeletePage
+from jupyterhub_gpuspawner.hub.pages.server.extend import ExtendPage
 from jupyterhub_gpuspawner.hub.pages.server.home import HomePage
 from jupyterhub_gpuspawner.hub.pages.server.log import LogPage
 from jupyterhub_gpuspawner.hub.pages.server.stop import StopPage
@@ -40,6 +41,8 @@ class StaticFiles(CacheControlStaticFilesHandler):
 API: list[tuple[Any, ...]] = [
     *report.HANDLERS,
     *profiles.HANDLERS,
+    *course.HANDLERS,
+    *more_time.HANDLERS,
     (r"/api/gpuspawner/cluster", ClusterHandler),
 ]
 """Paths below ``/hub`` that answer in JSON."""
@@ -51,6 +54,8 @@ PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/log/([^/]+)/([^/]*)", LogPage),
     (r"/gpuspawner/stop/([^/]+)", StopPage),
     (r"/gpuspawner/stop/([^/]+)/([^/]*)", StopPage),
+    (r"/gpuspawner/extend/([^/]+)", ExtendPage),
+    (r"/gpuspawner/extend/([^/]+)/([^/]*)", ExtendPage),
     (r"/gpuspawner/delete/([^/]+)/([^/]+)", DeletePage),
     (r"/gpuspawner/switch/([^/]+)", SwitchPage),
     (r"/gpuspawner/switch/([^/]+)/([^/]*)", SwitchPage),

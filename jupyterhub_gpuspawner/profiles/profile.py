@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
     Checked,
+    Duration,
     Frozen,
     OneOrMany,
     Prose,
@@ -34,6 +35,7 @@ from jupyterhub_gpuspawner.profiles.schema import (
     matching,
     printable,
     validated,
+    whole,
 )
 from jupyterhub_gpuspawner.profiles.wrapspawner import as_document, typed_fields
 from jupyterhub_gpuspawner.words import memory
@@ -65,6 +67,23 @@ class Allow(Frozen):
     """The first day, or a date and time; in the hub's time zone unless it has a UTC offset."""
     until: Moment | None = None
     """The last day (inclusive), or a date and time."""
+
+
+class Extend(Frozen):
+    """How often a user may extend a running server, which adds to its job's time limit."""
+
+    by: Duration
+    """The time that is added each time, in full minutes, such as ``30min`` or ``1h``. Less where a bound of the cluster
+    comes first. Kept in seconds."""
+    times: Annotated[int, whole(1, 100)] = 1
+    """How often, from start to end of a server."""
+
+    @field_validator("by")
+    @classmethod
+    def _in_minutes(cls, value: int) -> int:
+        if value < 60 or value % 60:
+            raise BadValue("must be a number of full minutes, since Slurm's time limits are")
+        return value
 
 
 def _command(value: Any) -> Any:
@@ -114,6 +133,8 @@ class Profile(Frozen):
     queue_timeout: Wait | None = None
     """How long the job may wait in Slurm's queue, such as ``4:00:00``, or UNLIMITED; default: the site's. Kept in
     seconds."""
+    extend: Extend | None = None
+    """Whether a user may extend the server while it runs; default: not. Slurm jobs only."""
     http_timeout: Seconds | None = None
     """Seconds until the server answers at its address."""
     poll_interval: Seconds | None = None
@@ -159,6 +180,12 @@ class Profile(Frozen):
     def _class_of_other(self) -> Profile:
         if (self.kind == "other") != bool(self.spawner_class):
             raise BadValue("kind: other requires a spawner_class (a dotted name), and the other kinds do not allow one")
+        return self
+
+    @model_validator(mode="after")
+    def _only_jobs_are_extended(self) -> Profile:
+        if self.extend is not None and self.kind != "slurm":
+            raise BadValue("extend is for kind: slurm; servers of the other kinds have no time limit of Slurm's")
         return self
 
     @model_validator(mode="after")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.profiles.environment import Environment
     from jupyterhub_gpuspawner.profiles.option import Override
     from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
-    from jupyterhub_gpuspawner.profiles.profile import Profile
+    from jupyterhub_gpuspawner.profiles.profile import Extend, Profile
     from jupyterhub_gpuspawner.profiles.resources import Resources
 
 __all__ = [
@@ -123,6 +123,8 @@ class JobRequest:
     start_timeout: int | None = None
     queue_timeout: int | str | None = None
     """Seconds, or UNLIMITED."""
+    extend: Extend | None = None
+    """How often the user may extend the server; None: not."""
     http_timeout: int | None = None
     poll_interval: int | None = None
     traits: Mapping[str, Any] = field(default_factory=dict)
@@ -267,6 +269,7 @@ def _job(
         port_range=profile.port_range,
         start_timeout=profile.start_timeout,
         queue_timeout=profile.queue_timeout,
+        extend=profile.extend,
         http_timeout=profile.http_timeout,
         poll_interval=profile.poll_interval,
         traits=profile.traits,

@@ -27,6 +27,8 @@ from jupyterhub_gpuspawner.units import parse_memory, parse_wait, parse_walltime
 
 TEXT_LIMIT = 4096
 """Maximum length of one text of a profile, in characters."""
+_DURATION = re.compile(r"([0-9]{1,4})\s*(s|min|h)", re.ASCII)
+_SECONDS = {"s": 1, "min": 60, "h": 3600}
 _NOT_ALLOWED = "is not valid here; see the reference of profile fields"
 _SAFE_TYPES = re.compile(
     "literal_error|(bool|int|float|string|list|tuple|dict|set|date|datetime)_(type|parsing)|int_from_float|too_(long|short)"
@@ -180,6 +182,13 @@ def _wait(value: object) -> int | str:
     return "UNLIMITED" if seconds is None else seconds
 
 
+def _duration(value: object) -> int:
+    match = _DURATION.fullmatch(str(value).strip())
+    if match is None:
+        raise BadValue("is not a duration: use for example 90s, 10min or 2h", value)
+    return int(match[1]) * _SECONDS[match[2]]
+
+
 def _lines(value: object) -> object:
     """A block of text becomes a list of lines."""
     return value.rstrip("\n").split("\n") if isinstance(value, str) else value
@@ -247,6 +256,8 @@ Time = Annotated[int | str, Checked(_time, {"type": ["string", "integer"], "exam
 Wait = Annotated[int | str, Checked(_wait, {"type": "string", "examples": ["4:00:00"]})]
 """A time to wait, never a bare number: that could be seconds or minutes."""
 Seconds = Annotated[int, whole(1, 10**7)]
+Duration = Annotated[int, Checked(_duration, {"type": "string", "examples": ["10min"]})]
+"""In seconds."""
 
 
 def validated(

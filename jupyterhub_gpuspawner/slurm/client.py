@@ -1,8 +1,8 @@
 """Slurm's commands as async methods: no shell, a time-out for each, and a limit on how many run at once.
 
-Queries run as the hub's own account. The methods that take a ``prefix`` run as the user: :meth:`SlurmClient.submit`,
-:meth:`SlurmClient.test_only`, :meth:`SlurmClient.cancel` and :meth:`SlurmClient.log_end`. What each command costs
-slurmctld: squeue(1) and scontrol(1), "PERFORMANCE".
+Queries run as the hub's own account, and :meth:`SlurmClient.extend` as a Slurm operator. The other methods that take a
+``prefix`` run as the user: :meth:`SlurmClient.submit`, :meth:`SlurmClient.test_only`, :meth:`SlurmClient.cancel` and
+:meth:`SlurmClient.log_end`. What each command costs slurmctld: squeue(1) and scontrol(1), "PERFORMANCE".
 """
 
 from __future__ import annotations
@@ -27,6 +27,14 @@ from jupyterhub_gpuspawner.slurm.parse.squeue import columns, parse_squeue
 from jupyterhub_gpuspawner.slurm.parse.trial import WillRun, parse_trial
 from jupyterhub_gpuspawner.slurm.run_as import CANCEL, LOG, SUBMIT, TRIAL, submission
 from jupyterhub_gpuspawner.slurm.snapshot import OUTPUT_LIMIT, SnapshotReader
+from jupyterhub_gpuspawner.slurm.time_limit import (
+    EXTEND,
+    SETTING,
+    refused,
+    refuses_nothing,
+    script_input,
+    update_arguments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -129,6 +137,40 @@ class SlurmClient:
             return ""
         answer = await self._slurm.run(LOG, wrapper=LOG, prefix=prefix, stdin=_checked(job_id), limit=1 << 16)
         return good(LOG, answer)
+
+    async def extend(self, job_id: str, minutes: int, *, prefix: Sequence[str] = ()) -> bool:
+        """Add minutes to the time limit of a running job; False if the job has ended.
+
+        ``prefix`` runs the script ``extend`` as an operator; without it, scontrol runs as the hub's own account. Slurm
+        checks an operator's limit against none of its own, so that is up to the caller. Raises ConfigError if the
+        command is not permitted, or cannot be run. After SlurmUnavailable the limit may have been raised all the same.
+        """
+        if prefix:
+            command, stdin = EXTEND, script_input(_checked(job_id), minutes)
+            answer = await self._slurm.run(command, wrapper=EXTEND, prefix=prefix, stdin=stdin, where=SETTING)
+        else:
+            command = "scontrol"
+            answer = await self._slurm.run(command, *update_arguments(_checked(job_id), minutes))
+        if answer.code == 0:
+            return True
+        error = refused(command, job_id, answer)
+        if error is not None:
+            raise error
+        return False
+
+    async def may_extend(self, prefix: Sequence[str] = ()) -> bool:
+        """Whether Slurm lets this account raise time limits: root, SlurmUser and operators may.
+
+        With ``prefix``, whether it runs the script ``extend``, which is given nothing to do; the account's rights are
+        not known then. Raises ConfigError if the prefix does not let it run.
+        """
+        if prefix:
+            answer = await self._slurm.run(EXTEND, wrapper=EXTEND, prefix=prefix, where=SETTING)
+            refusal = failure(EXTEND, answer.stderr, where=SETTING)
+            if refusal is not None:
+                raise refusal
+            return refuses_nothing(answer)
+        return await self._privileged(own_account(), await self.config())
 
     # --- as the hub ----------------------------------------------------------------------------
 

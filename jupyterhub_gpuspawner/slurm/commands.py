@@ -78,11 +78,13 @@ class Installation:
         environment: Mapping[str, str] | None = None,
         stdin: str = "",
         limit: int = 1 << 24,
+        where: str = "exec_prefix",
     ) -> Answer:
         """The answer of one command, whatever its exit status; ``prefix``, even an empty one, runs it for a user.
 
         ``wrapper`` is the script of ``wrapper_dir`` that replaces it; ``limit`` in bytes of its answer. Raises
-        SlurmUnavailable, ConfigError if the prefix's command is missing, SlurmOutputError beyond the limit.
+        SlurmUnavailable, ConfigError naming ``where`` if the prefix's command is missing, SlurmOutputError beyond the
+        limit.
         """
         before = self.prefix if prefix is None else tuple(prefix)
         folder = self.wrapper_dir if wrapper else self.bin_dir
@@ -93,7 +95,7 @@ class Installation:
         # searched in the hub's PATH, which may differ from the job's
         path = shutil.which(words[0], path=self._environment["PATH"])
         if path is None:
-            raise _missing(before, words[0])
+            raise _missing(before, words[0], where)
         async with self._share_of(before if prefix else ()) as leftovers, self._turns:
             began = time.monotonic()
             try:
@@ -107,7 +109,7 @@ class Installation:
                     leftovers=leftovers,
                 )
             except OSError as error:
-                raise _missing(before, path) from error
+                raise _missing(before, path, where) from error
             except SlurmUnavailable:
                 self._observe(command, time.monotonic() - began, None)
                 raise
@@ -154,11 +156,11 @@ class CommandMissing(SlurmUnavailable):
     usually_told = "The hub cannot reach Slurm: it is not set up correctly."
 
 
-def _missing(before: Sequence[str], path: str) -> GPUSpawnerError:
+def _missing(before: Sequence[str], path: str, where: str) -> GPUSpawnerError:
     if before:
         return ConfigError(
             f"The command {path!r} does not exist or cannot be executed.",
-            where="exec_prefix",
+            where=where,
             hint="Give its full path.",
         )
     return CommandMissing(

@@ -261,14 +261,17 @@ def rejected(stderr: str, exit_code: int) -> SubmitRejected:
     )
 
 
-def failure(command: str, stderr: str) -> GPUSpawnerError | None:
-    """SlurmUnavailable if the command got no answer, ConfigError if sudo stopped it; None for any other error."""
+def failure(command: str, stderr: str, *, where: str = "exec_prefix") -> GPUSpawnerError | None:
+    """SlurmUnavailable if the command got no answer, ConfigError if sudo stopped it; None for any other error.
+
+    ``where`` is the setting with the prefix of the command.
+    """
     if not re.search(rf"^{re.escape(command)}: ", stderr, re.MULTILINE):  # else it ran, and sudo only printed a warning
         for row in _SUDO:
             match = re.search(row.said, stderr, re.MULTILINE)
             if match is not None:
                 line = stderr[stderr.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].strip()
-                return ConfigError(f"{command} was not run: {row.ours} ({line}).", where="exec_prefix", hint=row.hint)
+                return ConfigError(f"{command} was not run: {row.ours} ({line}).", where=where, hint=row.hint)
     silence = _silence_of_sbatch(stderr) if command == "sbatch" else _silence(stderr)
     return SlurmUnavailable(f"{command} failed: {silence.ours}.", hint=silence.hint) if silence else None
 
@@ -291,13 +294,18 @@ def _silence(stderr: str) -> _Silence | None:
     return next((row for row in _NO_ANSWER if re.search(row.said, stderr)), None)
 
 
-_UNKNOWN_JOB = re.compile("Invalid job id specified|already complet")
+_UNKNOWN_JOB = re.compile("Invalid job id specified|already complet|already finished")
 _FORBIDDEN = re.compile("Access/permission denied|Invalid user id|User not found on host")
+
+
+def is_forbidden(stderr: str) -> bool:
+    """Whether Slurm refuses a command about a job to this account."""
+    return _FORBIDDEN.search(stderr) is not None
 
 
 def not_cancelled(job_id: str, stderr: str) -> NotPermitted | None:
     """The error for a job that this account may not cancel; None for any other message."""
-    if _FORBIDDEN.search(stderr) is None:
+    if not is_forbidden(stderr):
         return None
     return NotPermitted(
         f"scancel is not allowed to cancel job {job_id}: {last_line(stderr)}.",
@@ -307,7 +315,7 @@ def not_cancelled(job_id: str, stderr: str) -> NotPermitted | None:
 
 
 def is_over(stderr: str) -> bool:
-    """Whether scancel reports that the job does not exist or has ended."""
+    """Whether Slurm reports that the job does not exist or has ended."""
     return _UNKNOWN_JOB.search(stderr) is not None
 
 

@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from jupyterhub_gpuspawner.jobs.status import JobStatus
 
@@ -88,11 +88,13 @@ class Watch:
         *,
         silent: Callable[[], bool],
         ask_soon: Callable[[], None],
+        ask_now: Callable[[Watched], Awaitable[None]],
         unwatch: Callable[[Watched], None],
     ) -> None:
         self._watched = watched
         self._silent = silent
         self._ask_soon = ask_soon
+        self._ask_now = ask_now
         self._unwatch = unwatch
         self._seen = watched.version
         self._closed = False
@@ -158,6 +160,14 @@ class Watch:
         """Use the short interval for so many queries, since a change is expected, such as the end after scancel."""
         self._watched.hurried = max(self._watched.hurried, questions)
         self._ask_soon()
+
+    async def update(self) -> JobStatus | None:
+        """Ask Slurm about this job alone and return its status, after a change by the hub that pages show at once.
+
+        Raises SlurmUnavailable or SlurmOutputError if there is no answer; the status is then the last one.
+        """
+        await self._ask_now(self._watched)
+        return self._watched.status
 
     def close(self) -> None:
         """End the watch; may be called more than once."""

@@ -109,6 +109,7 @@ class JobWatcher:
             watched,
             silent=lambda: self.silent_since is not None,
             ask_soon=self._wake.set,
+            ask_now=self._ask_now,
             unwatch=lambda watched: self._unwatch(watched, (job_id, identity)),
         )
         self._open_watches.add(watch)
@@ -184,6 +185,11 @@ class JobWatcher:
         await asyncio.gather(*(self._look_up(watched) for watched in absent if not watched.hidden))
         if missing := [watched for watched in absent if watched.hidden or (watched.absent > 1 and not watched.ended)]:
             await self._missing(missing)
+
+    async def _ask_now(self, watched: Watched) -> None:
+        found = await self.client.jobs({watched.job_id})
+        if watched.job_id in found:
+            self._found(watched, found[watched.job_id])
 
     async def _look_up(self, watched: Watched) -> None:
         try:

@@ -105,7 +105,7 @@ def test_the_files_an_admin_copies_are_in_order() -> None:
 
     assert checked.returncode == 0, checked.stderr
     assert [rule for rule in rules if re.search(r"[*?^$\[]", rule)] == []
-    assert scripts == {"submit", "trial", "cancel", "log"}
+    assert scripts == {"submit", "trial", "cancel", "log", "extend"}
     told = {name: (DOCS / name).read_text() for name in ("howto/sudo.md", "reference/settings.md")}
     assert [(name, script) for name, text in told.items() for script in scripts if f"`{script}`" not in text] == []
 
@@ -262,7 +262,7 @@ def test_sudo_refuses_root_even_where_it_is_in_the_group(site: Site, user: str, 
     assert b"a password is required" in tried.stderr
 
 
-@pytest.mark.parametrize("script", ["submit", "trial", "cancel", "log"])
+@pytest.mark.parametrize("script", ["submit", "trial", "cancel", "log", "extend"])
 def test_no_script_runs_as_root(script: str) -> None:
     """A script refuses root even without sudo, for example when an admin tries it."""
     tried = subprocess.run([PYTHON, "-I", CONFIG / "wrappers" / script], input=b"", capture_output=True, check=False)
@@ -398,6 +398,159 @@ def test_anothers_job_is_neither_cancelled_nor_read(site: Site) -> None:
 
     assert b"Access/permission denied" in cancelled.stderr
     assert (read.returncode, read.stderr) == (1, b"log: this is not a job of the user\n")
+
+
+# --- a Slurm operator extends servers ----------------------------------------------------------------
+
+OWN_SLURM = """
+import sys
+from pathlib import Path
+from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
+with PrivateSlurm(DEMO_CLUSTER, Path(sys.argv[1])) as slurm:
+    print(slurm.conf, flush=True)
+    sys.stdin.read()
+"""
+HUB = "hub/1"
+"""A hub's name that has to be quoted in comments."""
+TAG = "jupyterhub-gpuspawner/hub%2F1/ada/"
+
+
+@dataclass(frozen=True)
+class Operated(Site):
+    """A site whose hub may also run ``extend`` as SlurmUser, which is the person's account here."""
+
+    conf: str = ""
+
+    def slurms(self, command: str, *options: str, stdin: str = "") -> str:
+        """Run a Slurm command as SlurmUser."""
+        return subprocess.run(
+            ["runuser", "-u", self.person, "--", f"{self.slurm.bin_dir}/{command}", *options],
+            input=stdin,
+            env={"PATH": os.environ["PATH"], "SLURM_CONF": self.conf},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+
+    def limit(self, job: str) -> str:
+        """The job's time limit as Slurm prints it."""
+        return self.slurms("squeue", "-h", "-j", job, "-o", "%l")
+
+
+@pytest.fixture(scope="module")
+def operated(site: Site, site_folder: Path) -> Iterator[Operated]:
+    """The last lines of config/sudoers without their #, and a Slurm whose SlurmUser is not root."""
+    folder = site_folder / "operated"
+    folder.mkdir(mode=0o755)
+    shutil.chown(folder, site.person)
+    account = pwd.getpwnam(site.person)
+    become = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups"]
+    slurm = subprocess.Popen(
+        [*become, sys.executable, "-c", OWN_SLURM, str(folder / "s")],
+        cwd="/",
+        env={"PATH": "/usr/sbin:/usr/bin:/bin", "PYTHONPATH": str(CONFIG.parent), "HOME": account.pw_dir},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert slurm.stdout is not None
+    try:
+        conf = slurm.stdout.readline().strip()
+        assert conf, "this Slurm did not start"
+        script = site.wrappers / "extend"
+        text = script.read_text().replace(str(site.slurm.conf), conf)
+        script.write_text(text.replace("HUB = socket.gethostname()", f"HUB = {HUB!r}"))
+        sudoers = site_folder / "sudoers-with-extend"
+        lines = re.sub("^#(?=Cmnd_Alias|Defaults|HUB )", "", site.sudoers.read_text(), flags=re.MULTILINE)
+        sudoers.write_text(lines.replace("(slurm)", f"({site.person})"))
+        sudoers.chmod(0o440)
+        yield Operated(site.hub, site.person, site.wrappers, sudoers, site.slurm, conf)
+    finally:
+        slurm.communicate(timeout=60)
+
+
+JOBS: dict[str, tuple[list[str], str]] = {
+    "a server of this hub": ([f"--comment={TAG}#mark-1"], "1:10:00"),
+    "a server of another hub": (["--comment=jupyterhub-gpuspawner/hub/ada/"], "10:00"),
+    "a server of a hub whose name begins like this one's": (["--comment=jupyterhub-gpuspawner/hub%2F11/ada/"], "10:00"),
+    "a tag behind other words": ([f"--comment=x {TAG}"], "10:00"),
+    "a tag in a line of its own": ([f"--comment=x\n   Comment={TAG}"], "10:00"),
+    "no server": ([], "10:00"),
+    "a server that is pending": ([f"--comment={TAG}", "--hold"], "10:00"),
+}
+
+
+@pytest.mark.parametrize(("options", "limit"), JOBS.values(), ids=JOBS.keys())
+def test_of_all_jobs_a_running_server_of_this_hub_is_extended(
+    operated: Operated, options: list[str], limit: str
+) -> None:
+    """The hub's account, which Slurm would refuse, raises its limit through sudo; of any other job it does not."""
+    more = ["--parsable", "--time=10", "--chdir=/", "--output=/dev/null", "--partition=batch"]
+    job = operated.slurms("sbatch", *more, *options, stdin="#!/bin/sh\nsleep 600\n")
+    wanted = "PENDING" if "--hold" in options else "RUNNING"
+    ends_at = time.monotonic() + 60
+    while operated.slurms("squeue", "-h", "-j", job, "-o", "%T") != wanted:
+        assert time.monotonic() < ends_at, f"job {job} is not {wanted}"
+        time.sleep(0.2)
+    done = operated.sudo("extend", stdin=f"{job} 60\n")
+    found = operated.limit(job)
+    operated.slurms("scancel", job)
+
+    assert (done.returncode == 0, found) == (limit != "10:00", limit), done.stderr
+    assert done.stdout == b""
+    assert done.stderr in (b"", b"extend: this is not a running job of this hub\n")
+
+
+MINUTES = {
+    "nothing": b"",
+    "a job alone": b"1",
+    "an option": b"--all 1",
+    "minutes to take away": b"1 -60",
+    "minutes with a sign": b"1 +60",
+    "no minutes": b"1 0",
+    "a part of a minute": b"1 1.5",
+    "a time": b"1 1:00:00",
+    "two jobs": b"1,2 60",
+    "an array": b"1_1 60",
+    "a line more": b"1 60\n2 60\n",
+    "two blanks": b"1  60",
+    "a tab": b"1\t60",
+    "another field": b"1 60 Priority=1",
+    "a NUL": b"1 60\0",
+    "digits of another script": "1 \uff16\uff10".encode(),
+    "no end": b"1 6" + b"0" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", MINUTES.values(), ids=MINUTES.keys())
+def test_extend_refuses_what_is_no_job_and_minutes(operated: Operated, text: bytes) -> None:
+    """The error is one sentence, and Slurm is not asked."""
+    tried = operated.sudo("extend", stdin=text)
+
+    assert (tried.returncode, tried.stdout) == (1, b"")
+    assert tried.stderr == b"extend: the input is not a job id and a number of minutes\n"
+
+
+def test_extend_has_a_limit_of_its_own(operated: Operated) -> None:
+    """A day at once, whatever the hub asks for; and a job that Slurm does not know is reported as such."""
+    assert operated.sudo("extend", stdin="1 1441").stderr == b"extend: more than 1440 minutes\n"
+    assert b"Invalid job id specified" in operated.sudo("extend", stdin="4294967 60").stderr
+
+
+def test_sudo_allows_extend_as_the_operator_alone(operated: Operated) -> None:
+    """One rule more, for one account; without arguments, without variables and never as root."""
+    told = operated.run("sudo", "-n", "-l").stdout.decode()
+
+    rules = [rule.split() for rule in re.findall(r"^    (\(.*extend.*)$", told, re.MULTILINE)]
+
+    assert [sorted(rule) for rule in rules] == [
+        sorted([f"({operated.person})", "NOPASSWD:", "NOSETENV:", f"{operated.wrappers}/extend", '""'])
+    ], told
+    tried = {user: operated.sudo("extend", user=user, stdin="1 60") for user in ("root", "#0", "nobody")}
+    tried["an argument"] = operated.sudo("extend", "1", stdin="1 60")
+    assert {name: (each.returncode, b"a password is required" in each.stderr) for name, each in tried.items()} == (
+        dict.fromkeys(tried, (1, True))
+    )
 
 
 # --- a user who stops processes that run as them ----------------------------------------------------

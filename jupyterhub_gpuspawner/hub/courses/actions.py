@@ -9,25 +9,29 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, replace
+from datetime import timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jupyterhub import orm
 from sqlalchemy import select
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.materials import slug_of
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.courses.messages import Message, Messages, clean_text, shown_until
 from jupyterhub_gpuspawner.hub.courses.pace import Pace
 from jupyterhub_gpuspawner.hub.courses.service_account import BUSY
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start
-from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.spawners.server import extend_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import keep_stop, stop_record
 from jupyterhub_gpuspawner.hub.text import course_actions as text
+from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
+    from datetime import datetime
 
     from jupyterhub.app import JupyterHub
 
@@ -37,8 +41,12 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.ending.record import Ending
     from jupyterhub_gpuspawner.hub.spawners.server import Server
 
+Only: TypeAlias = "Collection[str] | None"
+"""The users whom an action is for; None: everybody in the course."""
 BUSY_TRIES = 30
 """How often a start is asked for again that ``concurrent_spawn_limit`` refuses; each time JupyterHub says when."""
+EXTENDED_AT_ONCE = 4
+"""How many servers are given more time at the same time: Slurm is asked for each."""
 NO_SESSION = "-"
 """The session of a start by hand in a course without a session to come."""
 _AT_ONCE = 200
@@ -103,10 +111,25 @@ class CourseActions:
         """The default servers of these people, as far as the hub has them in memory."""
         return {name: server_of(spawner, with_start=False) for name, spawner in self.spawners(people).items()}
 
+    def last_activity(self, people: Collection[str]) -> dict[str, float]:
+        """When each of these people or their default servers were last active, in seconds since the epoch."""
+        wanted, found = sorted(people), dict[str, float]()
+        for at in range(0, len(wanted), _AT_ONCE):
+            asked = (
+                select(orm.User.name, orm.User.last_activity, orm.Spawner.last_activity)
+                .outerjoin(orm.Spawner, (orm.Spawner.user_id == orm.User.id) & (orm.Spawner.name == ""))
+                .where(orm.User.name.in_(wanted[at : at + _AT_ONCE]))
+            )
+            for name, *times in self._app.db.execute(asked):
+                known = [_timestamp(moment) for moment in times if moment is not None]
+                if known:
+                    found[name] = max(known)
+        return found
+
     # --- the actions ----------------------------------------------------------------------------
 
-    def start(self, course: HubCourse, only: Collection[str] = (), *, every: float = 0.0) -> tuple[Outcome, ...]:
-        """Start servers of the people in ``only``, or of all; ``every``: seconds between two, at least the setting's.
+    def start(self, course: HubCourse, only: Only = None, *, every: float = 0.0) -> tuple[Outcome, ...]:
+        """Start servers; ``every``: seconds between two, at least the setting's.
 
         Raises SQLAlchemyError.
         """
@@ -120,12 +143,10 @@ class CourseActions:
             self.put_start(course, user, every=every)
             return Outcome(user, Result.DONE, text.STARTS)
 
-        if course.course is None:
-            return tuple(Outcome(user, Result.REFUSED, text.NOT_GOOD) for user in only)
         return _for_each(course, only, start)
 
-    def stop(self, course: HubCourse, only: Collection[str] = (), *, by: str) -> tuple[Outcome, ...]:
-        """Stop the default servers of the people in ``only``, or of all; their cards name ``by``.
+    def stop(self, course: HubCourse, only: Only = None, *, by: str) -> tuple[Outcome, ...]:
+        """Stop default servers; their cards name ``by``.
 
         Raises SQLAlchemyError.
         """
@@ -144,8 +165,8 @@ class CourseActions:
 
         return _for_each(course, only, stop)
 
-    def message(self, course: HubCourse, said: str, only: Collection[str] = (), *, by: str) -> tuple[Outcome, ...]:
-        """Show a message to the people in ``only``, or to all; an empty one is refused. Raises SQLAlchemyError."""
+    def message(self, course: HubCourse, said: str, only: Only = None, *, by: str) -> tuple[Outcome, ...]:
+        """Show a message; an empty one is refused. Raises SQLAlchemyError."""
         shown = clean_text(said)
         now = time.time()
 
@@ -153,27 +174,36 @@ class CourseActions:
             return Message(course.slug, user, by, shown, at=now, until=shown_until(course, now))
 
         if not shown:
-            return tuple(Outcome(user, Result.REFUSED, text.EMPTY_MESSAGE) for user in only or course.people)
-        known = [user for user in only if user in course.people]
-        if known or not only:
-            self.messages.keep([written(user) for user in known] if only else [written("")])
+            return tuple(Outcome(user, Result.REFUSED, text.EMPTY_MESSAGE) for user in _wanted(course, only))
+        if only is None:
+            self.messages.keep([written("")])
+        else:
+            self.messages.keep(written(user) for user in _wanted(course, only) if user in course.people)
         return _for_each(course, only, lambda user: Outcome(user, Result.DONE, text.TOLD))
 
     async def extend(
-        self,
-        course: HubCourse,
-        minutes: int,  # noqa: ARG002 - no server can be extended yet
-        only: Collection[str] = (),
+        self, course: HubCourse, minutes: int | None = None, only: Only = None, *, by: str
     ) -> tuple[Outcome, ...]:
-        """Give the running servers of the people in ``only``, or of all, more time."""
-        servers = self.servers(course.people)
+        """Give running default servers more time: by default as much as their profile says. Raises SQLAlchemyError."""
+        spawners = self.spawners(course.people)
+        free = asyncio.Semaphore(EXTENDED_AT_ONCE)
 
-        def extend(user: str) -> Outcome:
-            if user not in servers or not servers[user].ready:
+        async def extend(user: str) -> Outcome:
+            if user not in spawners or not spawners[user].ready:
                 return Outcome(user, Result.UNCHANGED, text.NOTHING_RUNS)
-            return Outcome(user, Result.REFUSED, text.NO_EXTENSION)
+            try:
+                async with free:
+                    done = await extend_server(spawners[user], minutes, by=by)
+            except GPUSpawnerError as error:
+                return Outcome(user, Result.REFUSED, error.told)
+            return Outcome(user, Result.DONE, text.EXTENDED.format(time=duration(done.seconds)))
 
-        return _for_each(course, only, extend)
+        people = _for_each(course, only, lambda user: Outcome(user, Result.DONE))
+        return tuple(
+            await asyncio.gather(
+                *(extend(each.user) if each.result is Result.DONE else _as_it_is(each) for each in people)
+            )
+        )
 
     # --- work in the background -----------------------------------------------------------------
 
@@ -226,11 +256,24 @@ class CourseActions:
             get_logger().warning("The server of %s was not stopped: %s", server.user, answer.message)
 
 
-def _for_each(course: HubCourse, only: Collection[str], act: Callable[[str], Outcome]) -> tuple[Outcome, ...]:
-    """The outcome for everybody in ``only``, or in the course; those of others are refused."""
+def _wanted(course: HubCourse, only: Only) -> tuple[str, ...]:
+    """The users whom an action is for, each once."""
+    return course.people if only is None else tuple(dict.fromkeys(only))
+
+
+def _for_each(course: HubCourse, only: Only, act: Callable[[str], Outcome]) -> tuple[Outcome, ...]:
+    """The outcome for everybody whom an action is for; those who are not in the course are refused."""
     people = frozenset(course.people)
-    wanted: Mapping[str, None] = dict.fromkeys(only or course.people)
     return tuple(
         act(user) if user in people else Outcome(user, Result.REFUSED, text.NOT_IN_COURSE.format(user=user))
-        for user in wanted
+        for user in _wanted(course, only)
     )
+
+
+async def _as_it_is(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+def _timestamp(moment: datetime) -> float:
+    """JupyterHub's times are in UTC, and do not say so."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()

@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, replace
-from datetime import timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub import orm
-from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
@@ -28,9 +25,6 @@ from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of
 from jupyterhub_gpuspawner.hub.text import course_actions as text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-
     from jupyterhub.app import JupyterHub
 
     from jupyterhub_gpuspawner.hub.courses.actions import CourseActions
@@ -44,9 +38,11 @@ TRIES = 3
 """How often a start that fails is tried."""
 PAUSE = 60.0
 """Seconds between two tries."""
-_AT_ONCE = 200
 SLACK = 15.0
-"""Seconds after a server became ready in which its own first report counts as no visit."""
+"""Seconds around a server's readiness, and around the hub's start, in which activity is no sign of a visit.
+
+A server reports its own start as activity, and a proxy that was restarted that of its routes.
+"""
 
 
 @dataclass(frozen=True)
@@ -70,6 +66,7 @@ class Step(Enum):
     """Record that the server was active already."""
     START = "start"
     NOTE_READY = "note ready"
+    NOTE_VISIT = "note visit"
     NOTE_FAILURE = "note failure"
     STOP_UNVISITED = "stop unvisited"
 
@@ -100,24 +97,32 @@ def window(course: HubCourse, now: float) -> Window | None:
     return None
 
 
-def next_step(start: CourseStart | None, seen: Seen, times: Window, now: float) -> Step:
-    """What to do for a person with this record and this server, and with nothing under way for them."""
+def next_step(start: CourseStart | None, seen: Seen, times: Window, now: float, *, since: float = 0.0) -> Step:
+    """What to do for a person with this record and this server, and with nothing under way for them.
+
+    ``since``: when the hub was started, in seconds since the epoch.
+    """
     if start is None:
         return Step.LEAVE if seen.active else Step.START if now < times.deadline else Step.NOTHING
-    if start.stage in (Stage.LEFT, Stage.UNVISITED):
+    if start.stage in _SETTLED:
         return Step.NOTHING
     if seen.ready:
-        return _of_ready(start, seen, times, now)
+        return _of_ready(start, seen, times, now, since)
     if seen.active or now >= times.deadline:
         return Step.NOTHING
     return _of_inactive(start, seen, now)
 
 
-def _of_ready(start: CourseStart, seen: Seen, times: Window, now: float) -> Step:
+_SETTLED = (Stage.LEFT, Stage.VISITED, Stage.UNVISITED)
+
+
+def _of_ready(start: CourseStart, seen: Seen, times: Window, now: float, since: float) -> Step:
     if not start.ready_at:
         return Step.NOTE_READY
-    unvisited = seen.last_activity is None or seen.last_activity <= start.ready_at + SLACK
-    return Step.STOP_UNVISITED if unvisited and now >= times.deadline else Step.NOTHING
+    last = seen.last_activity
+    if last is not None and last > start.ready_at + SLACK and abs(last - since) > SLACK:
+        return Step.NOTE_VISIT
+    return Step.STOP_UNVISITED if now >= times.deadline else Step.NOTHING
 
 
 def _of_inactive(start: CourseStart, seen: Seen, now: float) -> Step:
@@ -148,9 +153,11 @@ class StartsAhead:
         self._app = app
         self._book = book
         self._actions = actions
+        self._since = time.time()
 
     async def run(self) -> None:
         """Look until cancelled."""
+        self._since = time.time()
         while True:
             try:
                 for course in self._book.courses():
@@ -171,13 +178,13 @@ class StartsAhead:
         people = [name for name in course.people if name not in course.unknown and name not in self._actions.pace]
         starts = self._actions.starts.find(course.slug, times.session)
         spawners = self._actions.spawners(people)
-        activity = self._activity(people) if now >= times.deadline else {}
+        activity = self._actions.last_activity([name for name, start in starts.items() if start.ready_at])
         unvisited = []
         for name in people:
             start, spawner = starts.get(name), spawners.get(name)
             server = server_of(spawner, with_start=False) if spawner is not None else None
             found = seen(server, activity.get(name))
-            step = next_step(start, found, times, now)
+            step = next_step(start, found, times, now, since=self._since)
             if step is Step.START:
                 self._actions.put_start(course, name)
             elif step is Step.STOP_UNVISITED:
@@ -196,28 +203,13 @@ class StartsAhead:
         except (OSError, HTTPError) as error:
             get_logger().warning("Unvisited servers are stopped later, since the proxy did not answer: %s", error)
             return
-        activity = self._activity(starts)
+        activity = self._actions.last_activity(starts)
         for name, start in starts.items():
             found = seen(server_of(spawners[name], with_start=False), activity.get(name))
-            if next_step(start, found, times, time.time()) is Step.STOP_UNVISITED:
+            if next_step(start, found, times, time.time(), since=self._since) is Step.STOP_UNVISITED:
                 get_logger().info("Course %s: nobody has opened the server of %s; stopping it", course.slug, name)
                 self._actions.starts.keep(course.slug, times.session, replace(start, stage=Stage.UNVISITED))
                 self._actions.put_stop(spawners[name], lambda server: unvisited_record(course, server, at=time.time()))
-
-    def _activity(self, people: Collection[str]) -> dict[str, float]:
-        """When each of these people or their default servers were last active, in seconds since the epoch."""
-        names, found = sorted(people), dict[str, float]()
-        for at in range(0, len(names), _AT_ONCE):
-            asked = (
-                select(orm.User.name, orm.User.last_activity, orm.Spawner.last_activity)
-                .join(orm.Spawner, orm.Spawner.user_id == orm.User.id)
-                .where(orm.Spawner.name == "", orm.User.name.in_(names[at : at + _AT_ONCE]))
-            )
-            for name, *times in self._app.db.execute(asked):
-                known = [_timestamp(moment) for moment in times if moment is not None]
-                if known:
-                    found[name] = max(known)
-        return found
 
 
 def unvisited_record(course: HubCourse, server: Server, *, at: float) -> Ending:
@@ -232,11 +224,8 @@ def _after(step: Step, name: str, start: CourseStart | None, found: Seen, now: f
         return CourseStart(name, Stage.LEFT, asked_at=now)
     if step is Step.NOTE_READY and start is not None:
         return replace(start, stage=Stage.STARTED, ready_at=now, fault="")
+    if step is Step.NOTE_VISIT and start is not None:
+        return replace(start, stage=Stage.VISITED)
     if step is Step.NOTE_FAILURE and start is not None:
         return replace(start, stage=Stage.FAILED, asked_at=now, fault=found.failure)
     return None
-
-
-def _timestamp(moment: datetime) -> float:
-    """JupyterHub's times are in UTC, and do not say so."""
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()

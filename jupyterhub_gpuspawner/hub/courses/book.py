@@ -149,6 +149,8 @@ class CourseBook:
     """The setting ``courses_dir``."""
     directory: Directory
     clock: Callable[[], float] = time.monotonic
+    on_read: Callable[[], None] | None = None
+    """Called after each reading."""
     read_at: float | None = None
     """The clock at the last completed reading; None before the first."""
     fault: ConfigError | None = None
@@ -197,6 +199,8 @@ class CourseBook:
             self.read_at = self.clock()
             self._files = reading.files
             self.resolve()
+            if self.on_read is not None:
+                self.on_read()
         return True
 
     def resolve(self) -> None:

@@ -44,13 +44,18 @@ def instructor_scopes(group: str) -> list[str]:
     return [f"{scope}!group={group}" for scope in dict.fromkeys(of_group)]
 
 
-def teaches(handler: BaseHandler, slug: str) -> bool:
-    """Whether the request comes with the right to start and stop the servers of a course's people.
+READING = ("list:users", "read:servers")
+STARTING = ("list:users", START_SERVERS)
+STOPPING = ("list:users", "delete:servers")
+
+
+def teaches(handler: BaseHandler, slug: str, scopes: Sequence[str] = (*STARTING, "delete:servers")) -> bool:
+    """Whether the request comes with these scopes for a course's people: by default all that its instructors have.
 
     This holds for its instructors, and for administrators; a token needs the scopes, too.
     """
     group = group_name(slug)
-    return all(handler.has_scope(f"{scope}!group={group}") for scope in ("list:users", START_SERVERS, "delete:servers"))
+    return all(handler.has_scope(f"{scope}!group={group}") for scope in scopes)
 
 
 class HubDirectory:

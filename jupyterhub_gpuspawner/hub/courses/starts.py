@@ -48,6 +48,8 @@ class Stage(str, Enum):
     """JupyterHub was asked, and its answer is not recorded."""
     STARTED = "started"
     """JupyterHub has begun, or finished, the start."""
+    VISITED = "visited"
+    """The server became ready, and somebody has opened it since."""
     FAILED = "failed"
     UNVISITED = "unvisited"
     """The server was stopped, since nobody had opened it."""

@@ -73,13 +73,13 @@ class CourseUpkeep:
     async def run(self) -> None:
         """Update now, after each minute, and when a login has changed groups or roles; until cancelled."""
         on_changes(self._wake)
+        self._book.on_read = self._wake
         while True:
             try:
                 await self.update()
             except SQLAlchemyError as error:
                 get_logger().warning("Courses are updated later, since the database failed: %s", fault(error))
                 roll_back(self._app.db)
-            self._changed.clear()
             try:
                 await asyncio.wait_for(self._changed.wait(), AGAIN)
             except asyncio.TimeoutError:
@@ -89,6 +89,7 @@ class CourseUpkeep:
         """Read the courses and update groups and roles; raises SQLAlchemyError."""
         if not await self._book.refresh(AGAIN - 1.0):
             return
+        self._changed.clear()
         self._updating = True
         try:
             self._book.resolve()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from jupyterhub_gpuspawner.hub.site import metrics
-from jupyterhub_gpuspawner.hub.site.shared_view import AllocationsView, ClusterView
+from jupyterhub_gpuspawner.hub.site.shared_view import AllocationsView, ClusterView, OperatorView
 from jupyterhub_gpuspawner.hub.site.unread import UnreadRecords
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
@@ -34,6 +34,7 @@ class Connection:
     watcher: JobWatcher
     cluster: ClusterView
     allocations: AllocationsView
+    operator: OperatorView
 
 
 _CONNECTIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ConnectionSettings, Connection]] = WeakKeyDictionary()
@@ -54,5 +55,11 @@ def connection(settings: ConnectionSettings) -> Connection:
             report=UnreadRecords().report,
         )
         watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
-        known[settings] = Connection(client, watcher, ClusterView(client.snapshot), AllocationsView(client.allocations))
+        known[settings] = Connection(
+            client,
+            watcher,
+            ClusterView(client.snapshot),
+            AllocationsView(client.allocations),
+            OperatorView(client.may_extend),
+        )
     return known[settings]

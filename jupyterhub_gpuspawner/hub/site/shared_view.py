@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from traitlets.log import get_logger
@@ -60,6 +61,10 @@ class SharedView(Generic[Answer]):
             await asyncio.wait({self._asking}, timeout=patience)
         return self.latest
 
+    def outdate(self) -> None:
+        """Have the next caller ask anew, after a change by the hub; the last answer is kept until then."""
+        self._answered_at = self._asked_at = -inf
+
     def _fresh(self, max_age: float) -> bool:
         return self.latest is not None and self._clock() - self._answered_at <= max_age
 
@@ -95,6 +100,10 @@ class SharedView(Generic[Answer]):
 
 class ClusterView(SharedView[ClusterSnapshot]):
     """The cluster: ``ask`` is :meth:`SlurmClient.snapshot`, and ``taken_at`` is the time of the last one."""
+
+
+class OperatorView(SharedView[bool]):
+    """Whether the hub's own account may raise time limits: ``ask`` is :meth:`SlurmClient.may_extend`."""
 
 
 class AllocationsView(SharedView[Mapping[str, tuple[NodeAllocation, ...]]]):

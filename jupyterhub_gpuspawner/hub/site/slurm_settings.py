@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from traitlets import Enum, Unicode, default
+from traitlets import Bool, Enum, Unicode, default
 
 from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, PortRange, Seconds, Wait
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
@@ -48,6 +48,20 @@ class SlurmSettings(SlurmSpawner):
         help="""Folder of the scripts from config/wrappers: `submit`, `trial`, `cancel` and `log`. They run as the
         server's user in place of sbatch and scancel, and read the end of a log. They take only standard input, so that
         sudo can allow exactly these scripts, without `-E`. Empty: run sbatch and scancel directly.""",
+    )
+    extend_prefix = Unicode(
+        "",
+        config=True,
+        help="""Prefix that runs the script `extend` of `wrapper_dir` as an account that is a Slurm operator, such as
+        `sudo -n -u slurm`, so that servers whose profile has `extend` can be given more time. Slurm lets no user raise
+        the time limit of a running job. Empty: the hub's own account does it, if it is root, SlurmUser or an operator;
+        if it is not, no server is extended. `gpuspawner check` tells which.""",
+    )
+    extend_when_others_wait = Bool(
+        default_value=False,
+        config=True,
+        help="""Whether a server may be extended although pending jobs could use its resources at that time. An
+        instructor's or administrator's extension is bound by it, too.""",
     )
     req_homedir = Unicode(
         "",

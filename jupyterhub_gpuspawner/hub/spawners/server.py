@@ -6,6 +6,7 @@ that is left of a named server that was stopped. No other module asks a spawner 
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.ending.failure import ending_of
 from jupyterhub_gpuspawner.hub.ending.record import parse_ending
+from jupyterhub_gpuspawner.hub.extension.bounds import Reason
+from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
+from jupyterhub_gpuspawner.hub.extension.sentences import refusal
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start
 from jupyterhub_gpuspawner.jobs.status import Phase
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.hub.ending.joblog import Extent
     from jupyterhub_gpuspawner.hub.ending.record import Ending
+    from jupyterhub_gpuspawner.hub.extension.extension import Extended, Extension, Offer
     from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
     from jupyterhub_gpuspawner.jobs.status import JobStatus
@@ -67,6 +72,10 @@ class Server:
     """The exception of the last start, whoever raised it; None where it succeeded or is under way."""
     keeps_ending: bool = False
     """Its spawner remembers how a server ended, as ours do."""
+    more_time: Offer | None = None
+    """How its user can extend it; None where that is not offered, and where :attr:`start` is None for that reason."""
+    extended: Extended | None = None
+    """The last extension that was made."""
     can_show_log: bool = False
     """The log of the job that runs now can be asked for (:func:`running_log`)."""
 
@@ -98,6 +107,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     placement: PlacementDocument | None = getattr(inner, "placement", None)
     address = getattr(spawner, "server", None)
     ending = ending_of(failure) or _kept_ending(spawner)
+    extension: Extension | None = getattr(inner, "extension", None)
     by_a_person = ending is not None and ending.stopped
     profile: str = getattr(spawner, "child_profile", "")
     return Server(
@@ -119,6 +129,8 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         stopped=ending if by_a_person else None,
         failure=failure,
         keeps_ending=keeps_ending(spawner),
+        more_time=extension.offer() if with_start and extension is not None and spawner.ready else None,
+        extended=extension.last if extension is not None else None,
         can_show_log=bool(_job_id(spawner)) and hasattr(inner, "job_log"),
     )
 
@@ -156,6 +168,20 @@ async def updated_server(spawner: Any, *, patience: float) -> Server:
     if hasattr(inner, "update_queue"):
         await inner.update_queue(patience)
     return server_of(spawner)
+
+
+async def refresh_more_time(spawners: Iterable[Any], *, patience: float) -> None:
+    """Bring :attr:`Server.more_time` of these servers up to date; takes ``patience`` seconds at most."""
+    extensions = (getattr(_inner(spawner), "extension", None) for spawner in spawners if spawner.ready)
+    await asyncio.gather(*(each.refresh(patience) for each in extensions if each is not None))
+
+
+async def extend_server(spawner: Any, minutes: int | None = None, *, by: str = "") -> Extended:
+    """Give a running server more time; see :meth:`Extension.extend`. Raises NotExtended where nothing runs, too."""
+    extension: Extension | None = getattr(_inner(spawner), "extension", None)
+    if extension is None or not spawner.ready:
+        raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
+    return await extension.extend(minutes, by=by)
 
 
 async def running_log(spawner: Any, extent: Extent) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.hub.ending.failure import database_away
 from jupyterhub_gpuspawner.hub.ending.joblog import JobLog
 from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, stored_ending
 from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
+from jupyterhub_gpuspawner.hub.extension.extension import Extension
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, OwnStartTimeout, UserOptions
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site import metrics
@@ -40,6 +41,7 @@ from jupyterhub_gpuspawner.jobs.comment import tag
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.profiles.resolve import queue_limit
 from jupyterhub_gpuspawner.slurm.run_as import command_prefix
+from jupyterhub_gpuspawner.slurm.time_limit import operator_prefix
 from jupyterhub_gpuspawner.units import parse_wait
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
         self._ending = ServerEnding(self._job, self._log_file, lambda: self.known)
         self._startup = Startup(self, self._job, self._report, self._ending, self._state, name=self._log_name)
         self._liveness = Liveness(self, self._job, self._ending, name=self._log_name)
+        self.extension = Extension(self, self._job, self._state, name=self._log_name)
 
     @default("apply_user_options")
     def _default_apply_user_options(self) -> Any:
@@ -183,6 +186,11 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
                 f"{self.wrapper_dir!r} is not a full path.",
                 where=self.configured_as("wrapper_dir"),
                 hint="Use the folder's path as written in the sudoers file.",
+            )
+        operator_prefix(self.extend_prefix)
+        if self.extend_prefix.strip() and not self.wrapper_dir:
+            raise ConfigError(
+                "The script `extend` is in wrapper_dir, which is not set.", where=self.configured_as("extend_prefix")
             )
         launcher_archive()  # takes a fifth of a second, once: now, not in the hub's loop during a start
 
@@ -295,7 +303,8 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
     def get_state(self) -> dict[str, Any]:
         """The facts of job, start and report; where nothing runs, how the last server ended."""
         ended = {} if self.job_id else ending_state(self.ending)
-        return {**self._job.to_state(), **self._startup.to_state(), **self._report.to_state(), **ended}
+        parts = (self._job, self._startup, self._report, self.extension)
+        return {key: value for part in parts for key, value in part.to_state().items()} | ended
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the job up again; what cannot be read is dropped."""
@@ -303,6 +312,7 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
         self._job.load(state, server=self._log_name, log=self.log)
         self._startup.load(state)
         self._report.load(state)
+        self.extension.load(state)
         self.ending = stored_ending(state)
         metrics.restored(self)
         if self.job_id:
@@ -313,4 +323,5 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
         Spawner.clear_state(self)
         self._job.forget()
         self._report.forget()
+        self.extension.forget()
         self._startup.forget()

@@ -188,6 +188,12 @@ class JobWatch:
             while self.job_id and not self.stopping and await notify() is None:  # noqa: ASYNC110 - the database has no event
                 await asyncio.sleep(_NOTIFY_AGAIN)
 
+    async def update(self) -> JobStatus | None:
+        """Ask Slurm about the job now, so that all pages have the answer; raises SlurmUnavailable."""
+        watch = self.watch()
+        watch.hurry(2)  # an answer from before may still be under way
+        return await watch.update()
+
     # --- position in the queue --------------------------------------------------------------------
 
     async def update_queue(self, timeout: float) -> None:

@@ -19,11 +19,10 @@ NOT_STARTED = "The server did not start."
 TOLD = "The message is shown."
 NOT_IN_COURSE = "{user} is not on the roster of this course."
 NOT_KNOWN = "JupyterHub does not know {user} yet: they must sign in once."
-EXTENDED = "The server has {minutes} more minutes."
-NO_EXTENSION = "This hub cannot give servers more time."
+EXTENDED = "The server has {time} more."
 EMPTY_MESSAGE = "A message must have a text."
+FROM = "Message from {sender}"
 NO_COURSE = "There is no such course."
-NOT_GOOD = "The course's file has mistakes, so nothing can be started for it."
 UNVISITED = "Nobody opened this server after {course} had begun, so it was stopped at {{time}}{released}."
 
 

@@ -35,6 +35,7 @@ WAITS = "If you stop it, you give up your place in line."
 OPEN = "Open"
 LOG = "Log"
 STOP = "Stop"
+MORE_TIME = "More time"
 DELETE = "Delete"
 SHOW_PROGRESS = "Show progress"
 START = "Start"
@@ -76,6 +77,9 @@ NAME_TAKEN = "You already have a server named {name}."
 NOT_MORE = "You have {number} of at most {limit} named servers. Delete one before you start another."
 OLD_NAMES = "These servers have names that JupyterHub no longer accepts for new servers: {names}."
 
+EXTEND_MINUTES = "Minutes to add"
+EXTENDED_UNTIL = "It ends at {time}."
+
 LOST = "Unsaved work and running kernels are lost. Your files stay."
 RUNS_SINCE = "It has been running for {duration}, since {time}."
 KEEP = "Keep it running"
@@ -105,6 +109,11 @@ def of_user(title: str, owner: str) -> str:
 def stop_heading(title: str) -> str:
     """The question before a server is stopped."""
     return f"Stop {title}?"
+
+
+def extend_heading(title: str) -> str:
+    """The page on which a server is given more time."""
+    return f"More time for {title}"
 
 
 def delete_heading(title: str) -> str:

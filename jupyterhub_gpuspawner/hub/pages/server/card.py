@@ -10,6 +10,7 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.hub.extension import sentences
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, server_facts
 from jupyterhub_gpuspawner.hub.start.progress import event
@@ -39,6 +40,18 @@ class TimeLeft:
 
 
 @dataclass(frozen=True)
+class Extending:
+    """The button *More time*, and what it does or why it does nothing."""
+
+    words: str
+    """With ``{time}`` in the place of :attr:`ends_at`."""
+    ends_at: float | None
+    possible: bool
+    uses: str = ""
+    """How often it can be used."""
+
+
+@dataclass(frozen=True)
 class ServerCard:
     """One server of a user."""
 
@@ -57,6 +70,11 @@ class ServerCard:
     advice: str = ""
     facts: ServerFacts | None = None
     left: TimeLeft | None = None
+    extending: Extending | None = None
+    """None where more time is not offered."""
+    extended: str = ""
+    """The last extension, with ``{time}`` in the place of :attr:`extended_at`."""
+    extended_at: float | None = None
     silent: bool = False
     """Slurm is not responding: the card shows the last known state."""
     log: bool = False
@@ -78,7 +96,8 @@ class ServerCard:
         rows = self.facts.rows if self.facts is not None else ()
         ends = self.left.ends if self.left is not None else None
         told = (self.state, self.title, self.headline, self.ended, self.at, self.advice, rows, ends, self.silent)
-        return f"{zlib.crc32(repr(told).encode()):08x}"
+        more = (self.extending, self.extended_at)
+        return f"{zlib.crc32(repr((told, more)).encode()):08x}"
 
 
 def server_cards(servers: Iterable[Server], *, now: float | None = None) -> tuple[ServerCard, ...]:
@@ -113,10 +132,22 @@ def _starting(server: Server) -> str:
 
 def _running(server: Server, title: str, now: float) -> ServerCard:
     card = ServerCard(server.name, title, "running", silent=server.silent, log=server.can_show_log)
-    placement = server.placement
+    placement, done = server.placement, server.extended
+    if done is not None:
+        card = replace(card, extended=sentences.extended(done.seconds, done.by), extended_at=done.at)
     if placement is None:
         return card
-    return replace(card, facts=server_facts(placement, server.topology), left=time_left(placement.ends_at, now))
+    left = time_left(placement.ends_at, now)
+    return replace(card, facts=server_facts(placement, server.topology), left=left, extending=_extending(server))
+
+
+def _extending(server: Server) -> Extending | None:
+    offer = server.more_time
+    if offer is None:
+        return None
+    possible = offer.found.seconds > 0
+    uses = sentences.uses(offer.uses_left) if possible else ""
+    return Extending(sentences.more(offer.found), offer.found.ends_at, possible, uses)
 
 
 def _over(server: Server, title: str) -> ServerCard:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jupyterhub.handlers.pages import HomeHandler
 from tornado import web
@@ -11,7 +11,14 @@ from tornado.httputil import url_concat
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.pages.server.new_name import new_server_name
+from jupyterhub_gpuspawner.hub.spawners.server import refresh_more_time
 from jupyterhub_gpuspawner.hub.text import home
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+PATIENCE = 2.0
+"""Seconds for which the page waits for Slurm."""
 
 
 class HomePage(HomeHandler):
@@ -23,6 +30,15 @@ class HomePage(HomeHandler):
     """The name as it was typed."""
 
     @web.authenticated
+    async def get(self) -> None:
+        """JupyterHub's, once it is known how far servers can be extended."""
+        await self._show()
+
+    async def _show(self) -> None:
+        await refresh_more_time(self.current_user.all_spawners(), patience=PATIENCE)
+        await cast("Awaitable[None]", super().get())
+
+    @web.authenticated
     async def post(self) -> None:
         """303 to the new server's form; 400 and this page again for a name that is refused, or one too many."""
         self.typed = self.get_body_argument("name", "")
@@ -32,7 +48,7 @@ class HomePage(HomeHandler):
         except RequestError as error:
             self.name_fault = error.message
             self.set_status(HTTPStatus.BAD_REQUEST)
-            await self.get()
+            await self._show()
             return
         address = f"{self.hub.base_url}spawn/{user.escaped_name}/{name}"
         shown = {"display_name": display_name} if display_name != name else {}

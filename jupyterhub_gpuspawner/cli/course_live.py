@@ -1,0 +1,176 @@
+"""``gpuspawner course start|stop|message|extend|report``: a running course, through the hub's REST API."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+import requests
+
+from jupyterhub_gpuspawner.cli.options import fail
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+TOKEN = "JUPYTERHUB_API_TOKEN"  # noqa: S105 - a variable's name
+EXIT_REFUSED = 1
+TIME_LIMIT = 60.0
+"""Seconds for one request."""
+
+HUB = click.option(
+    "--hub",
+    "address",
+    required=True,
+    envvar="JUPYTERHUB_API_URL",
+    metavar="URL",
+    help="The hub's address, such as https://hub.example.org or https://example.org/jupyter. Default: the environment "
+    "variable JUPYTERHUB_API_URL.",
+)
+ONLY = click.option("--only", multiple=True, metavar="USER", help="For this participant alone; may be repeated.")
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A hub's REST API for courses."""
+
+    address: str
+    token: str
+
+    def ask(self, method: str, course_name: str, action: str = "", body: Mapping[str, Any] | None = None) -> Any:
+        """The document of an answer; raises GPUSpawnerError with the hub's sentence."""
+        base = self.address.rstrip("/").removesuffix("/hub/api").removesuffix("/hub")
+        url = "/".join(filter(None, (f"{base}/hub/api/gpuspawner/courses", quote(course_name, safe=""), action)))
+        try:
+            answer = requests.request(
+                method,
+                url,
+                json=dict(body) if body is not None else None,
+                headers={"Authorization": f"token {self.token}"},
+                timeout=TIME_LIMIT,
+            )
+        except requests.RequestException as error:
+            raise GPUSpawnerError(f"The hub does not answer at {url}: {type(error).__name__}.") from error
+        try:
+            document = answer.json()
+        except ValueError:
+            raise GPUSpawnerError(f"The hub's answer is not understood: status {answer.status_code}.") from None
+        if not answer.ok:
+            raise GPUSpawnerError(f"{document.get('message') or answer.reason} (status {answer.status_code})")
+        return document
+
+
+def hub_of(address: str) -> Hub:
+    """The hub at this address, with the token of the environment; raises ConfigError."""
+    token = os.environ.get(TOKEN, "")
+    if not token:
+        raise ConfigError(
+            f"{TOKEN} is not set.",
+            hint="Make a token on the hub's page Token, and put it into this environment variable.",
+        )
+    return Hub(address, token)
+
+
+def _act(address: str, name: str, action: str, only: Sequence[str], **more: object) -> None:
+    """Do an action and print what became of it for each person; exit code 1 where somebody is refused."""
+    body = {**({"only": list(only)} if only else {}), **more}
+    try:
+        document = hub_of(address).ask("POST", name, action, body)
+    except GPUSpawnerError as error:
+        fail(error)
+    for each in document["outcomes"]:
+        click.echo(_clean(f"{each['result']:<9} {each['user']}: {each['sentence']}"))
+    if any(each["result"] == "refused" for each in document["outcomes"]):
+        raise SystemExit(EXIT_REFUSED)
+
+
+@click.command()
+@click.argument("name")
+@ONLY
+@click.option("--every", default=1.0, show_default=True, help="Seconds between two starts.")
+@HUB
+def start(*, name: str, only: tuple[str, ...], every: float, address: str) -> None:
+    """Start the servers of the participants of course NAME; those that run already are left.
+
+    The hub starts one after the other, not faster than its administrator allows, and goes on when this command has
+    ended. The token in JUPYTERHUB_API_TOKEN must be an instructor's.
+    """
+    _act(address, name, "start", only, every=every)
+
+
+@click.command()
+@click.argument("name")
+@ONLY
+@HUB
+def stop(*, name: str, only: tuple[str, ...], address: str) -> None:
+    """Stop the servers of the participants of course NAME. Unsaved work is lost."""
+    _act(address, name, "stop", only)
+
+
+@click.command()
+@click.argument("name")
+@click.argument("text")
+@ONLY
+@HUB
+def message(*, name: str, text: str, only: tuple[str, ...], address: str) -> None:
+    """Show TEXT to the participants of course NAME on the hub's pages, until the session ends."""
+    _act(address, name, "message", only, message=text)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--minutes", type=int, help="How much longer their servers may run. Default: as their profile says.")
+@ONLY
+@HUB
+def extend(*, name: str, minutes: int | None, only: tuple[str, ...], address: str) -> None:
+    """Give the running servers of the participants of course NAME more time."""
+    _act(address, name, "extend", only, **({"minutes": minutes} if minutes is not None else {}))
+
+
+@click.command()
+@click.argument("name")
+@ONLY
+@HUB
+def report(*, name: str, only: tuple[str, ...], address: str) -> None:
+    """Print the state of each participant of course NAME, from what the hub knows now.
+
+    LAST ACTIVE is when the person, or their server, was last active in JupyterHub. START says what became of the start
+    that the hub made for this session, such as visited or unvisited; it is empty for those who start by themselves.
+    The hub keeps no other history of a session.
+    """
+    try:
+        document = hub_of(address).ask("GET", name)
+    except GPUSpawnerError as error:
+        fail(error)
+    course_of, people = document["course"], document["people"]
+    session = course_of["session_now"]
+    held = f"session {session['name']}" if session else "no session now"
+    click.echo(_clean(f"{course_of['name']}: {held}"))
+    click.echo(", ".join(f"{number} {state}" for state, number in document["totals"].items()) or "nobody")
+    for fault in course_of["faults"]:
+        click.echo(_clean(f"WRONG {fault}"))
+    rows = [
+        (each["user"], each["state"], each["stage"], each["node"], each["last_activity"] or "never", each["fault"])
+        for each in people
+        if not only or each["user"] in only
+    ]
+    for line in columns((("USER", "STATE", "START", "NODE", "LAST ACTIVE", "FAULT"), *rows)):
+        click.echo(line)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows as lines with aligned columns."""
+    clean = [[_clean(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*clean, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in clean]
+
+
+def _clean(text: str) -> str:
+    """The text without characters that a terminal would act on."""
+    return "".join(filter(str.isprintable, text))
+
+
+COMMANDS = (start, stop, message, extend, report)

@@ -1,0 +1,162 @@
+"""``/hub/api/gpuspawner/courses``: for instructors, and for the command line.
+
+A course that the caller may not see is answered like one that does not exist.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.apihandlers import APIHandler
+from tornado import web
+
+from jupyterhub_gpuspawner.hub.api.course_document import course_document, courses_document, outcomes_document
+from jupyterhub_gpuspawner.hub.courses.actions import session_name
+from jupyterhub_gpuspawner.hub.courses.rights import READING, STARTING, STOPPING, teaches
+from jupyterhub_gpuspawner.hub.courses.upkeep import course_actions, course_book
+from jupyterhub_gpuspawner.hub.text import course_actions as text
+from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jupyterhub_gpuspawner.hub.courses.actions import CourseActions, Outcome
+    from jupyterhub_gpuspawner.hub.courses.book import HubCourse
+
+BODY_LIMIT = 65536
+"""Bytes at most of the body of a request."""
+FRESH = 5.0
+"""Seconds after which the courses are read again for a request."""
+LONGEST_PAUSE = 60.0
+"""Seconds between two starts that a request may ask for."""
+
+
+class OfCourses(APIHandler):
+    """A handler for those who teach."""
+
+    async def courses(self, scopes: Sequence[str]) -> tuple[HubCourse, ...]:
+        """The courses for which the caller has these scopes; raises 403 without credentials."""
+        if self.current_user is None:
+            raise web.HTTPError(403, "Missing or invalid credentials.")
+        book = course_book(self.settings)
+        if book is None:
+            return ()
+        await book.refresh(FRESH)
+        return tuple(course for course in book.courses() if teaches(self, course.slug, scopes))
+
+    async def course(self, slug: str, scopes: Sequence[str]) -> HubCourse:
+        """The course of this name; raises 404 where there is none for which the caller has these scopes."""
+        found = next((course for course in await self.courses(scopes) if course.slug == slug), None)
+        if found is None:
+            raise web.HTTPError(404, "%s", text.NO_COURSE)
+        return found
+
+    @property
+    def actions(self) -> CourseActions:
+        """What can be done for a course."""
+        return course_actions(self.settings)
+
+
+class CoursesHandler(OfCourses):
+    """The courses that the caller teaches."""
+
+    async def get(self) -> None:
+        """The courses document, version 1. Needs the scopes `list:users` and `read:servers` for a course's group."""
+        found = await self.courses(READING)
+        self.write(json.dumps(courses_document(found, now=datetime.now(timezone.utc)).to_json()))
+
+
+class CourseHandler(OfCourses):
+    """A course with its people."""
+
+    async def get(self, course_name: str) -> None:
+        """The course document, version 1. Needs the scopes `list:users` and `read:servers` for the course's group."""
+        course = await self.course(course_name, READING)
+        document = course_document(
+            course,
+            self.actions.servers(course.people),
+            self.actions.starts.find(course.slug, session_name(course)),
+            self.actions.last_activity(course.people),
+            now=datetime.now(timezone.utc),
+        )
+        self.write(json.dumps(document.to_json()))
+
+
+@dataclass(frozen=True)
+class ActionRequest:
+    """The body of an action."""
+
+    only: tuple[str, ...] | None = None
+    """User names; None: everybody in the course."""
+    every: float = 0.0
+    """Start: seconds between two starts."""
+    message: str = ""
+    """Message: its text."""
+    minutes: int | None = None
+    """Extend: how much longer the servers may run; None: as their profile says."""
+
+
+_FIELDS = {"start": {"only", "every"}, "stop": {"only"}, "message": {"only", "message"}, "extend": {"only", "minutes"}}
+_SCOPES = {"start": STARTING, "stop": STOPPING, "message": STARTING, "extend": STARTING}
+
+
+class CourseActionHandler(OfCourses):
+    """Start or stop the servers of a course's people, show them a message, or give their servers more time."""
+
+    async def post(self, course_name: str, action: str) -> None:
+        """The outcomes document, version 1; 400 names the field. Needs the scopes of the course's instructors.
+
+        The body is a JSON object: `only`, a list of user names (default: everybody in the course); for `start` also
+        `every`, seconds between two starts; for `message` the text `message`; for `extend` the number
+        `minutes` (default: as the profile says).
+        """
+        course = await self.course(course_name, _SCOPES[action])
+        if len(self.request.body) > BODY_LIMIT:
+            raise web.HTTPError(413, f"The body is larger than {BODY_LIMIT} bytes.")
+        try:
+            asked = parse_action(self.get_json_body(), action)
+        except ValueError as error:
+            raise web.HTTPError(400, "%s", error) from error
+        self.write(json.dumps(outcomes_document(await self._do(action, course, asked)).to_json()))
+
+    async def _do(self, action: str, course: HubCourse, asked: ActionRequest) -> tuple[Outcome, ...]:
+        by = str(self.current_user.name)
+        if action == "start":
+            return self.actions.start(course, asked.only, every=asked.every)
+        if action == "stop":
+            return self.actions.stop(course, asked.only, by=by)
+        if action == "message":
+            return self.actions.message(course, asked.message, asked.only, by=by)
+        return await self.actions.extend(course, asked.minutes, asked.only, by=by)
+
+
+def parse_action(body: object, action: str) -> ActionRequest:
+    """The body of an action; None stands for an empty one. Raises ValueError, which names the field."""
+    given: Mapping[str, Any] = body if isinstance(body, dict) else {}
+    if body is not None and not isinstance(body, dict):
+        raise ValueError("The body must be a JSON object.")
+    strange = sorted(map(str, set(given) - _FIELDS[action]))
+    if strange:
+        raise ValueError(f"{strange[0]}: there is no such field; {action} has {', '.join(sorted(_FIELDS[action]))}.")
+    only = given.get("only")
+    if only is not None and not (isinstance(only, list) and all(isinstance(name, str) for name in only)):
+        raise ValueError("only: must be a list of user names.")
+    every, minutes = given.get("every", 0), given.get("minutes")
+    if isinstance(every, bool) or not isinstance(every, (int, float)) or not 0 <= every <= LONGEST_PAUSE:
+        raise ValueError(f"every: must be a number of seconds, at most {LONGEST_PAUSE:g}.")
+    if minutes is not None and (type(minutes) is not int or not 1 <= minutes <= MINUTES_AT_MOST):
+        raise ValueError(f"minutes: must be a whole number from 1 to {MINUTES_AT_MOST}.")
+    message = given.get("message", "")
+    if action == "message" and (not isinstance(message, str) or not message.strip()):
+        raise ValueError("message: must be a text.")
+    return ActionRequest(None if only is None else tuple(only), float(every), str(message), minutes)
+
+
+HANDLERS = [
+    (r"/api/gpuspawner/courses", CoursesHandler),
+    (r"/api/gpuspawner/courses/([^/]+)", CourseHandler),
+    (r"/api/gpuspawner/courses/([^/]+)/(start|stop|message|extend)", CourseActionHandler),
+]

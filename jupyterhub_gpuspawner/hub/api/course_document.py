@@ -1,0 +1,216 @@
+"""The documents of ``/hub/api/gpuspawner/courses``, and how they are made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping  # noqa: TC003 - the reference reads the types of the fields
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.hub.courses.ahead import seen
+from jupyterhub_gpuspawner.hub.courses.starts import Stage
+from jupyterhub_gpuspawner.jobs.status import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jupyterhub_gpuspawner.courses.sessions import Session
+    from jupyterhub_gpuspawner.hub.courses.actions import Outcome
+    from jupyterhub_gpuspawner.hub.courses.book import HubCourse
+    from jupyterhub_gpuspawner.hub.courses.starts import CourseStart
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class CourseSession:
+    """One session of a course."""
+
+    name: str
+    """Its date; with its time where a day has several sessions."""
+    start: str
+    """ISO 8601, with the course's zone."""
+    end: str
+    reservation: str | None = None
+    """Slurm's reservation; null: that of the profile."""
+
+
+@dataclass(frozen=True)
+class CourseEntry:
+    """A course, without its people."""
+
+    slug: str
+    """Its name in URLs and on the command line."""
+    name: str
+    """Its title."""
+    people: int
+    """How many are on its roster."""
+    session_now: CourseSession | None = None
+    """The session under way."""
+    session_next: CourseSession | None = None
+    """The next one to begin."""
+    faults: tuple[str, ...] = ()
+    """What is wrong with the course's file, roster or group."""
+
+
+@dataclass(frozen=True)
+class CoursesDocument:
+    """The courses that the caller teaches; an administrator's are all."""
+
+    version: int = VERSION
+    courses: tuple[CourseEntry, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class CoursePerson:
+    """One participant, with what the hub knows of their default server now."""
+
+    user: str
+    state: str
+    """``absent``, ``waiting`` (in Slurm's queue), ``starting``, ``running``, ``stopping`` or ``failed``."""
+    known: bool = True
+    """False where JupyterHub does not know this person yet, so that nothing can be started."""
+    profile: str = ""
+    job_id: str = ""
+    node: str = ""
+    started_at: str | None = None
+    """ISO 8601, UTC; null where the server does not run or has not reported."""
+    ends_at: str | None = None
+    last_activity: str | None = None
+    """When the person or their server was last active: ISO 8601, UTC; null: never."""
+    stage: str = ""
+    """How far the hub's own start for this session is: ``left`` (the server was active already), ``asked``,
+    ``started``, ``visited`` (somebody has opened the server), ``failed`` or ``unvisited`` (stopped, since nobody had
+    opened it); empty where there was none."""
+    fault: str = ""
+    """Why the server did not start."""
+
+
+@dataclass(frozen=True)
+class CourseDocument:
+    """A course and its people now."""
+
+    version: int
+    course: CourseEntry
+    totals: Mapping[str, int]
+    """How many people are in each state; states that nobody is in are left out."""
+    people: tuple[CoursePerson, ...] = ()
+    """In the order of the roster."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ActionOutcome:
+    """What became of an action for one person."""
+
+    user: str
+    result: str
+    """``done`` (or under way), ``unchanged`` or ``refused``."""
+    sentence: str
+
+
+@dataclass(frozen=True)
+class OutcomesDocument:
+    """What became of an action, for each person."""
+
+    version: int = VERSION
+    outcomes: tuple[ActionOutcome, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as JSON."""
+        return asdict(self)
+
+
+def courses_document(courses: Iterable[HubCourse], *, now: datetime) -> CoursesDocument:
+    """The document of these courses."""
+    return CoursesDocument(courses=tuple(course_entry(course, now=now) for course in courses))
+
+
+def course_entry(course: HubCourse, *, now: datetime) -> CourseEntry:
+    """A course without its people."""
+    return CourseEntry(
+        slug=course.slug,
+        name=course.title,
+        people=len(course.people),
+        session_now=_session(course.session_at(now)),
+        session_next=_session(course.next_session(now)),
+        faults=course.faults,
+    )
+
+
+def course_document(
+    course: HubCourse,
+    servers: Mapping[str, Server],
+    starts: Mapping[str, CourseStart],
+    activity: Mapping[str, float],
+    *,
+    now: datetime,
+) -> CourseDocument:
+    """The document of a course; ``servers``, ``starts`` and ``activity`` are by user."""
+    people = tuple(
+        _person(name, servers.get(name), starts.get(name), activity.get(name), known=name not in course.unknown)
+        for name in course.people
+    )
+    totals = Counter(person.state for person in people)
+    return CourseDocument(VERSION, course_entry(course, now=now), dict(totals), people)
+
+
+def outcomes_document(outcomes: Iterable[Outcome]) -> OutcomesDocument:
+    """The document of these outcomes."""
+    return OutcomesDocument(
+        outcomes=tuple(ActionOutcome(each.user, each.result.value, each.sentence) for each in outcomes)
+    )
+
+
+def _person(
+    name: str, server: Server | None, start: CourseStart | None, active: float | None, *, known: bool
+) -> CoursePerson:
+    found = seen(server)
+    fault = found.failure or (start.fault if start is not None and start.stage is Stage.FAILED else "")
+    state = _state(server) if server is not None and server.active else "failed" if fault else "absent"
+    stage = start.stage.value if start is not None else ""
+    last = _iso(active) if active is not None else None
+    if server is None or not server.active:
+        return CoursePerson(name, state, known, last_activity=last, stage=stage, fault=fault)
+    placement = server.placement
+    return CoursePerson(
+        name,
+        state,
+        known,
+        profile=server.profile,
+        job_id=server.job_id,
+        node=placement.node if placement is not None else "",
+        started_at=placement.started_at if placement is not None else None,
+        ends_at=placement.ends_at if placement is not None else None,
+        last_activity=last,
+        stage=stage,
+    )
+
+
+def _state(server: Server) -> str:
+    if server.pending == "stop":
+        return "stopping"
+    if not server.pending:
+        return "running"
+    queued = server.job is not None and server.job.phase is Phase.QUEUED and server.placement is None
+    return "waiting" if queued else "starting"
+
+
+def _session(session: Session | None) -> CourseSession | None:
+    if session is None:
+        return None
+    start, end = (moment.isoformat(timespec="seconds") for moment in (session.start, session.end))
+    return CourseSession(session.name, start, end, session.reservation)
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

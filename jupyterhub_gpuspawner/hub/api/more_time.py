@@ -1,0 +1,148 @@
+"""``/hub/api/gpuspawner/servers/{user}[/{server}]/extend``: by how much a server can be extended, and doing it."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.apihandlers import APIHandler
+from jupyterhub.scopes import needs_scope
+from jupyterhub.user import User
+from tornado import web
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
+from jupyterhub_gpuspawner.hub.api.report import reporting_server
+from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
+from jupyterhub_gpuspawner.hub.extension.sentences import refusal
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token, is_admin
+from jupyterhub_gpuspawner.hub.spawners.server import extend_server, refresh_more_time, server_of
+from jupyterhub_gpuspawner.hub.text.times import parse_time
+
+if TYPE_CHECKING:
+    from jupyterhub.spawner import Spawner
+
+    from jupyterhub_gpuspawner.hub.extension.bounds import Reason
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
+
+REQUESTS = RateLimit(burst=20, per_minute=20)
+"""For each server, whoever asks."""
+PATIENCE = 2.0
+"""Seconds for which GET waits for Slurm."""
+BODY_LIMIT = 1024
+"""Bytes."""
+
+
+class MoreTimeHandler(APIHandler):
+    """More time for a running server; for whoever may start and stop it, and for the server's own token.
+
+    A request for somebody else's server does not count as one of the extensions that its profile allows.
+    """
+
+    async def get(self, user_name: str, server_name: str = "") -> None:
+        """By how much it can be extended now: `possible`, `seconds`, `ends_at`, `uses_left`, `reason`, `message`."""
+        await self._permitted("_tell", user_name, server_name)
+
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """Extend it by what its profile says, or by `{"minutes": 30}`; 409 with the `reason` if not possible.
+
+        The answer is as for GET, with `extended`: the seconds that were added, which may be fewer.
+        """
+        await self._permitted("_extend", user_name, server_name)
+
+    async def _permitted(self, action: str, user_name: str, server_name: str) -> None:
+        own_token = self._own_token(user_name, server_name)
+        await getattr(self, action if own_token else f"{action}_with_scope")(user_name, server_name)
+
+    def _own_token(self, user_name: str, server_name: str) -> bool:
+        """Whether the request came with the token of this very server."""
+        user = self.current_user
+        if not came_with_token(self) or not isinstance(user, User) or user.name != user_name:
+            return False
+        return reporting_server(self.expanded_scopes, user.name) == server_name
+
+    @needs_scope("servers")
+    async def _tell_with_scope(self, user_name: str, server_name: str) -> None:
+        await self._tell(user_name, server_name)
+
+    @needs_scope("servers")
+    async def _extend_with_scope(self, user_name: str, server_name: str) -> None:
+        await self._extend(user_name, server_name)
+
+    async def _tell(self, user_name: str, server_name: str) -> None:
+        spawner = self._found(user_name, server_name)
+        await refresh_more_time([spawner], patience=PATIENCE)
+        self.write(json.dumps(_document(server_of(spawner))))
+
+    async def _extend(self, user_name: str, server_name: str) -> None:
+        spawner = self._found(user_name, server_name)
+        staff = self.current_user.name if self.current_user.name != user_name else ""
+        try:
+            done = await extend_server(spawner, self._minutes(), by=staff)
+        except GPUSpawnerError as error:
+            self._refuse(error)
+            return
+        await refresh_more_time([spawner], patience=PATIENCE)
+        self.write(json.dumps({**_document(server_of(spawner)), "extended": done.seconds}))
+
+    def _found(self, user_name: str, server_name: str) -> Spawner:
+        user: Any = self.find_user(user_name)
+        if user is None or server_name not in user.orm_spawners:
+            raise web.HTTPError(404, "There is no such server.")
+        seconds = REQUESTS.wait((user_name, server_name))
+        if seconds > 0:
+            late = web.HTTPError(429, "Too many requests about this server.")
+            late.headers = {"Retry-After": str(math.ceil(seconds))}  # type: ignore[attr-defined]
+            raise late
+        return user.spawners[server_name]
+
+    def _minutes(self) -> int | None:
+        if len(self.request.body) > BODY_LIMIT:
+            raise web.HTTPError(413, f"The body is larger than {BODY_LIMIT} bytes.")
+        body = self.get_json_body()
+        if body is None:
+            return None
+        minutes = body.get("minutes") if isinstance(body, dict) else body
+        if not isinstance(body, dict) or set(body) - {"minutes"} or not (minutes is None or type(minutes) is int):
+            raise web.HTTPError(400, 'The body must be empty or {"minutes": 30}.')
+        return minutes
+
+    def _refuse(self, error: GPUSpawnerError) -> None:
+        if not isinstance(error, RequestError):
+            self.log.error("%s %s: %s", self.request.method, self.request.path, error)
+        more: dict[str, str] = {"reason": error.reason}
+        if isinstance(error, NotExtended):
+            more["reason"] = error.why.value
+        elif isinstance(error, RequestError):
+            more["field"] = error.field
+        if error.for_admin and is_admin(self.parsed_scopes):
+            more["detail"] = error.for_admin
+        self.set_status(error.status_code)
+        self.finish(json.dumps({"status": error.status_code, "message": error.told, **more}))
+
+
+def _document(server: Server) -> dict[str, Any]:
+    """What can be had now, version 1; ``possible`` is false where it is not offered, without a ``reason``."""
+    offer = server.more_time
+    ends_at = server.placement.ends_at if server.placement is not None else None
+    if offer is None:
+        return {"version": 1, "possible": False, "ends_at": ends_at}
+    found = offer.found
+    why: Reason | None = found.reason
+    return {
+        "version": 1,
+        "possible": found.seconds > 0,
+        "ends_at": ends_at,
+        "seconds": found.seconds,
+        "until": parse_time(found.ends_at).isoformat() if found.ends_at is not None else None,
+        "uses_left": offer.uses_left,
+        "reason": why.value if why is not None else None,
+        "message": refusal(why, found.name) if why is not None and not found.seconds else "",
+    }
+
+
+HANDLERS = [
+    (r"/api/gpuspawner/servers/([^/]+)/extend", MoreTimeHandler),
+    (r"/api/gpuspawner/servers/([^/]+)/([^/]*)/extend", MoreTimeHandler),
+]

@@ -1,0 +1,1 @@
+"""Giving a running server more time."""

@@ -1,0 +1,174 @@
+"""How far a running job may be extended, judged from one snapshot of the cluster. Pure.
+
+Slurm checks a time limit that an operator sets against none of its own limits, so this module keeps what it would
+otherwise enforce: reservations and partitions. Limits of accounts and QOS (MaxWall) are known to Slurm alone, and are
+not considered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from math import inf
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.cluster.availability import STALE
+from jupyterhub_gpuspawner.cluster.capacity import capacity_of
+from jupyterhub_gpuspawner.cluster.node_fit import ANY, Need
+from jupyterhub_gpuspawner.jobs.status import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot
+    from jupyterhub_gpuspawner.jobs.status import JobStatus
+
+MINUTE = 60
+"""Slurm's time limits are in full minutes."""
+_LEAVING = frozenset({"DRAIN", "DOWN", "FAIL", "REBOOT_REQUESTED", "POWER_DOWN"})
+"""States of a node that is being taken out of service."""
+
+
+class Reason(str, Enum):
+    """Why a job is not extended, or not by as much as was asked for."""
+
+    NOT_RUNNING = "not running"
+    NO_LIMIT = "no limit"
+    """It has no time limit."""
+    USED = "used"
+    """It has been extended as often as its profile allows."""
+    RESERVATION = "reservation"
+    """Its reservation ends."""
+    PARTITION = "partition"
+    """The partition's MaxTime is reached."""
+    MAINTENANCE = "maintenance"
+    """A reservation for maintenance begins on one of its nodes."""
+    RESERVED = "reserved"
+    """Another reservation begins on one of its nodes."""
+    LEAVING = "leaving"
+    """One of its nodes is being taken out of service."""
+    OTHERS_WAIT = "others wait"
+    """Pending jobs could use its resources then."""
+    UNKNOWN = "unknown"
+    """Slurm's answers do not say enough to decide."""
+
+
+@dataclass(frozen=True)
+class MoreTime:
+    """By how much a job can be extended now."""
+
+    seconds: int
+    """Full minutes; 0: not at all."""
+    ends_at: float | None
+    """Its end after that, in seconds since the epoch; None where it has none."""
+    reason: Reason | None = None
+    """Why it is not more; None where it is all that was asked for."""
+    name: str = ""
+    """The reservation or partition of :attr:`reason`."""
+
+
+@dataclass(frozen=True)
+class _Bound:
+    at: float
+    reason: Reason
+    name: str = ""
+
+
+def more_time(
+    job: JobStatus | None,
+    snapshot: ClusterSnapshot | None,
+    *,
+    wanted: int,
+    now: float,
+    although_others_wait: bool = False,
+) -> MoreTime:
+    """By how much of ``wanted`` seconds the job can be extended; ``now`` in seconds since the epoch.
+
+    It is cut short at the first bound. ``although_others_wait``: pending jobs are no bound.
+    """
+    if job is None or job.phase is not Phase.RUNNING:
+        return MoreTime(0, job.ends_at if job is not None else None, Reason.NOT_RUNNING)
+    if job.ends_at is None:
+        return MoreTime(0, None, Reason.NO_LIMIT)
+    if job.ends_at <= now:
+        return MoreTime(0, job.ends_at, Reason.NOT_RUNNING)
+    held = snapshot.job_by_id.get(job.job_id) if snapshot is not None else None
+    if snapshot is None or held is None or not held.nodes or now - snapshot.taken_at > STALE:
+        return MoreTime(0, job.ends_at, Reason.UNKNOWN)
+    first = min(_bounds(job, held, snapshot, although_others_wait=although_others_wait), key=lambda bound: bound.at)
+    seconds = int(max(0.0, min(wanted, first.at - job.ends_at)) // MINUTE * MINUTE)
+    cut = seconds < wanted
+    return MoreTime(
+        seconds, job.ends_at + seconds, reason=first.reason if cut else None, name=first.name if cut else ""
+    )
+
+
+def _bounds(
+    job: JobStatus, held: ClusterJob, snapshot: ClusterSnapshot, *, although_others_wait: bool
+) -> Iterator[_Bound]:
+    """The moments that the job must not pass; the last one is never."""
+    end = job.ends_at or 0.0
+    yield _of_partition(job, held, snapshot)
+    yield from _of_reservations(held, snapshot, end)
+    states = [snapshot.node_by_name[name].states for name in held.nodes if name in snapshot.node_by_name]
+    if any(each & _LEAVING for each in states):
+        yield _Bound(end, Reason.LEAVING)
+    if not although_others_wait:
+        yield _of_pending_jobs(held, snapshot, end)
+    yield _Bound(inf, Reason.UNKNOWN)
+
+
+def _of_partition(job: JobStatus, held: ClusterJob, snapshot: ClusterSnapshot) -> _Bound:
+    partition = snapshot.partition_by_name.get(held.partition)
+    if partition is None or "MaxTime" in partition.unread or job.starts_at is None:
+        return _Bound(job.ends_at or 0.0, Reason.UNKNOWN)
+    longest = partition.max_time if partition.max_time is not None else inf
+    return _Bound(job.starts_at + longest, Reason.PARTITION, partition.name)
+
+
+def _of_reservations(held: ClusterJob, snapshot: ClusterSnapshot, end: float) -> Iterator[_Bound]:
+    """The end of its own reservation, and the start of each other one on its nodes that has not ended by then."""
+    if any(each.kind == "reservation" for each in snapshot.unread):
+        yield _Bound(end, Reason.UNKNOWN)
+    if held.reservation and held.reservation not in snapshot.reservation_by_name:
+        yield _Bound(end, Reason.UNKNOWN)
+    for each in snapshot.reservations:
+        if each.name == held.reservation:
+            yield _Bound(each.end if each.end is not None else inf, Reason.RESERVATION, each.name)
+        elif not set(held.nodes).isdisjoint(each.nodes) and (each.end is None or each.end > end):
+            reason = Reason.MAINTENANCE if "MAINT" in each.flags else Reason.RESERVED
+            yield _Bound(max(end, each.start if each.start is not None else end), reason, each.name)
+
+
+def _of_pending_jobs(held: ClusterJob, snapshot: ClusterSnapshot, end: float) -> _Bound:
+    """When the first pending job is expected to start that could use what this one holds after its end.
+
+    One that Slurm expects to start before does not wait for this job's end. Where it has no estimate for one of them,
+    that job may be waiting for it.
+    """
+    if any(each.kind == "job" and not each.kept for each in snapshot.unread):
+        return _Bound(end, Reason.UNKNOWN)
+    capacity, need, first = capacity_of(snapshot), _need(held), inf
+    for partition in snapshot.partitions:
+        if set(held.nodes).isdisjoint(partition.nodes):
+            continue
+        others = capacity.competition(partition.name, held.reservation, need)
+        if others is None:
+            continue
+        if others.first_start is None or others.last_start is None:
+            return _Bound(end, Reason.OTHERS_WAIT)
+        if others.last_start >= end:
+            first = min(first, max(end, others.first_start))
+    return _Bound(first, Reason.OTHERS_WAIT)
+
+
+def _need(held: ClusterJob) -> Need:
+    """What the job holds, as a request; GPUs of several types count as any."""
+    counts = {name: sum(each.count for each in held.gpus if each.name == name) for name in ("gpu", "shard")}
+    types = {each.type or ANY for each in held.gpus}
+    return Need(
+        gpus=counts["gpu"] or int(held.gpus_unknown),
+        gpu_type=types.pop() if len(types) == 1 else ANY,
+        shards=counts["shard"],
+        cpus=held.cpus // max(1, held.node_count),
+    )

@@ -1,0 +1,272 @@
+"""Gives one running server more time: what its profile allows, within the bounds of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.extension.bounds import MINUTE, MoreTime, Reason, more_time
+from jupyterhub_gpuspawner.hub.extension.sentences import refusal
+from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST, operator_prefix
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.hub.site.connection import Connection
+    from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
+    from jupyterhub_gpuspawner.hub.start.job_watch import JobWatch
+    from jupyterhub_gpuspawner.jobs.status import JobStatus
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+
+FRESH = 5.0
+"""Age in seconds of a snapshot of the cluster that is new enough to extend a job."""
+SHOWN = 60.0
+"""The same for a page that shows whether a server can be extended."""
+RIGHTS = 600.0
+"""Seconds for which it is not asked again whether the hub's account is a Slurm operator."""
+USUAL = 3600
+"""Seconds by which staff extend a server where neither they nor its profile say."""
+
+
+class ExtendedServer(Protocol):
+    """What is needed of the server's spawner."""
+
+    extend_prefix: str
+    extend_when_others_wait: bool
+    log: logging.Logger
+    request: JobRequest | None
+    slurm_timeout: float
+
+    def connection(self) -> Connection:
+        """The hub's connection to Slurm."""
+
+
+class NotExtended(RequestError):
+    """A server is not extended now; :attr:`why` tells the reason."""
+
+    status_code = 409
+    reason = "not_extended"
+
+    def __init__(self, why: Reason, message: str) -> None:
+        super().__init__(message, field="minutes")
+        self.why = why
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the profile of a server allows, from start to end of the server."""
+
+    by: int
+    """Seconds added each time."""
+    times: int
+
+
+@dataclass(frozen=True)
+class Extended:
+    """An extension that was made; times in seconds since the epoch."""
+
+    seconds: int
+    """By how much; less than was asked for where :attr:`reason` is set."""
+    ends_at: float
+    """The server's new end."""
+    at: float
+    by: str = ""
+    """Who made it; empty for the server's own user."""
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a server's user can have now."""
+
+    found: MoreTime
+    uses_left: int
+    """Extensions that are left, this one included."""
+
+
+class Extension:
+    """The extensions of one spawner's server: how many there were, and the last one, until the server ends."""
+
+    def __init__(self, server: ExtendedServer, job: JobWatch, state: StoredState, *, name: str) -> None:
+        """``name`` is the server's for the log."""
+        self.last: Extended | None = None
+        """The last one since this hub process started."""
+        self._server = server
+        self._job = job
+        self._state = state
+        self._name = name
+        self._used = 0
+        self._stored: Rule | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def rule(self) -> Rule | None:
+        """What the profile allowed when the server was started; None: nothing."""
+        request = self._server.request
+        if request is None:
+            return self._stored
+        return Rule(request.extend.by, request.extend.times) if request.extend is not None else None
+
+    # --- what a page shows ----------------------------------------------------------------------
+
+    def offer(self, *, now: float | None = None) -> Offer | None:
+        """What the server's user can have now, as far as is known; asks nothing.
+
+        None where the profile allows nothing, where this hub may not raise time limits, or that is not known yet.
+        """
+        rule, status = self.rule, self._job.status
+        if rule is None or status is None or not self._permitted:
+            return None
+        if status.phase in (Phase.QUEUED, Phase.STARTING):  # the server was faster than the watcher
+            return None
+        left = rule.times - self._used
+        if left <= 0:
+            return Offer(MoreTime(0, status.ends_at, Reason.USED), 0)
+        return Offer(self._bounded(status, rule.by, time.time() if now is None else now), left)
+
+    async def refresh(self, patience: float) -> None:
+        """Bring up to date what :meth:`offer` needs; takes ``patience`` seconds at most."""
+        if self.rule is None or not self._job.job_id:
+            return
+        if self._used < self.rule.times:
+            await asyncio.gather(self._look_up_rights(patience), self._look_at_cluster(SHOWN, patience))
+
+    # --- extending ------------------------------------------------------------------------------
+
+    async def extend(self, minutes: int | None = None, *, by: str = "") -> Extended:
+        """Extend the server by so many minutes, or by what its profile says, or by less where a bound comes first.
+
+        ``by`` names an instructor or administrator who does it for the user: it does not count as one of the profile's
+        ``times`` and may be any number of minutes. Raises NotExtended with its reason, RequestError for a number of
+        minutes that is not allowed, ConfigError if the hub is not permitted to, SlurmUnavailable.
+        """
+        async with self._turn:
+            return await self._extend(self._wanted(minutes, by), by)
+
+    def _wanted(self, minutes: int | None, by: str) -> int:
+        """Seconds to add; raises RequestError."""
+        rule = self.rule
+        if minutes is not None and not 1 <= minutes <= MINUTES_AT_MOST:
+            raise RequestError(f"Choose from 1 to {MINUTES_AT_MOST} minutes.", field="minutes")
+        if by:
+            return minutes * MINUTE if minutes is not None else rule.by if rule is not None else USUAL
+        if rule is None:
+            raise RequestError("Servers of this profile cannot be extended.", field="profile")
+        if self._used >= rule.times:
+            raise NotExtended(Reason.USED, refusal(Reason.USED))
+        if minutes is not None and minutes * MINUTE > rule.by:
+            raise RequestError(f"Choose at most {rule.by // MINUTE} minutes.", field="minutes")
+        return minutes * MINUTE if minutes is not None else rule.by
+
+    async def _extend(self, wanted: int, by: str) -> Extended:
+        server, job_id = self._server, self._job.job_id
+        connection = server.connection()
+        await self._look_up_rights(server.slurm_timeout)
+        if not self._permitted:
+            raise not_permitted(connection.operator.fault)
+        if not job_id:
+            raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
+        status = await self._own_job(job_id)
+        await self._look_at_cluster(FRESH, server.slurm_timeout)
+        found = self._bounded(status, wanted, time.time())
+        if not found.seconds or found.ends_at is None:
+            why = found.reason or Reason.UNKNOWN
+            raise NotExtended(why, refusal(why, found.name))
+        await self._raise_limit(job_id, found)
+        done = Extended(found.seconds, found.ends_at, time.time(), by, found.reason)
+        self.last = done
+        if not by:
+            self._used += 1
+        self._state.store_soon()
+        server.log.info(
+            "Job %s of %s was extended by %d min%s",
+            *(job_id, self._name, found.seconds // MINUTE, f" by {by}" if by else ""),
+        )
+        connection.cluster.outdate()
+        with suppress(GPUSpawnerError):  # the watcher asks again soon
+            await self._job.update()
+        return done
+
+    async def _raise_limit(self, job_id: str, found: MoreTime) -> None:
+        client = self._server.connection().client
+        prefix = operator_prefix(self._server.extend_prefix)
+        try:
+            running = await client.extend(job_id, found.seconds // MINUTE, prefix=prefix)
+        except SlurmUnavailable:  # it may have been done before the answer was lost
+            status = await self._own_job(job_id)
+            if status.ends_at is None or found.ends_at is None or status.ends_at < found.ends_at:
+                raise
+            return
+        if not running:
+            raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
+
+    async def _own_job(self, job_id: str) -> JobStatus:
+        """The job as Slurm reports it now; raises NotExtended if it is gone, or the id is another job's."""
+        status = (await self._server.connection().client.jobs([job_id])).get(job_id)
+        if status is None or not self._job.is_own(status):
+            why = Reason.UNKNOWN if self._job.hidden else Reason.NOT_RUNNING
+            raise NotExtended(why, refusal(why))
+        return status
+
+    async def _look_at_cluster(self, max_age: float, patience: float) -> None:
+        """Have a snapshot that is at most ``max_age`` seconds old and has the job; one serves a whole course."""
+        cluster = self._server.connection().cluster
+        latest = cluster.latest
+        if latest is None or self._job.job_id not in latest.job_by_id or time.time() - latest.taken_at > max_age:
+            await cluster.recent(0.0, patience)
+
+    def _bounded(self, status: JobStatus, wanted: int, now: float) -> MoreTime:
+        snapshot = self._server.connection().cluster.latest
+        others = self._server.extend_when_others_wait
+        return more_time(status, snapshot, wanted=wanted, now=now, although_others_wait=others)
+
+    # --- the right to raise time limits -----------------------------------------------------------
+
+    @property
+    def _permitted(self) -> bool:
+        """An account for it is set, or the hub's own may; False while that is not known."""
+        return bool(self._server.extend_prefix.strip()) or bool(self._server.connection().operator.latest)
+
+    async def _look_up_rights(self, patience: float) -> None:
+        if not self._server.extend_prefix.strip():
+            await self._server.connection().operator.recent(RIGHTS, patience)
+
+    # --- the spawner's state ----------------------------------------------------------------------
+
+    def to_state(self) -> dict[str, Any]:
+        """What the profile allowed and how much of it was used; empty without a job, or without ``extend``."""
+        rule = self.rule
+        if rule is None or not self._job.job_id:
+            return {}
+        return {"extension": {"by": rule.by, "times": rule.times, "used": self._used}}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Read what :meth:`to_state` wrote; anything else allows nothing."""
+        document = state.get("extension")
+        if not isinstance(document, dict):
+            return
+        by, times, used = (document.get(name) for name in ("by", "times", "used"))
+        if isinstance(by, int) and isinstance(times, int) and isinstance(used, int) and min(by, times, used) >= 0:
+            self._stored, self._used = Rule(by, times), used
+
+    def forget(self) -> None:
+        """The server has ended."""
+        self._stored, self._used, self.last = None, 0, None
+
+
+def not_permitted(fault: GPUSpawnerError | None = None) -> ConfigError:
+    """The error of a hub that may not raise time limits; ``fault``: why that is not known."""
+    return ConfigError(
+        f"It is not known whether the hub may raise time limits: {fault.message}"
+        if fault is not None
+        else "The hub's account is not a Slurm operator, so it cannot raise the time limit of a running job.",
+        where="extend_prefix",
+        hint="Install the script `extend`, and set c.GPUSlurmSpawner.extend_prefix.",
+        told="Servers of this hub cannot be extended.",
+    )

@@ -1,0 +1,81 @@
+"""``/hub/gpuspawner/extend/...``: *More time* for a running server, also without JavaScript.
+
+The form carries JupyterHub's ``_xsrf``.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.scopes import needs_scope
+from tornado import web
+
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.hub.pages.server.card import server_card
+from jupyterhub_gpuspawner.hub.spawners.server import extend_server, refresh_more_time, server_of
+from jupyterhub_gpuspawner.hub.text import home
+from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
+
+if TYPE_CHECKING:
+    from jupyterhub.spawner import Spawner
+
+PATIENCE = 2.0
+"""Seconds for which a page waits for Slurm."""
+
+
+class ExtendPage(BaseHandler):
+    """Gives a server more time; of somebody else's, it asks for how many minutes."""
+
+    @web.authenticated
+    @needs_scope("servers")
+    async def get(self, user_name: str, server_name: str = "") -> None:
+        """When the server ends, and by how much it can be extended."""
+        user, spawner = self._found(user_name, server_name)
+        await self._show(user, spawner)
+
+    @web.authenticated
+    @needs_scope("servers")
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """303 to the home page, or to this page for somebody else's server; this page with the reason if refused."""
+        user, spawner = self._found(user_name, server_name)
+        staff = self.current_user.name if user is not self.current_user else ""
+        try:
+            await extend_server(spawner, self._minutes(), by=staff)
+        except GPUSpawnerError as error:
+            if not isinstance(error, RequestError):
+                self.log.error("%s is not extended: %s", self.request.path, error)  # noqa: TRY400 - no traceback
+            self.set_status(error.status_code)
+            await self._show(user, spawner, fault=error.told)
+            return
+        self.redirect(self.request.path if staff else f"{self.hub.base_url}home", status=HTTPStatus.SEE_OTHER)
+
+    def _minutes(self) -> int | None:
+        text = self.get_body_argument("minutes", "")
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) < 9):
+            raise RequestError("The number of minutes must be a whole number.", field="minutes")
+        return int(text)
+
+    def _found(self, user_name: str, server_name: str) -> tuple[Any, Spawner]:
+        user: Any = self.find_user(user_name)
+        if user is None or server_name not in user.orm_spawners:
+            raise web.HTTPError(404, "There is no such server.")
+        return user, user.spawners[server_name]
+
+    async def _show(self, user: Any, spawner: Spawner, *, fault: str = "") -> None:
+        await refresh_more_time([spawner], patience=PATIENCE)
+        card = server_card(server_of(spawner))
+        staff = user is not self.current_user
+        html = await self.render_template(
+            "extend.html",
+            card=card,
+            fault=fault,
+            ends=card.left.ends if card.left is not None else None,
+            staff=staff,
+            minutes_at_most=MINUTES_AT_MOST,
+            title=home.of_user(card.title, user.name if staff else ""),
+        )
+        self.finish(html)

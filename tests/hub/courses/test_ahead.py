@@ -1,0 +1,95 @@
+"""What the start ahead of a session does for one person."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.courses.ahead import Seen, Step, Window, next_step, seen
+from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, Stage
+from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.spawners.server import Server
+
+TIMES = Window("2026-03-02", opens=1000.0, starts=1600.0, deadline=3400.0, ends=9000.0)
+SINCE = 1800.0
+BEFORE, DURING, LATE = 1100.0, 2000.0, 3500.0
+NOTHING = Seen()
+STARTING = Seen(active=True)
+READY = Seen(active=True, ready=True, last_activity=1150.0)
+VISITED = Seen(active=True, ready=True, last_activity=1700.0)
+FAILED = Seen(failure="No GPU is free.")
+
+
+def start(stage: Stage, *, tries: int = 1, asked_at: float = 1005.0, ready_at: float = 0.0) -> CourseStart:
+    """The record of a start for ada."""
+    return CourseStart("ada", stage, tries, asked_at, ready_at)
+
+
+CASES = {
+    "the session is near": (None, NOTHING, BEFORE, Step.START),
+    "a failure of yesterday is no obstacle": (None, FAILED, BEFORE, Step.START),
+    "a server runs already": (None, VISITED, BEFORE, Step.LEAVE),
+    "a server is starting already": (None, STARTING, BEFORE, Step.LEAVE),
+    "too late to start": (None, NOTHING, LATE, Step.NOTHING),
+    "a server that was left has ended": (start(Stage.LEFT), NOTHING, DURING, Step.NOTHING),
+    "a server that was left is idle": (start(Stage.LEFT, ready_at=1100), READY, LATE, Step.NOTHING),
+    "it is starting": (start(Stage.STARTED), STARTING, BEFORE, Step.NOTHING),
+    "it has become ready": (start(Stage.STARTED), READY, BEFORE, Step.NOTE_READY),
+    "it has become ready though the hub was killed": (start(Stage.ASKED), READY, BEFORE, Step.NOTE_READY),
+    "its start has failed": (start(Stage.STARTED), FAILED, BEFORE, Step.NOTE_FAILURE),
+    "it has ended, or somebody stopped it": (start(Stage.STARTED), NOTHING, BEFORE, Step.NOTHING),
+    "it ran, and has failed since": (start(Stage.STARTED, ready_at=1100), FAILED, DURING, Step.NOTHING),
+    "a failure is tried again": (start(Stage.FAILED), NOTHING, BEFORE, Step.START),
+    "but not at once": (start(Stage.FAILED, asked_at=1090), NOTHING, BEFORE, Step.NOTHING),
+    "and not for ever": (start(Stage.FAILED, tries=3), NOTHING, BEFORE, Step.NOTHING),
+    "and not when the time is over": (start(Stage.FAILED), NOTHING, LATE, Step.NOTHING),
+    "the hub was killed before the answer": (start(Stage.ASKED), NOTHING, BEFORE, Step.START),
+    "nobody has come yet": (start(Stage.STARTED, ready_at=1140), READY, DURING, Step.NOTHING),
+    "nobody has come": (start(Stage.STARTED, ready_at=1140), READY, LATE, Step.STOP_UNVISITED),
+    "nobody has ever been active": (
+        start(Stage.STARTED, ready_at=1140),
+        Seen(active=True, ready=True),
+        LATE,
+        Step.STOP_UNVISITED,
+    ),
+    "somebody has come": (start(Stage.STARTED, ready_at=1140), VISITED, DURING, Step.NOTE_VISIT),
+    "somebody has come, and left again": (start(Stage.VISITED, ready_at=1140), READY, LATE, Step.NOTHING),
+    "the proxy was restarted with the hub": (
+        start(Stage.STARTED, ready_at=1140),
+        Seen(active=True, ready=True, last_activity=SINCE + 1),
+        LATE,
+        Step.STOP_UNVISITED,
+    ),
+    "started again by hand after that": (start(Stage.UNVISITED), VISITED, LATE, Step.NOTHING),
+}
+
+
+@pytest.mark.parametrize(("record", "found", "now", "step"), CASES.values(), ids=CASES.keys())
+def test_the_next_step_for_one_person(record: CourseStart | None, found: Seen, now: float, step: Step) -> None:
+    """A session of 1600 to 9000; servers are started from 1000 on, and stopped at 3400 where nobody came.
+
+    The hub was started again at 1800.
+    """
+    assert next_step(record, found, TIMES, now, since=SINCE) is step
+
+
+SERVERS = {
+    "none in memory": (None, Seen()),
+    "one that starts": (Server(pending="spawn"), Seen(active=True)),
+    "one that runs": (Server(ready=True), Seen(active=True, ready=True)),
+    "one that did not start": (Server(ending=Ending("No GPU is free.")), Seen(failure="No GPU is free.")),
+    "one that ran and ended": (Server(ending=Ending("Its time was up.", served=True)), Seen()),
+    "one that a person stopped": (
+        Server(stopped=Ending("Stopped at {time}.", stopped=True), failure=RuntimeError("cancelled")),
+        Seen(),
+    ),
+    "one of another spawner that did not start": (
+        Server(failure=RuntimeError("no")),
+        Seen(failure="The server did not start."),
+    ),
+}
+
+
+@pytest.mark.parametrize(("server", "found"), SERVERS.values(), ids=SERVERS.keys())
+def test_what_is_known_of_a_server(server: Server | None, found: Seen) -> None:
+    """A failure is that of the last start; a server that ran, or that a person stopped, has not failed."""
+    assert seen(server) == found

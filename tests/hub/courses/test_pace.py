@@ -1,0 +1,82 @@
+"""Work for many people, one after the other."""
+# ruff: noqa: ASYNC110 - what is waited for has no event
+
+from __future__ import annotations
+
+import asyncio
+
+from jupyterhub_gpuspawner.hub.courses.pace import Pace
+
+
+class Log:
+    """Work that can be held up, and what of it has begun and ended."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.gate = asyncio.Event()
+
+    async def work(self, name: str) -> None:
+        """Wait at the gate."""
+        self.begun.append(name)
+        await self.gate.wait()
+        self.ended.append(name)
+
+
+async def until(pace: Pace, *people: str) -> None:
+    """Wait until there is no work for these people."""
+    while any(person in pace for person in people):
+        await asyncio.sleep(0)
+
+
+async def test_no_more_are_under_way_than_is_allowed() -> None:
+    """The others wait until one has ended."""
+    log, pace = Log(), Pace(0.0, 2)
+    for name in ("ada", "bob", "eve"):
+        pace.put(name, lambda name=name: log.work(name))  # type: ignore[misc]
+    while len(log.begun) < 2:
+        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert log.begun == ["ada", "bob"]
+
+    log.gate.set()
+    await until(pace, "ada", "bob", "eve")
+
+    assert log.ended == ["ada", "bob", "eve"]
+
+
+async def test_work_that_has_not_begun_is_replaced_or_dropped() -> None:
+    """The last word for a person counts; a failure of one does not stop the others."""
+    log, pace = Log(), Pace(0.0, 1)
+    log.gate.set()
+
+    async def fails() -> None:
+        raise RuntimeError
+
+    pace.put("ada", fails)
+    pace.put("bob", lambda: log.work("start bob"))
+    pace.put("bob", lambda: log.work("stop bob"))
+    pace.put("eve", lambda: log.work("start eve"))
+    assert (pace.drop("eve"), pace.drop("eve"), "eve" in pace) == (True, False, False)
+
+    await until(pace, "ada", "bob")
+
+    assert log.ended == ["stop bob"]
+
+
+async def test_two_pieces_for_one_person_are_not_done_at_once() -> None:
+    """A stop that is asked for while a start is under way comes after it."""
+    log, pace = Log(), Pace(0.001, 5)
+    pace.put("ada", lambda: log.work("start"))
+    while not log.begun:
+        await asyncio.sleep(0)
+    pace.put("ada", lambda: log.work("stop"))
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert log.begun == ["start"]
+
+    log.gate.set()
+    await until(pace, "ada")
+
+    assert log.ended == ["start", "stop"]

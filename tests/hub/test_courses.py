@@ -1,0 +1,241 @@
+"""Courses in a real hub: what instructors can do, what others cannot, and the start ahead of a session."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.hub.conftest import start_hub
+from tests.hub.visitor import Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+LINES = """
+import os
+from pathlib import Path
+courses = Path(os.environ["GPUSPAWNER_DEMO_FOLDER"]) / "courses"
+c.GPUProfilesSpawner.courses_dir = str(courses)
+c.GPUCourses.people = "[a-z]+"
+c.GPUCourses.every = 0.2
+c.Authenticator.manage_groups = True
+def logins(authenticator, handler, authentication):
+    authentication["groups"] = ["everybody"]
+    return authentication
+c.Authenticator.post_auth_hook = logins
+for role in c.JupyterHub.load_roles:
+    role["scopes"] += ["admin:groups", "tokens", "list:users"]
+"""
+MARKUP = "<b>bold</b> & co"
+
+
+def course_file(instructors: str, roster: str, *, begins: timedelta = timedelta(minutes=-2), **more: str) -> str:
+    """A course with a session of five minutes that begins at this distance from now."""
+    begin = datetime.now(timezone.utc) + begins
+    end = begin + timedelta(minutes=5)
+    if begin.date() != end.date():
+        pytest.skip("a session ends on the day on which it begins")
+    lines = [
+        f"name: '{MARKUP}'",
+        f"instructors: {instructors}",
+        f"roster: {roster}",
+        "profile: {slug: light, options: {cpus: 2}}",
+        "zone: UTC",
+        f"sessions: [{{date: {begin:%Y-%m-%d}, from: '{begin:%H:%M}', to: '{end:%H:%M}'}}]",
+        *(f"{name}: {value}" for name, value in more.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    """A hub with two courses; its authenticator sets everybody's groups at each login."""
+    folder = tmp_path_factory.mktemp("hub")
+    (folder / "courses").mkdir()
+    (folder / "courses" / "deep.yaml").write_text(course_file("ada", "[bob, eve, admin, x01]"))
+    (folder / "courses" / "maths.yaml").write_text(course_file("carl", "[dora]"))
+    with ExitStack() as stack:
+        hub = start_hub(stack, slurm_cluster, folder, lines=LINES)
+        for name in ("ada", "carl"):
+            Visitor(hub, name)
+        soon(lambda: set(roles(hub, "ada")), {"user", "course-deep-instructors"})
+        yield hub
+
+
+def soon(answer: Callable[[], Any], wanted: Any, *, seconds: float = 90.0) -> None:
+    """Wait until ``answer()`` is ``wanted``."""
+    ends_at = time.monotonic() + seconds
+    while (found := answer()) != wanted and time.monotonic() < ends_at:
+        time.sleep(0.3)
+    assert found == wanted
+
+
+def roles(hub: HubProcess, user: str) -> list[str]:
+    """The roles of a user."""
+    return list(hub.api("GET", f"/users/{user}").json()["roles"])
+
+
+def token_of(hub: HubProcess, user: str) -> str:
+    """A new token with all that a user may do."""
+    answer = hub.api("POST", f"/users/{user}/tokens", {"note": "for a test"})
+    return str(answer.json()["token"])
+
+
+def people(hub: HubProcess, course: str, token: str) -> dict[str, str]:
+    """The state of each participant."""
+    document = hub.api("GET", f"/gpuspawner/courses/{course}", token=token).json()
+    return {each["user"]: each["state"] for each in document["people"]}
+
+
+def act(hub: HubProcess, course: str, action: str, token: str, **body: Any) -> dict[str, str]:
+    """What became of an action for each person."""
+    answer = hub.api("POST", f"/gpuspawner/courses/{course}/{action}", body, token=token)
+    assert answer.ok, answer.text
+    return {each["user"]: each["result"] for each in answer.json()["outcomes"]}
+
+
+def run(hub: HubProcess, token: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command line, with an instructor's token."""
+    return subprocess.run(
+        [Path(sys.executable).parent / "gpuspawner", "course", *words, "--hub", hub.url],
+        env={**os.environ, "JUPYTERHUB_API_TOKEN": token},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_instructors_see_their_course_alone(hub: HubProcess) -> None:
+    """Names that may not be on a roster are left out and told; another's course does not exist for an instructor."""
+    token = token_of(hub, "ada")
+
+    found = hub.api("GET", "/gpuspawner/courses", token=token).json()["courses"]
+
+    assert [(each["slug"], each["name"], each["people"]) for each in found] == [("deep", MARKUP, 2)]
+    assert found[0]["faults"] == [
+        "The roster names administrators of the hub, who are left out: admin.",
+        "The roster names people whom this hub does not allow on courses: x01.",
+    ]
+    assert people(hub, "deep", token) == {"bob": "absent", "eve": "absent"}
+    assert [user["name"] for user in hub.api("GET", "/users", token=token).json()] == ["bob", "eve"]
+    assert hub.api("GET", "/gpuspawner/courses/maths", token=token).status_code == 404
+
+
+ATTACKS: Mapping[str, tuple[str, str, str, Any, int]] = {
+    "an instructor of another course": ("carl", "POST", "/gpuspawner/courses/deep/stop", None, 404),
+    "a participant": ("bob", "POST", "/gpuspawner/courses/deep/stop", None, 404),
+    "a participant who reads": ("bob", "GET", "/gpuspawner/courses/deep", None, 404),
+    "an instructor who starts for others": ("ada", "POST", "/users/dora/server", None, 404),
+    "an instructor who wants a participant's token": ("ada", "POST", "/users/bob/tokens", {}, 403),
+    "an instructor who enlarges the group": ("ada", "POST", "/groups/course-deep/users", {"users": ["dora"]}, 403),
+    "an instructor who reads the hub's state": ("ada", "GET", "/services", None, 403),
+}
+
+
+@pytest.mark.parametrize(("user", "method", "path", "body", "status"), ATTACKS.values(), ids=ATTACKS.keys())
+def test_nobody_goes_beyond_their_course(
+    user: str, method: str, path: str, body: Any, status: int, hub: HubProcess
+) -> None:
+    """A course of others is answered like one that does not exist; JupyterHub itself refuses the rest."""
+    token = token_of(hub, user)
+
+    answer = hub.api(method, path, body, token=token)
+
+    assert answer.status_code == status, answer.text
+
+
+def test_an_instructor_has_no_way_into_a_server_nor_to_the_admins_page(hub: HubProcess) -> None:
+    """The scopes of an instructor in full: the participants' names, activity and servers, and nothing else."""
+    found = hub.api("GET", "/user", token=token_of(hub, "ada")).json()["scopes"]
+
+    ours = sorted(scope for scope in found if "course-" in scope)
+    assert ours == sorted(
+        f"{scope}!group=course-deep"
+        for scope in (
+            *("delete:servers", "list:users", "read:servers", "read:users:activity", "read:users:name"),
+            "start:servers",
+        )
+    )
+    assert [scope for scope in found if "!user=ada" not in scope and "!server" not in scope and scope not in ours] == []
+
+
+def test_a_login_that_resets_the_groups_leaves_people_in_their_course(hub: HubProcess) -> None:
+    """With manage_groups JupyterHub removes a participant from the course's group at each login."""
+    Visitor(hub, "eve")
+
+    soon(lambda: set(hub.api("GET", "/users/eve").json()["groups"]), {"everybody", "course-deep"})
+
+
+def test_an_instructor_starts_tells_and_stops(hub: HubProcess) -> None:
+    """Start, message and stop from the command line: each person's result, and what participants then see."""
+    token = token_of(hub, "ada")
+    bob, eve = Visitor(hub, "bob"), Visitor(hub, "eve")
+
+    started = run(hub, token, "start", "deep", "--every", "0.2")
+    assert (started.returncode, sorted(line.split()[:2] for line in started.stdout.splitlines())) == (
+        0,
+        [["done", "bob:"], ["done", "eve:"]],
+    )
+    soon(lambda: people(hub, "deep", token), {"bob": "running", "eve": "running"})
+    assert act(hub, "deep", "start", token, only=["bob", "dora"]) == {"bob": "unchanged", "dora": "refused"}
+    assert act(hub, "deep", "message", token, message=f"Please save {MARKUP}", only=["bob"]) == {"bob": "done"}
+    home = bob.look("/hub/home")
+    assert f"Please save {MARKUP}" in home.text
+    assert "ada" in home.text
+    assert "Please save" not in eve.look("/hub/home").text
+    report = run(hub, token, "report", "deep")
+    assert [line.split()[:2] for line in report.stdout.splitlines()[-2:]] == [["bob", "running"], ["eve", "running"]]
+    stopped = run(hub, token, "stop", "deep", "--only", "bob")
+    assert stopped.stdout.split()[:2] == ["done", "bob:"]
+    soon(lambda: people(hub, "deep", token), {"bob": "absent", "eve": "running"})
+    assert "by ada" in bob.look("/hub/home").text
+    act(hub, "deep", "stop", token)
+    soon(lambda: people(hub, "deep", token), {"bob": "absent", "eve": "absent"})
+
+
+def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubProcess) -> None:
+    """Across a kill of the hub: those who stop their server are left alone, and unvisited servers are stopped."""
+    deadline = f"{datetime.now(timezone.utc).second + 30}s"  # after the session's beginning, which is a full minute
+    file = course_file("ada", "[fay, gus]", begins=timedelta(0), start_ahead="10min", unvisited_after=deadline)
+    (hub.folder / "courses" / "ahead.yaml").write_text(file)
+    token = token_of(hub, "ada")
+    soon(lambda: hub.api("GET", "/gpuspawner/courses/ahead", token=token).status_code, 200)
+    soon(lambda: people(hub, "ahead", token), {"fay": "running", "gus": "running"})
+    hub.end("fay")
+
+    hub.restart()
+
+    soon(lambda: set(roles(hub, "ada")), {"user", "course-deep-instructors", "course-ahead-instructors"})
+    soon(lambda: people(hub, "ahead", token), {"fay": "absent", "gus": "absent"}, seconds=100)
+    stages = {
+        each["user"]: each["stage"]
+        for each in hub.api("GET", "/gpuspawner/courses/ahead", token=token).json()["people"]
+    }
+    assert stages == {"fay": "started", "gus": "unvisited"}
+    assert "Nobody opened this server" in Visitor(hub, "gus").look("/hub/home").text
+
+
+def test_a_course_that_goes_takes_its_rights_with_it(hub: HubProcess) -> None:
+    """Without its file a course has no group and no role; a group of that name made by an admin is not taken over."""
+    (hub.folder / "courses" / "maths.yaml").unlink()
+    hub.api("POST", "/groups/course-own", {})
+    (hub.folder / "courses" / "own.yaml").write_text(course_file("carl", "[dora]"))
+
+    def found() -> set[str]:
+        hub.api("GET", "/gpuspawner/courses")  # reads the folder
+        return set(roles(hub, "carl"))
+
+    soon(found, {"user"})
+    groups = {group["name"]: group["users"] for group in hub.api("GET", "/groups").json()}
+    assert groups["course-own"] == []
+    assert "course-maths" not in groups

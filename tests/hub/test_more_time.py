@@ -1,0 +1,272 @@
+"""*More time*: the end of a running server moves in Slurm, on its card, on the map and in REST."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.hub.extension.extension import FRESH
+from tests.fixtures.slurm import hanging
+from tests.hub.conftest import COMMAND, StartHub
+from tests.hub.visitor import Page, Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+HALF_AN_HOUR = 1800
+PROFILES = f"""
+- display_name: A GPU
+  slug: gpu
+  slurm: {{partition: gpu, gpus: 1, gpu_type: k80, cpus: 1, memory: 100M, time: "0:20:00"}}
+  extend: {{by: 30min, times: 2}}
+  command: {COMMAND}
+- display_name: Fixed
+  slug: fixed
+  slurm: {{partition: batch, cpus: 1, memory: 100M, time: "0:20:00"}}
+  command: {COMMAND}
+"""
+ROLES = """
+c.GPUSlurmSpawner.slurm_timeout = 5
+c.JupyterHub.load_roles += [
+    {"name": "teacher", "users": ["tea"], "scopes": ["servers!user=ada", "read:users:name!user=ada"]},
+    {"name": "reader", "users": ["rea"], "scopes": ["read:servers", "access:servers"]},
+]
+c.Authenticator.allowed_users = {"ada", "ben", "tea", "rea"}
+"""
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub) -> HubProcess:
+    """A hub whose account is SlurmUser, with a profile that may be extended twice by half an hour."""
+    return start_light_hub(lines=ROLES, profiles=PROFILES)
+
+
+@pytest.fixture
+def ada(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[Visitor]:
+    """Ada, whose server runs."""
+    visitor = Visitor(hub, "ada")  # signing in leads to a server that runs
+    hub.spawn("ada", {"profile": "gpu"})
+    ends_at = time.monotonic() + 60
+    while not card(visitor).soup.select(".gpuspawner-more-time"):  # Slurm has not been asked since the job started
+        assert time.monotonic() < ends_at, card(visitor).text
+        time.sleep(0.2)
+    yield visitor
+    hub.end("ada")
+
+
+def limit(slurm: PrivateSlurm, job: str) -> int:
+    """The job's time limit in Slurm, in seconds."""
+    hours, minutes, seconds = f"0:0:{slurm.run('squeue', '-h', '-j', job, '-o', '%l').strip()}".split(":")[-3:]
+    return int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+
+
+def job_of(hub: HubProcess, user: str) -> str:
+    """The id of a user's job."""
+    return str(hub.api("GET", f"/gpuspawner/placement/{user}").json()["job_id"])
+
+
+def end(hub: HubProcess, user: str) -> float:
+    """When the server ends by REST, in seconds since the epoch."""
+    return datetime.fromisoformat(hub.api("GET", f"/gpuspawner/placement/{user}").json()["ends_at"]).timestamp()
+
+
+def card(visitor: Visitor) -> Page:
+    """The home page."""
+    return visitor.look("/hub/home")
+
+
+def button(page: Page) -> tuple[bool, str]:
+    """Whether *More time* can be clicked, and what it says beside it."""
+    form = page.soup.select_one(".gpuspawner-more-time")
+    assert form is not None, page.text
+    clickable = form.button
+    assert clickable is not None
+    return "disabled" not in clickable.attrs, " ".join(form.select("span")[-1].get_text(" ").split())
+
+
+def click(visitor: Visitor, owner: str = "", **fields: str) -> requests.Response:
+    """A click on *More time*, without JavaScript."""
+    url = f"{visitor.hub.url}/hub/gpuspawner/extend/{owner or visitor.name}"
+    return visitor.session.post(url, data={"_xsrf": visitor._xsrf, **fields}, allow_redirects=False, timeout=60)
+
+
+def until(page: Page) -> float:
+    """The end that the card shows, in seconds since the epoch."""
+    shown = page.soup.select_one("[data-ends]")
+    assert shown is not None, page.text
+    return datetime.fromisoformat(str(shown["data-ends"])).timestamp()
+
+
+def test_the_end_moves_everywhere_at_once(hub: HubProcess, slurm_cluster: PrivateSlurm, ada: Visitor) -> None:
+    """Twice by half an hour, as the profile allows; then the button is grey and a click is refused."""
+    job, before = job_of(hub, "ada"), end(hub, "ada")
+    possible, words = button(card(ada))
+
+    assert possible, words
+    assert words.startswith("30 min more, until ")
+    assert words.endswith(" You can do this 2 times.")
+
+    clicked = click(ada)
+    shown = card(ada)
+
+    assert (clicked.status_code, clicked.headers["Location"]) == (303, "/hub/home")
+    assert limit(slurm_cluster, job) == 20 * 60 + HALF_AN_HOUR
+    assert end(hub, "ada") == before + HALF_AN_HOUR
+    assert until(shown) == before + HALF_AN_HOUR
+    assert "Extended by 30 min at " in shown.text
+    assert button(shown)[1].endswith(" You can do this once.")
+    assert "49 min left" in Visitor(hub, "admin").look("/hub/gpuspawner/cluster?text=ada").text
+
+    again = hub.api("POST", "/gpuspawner/servers/ada/extend", token=token_of(ada))
+
+    assert again.json() == {
+        "version": 1,
+        "possible": False,
+        "ends_at": again.json()["ends_at"],
+        "seconds": 0,
+        "until": again.json()["until"],
+        "uses_left": 0,
+        "reason": "used",
+        "message": "This server cannot be extended again.",
+        "extended": HALF_AN_HOUR,
+    }
+    assert button(card(ada)) == (False, "This server cannot be extended again.")
+
+    refused = click(ada)
+
+    assert (refused.status_code, "This server cannot be extended again." in refused.text) == (409, True)
+    assert limit(slurm_cluster, job) == 20 * 60 + 2 * HALF_AN_HOUR
+
+
+def token_of(visitor: Visitor) -> str:
+    """A token of the visitor's, with all their scopes."""
+    url = f"{visitor.hub.url}/hub/api/users/{visitor.name}/tokens"
+    answer = visitor.session.post(url, json={}, headers={"X-XSRFToken": visitor._xsrf}, timeout=30)
+    return str(answer.json()["token"])
+
+
+def test_staff_extend_beside_the_profiles_rule(hub: HubProcess, slurm_cluster: PrivateSlurm, ada: Visitor) -> None:
+    """By any number of minutes; the card says who it was, and the user's own extensions are left."""
+    job, teacher = job_of(hub, "ada"), Visitor(hub, "tea")
+    page = teacher.look("/hub/gpuspawner/extend/ada")
+    done = click(teacher, "ada", minutes="45")
+
+    assert page.soup.select_one("input[name=minutes]") is not None
+    assert (done.status_code, done.headers["Location"]) == (303, "/hub/gpuspawner/extend/ada")
+    assert limit(slurm_cluster, job) == 65 * 60
+    assert ", by tea." in card(ada).text
+    assert button(card(ada))[1].endswith(" You can do this 2 times.")
+
+
+def test_the_servers_own_token_extends_it_and_no_other(hub: HubProcess, ada: Visitor) -> None:
+    """The token with which a program in the session asks is enough for this server, and for nothing else."""
+    hub.spawn("ben", {"profile": "gpu"})
+    try:
+        token = requests.get(f"{hub.url}/user/ada/environ", timeout=30).json()["JUPYTERHUB_API_TOKEN"]
+        own = hub.api("POST", "/gpuspawner/servers/ada/extend", {"minutes": 5}, token=token)
+        others = [
+            hub.api("POST", f"/gpuspawner/servers/{path}/extend", token=token).status_code
+            for path in ("ben", "ada/other", "nobody")
+        ]
+    finally:
+        hub.end("ben")
+
+    assert (own.status_code, own.json()["extended"], own.json()["uses_left"]) == (200, 300, 1)
+    assert others == [403, 403, 403]
+
+
+REFUSED: dict[str, tuple[str, object, int, dict[str, str]]] = {
+    "more than the profile says at once": ("ada", {"minutes": 31}, 400, {"field": "minutes"}),
+    "no minutes": ("ada", {"minutes": 0}, 400, {"field": "minutes"}),
+    "fewer minutes": ("ada", {"minutes": -30}, 400, {"field": "minutes"}),
+    "a year": ("ada", {"minutes": 525600}, 400, {"field": "minutes"}),
+    "no number": ("ada", {"minutes": "30"}, 400, {}),
+    "true": ("ada", {"minutes": True}, 400, {}),
+    "a part of a minute": ("ada", {"minutes": 1.5}, 400, {}),
+    "another field": ("ada", {"until": "tomorrow"}, 400, {}),
+    "a list": ("ada", [30], 400, {}),
+    "a long body": ("ada", {"minutes": 1, "x": "x" * 2000}, 413, {}),
+    "somebody who may only look": ("rea", {"minutes": 5}, 404, {}),
+}
+
+
+def test_what_is_refused_changes_nothing(hub: HubProcess, slurm_cluster: PrivateSlurm, ada: Visitor) -> None:
+    """The answer names the field; Slurm is not asked."""
+    job = job_of(hub, "ada")
+    tokens = {"ada": token_of(ada), "rea": token_of(Visitor(hub, "rea"))}
+    found = {
+        name: hub.api("POST", "/gpuspawner/servers/ada/extend", body, token=tokens[who])
+        for name, (who, body, *_) in REFUSED.items()
+    }
+
+    assert {name: answer.status_code for name, answer in found.items()} == {
+        name: status for name, (_, _, status, _) in REFUSED.items()
+    }
+    assert {name: found[name].json() | fields for name, (*_, fields) in REFUSED.items()} == {
+        name: answer.json() for name, answer in found.items()
+    }
+    assert click(ada, minutes="9" * 20).status_code == 400
+    assert ada.session.post(f"{hub.url}/hub/gpuspawner/extend/ada", timeout=30).status_code == 403
+    assert limit(slurm_cluster, job) == 20 * 60
+
+
+def test_a_profile_without_it_has_no_button(hub: HubProcess) -> None:
+    """And REST refuses the user, while staff may extend all the same."""
+    ben = Visitor(hub, "ben")
+    hub.spawn("ben", {"profile": "fixed"})
+    try:
+        offered = card(ben).soup.select(".gpuspawner-more-time")
+        asked = hub.api("GET", "/gpuspawner/servers/ben/extend", token=token_of(ben)).json()
+        refused = hub.api("POST", "/gpuspawner/servers/ben/extend", token=token_of(ben))
+        by_staff = hub.api("POST", "/gpuspawner/servers/ben/extend", {"minutes": 10})
+    finally:
+        hub.end("ben")
+
+    assert offered == []
+    assert asked == {"version": 1, "possible": False, "ends_at": asked["ends_at"]}
+    assert (refused.status_code, refused.json()["field"]) == (400, "profile")
+    assert (by_staff.status_code, by_staff.json()["extended"]) == (200, 600)
+
+
+def test_maintenance_cuts_it_short(hub: HubProcess, slurm_cluster: PrivateSlurm, ada: Visitor) -> None:
+    """The extension ends where a reservation for maintenance begins, and after it there is none."""
+    start = int(end(hub, "ada")) + 10 * 60 + 30
+    when = datetime.fromtimestamp(start).astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+    options = ["Duration=60", "Nodes=ALL", "Users=root", "Flags=MAINT,IGNORE_JOBS"]
+    slurm_cluster.run("scontrol", "create", "reservation", "ReservationName=repair", f"StartTime={when}", *options)
+    try:
+        time.sleep(FRESH)  # what an earlier test has read of the cluster is new until then
+        done = click(ada)
+        shown = card(ada)
+    finally:
+        slurm_cluster.run("scontrol", "delete", "ReservationName=repair")
+
+    assert done.status_code == 303
+    assert limit(slurm_cluster, job_of(hub, "ada")) == 30 * 60
+    assert button(shown) == (False, "No more time: maintenance of the node begins then.")
+
+
+def test_slurm_does_not_answer(hub: HubProcess, slurm_cluster: PrivateSlurm, ada: Visitor) -> None:
+    """The page says so with 503, the server keeps its end, and the extension is not used up."""
+    job = job_of(hub, "ada")
+    with hanging(slurm_cluster):
+        failed = click(ada)
+
+    assert (failed.status_code, "Slurm is not responding at the moment." in failed.text) == (503, True)
+    assert limit(slurm_cluster, job) == 20 * 60
+    assert click(ada).status_code == 303
+    assert button(card(ada))[1].endswith(" You can do this once.")
+
+
+def test_a_restarted_hub_knows_how_often_a_server_was_extended(hub: HubProcess, ada: Visitor) -> None:
+    """What the profile allowed and what was used are in the server's state."""
+    click(ada)
+    hub.kill()
+    hub.start()
+
+    assert button(card(ada))[1].endswith(" You can do this once.")
