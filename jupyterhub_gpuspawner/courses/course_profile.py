@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from math import inf
 from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode, urlsplit
 
-from jupyterhub_gpuspawner.courses.materials import pull_path, slug_of
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.option import put_over
 from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
@@ -36,6 +36,10 @@ _NUMBERS = ("gpus", "cpus", "memory", "time")
 """Fields of Slurm's that a course may lower."""
 
 
+PREFIX = "course-"
+"""Before a course's slug in that of its profile."""
+
+
 @dataclass(frozen=True)
 class CourseProfile:
     """A course as its people see it at one moment."""
@@ -50,6 +54,11 @@ class CourseProfile:
     """When the servers of that session may be started; None after the last session."""
     is_open: bool
     """Whether that is now."""
+
+
+def slug_of(course: str) -> str:
+    """The slug of a course's profile, for the course's own slug."""
+    return f"{PREFIX}{course}"
 
 
 def course_profile(
@@ -80,18 +89,30 @@ def course_profile(
         update={
             "slug": slug_of(file.slug),
             "display_name": course.name,
-            "description": course.message or base.description,
+            "description": course.message or "",  # the profile's may speak of options that a course does not have
             "default": False,
             "slurm": slurm,
             "environment": said.environment,
             "placement": said.placement,
             "command": said.command,
-            "default_url": pull_path(course.materials) if course.materials is not None else said.default_url,
+            "default_url": course.materials.pull_path if course.materials is not None else said.default_url,
             "profile_options": {},
             "allow": _allow(course, base.allow, opens, now),
         }
     )
     return CourseProfile(file.slug, profile, session, _later(opens, base.allow, now), is_open)
+
+
+def participants_link(slug: str, course: Course, hub: str) -> str:
+    """The address that participants of a course open: the form with the course selected, then its materials.
+
+    ``hub`` is the hub's address or path, such as ``https://hub.example.org/hub/``.
+    """
+    base = f"{hub.rstrip('/')}/"
+    query = {"opt-profile": slug_of(slug)}
+    if course.materials is not None:
+        query["next"] = f"{urlsplit(base).path}user-redirect{course.materials.pull_path}"
+    return f"{base}spawn?{urlencode(query, quote_via=quote, safe='')}"
 
 
 def opens_at(course: Course, session: Session) -> datetime:
