@@ -68,12 +68,13 @@ def course_profile(
     *,
     defaults: Resources | None = None,
     session: Session | None = None,
+    trying: bool = False,
 ) -> CourseProfile:
     """The profile of a course with a good version, at ``now``, which has a time zone.
 
     ``profiles`` are the admin's, ``defaults`` the site's for Slurm jobs, ``session`` is the one to be shown instead of
-    that which is open or the next one. Raises ConfigError, with file, line and field
-    of the course's file.
+    that which is open or the next one. With ``trying`` the course is open between its sessions, too, so that its
+    instructors can try it. Raises ConfigError, with file, line and field of the course's file.
     """
     course = file.course
     assert course is not None  # noqa: S101 - the caller's
@@ -82,8 +83,9 @@ def course_profile(
     session = session or next((each for each in course.calendar() if now < each.end), None)
     opens = opens_at(course, session) if session is not None else None
     is_open = opens is not None and opens <= now
+    only_sessions = course.outside_sessions == "no" and not trying
     slurm = said.slurm
-    if session is not None and (is_open or course.outside_sessions == "no"):
+    if session is not None and (is_open or only_sessions):
         slurm = _in_session(slurm, session, now if is_open else session.start, defaults)
     profile = base.model_copy(
         update={
@@ -97,7 +99,7 @@ def course_profile(
             "command": said.command,
             "default_url": course.materials.pull_path if course.materials is not None else said.default_url,
             "profile_options": {},
-            "allow": _allow(course, base.allow, opens, now),
+            "allow": _allow(course, base.allow, opens if only_sessions else None, now),
         }
     )
     return CourseProfile(file.slug, profile, session, _later(opens, base.allow, now), is_open)
@@ -211,10 +213,10 @@ def _in_session(slurm: Resources, session: Session, now: datetime, defaults: Res
 
 
 def _allow(course: Course, allow: Allow, opens: datetime | None, now: datetime) -> Allow:
-    """The admin's rule, and in addition the times of the course."""
+    """The admin's rule, and in addition the times of the course; ``opens``: not before."""
     over = course.calendar()[-1].end
     until = over if allow.until is None or _moment(allow.until, now, whole_day=True) > over else allow.until
-    from_ = _later(opens, allow, now) if course.outside_sessions == "no" else allow.from_
+    from_ = _later(opens, allow, now) if opens is not None else allow.from_
     return allow.model_copy(update={"from_": from_, "until": until})
 
 

@@ -70,10 +70,15 @@ async def look_at_courses(spawner: Any) -> None:
 def courses_offered(spawner: Any) -> tuple[CourseProfile, ...]:
     """The courses that a spawner's user takes or teaches, as they are now; those at fault are left out.
 
-    Raises ConfigError for a fault in the hub's own profiles.
+    Instructors can try a course at any time until it is over. Raises ConfigError for a fault in the hub's own profiles.
     """
-    own = [each.file for each in _courses(spawner) if _concerns(each, spawner.user.name, spawner.groups_of_user())]
-    return tuple(found for found in _made(spawner, own).values() if isinstance(found, CourseProfile))
+    courses = _courses(spawner)
+    if not courses:
+        return ()
+    name, groups = spawner.user.name, spawner.groups_of_user()
+    taught = {each.file.slug for each in courses if _teaches(each, name, groups)}
+    own = [each.file for each in courses if each.file.slug in taught or name in each.people]
+    return tuple(found for found in _made(spawner, own, taught).values() if isinstance(found, CourseProfile))
 
 
 def course_faults(spawner: Any) -> tuple[ConfigError, ...]:
@@ -98,7 +103,9 @@ def _courses(spawner: Any) -> list[EnrolledCourse]:
     return [course for course in hub.courses() if course.file.course is not None] if hub is not None else []
 
 
-def _made(spawner: Any, files: Sequence[CourseFile]) -> dict[str, CourseProfile | ConfigError]:
+def _made(
+    spawner: Any, files: Sequence[CourseFile], taught: Collection[str] = ()
+) -> dict[str, CourseProfile | ConfigError]:
     if not files:
         return {}
     now = datetime.now().astimezone()
@@ -106,12 +113,12 @@ def _made(spawner: Any, files: Sequence[CourseFile]) -> dict[str, CourseProfile 
 
     def made(file: CourseFile) -> CourseProfile | ConfigError:
         try:
-            return course_profile(file, profiles, now, defaults=defaults)
+            return course_profile(file, profiles, now, defaults=defaults, trying=file.slug in taught)
         except ConfigError as error:
             return error
 
     return {file.slug: made(file) for file in files}
 
 
-def _concerns(course: EnrolledCourse, name: str, groups: Collection[str]) -> bool:
-    return name in course.people or name in course.instructors or not set(groups).isdisjoint(course.instructor_groups)
+def _teaches(course: EnrolledCourse, name: str, groups: Collection[str]) -> bool:
+    return name in course.instructors or not set(groups).isdisjoint(course.instructor_groups)

@@ -71,7 +71,7 @@ instructors: ada
 roster: train[1-2]
 profile: usual
 zone: {zone}
-sessions: [{{date: {start:%Y-%m-%d}, from: "12:{begin:%M}", to: "14:{begin:%M}"}}]
+sessions: [{{date: {start:%Y-%m-%d}, from: "12:{begin:%M}", to: "14:{begin:%M}", reservation: ml}}]
 """
     return Enrolled(CourseFile(slug, course(text, **changes)))
 
@@ -117,6 +117,12 @@ async def test_before_its_session_a_course_is_disabled_and_says_when_it_begins()
 
     assert list(found) == ["xcourse-lesson", "test", ">usual"]
     assert re.search(rf"{choose.NEXT_SESSION} .*, for 2 h ", found["xcourse-lesson"])
+
+
+async def test_instructors_can_try_a_course_before_its_session() -> None:
+    """On the nodes that the profile uses otherwise; until the course is over."""
+    assert list(await cards(Book([lesson(2)]), "ada")) == ["course-lesson", "test", ">usual"]
+    assert list(await cards(Book([lesson(-3)]), "ada")) == ["test", ">usual"]
 
 
 async def test_a_course_that_is_open_between_its_sessions_says_what_it_is_on() -> None:
