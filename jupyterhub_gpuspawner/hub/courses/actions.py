@@ -17,7 +17,7 @@ from jupyterhub import orm
 from sqlalchemy import select
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.courses.materials import slug_of
+from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.courses.messages import Message, Messages, clean_text, shown_until
 from jupyterhub_gpuspawner.hub.courses.pace import Pace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.user import User
@@ -16,7 +17,7 @@ from jupyterhub_gpuspawner.hub.courses.rights import CourseRights, HubDirectory,
 from jupyterhub_gpuspawner.hub.courses.service_account import ServiceAccount
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
-from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING
+from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, faults_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -119,7 +120,7 @@ def register_courses(app: JupyterHub) -> None:
         if held or spawner is None or not spawner.courses_dir:
             return
         settings = GPUCourses(config=app.config)
-        book = CourseBook(spawner.courses_dir, HubDirectory(app, settings))
+        book = CourseBook(spawner.courses_dir, HubDirectory(app, settings), partial(faults_of, spawner))
         account = ServiceAccount(app)
         actions = CourseActions(app, settings, account)
         app.tornado_settings.update({SETTING: book, ACTIONS: actions})
