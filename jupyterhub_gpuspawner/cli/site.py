@@ -230,14 +230,12 @@ async def _of_extending(client: SlurmClient, extend_prefix: str) -> list[Finding
         return []
     except GPUSpawnerError as error:
         return [Finding(EXTEND, str(error), ok=False)]
-    if prefix:
-        return [Finding(EXTEND, "the script `extend` in wrapper_dir is not that of config/wrappers", ok=False)]
     name = own_account() or "this account"
     return [
         Finding(
             EXTEND,
             f"{name} is not a Slurm operator, so no server can be extended. Install the script `extend` and set "
-            "c.GPUSlurmSpawner.extend_prefix, for example to sudo -n -u slurm (see Run the hub under its own account).",
+            "c.GPUSlurmSpawner.extend_prefix, for example to sudo -n -u slurm (docs/howto/sudo.md).",
             warning=True,
         )
     ]

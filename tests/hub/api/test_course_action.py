@@ -24,8 +24,8 @@ FAULTS: dict[str, tuple[str, object, str]] = {
     "no number": ("start", {"every": float("nan")}, "every: must be a number of seconds, at most 60."),
     "an empty text": ("message", {"message": " "}, "message: must be a text."),
     "no text": ("message", {}, "message: must be a text."),
-    "half a minute": ("extend", {"minutes": 0.5}, "minutes: must be a whole number from 1 to 10080."),
-    "true": ("extend", {"minutes": True}, "minutes: must be a whole number from 1 to 10080."),
+    "half a minute": ("extend", {"minutes": 0.5}, "minutes: must be a whole number from 1 to 1440."),
+    "true": ("extend", {"minutes": True}, "minutes: must be a whole number from 1 to 1440."),
 }
 
 
