@@ -11,6 +11,7 @@ from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.site.account import Account, refused_names
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, exposed_database
 from jupyterhub_gpuspawner.hub.spawners.child import configured_as
@@ -129,6 +130,7 @@ class Site:
         spawner = self.spawner("nobody")
         try:
             spawner.check()
+            GPUCourses(config=self.config)
         except TraitError as error:
             raise ConfigError(str(error)) from error
         profiles: tuple[Profile, ...] = ()
