@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import fault_in, length_of, need_of, partitions_of
-from jupyterhub_gpuspawner.courses.seats import Seats, count_seats, free_at, remedy
+from jupyterhub_gpuspawner.courses.seats import Seats, Sharing, count_seats, free_at, remedy
 from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
@@ -83,15 +83,19 @@ def check_session(
 def _seats(
     resources: ResolvedResources, snapshot: ClusterSnapshot, partition: str, wanted: int, *, start: float, end: float
 ) -> tuple[Seats, str]:
-    need = need_of(resources, snapshot.partition_by_name[partition], snapshot.memory)
+    found = snapshot.partition_by_name[partition]
+    need = need_of(resources, found, snapshot)
     name = resources.reservation or ""
     own = snapshot.reservation_by_name.get(name)
     if name and own is None:
         return Seats(wanted, ()), ""
     nodes = capacity_of(snapshot).nodes(partition, constraint=resources.constraint or "", reservation=name).all
     jobs = snapshot.job_table
-    seats = count_seats(nodes, need, jobs, wanted=wanted, start=start, end=end, nodes_each=resources.nodes)
-    return seats, remedy(seats, need, {node.name: free_at(node, jobs, start) for node in nodes})
+    sharing = Sharing(found.name, found.max_cpus_per_node, found.jobs_per_cpu)
+    seats = count_seats(
+        nodes, need, jobs, wanted=wanted, start=start, end=end, nodes_each=resources.nodes, sharing=sharing
+    )
+    return seats, remedy(seats, need, {node.name: free_at(node, jobs, start, sharing) for node in nodes})
 
 
 def _short(seats: Seats, advice: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.cli.runner import cli_runner
 from tests.courses.test_course import DEEP_LEARNING
@@ -50,12 +51,11 @@ def started(slurm: PrivateSlurm, asked: dict[str, Any], count: int) -> int:
     """Submit so many jobs of this request at once; return how many Slurm starts."""
     words = {
         "partition": asked["partition"],
-        "cpus-per-task": asked["cpus"],
-        "mem": asked["memory"],
         "time": "2:00:00",
         "reservation": "lesson",
         "output": "/dev/null",
     }
+    words |= {option: asked[name] for name, option in (("cpus", "cpus-per-task"), ("memory", "mem")) if name in asked}
     if "gpus" in asked:
         words["gres"] = ":".join(["gpu", *([asked["gpu_type"]] if "gpu_type" in asked else []), str(asked["gpus"])])
     line = [f"--{name}={value}" for name, value in words.items()]
@@ -132,6 +132,55 @@ def test_as_many_fit_as_slurm_starts(
 
     assert (code, report["wanted"], report["tight"]) == (1, PEOPLE, tight)
     assert report["fit"] == running > 0
+
+
+PARTITION_SHAPES: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "CPUs of the partition": ("c1", {"partition": "batch", "cpus": 3, "memory": "2G"}, "MaxCPUsPerNode=10", "cpus"),
+    "memory for each GPU": (
+        "g1",
+        {"partition": "gpu", "gpus": 1},
+        "JobDefaults=DefMemPerGPU=20000,DefCpuPerGPU=5",
+        "memory",
+    ),
+}
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(("nodes", "asked", "setting", "tight"), PARTITION_SHAPES.values(), ids=PARTITION_SHAPES.keys())
+def test_a_partition_has_limits_and_defaults_of_its_own(
+    tmp_path: Path, slurm_cluster: PrivateSlurm, nodes: str, asked: dict[str, Any], setting: str, tight: str
+) -> None:
+    """They decide how many fit, as Slurm applies them."""
+    name, _, _ = setting.partition("=")
+    partition = f"PartitionName={asked['partition']}"
+    slurm_cluster.run("scontrol", "update", partition, setting)
+    try:
+        with reserved(slurm_cluster, nodes):
+            _, report = check(site(tmp_path, slurm_cluster, asked), slurm_cluster)
+            running = started(slurm_cluster, asked, report["fit"] + 4)
+    finally:
+        slurm_cluster.run("scontrol", "update", partition, f"{name}={'UNLIMITED' if name[:3] == 'Max' else ''}")
+
+    assert (report["fit"], report["tight"]) == (running, tight)
+    assert running > 0
+
+
+THREADED = ClusterDescription(
+    nodes=(SimulatedNode("h1", machine="cpu", sockets=2, cores_per_socket=4, threads=2, memory_mib=32000),),
+    partitions=(SimulatedPartition("batch", ("h1",), default=True),),
+)
+"""One node of eight cores with two hardware threads each."""
+
+
+@pytest.mark.slurm
+def test_slurm_gives_out_whole_cores(tmp_path: Path, needs_slurm: None, public_folder: Path) -> None:
+    """With two hardware threads in a core, a job of three CPUs holds four; so does its default memory."""
+    asked = {"partition": "batch", "cpus": 3}
+    with PrivateSlurm(THREADED, public_folder / "threads") as slurm, reserved(slurm, "h1"):
+        _, report = check(site(tmp_path, slurm, asked), slurm)
+        running = started(slurm, asked, report["fit"] + 4)
+
+    assert (report["fit"], running) == (4, 4)
 
 
 @pytest.mark.slurm

@@ -123,6 +123,15 @@ def epoch(text: str | None, key: str = "") -> float | None:
         raise SlurmOutputError(f"Slurm gave {value[:80]!r} for a time.", raw=value, field=key) from error
 
 
+def default_per_gpu(text: str | None, name: str) -> int | None:
+    """A value of JobDefaults, such as ``DefCpuPerGPU=4,DefMemPerGPU=16000`` (in MiB); None where it is not set."""
+    for word in present(text).split(","):
+        key, _, value = word.partition("=")
+        if key == name:
+            return read(int, "JobDefaults", value)
+    return None
+
+
 def read(reader: Callable[[str], T], key: str, text: str) -> T:
     """``reader(text)``; its ValueError becomes a SlurmOutputError for ``key``."""
     try:

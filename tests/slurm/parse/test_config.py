@@ -43,6 +43,32 @@ def test_who_sees_whose_jobs(values: dict[str, str], config: SlurmConfig, hides:
     assert (found, found.hides_jobs) == (config, hides)
 
 
+@pytest.mark.parametrize(
+    ("values", "unit"),
+    [
+        ({}, "core"),
+        ({"SelectTypeParameters": "CR_CPU_MEMORY"}, "cpu"),
+        ({"SelectTypeParameters": "CR_SOCKET"}, "socket"),
+        ({"SelectType": "select/linear"}, "node"),
+    ],
+)
+def test_what_a_job_gets_whole(values: dict[str, str], unit: str) -> None:
+    """SelectType and SelectTypeParameters determine it."""
+    assert (
+        parse_config(
+            told(SelectType="select/cons_tres", **values) if "SelectType" not in values else told(**values)
+        ).cpu_unit
+        == unit
+    )
+
+
+def test_the_defaults_of_jobs_with_gpus() -> None:
+    """JobDefaults gives memory in MiB and CPUs for each GPU."""
+    found = parse_config(told(JobDefaults="DefCpuPerGPU=4,DefMemPerGPU=16000"))
+
+    assert (found.default_cpus_per_gpu, found.default_memory_per_gpu_mib) == (4, 16000)
+
+
 @pytest.mark.parametrize("text", ["", "Configuration data as of now\n", "SlurmUser = root(0)\n"])
 def test_an_answer_that_is_no_configuration_is_refused(text: str) -> None:
     """Without a configuration it is unknown whose jobs are shown."""
