@@ -121,5 +121,5 @@ def _told(report: SessionReport) -> str:
     begin, end = report.session.start, report.session.end
     seats = report.seats
     head = "ok   " if report.fits else "WRONG"
-    lines = [f"{head} {begin:%a %Y-%m-%d %H:%M}-{end:%H:%M %Z}: {seats.wanted} people, {seats.fit} fit"]
+    lines = [f"{head} {begin:%a %Y-%m-%d %H:%M}-{end:%H:%M %Z}: {seats.wanted} people, {report.fit} fit"]
     return "\n".join([*lines, *(f"      {problem.text}" for problem in report.problems)])

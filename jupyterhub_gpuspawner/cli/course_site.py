@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.courses.check import Site as CourseSite
 from jupyterhub_gpuspawner.courses.check import check_course, members, request_of
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError, SubmitRejected
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import account_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.courses.rehearsal import SessionReport
     from jupyterhub_gpuspawner.courses.sessions import Session
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+    from jupyterhub_gpuspawner.jobs.accounting import Accounting
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
@@ -90,14 +91,28 @@ async def _read(site: Site, name: str) -> tuple[CourseFile, CourseSite]:
     file = _file(spawner.courses_dir, name)
     groups = configured_groups(site)
     slurm = spawner.slurm_site()
+    client = slurm.connection().client
+    accounting, unknown = await _accounting(client, members(file, groups))
     found = CourseSite(
         profiles=spawner.offered(),
-        snapshot=await slurm.connection().client.snapshot(),
+        snapshot=await client.snapshot(),
         defaults=site_defaults(slurm),
         groups=groups,
         without_account=await _without_account(slurm, members(file, groups)),
+        accounting=accounting,
+        unknown=unknown,
     )
     return file, found
+
+
+async def _accounting(client: SlurmClient, names: Sequence[str]) -> tuple[Accounting | None, Sequence[str]]:
+    """The limits of Slurm's accounting, and a sentence where they could not be read."""
+    if not names:
+        return None, ()
+    try:
+        return await client.accounting(names), ()
+    except GPUSpawnerError as error:
+        return None, [f"The limits of Slurm's accounting are not known: {error}"]
 
 
 def _no_session(file: CourseFile, session: str) -> ConfigError:

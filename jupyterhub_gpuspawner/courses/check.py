@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.courses.rehearsal import NAMED, Problem, SessionReport, check_session
+from jupyterhub_gpuspawner.courses.rehearsal import Problem, SessionReport, check_session
 from jupyterhub_gpuspawner.courses.roster import people
 from jupyterhub_gpuspawner.courses.seats import Seats
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
+from jupyterhub_gpuspawner.words import some
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.courses.course import Course
     from jupyterhub_gpuspawner.courses.folder import CourseFile
     from jupyterhub_gpuspawner.courses.sessions import Session
+    from jupyterhub_gpuspawner.jobs.accounting import Accounting
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
     from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -35,6 +37,10 @@ class Site:
     """JupyterHub's groups with their members; None where they are not known."""
     without_account: Collection[str] = ()
     """People who have no account or no home folder."""
+    accounting: Accounting | None = None
+    """The limits of Slurm's accounting; None where there are none."""
+    unknown: Sequence[str] = ()
+    """What could not be found out, as sentences."""
 
 
 def members(file: CourseFile, groups: Mapping[str, Collection[str]]) -> tuple[str, ...]:
@@ -62,13 +68,13 @@ def _with(report: SessionReport, general: Sequence[Problem]) -> SessionReport:
 
 
 def _of_people(unknown_groups: Sequence[str], names: Sequence[str], site: Site) -> list[Problem]:
-    found = []
+    found = [Problem("unknown", sentence) for sentence in site.unknown]
     if unknown_groups:
         told = ", ".join(unknown_groups)
         found.append(Problem("people", f"The roster names groups that JupyterHub does not have: {told}."))
     missing = [name for name in names if name in site.without_account]
     if missing:
-        found.append(Problem("people", f"{_some(missing)} have no account or home folder on this machine."))
+        found.append(Problem("people", f"{some(missing)} have no account or home folder on this machine."))
     return found
 
 
@@ -95,14 +101,14 @@ def _of_session(
     problems = []
     if excluded:
         why = next(iter(excluded.values()))
-        problems.append(Problem("people", f"{_some(list(excluded))} cannot use profile {profile.slug}: {why}."))
+        problems.append(Problem("people", f"{some(list(excluded))} cannot use profile {profile.slug}: {why}."))
     if not admitted:
         return refused(*problems)
     try:
         request = request_of(course, session, site, admitted[0])
     except RequestError as error:
         return refused(*problems, Problem("profile", str(error)))
-    return _with(check_session(session, request.resources, site.snapshot, names), problems)
+    return _with(check_session(session, request.resources, site.snapshot, names, site.accounting), problems)
 
 
 def request_of(course: Course, session: Session, site: Site, user: str) -> JobRequest:
@@ -119,8 +125,3 @@ def request_of(course: Course, session: Session, site: Site, user: str) -> JobRe
     if session.reservation is None:
         return request
     return replace(request, resources=replace(request.resources, reservation=session.reservation))
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"

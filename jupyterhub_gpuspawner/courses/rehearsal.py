@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import fault_in, length_of, need_of, partitions_of
+from jupyterhub_gpuspawner.courses.limits import JobSize, admit
 from jupyterhub_gpuspawner.courses.seats import Seats, Sharing, count_seats, free_at, remedy
 from jupyterhub_gpuspawner.words import duration
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Reservation
+    from jupyterhub_gpuspawner.courses.limits import Admission
     from jupyterhub_gpuspawner.courses.sessions import Session
+    from jupyterhub_gpuspawner.jobs.accounting import Accounting
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 NAMED = 5
@@ -28,7 +31,8 @@ class Problem:
     """One thing that is wrong with a session."""
 
     kind: str
-    """``reservation``, ``people``, ``partition``, ``time``, ``seats`` or ``unknown``."""
+    """What it is about: ``reservation``, ``people``, ``profile``, ``partition``, ``time``, ``seats``, ``limit``,
+    ``hub`` or ``unknown``."""
     text: str
     """For an instructor."""
 
@@ -40,20 +44,35 @@ class SessionReport:
     session: Session
     seats: Seats
     problems: tuple[Problem, ...] = ()
+    admission: Admission | None = None
+    """Whom accounting's limits let in; None without accounting, and where nobody's job could start anyway."""
+
+    @property
+    def fit(self) -> int:
+        """How many people get in: the lowest of seats and limits."""
+        return self.seats.fit if self.admission is None else min(self.seats.fit, self.admission.fit)
+
+    @property
+    def tight(self) -> str:
+        """What keeps people out: a resource, or a limit of accounting by Slurm's name; empty where nothing does."""
+        if self.admission is not None and self.admission.fit < self.seats.fit:
+            return self.admission.tight
+        return self.seats.tight
 
     @property
     def fits(self) -> bool:
         """Whether everybody fits and nothing is wrong."""
-        return self.seats.fit >= self.seats.wanted and not self.problems
+        return self.fit >= self.seats.wanted and not self.problems
 
 
 def check_session(
-    session: Session, resources: ResolvedResources, snapshot: ClusterSnapshot, people: Sequence[str]
+    session: Session,
+    resources: ResolvedResources,
+    snapshot: ClusterSnapshot,
+    people: Sequence[str],
+    accounting: Accounting | None = None,
 ) -> SessionReport:
-    """Check one session for these people; each requests ``resources``, with the session's reservation.
-
-    Limits of accounts and QOS are not in a snapshot; see the checks of accounting.
-    """
+    """Check one session for these people; each requests ``resources``, with the session's reservation."""
     start, end = session.start.timestamp(), session.end.timestamp()
     name = resources.reservation or ""
     own = snapshot.reservation_by_name.get(name)
@@ -77,7 +96,40 @@ def check_session(
         problems += _of_time(own, length, start=start, end=end)
     if seats.fit < seats.wanted and fault is None and (own is not None or not name):
         problems.append(Problem("seats", _short(seats, advice)))
-    return SessionReport(session, seats, tuple(problems))
+    admission = None
+    if accounting is not None and fault is None:
+        held = (job for job in snapshot.jobs if job.nodes and (job.ends_at is None or job.ends_at > start))
+        admission = admit(people, _job_size(resources, snapshot, partition), accounting, held)
+        problems += [Problem("limit", sentence) for sentence in admission.sentences]
+    return SessionReport(session, seats, tuple(problems), admission)
+
+
+def _job_size(resources: ResolvedResources, snapshot: ClusterSnapshot, partition: str) -> JobSize:
+    """What one participant's job counts for, on the node of the session where that is least."""
+    found = snapshot.partition_by_name[partition]
+    need = need_of(resources, found, snapshot)
+    nodes = capacity_of(snapshot).nodes(
+        partition, constraint=resources.constraint or "", reservation=resources.reservation or ""
+    )
+    taken = [
+        (node.cpus, node.memory, node.gpus.get(need.gpu_type, 0))
+        if need.exclusive
+        else (*node.taken_by(need), need.gpus)
+        for node in nodes.kinds
+        if node.offers(need)
+    ]
+    cpus, memory, gpus = min(taken, default=(need.cpus, need.memory, need.gpus))
+    each = {"cpu": cpus, "mem": memory, "node": 1, "gres/gpu": gpus, "gres/shard": need.shards}
+    if need.gpu_type:
+        each[f"gres/gpu:{need.gpu_type}"] = gpus
+    return JobSize(
+        partition=partition,
+        tres={name: number * resources.nodes for name, number in each.items() if number},
+        seconds=length_of(resources, found),
+        account=resources.account or "",
+        qos=resources.qos or "",
+        partition_qos=found.qos,
+    )
 
 
 def _seats(
@@ -166,8 +218,8 @@ def document(course: str, reports: Sequence[SessionReport]) -> Mapping[str, obje
             {
                 "session": each.session.name,
                 "wanted": each.seats.wanted,
-                "fit": each.seats.fit,
-                "tight": each.seats.tight,
+                "fit": each.fit,
+                "tight": each.tight,
                 "problems": [problem.text for problem in each.problems],
             }
             for each in reports
