@@ -131,7 +131,7 @@ def _reserved_periods(reservations: Iterable[Reservation]) -> dict[str, tuple[Re
     for each in reservations:
         start, end = each.start if each.start is not None else 0.0, each.end if each.end is not None else inf
         for node in each.nodes:
-            found.setdefault(node, []).append(ReservedPeriod(start, end, each.name))
+            found.setdefault(node, []).append(ReservedPeriod(start, end, each.name, "MAINT" in each.flags))
     return {node: tuple(sorted(periods)) for node, periods in found.items()}
 
 

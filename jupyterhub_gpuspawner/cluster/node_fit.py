@@ -42,6 +42,8 @@ class ReservedPeriod(NamedTuple):
     start: float
     end: float
     name: str
+    maintenance: bool = False
+    """It has the flag MAINT."""
 
 
 class NodeFit:

@@ -7,6 +7,7 @@ Slurm's resource_limits.html.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from jupyterhub_gpuspawner.words import counted, duration, memory, some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob
     from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association, Limits, Qos, Tres
 
+_LICENSES = re.compile(r"(?:--licenses[= ]|-L ?)(?P<list>\S+)")
 _NO_QOS_SET = "normal"
 """Slurm's QOS for associations without a default one."""
 
@@ -109,6 +111,29 @@ def admit(names: Sequence[str], size: JobSize, accounting: Accounting, held: Ite
     by_limit = Counter({cap.limit: count for cap, count in kept_out.items()})
     by_limit.update({fault.limit: len(who) for fault, who in faults.items()})
     return Admission(fit, by_limit.most_common(1)[0][0] if by_limit else "", tuple(said))
+
+
+def admit_licensed(wanted: int, options: Sequence[str], licenses: Mapping[str, int]) -> Admission:
+    """How many people the cluster's licences are enough for; ``options`` are further options of sbatch."""
+    asked = [match for option in options if (match := _LICENSES.match(option)) is not None]
+    words = [word for match in asked[-1:] for word in match["list"].split(",")]
+    each = {
+        name: int(count or 1) for name, _, count in (word.partition(":") for word in words) if (count or "1").isdigit()
+    }
+    enough = {name: licenses.get(name, 0) // number for name, number in each.items() if number}
+    tight = min(enough, key=lambda name: enough[name], default="")
+    if not tight or enough[tight] >= wanted:
+        return Admission(wanted)
+    there = f"There are {licenses[tight]} licences {tight}" if tight in licenses else f"There is no licence {tight}"
+    return Admission(enough[tight], "licenses", (f"{there} (--licenses): {enough[tight]} of {wanted} people fit.",))
+
+
+def lowest(one: Admission | None, other: Admission) -> Admission:
+    """Both limits together."""
+    if one is None:
+        return other
+    tight = one if one.fit <= other.fit else other
+    return Admission(tight.fit, tight.tight, (*one.sentences, *other.sentences))
 
 
 def _association(name: str, size: JobSize, accounting: Accounting) -> tuple[Association | None, _Fault | None]:

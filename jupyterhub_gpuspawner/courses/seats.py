@@ -181,9 +181,11 @@ def _limits(free: Free, need: Need) -> dict[str, int]:
 
 def _unusable(node: NodeFit, start: float, end: float) -> str:
     if not node.usable:
-        return f"out of service{f' ({node.reason})' if node.reason else ''}"
+        return f"out of service now{f' ({node.reason})' if node.reason else ''}"
     other = next((period for period in node.reserved if period.start < end and start < period.end), None)
-    return f"reserved for {other.name}" if other is not None else ""
+    if other is None:
+        return ""
+    return f"in maintenance (reservation {other.name})" if other.maintenance else f"reserved for {other.name}"
 
 
 def count_seats(
@@ -200,6 +202,15 @@ def count_seats(
     """The seats of a session; ``nodes`` are those of its partition, constraint and reservation, ``jobs`` all jobs."""
     found = tuple(seats_of(node, need, jobs, start=start, end=end, sharing=sharing) for node in nodes)
     return Seats(wanted, found, nodes_each)
+
+
+def either(of_partitions: Sequence[Seats]) -> Seats:
+    """The seats of jobs that are submitted to several partitions: each node counts as the one with most seats."""
+    best: dict[str, NodeSeats] = {}
+    for node in (node for seats in of_partitions for node in seats.nodes):
+        if node.node not in best or node.seats > best[node.node].seats:
+            best[node.node] = node
+    return replace(of_partitions[0], nodes=tuple(best.values()))
 
 
 def remedy(seats: Seats, need: Need, free: Mapping[str, Free]) -> str:

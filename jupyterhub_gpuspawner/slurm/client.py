@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.slurm.accounting import read_accounting
 from jupyterhub_gpuspawner.slurm.addresses import NodeAddresses
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing, good, unanswered
 from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled, rejected
-from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config
+from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config, parse_licenses
 from jupyterhub_gpuspawner.slurm.parse.job import parse_job
 from jupyterhub_gpuspawner.slurm.parse.records import ignored
 from jupyterhub_gpuspawner.slurm.parse.squeue import columns, parse_squeue
@@ -197,6 +197,10 @@ class SlurmClient:
     async def config(self) -> SlurmConfig:
         """The parts of slurm.conf that a hub needs, as slurmctld uses them (``scontrol show config``: one RPC)."""
         return parse_config(good("scontrol", await self._slurm.run("scontrol", "show", "config")))
+
+    async def licenses(self) -> dict[str, int]:
+        """How many there are of each licence, in use or not (``scontrol show licenses``)."""
+        return parse_licenses(good("scontrol", await self._slurm.run("scontrol", "show", "licenses", "-o")))
 
     async def accounting(self, users: Sequence[str]) -> Accounting | None:
         """The associations and QOS that limit the jobs of these users; None where Slurm enforces none.

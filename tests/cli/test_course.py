@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.cli.course_site import hub_limits
 from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.cli.site import load_site
+from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.cli.runner import cli_runner
@@ -193,8 +196,9 @@ def test_the_lines_name_who_has_no_account_and_what_is_missing(tmp_path: Path, s
     )
 
     assert (told.exit_code, told.stderr) == (1, "")
-    assert [line.strip() for line in told.stdout.splitlines()[1:]] == [
-        "train01, train02, train03, train04, train05 and 55 more have no account or home folder on this machine.",
+    assert [line.strip() for line in told.stdout.splitlines()[1:] if not line.startswith("Note: ")] == [
+        "None of the instructors exists: ada. Nobody can open the course's page.",
+        "No account or home folder on this machine: train01, train02, train03, train04, train05 and 55 more.",
         "There is no reservation lesson.",
     ]
 
@@ -218,6 +222,58 @@ def test_a_wrong_name_is_told_with_the_right_ones(
 
     assert told.exit_code == 1
     assert told.stderr.startswith(said)
+
+
+@pytest.mark.slurm
+def test_without_a_name_every_course_is_checked(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """A faulty file does not hide the others, and sessions that have ended are checked with --all alone."""
+    config = site(
+        tmp_path, slurm_cluster, {"partition": "gpu", "gpus": 1, "gpu_type": "k80", "cpus": 1, "memory": "1G"}
+    )
+    courses = tmp_path / "courses"
+    old = DEEP_LEARNING.replace("profile: {slug: k80, options: {gpus: 1}}", "profile: lesson")
+    (courses / "old.yaml").write_text(old.replace("2026", "2020"))
+    (courses / "wrong.yaml").write_text("name: [\n")
+    words = ["course", "check", "--json", "--config", str(config)]
+    told = cli_runner().invoke(main, words, env=slurm_cluster.environment)
+    with_old = cli_runner().invoke(main, [*words, "--all"], env=slurm_cluster.environment)
+    found = {each["course"]: each for each in json.loads(told.stdout)["courses"]}
+    past = {each["course"]: len(each["sessions"]) for each in json.loads(with_old.stdout)["courses"]}
+
+    assert told.exit_code == with_old.exit_code == 1
+    assert {name: len(each["sessions"]) for name, each in found.items()} == {"deep": 1, "old": 0, "wrong": 0}
+    assert past == {"deep": 1, "old": 4, "wrong": 0}
+    assert str(courses / "wrong.yaml") in found["wrong"]["fault"]
+    assert (found["deep"]["fault"], found["old"]["fault"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("service", "seconds"),
+    [
+        ({"name": "idle", "command": ["python3", "-m", "jupyterhub_idle_culler", "--timeout=3600"]}, 3600),
+        ({"name": "idle", "command": ["/opt/hub/bin/jupyterhub-idle-culler", "--timeout", "900"]}, 900),
+        ({"name": "idle", "command": ["jupyterhub-idle-culler"]}, 600),
+        ({"name": "announce", "command": ["announcements", "--timeout=3"]}, None),
+        ({"name": "outside", "url": "http://127.0.0.1:9000"}, None),
+    ],
+)
+def test_the_hubs_own_limits_are_read_from_its_configuration(
+    tmp_path: Path, service: dict[str, Any], seconds: int | None
+) -> None:
+    """Also the time after which an idle culler stops a server."""
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text(
+        f"""
+c.JupyterHub.active_server_limit = 40
+c.JupyterHub.services = [{service!r}]
+c.Spawner.start_timeout = 300
+c.GPUProfilesSpawner.profiles = [{{"display_name": "K80", "slug": "k80"}}]
+"""
+    )
+
+    assert hub_limits(load_site(config)) == HubLimits(
+        concurrent_spawns=100, active_servers=40, start_timeout=300, culled_after=seconds
+    )
 
 
 def test_the_calendar_needs_no_slurm(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.parse.records import default_per_gpu, memory, present, words
+from jupyterhub_gpuspawner.slurm.parse.records import default_per_gpu, fields, memory, present, read, words
 
 _LINE = re.compile(r"^(?P<key>[A-Za-z][\w/]*) *= ?(?P<value>.*)$", re.ASCII | re.MULTILINE)
 _ACCOUNT = re.compile(r"(?P<name>.*)\((?P<uid>[0-9]+)\)")
@@ -76,6 +76,12 @@ def parse_config(text: str) -> SlurmConfig:
         cpu_unit=_cpu_unit(told.get("SelectType", ""), selected),
         memory_is_allocated="MEMORY" in selected,
     )
+
+
+def parse_licenses(text: str) -> dict[str, int]:
+    """How many there are of each licence in ``scontrol show licenses -o``; raises SlurmOutputError."""
+    records = [fields(line) for line in text.splitlines() if line.startswith("LicenseName=")]
+    return {each["LicenseName"]: read(int, "Total", each.get("Total", "")) for each in records}
 
 
 def _cpu_unit(select: str, parameters: str) -> Literal["cpu", "core", "socket", "node"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config
+from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config, parse_licenses
 
 
 def told(**values: str) -> str:
@@ -74,3 +74,10 @@ def test_an_answer_that_is_no_configuration_is_refused(text: str) -> None:
     """Without a configuration it is unknown whose jobs are shown."""
     with pytest.raises(SlurmOutputError):
         parse_config(text)
+
+
+def test_licences_are_counted_whether_in_use_or_not() -> None:
+    """A cluster without licences has none."""
+    text = "LicenseName=matlab Total=3 Used=1 Free=2 Reserved=0 Remote=no\nLicenseName=idl Total=1 Used=0 Free=1\n"
+
+    assert (parse_licenses(text), parse_licenses("No licenses configured in Slurm.\n")) == ({"matlab": 3, "idl": 1}, {})
