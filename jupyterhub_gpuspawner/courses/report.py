@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.courses.seats import Seats
     from jupyterhub_gpuspawner.courses.sessions import Session
 
+VERSION = 1
+"""Version of the course check document."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -70,14 +73,14 @@ class SessionDocument:
     """One session in the course check document."""
 
     session: str
-    """Its date, such as `2026-03-02`; with its time where a day has several sessions."""
+    """Its date, such as ``2026-03-02``; with its time where a day has several sessions."""
     wanted: int
     """People on the roster."""
     fit: int
     """How many of them can have a server at the same time."""
     tight: str
-    """What keeps the others out: `gpus`, `shards`, `cpus`, `memory`, `nodes`, `licenses`, `account`, `qos`, or Slurm's
-    name of a limit, such as `GrpTRES`; empty where all fit, or nothing alone would help."""
+    """What keeps the others out: ``gpus``, ``shards``, ``cpus``, ``memory``, ``nodes``, ``licenses``, ``account``,
+    ``qos``, or Slurm's name of a limit, such as ``GrpTRES``; empty where all fit, or nothing alone would help."""
     problems: tuple[str, ...]
     """What is wrong, in sentences. The check fails if there are any."""
     hints: tuple[str, ...]
@@ -86,14 +89,18 @@ class SessionDocument:
 
 @dataclass(frozen=True)
 class CheckDocument:
-    """What `gpuspawner course check NAME --json` prints. Without NAME it prints `{"courses": [...]}`, one for each."""
+    """What ``gpuspawner course check NAME --json`` prints.
+
+    Without NAME it prints ``{"courses": [...]}`` with a document for each course.
+    """
 
     course: str
     """Its file's name, without the ending."""
     fault: str | None
     """What is wrong with the course's file; null where it is correct."""
     sessions: tuple[SessionDocument, ...]
-    """Those that have not ended, or all of them with `--all`."""
+    """Those that have not ended, or all of them with ``--all``."""
+    version: int = VERSION
 
 
 def check_document(course: str, reports: Sequence[SessionReport], fault: str | None = None) -> CheckDocument:

@@ -225,7 +225,8 @@ def test_maintenance_is_named_as_such() -> None:
         4,
         "gpus",
         [
-            "4 of 8 people fit at the same time. There are too few GPUs. Not counted: g1: in maintenance (reservation upkeep).",
+            "4 of 8 people fit at the same time. There are too few GPUs. Not counted: g1: in "
+            "maintenance (reservation upkeep).",
         ],
     )
 
