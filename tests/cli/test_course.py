@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.cli.course_site import hub_limits
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.cli.site import load_site
 from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
-from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
+from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.cli.runner import cli_runner
 from tests.courses.test_course import DEEP_LEARNING
@@ -137,53 +137,59 @@ def test_as_many_fit_as_slurm_starts(
     assert report["fit"] == running > 0
 
 
-PARTITION_SHAPES: dict[str, tuple[str, dict[str, Any], str, str]] = {
-    "CPUs of the partition": ("c1", {"partition": "batch", "cpus": 3, "memory": "2G"}, "MaxCPUsPerNode=10", "cpus"),
-    "memory for each GPU": (
-        "g1",
-        {"partition": "gpu", "gpus": 1},
-        "JobDefaults=DefMemPerGPU=20000,DefCpuPerGPU=5",
-        "memory",
-    ),
-}
-
-
 @pytest.mark.slurm
-@pytest.mark.parametrize(("nodes", "asked", "setting", "tight"), PARTITION_SHAPES.values(), ids=PARTITION_SHAPES.keys())
-def test_a_partition_has_limits_and_defaults_of_its_own(
-    tmp_path: Path, slurm_cluster: PrivateSlurm, nodes: str, asked: dict[str, Any], setting: str, tight: str
-) -> None:
-    """They decide how many fit, as Slurm applies them."""
-    name, _, _ = setting.partition("=")
-    partition = f"PartitionName={asked['partition']}"
-    slurm_cluster.run("scontrol", "update", partition, setting)
+def test_a_partition_may_use_a_part_of_each_node(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """MaxCPUsPerNode counts the CPUs of all its jobs together."""
+    asked = {"partition": "batch", "cpus": 3, "memory": "2G"}
+    slurm_cluster.run("scontrol", "update", "PartitionName=batch", "MaxCPUsPerNode=10")
     try:
-        with reserved(slurm_cluster, nodes):
+        with reserved(slurm_cluster, "c1"):
             _, report = check(site(tmp_path, slurm_cluster, asked), slurm_cluster)
             running = started(slurm_cluster, asked, report["fit"] + 4)
     finally:
-        slurm_cluster.run("scontrol", "update", partition, f"{name}={'UNLIMITED' if name[:3] == 'Max' else ''}")
+        slurm_cluster.run("scontrol", "update", "PartitionName=batch", "MaxCPUsPerNode=UNLIMITED")
 
-    assert (report["fit"], report["tight"]) == (running, tight)
-    assert running > 0
+    assert (report["fit"], report["tight"], running) == (3, "cpus", 3)
 
 
 THREADED = ClusterDescription(
-    nodes=(SimulatedNode("h1", machine="cpu", sockets=2, cores_per_socket=4, threads=2, memory_mib=32000),),
-    partitions=(SimulatedPartition("batch", ("h1",), default=True),),
+    nodes=(
+        SimulatedNode(
+            "h1",
+            machine="cpu",
+            sockets=2,
+            cores_per_socket=4,
+            threads=2,
+            memory_mib=32000,
+            gpus=(whole_gpus("k80", range(4)),),
+        ),
+    ),
+    partitions=(SimulatedPartition("gpu", ("h1",), default=True),),
 )
-"""One node of eight cores with two hardware threads each."""
+"""One node of four GPUs and eight cores with two hardware threads each."""
 
 
 @pytest.mark.slurm
-def test_slurm_gives_out_whole_cores(tmp_path: Path, needs_slurm: None, public_folder: Path) -> None:
-    """With two hardware threads in a core, a job of three CPUs holds four; so does its default memory."""
-    asked = {"partition": "batch", "cpus": 3}
-    with PrivateSlurm(THREADED, public_folder / "threads") as slurm, reserved(slurm, "h1"):
-        _, report = check(site(tmp_path, slurm, asked), slurm)
-        running = started(slurm, asked, report["fit"] + 4)
+def test_slurm_gives_out_whole_cores_and_a_partitions_defaults(
+    tmp_path: Path, needs_slurm: None, public_folder: Path
+) -> None:
+    """A job of three threads holds two cores, and the memory of four CPUs or of its GPU, whichever is the default."""
+    shapes: dict[str, dict[str, Any]] = {
+        "DefMemPerGPU=10000,DefCpuPerGPU=3": {"partition": "gpu", "gpus": 1},
+        "": {"partition": "gpu", "cpus": 3},
+    }
+    found = {}
+    with PrivateSlurm(THREADED, public_folder / "threads") as slurm:
+        for defaults, asked in shapes.items():
+            # Slurm 22.05 ignores new JobDefaults once jobs with GPUs have run, so this is the first
+            slurm.run("scontrol", "update", "PartitionName=gpu", f"JobDefaults={defaults}")
+            folder = tmp_path / str(len(found))
+            folder.mkdir()
+            with reserved(slurm, "h1"):
+                _, report = check(site(folder, slurm, asked), slurm)
+                found[defaults] = report["fit"], report["tight"], started(slurm, asked, report["fit"] + 4)
 
-    assert (report["fit"], running) == (4, 4)
+    assert found == {"DefMemPerGPU=10000,DefCpuPerGPU=3": (3, "memory", 3), "": (4, "cpus", 4)}
 
 
 @pytest.mark.slurm
