@@ -96,6 +96,8 @@ def _of_people(unknown_groups: Sequence[str], names: Sequence[str], site: Site) 
     if unknown_groups:
         told = ", ".join(unknown_groups)
         found.append(Problem("people", f"The roster names groups that JupyterHub does not have: {told}."))
+    if not names:
+        found.append(Problem("people", "Nobody is on the roster."))
     missing = [name for name in names if name in site.without_account]
     if missing:
         found.append(Problem("people", f"No account or home folder on this machine: {some(missing)}."))
@@ -110,7 +112,7 @@ def _of_session(
 
     profile = next((each for each in site.profiles if each.slug == course.profile.slug), None)
     if profile is None:
-        return refused(Problem("profile", f"There is no profile {course.profile.slug}."))
+        return refused(Problem("profile", _no_profile(course.profile.slug, site)))
     if profile.kind != "slurm":
         return refused(
             Problem("profile", f"Profile {profile.slug} does not start Slurm jobs, so no seats are counted.")
@@ -140,6 +142,11 @@ def _of_session(
         session, request.resources, site.snapshot, names, accounting=site.accounting, licenses=site.licenses
     )
     return _with(report, problems)
+
+
+def _no_profile(slug: str, site: Site) -> str:
+    known = some([each.slug for each in site.profiles], at_most=10)
+    return f"There is no profile {slug}. The profiles are {known}." if known else "There are no profiles."
 
 
 def request_of(course: Course, session: Session, site: Site, user: str) -> JobRequest:

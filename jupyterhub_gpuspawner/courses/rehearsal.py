@@ -75,7 +75,10 @@ def check_session(
         clause = next(fault.clause for fault in faults.values() if fault is not None)
         problems.append(Problem("partition", f"Slurm would refuse every job: {clause}."))
         return SessionReport(session, Seats(len(people), ()), tuple(problems))
-    found = {each: _seats(resources, snapshot, each, len(people), start=start, end=end) for each in open_}
+    own_jobs = _own_jobs(snapshot, people, name)
+    found = {
+        each: _seats(resources, snapshot, each, own_jobs, wanted=len(people), start=start, end=end) for each in open_
+    }
     partition = max(open_, key=lambda each: found[each][0].fit)
     advice = found[partition][1]
     seats = either([found[each][0] for each in open_])
@@ -85,13 +88,27 @@ def check_session(
         problems.append(Problem("seats", _short(seats, advice)))
     admission = None
     if accounting is not None:
-        held = (job for job in snapshot.jobs if job.nodes and (job.ends_at is None or job.ends_at > start))
+        held = (
+            job
+            for job in snapshot.jobs
+            if job.nodes and job.job_id not in own_jobs and (job.ends_at is None or job.ends_at > start)
+        )
         admission = admit(people, _job_size(resources, snapshot, partition), accounting, held)
     if licenses is not None:
         admission = lowest(admission, admit_licensed(len(people), resources.options, licenses))
     if admission is not None:
         problems += [Problem("limit", sentence) for sentence in admission.sentences]
     return SessionReport(session, seats, tuple(problems), admission)
+
+
+def _own_jobs(snapshot: ClusterSnapshot, people: Sequence[str], reservation: str) -> frozenset[str]:
+    """The participants' jobs in the session's reservation: once it has begun, these are their servers."""
+    if not reservation:
+        return frozenset()
+    members = frozenset(people)
+    return frozenset(
+        job.job_id for job in snapshot.jobs if job.nodes and job.reservation == reservation and job.user in members
+    )
 
 
 def _job_size(resources: ResolvedResources, snapshot: ClusterSnapshot, partition: str) -> JobSize:
@@ -123,7 +140,14 @@ def _job_size(resources: ResolvedResources, snapshot: ClusterSnapshot, partition
 
 
 def _seats(
-    resources: ResolvedResources, snapshot: ClusterSnapshot, partition: str, wanted: int, *, start: float, end: float
+    resources: ResolvedResources,
+    snapshot: ClusterSnapshot,
+    partition: str,
+    own_jobs: frozenset[str],
+    *,
+    wanted: int,
+    start: float,
+    end: float,
 ) -> tuple[Seats, str]:
     found = snapshot.partition_by_name[partition]
     need = need_of(resources, found, snapshot)
@@ -133,7 +157,7 @@ def _seats(
         return Seats(wanted, ()), ""
     nodes = capacity_of(snapshot).nodes(partition, constraint=resources.constraint or "", reservation=name).all
     jobs = snapshot.job_table
-    sharing = Sharing(found.name, found.max_cpus_per_node, found.jobs_per_cpu)
+    sharing = Sharing(found.name, found.max_cpus_per_node, found.jobs_per_cpu, own_jobs)
     seats = count_seats(
         nodes, need, jobs, wanted=wanted, start=start, end=end, nodes_each=resources.nodes, sharing=sharing
     )
@@ -141,7 +165,7 @@ def _seats(
 
 
 def _short(seats: Seats, advice: str) -> str:
-    missing = f"{seats.fit} of {seats.wanted} people fit at the same time."
+    missing = f"The nodes have room for {seats.fit} of {seats.wanted} people at the same time."
     out = [f"{node.node}: {node.why}" for node in seats.nodes if node.why]
     shown = f" Not counted: {'; '.join(out[:NAMED])}{f'; and {len(out) - NAMED} more' if len(out) > NAMED else ''}."
     tight = f" There {_TOO_FEW[seats.tight]}." if seats.tight and not advice else ""

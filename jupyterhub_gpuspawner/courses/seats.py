@@ -49,6 +49,8 @@ class Sharing:
     """MaxCPUsPerNode: CPUs of a node that all jobs of the partition may hold together."""
     jobs_per_cpu: int = 1
     """OverSubscribe=FORCE."""
+    own_jobs: frozenset[str] = frozenset()
+    """Ids of jobs that are the participants' servers already, so that they take no seats from them."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +119,12 @@ def free_at(node: NodeFit, jobs: Sequence[ClusterJob], moment: float, sharing: S
 
     ``moment`` in seconds since the epoch.
 
-    A job without a time limit keeps what it holds.
+    A job without a time limit keeps what it holds; those that are the course's own keep nothing.
     """
     freed, held, of_partition = Freed(), 0, 0
     for job in (jobs[at] for at in node.jobs):
         cpus = job.cpus // job.node_count
-        if job.ends_at is not None and job.ends_at <= moment:
+        if job.job_id in sharing.own_jobs or (job.ends_at is not None and job.ends_at <= moment):
             freed.add(cpus, job.memory_mib // job.node_count, job.gpus, node.only_type)
             continue
         held += cpus

@@ -178,7 +178,7 @@ def test_slurm_gives_out_whole_cores_and_a_partitions_defaults(
         "DefMemPerGPU=10000,DefCpuPerGPU=3": {"partition": "gpu", "gpus": 1},
         "": {"partition": "gpu", "cpus": 3},
     }
-    found = {}
+    found: dict[str, tuple[int, str, int]] = {}
     with PrivateSlurm(THREADED, public_folder / "threads") as slurm:
         for defaults, asked in shapes.items():
             # Slurm 22.05 ignores new JobDefaults once jobs with GPUs have run, so this is the first

@@ -15,8 +15,9 @@ from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
 from jupyterhub_gpuspawner.courses.report import check_document
 from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association, Limits
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.units import parse_gres
 from tests.courses.test_course import DEEP_LEARNING, course
-from tests.snapshots import cluster, node
+from tests.snapshots import cluster, node, running
 
 START, END = (datetime(2026, 3, 2, hour, tzinfo=timezone.utc).timestamp() for hour in (9, 17))
 DAY = {"date": "2026-03-02", "from": "9:00", "to": "17:00", "reservation": "ml"}
@@ -197,8 +198,8 @@ def test_too_few_seats_are_told_with_what_would_help() -> None:
         2,
         "memory",
         [
-            "2 of 8 people fit at the same time. With 30 GiB of memory for each person, 2 of 4 GPUs of node g0 can be "
-            "used; 16 GiB each would allow all 4. Not counted: g1: out of service now (disk)."
+            "The nodes have room for 2 of 8 people at the same time. With 30 GiB of memory for each person, 2 of 4 "
+            "GPUs of node g0 can be used; 16 GiB each would allow all 4. Not counted: g1: out of service now (disk)."
         ],
     )
 
@@ -210,8 +211,8 @@ def test_a_profile_that_is_not_there_is_told() -> None:
         checked(snapshot(), course={"profile": {"slug": "k80", "options": {"gpus": 2}}})[3],
         checked(snapshot(), slurm={"gpus": 9})[3],
     ] == [
-        ["There is no profile v100."],
-        ["K80 has no option 'gpus'. Its options are none."],
+        ["There is no profile v100. The profiles are k80."],
+        ["K80 has no option 'gpus'. It has no options."],
         ["Slurm would refuse every job: 9 GPUs are more than the 4 of a node."],
     ]
 
@@ -225,7 +226,7 @@ def test_maintenance_is_named_as_such() -> None:
         4,
         "gpus",
         [
-            "4 of 8 people fit at the same time. There are too few GPUs. Not counted: g1: in "
+            "The nodes have room for 4 of 8 people at the same time. There are too few GPUs. Not counted: g1: in "
             "maintenance (reservation upkeep).",
         ],
     )
@@ -258,3 +259,22 @@ def test_sessions_that_have_ended_are_left_out() -> None:
     assert names() == ["2026-03-02", "2026-03-03"]
     assert names(since=after) == ["2026-03-03"]
     assert names(since=after, only="2026-03-02") == ["2026-03-02"]
+
+
+def test_servers_that_run_already_take_no_seats_from_their_owners() -> None:
+    """So that the check can be made again once people have come; jobs of others do take theirs."""
+    ours = tuple(
+        running(str(number), "g0", "gpu:k80:1", user=user, reservation="ml", ends_in=None)
+        for number, user in enumerate(("t1", "t2", "t3", "somebody"), 1)
+    )
+    own = Reservation("ml", START - HOUR, END + 9 * HOUR, ("g0", "g1"))
+    busy = NODES[0]._replace(gres_used=parse_gres("gpu:k80:4"))
+
+    assert checked(cluster(busy, NODES[1], jobs=ours, reservations=(own,)))[1] == 7
+
+
+def test_an_empty_roster_is_told() -> None:
+    """Such as that of a group without members."""
+    assert checked(snapshot(), course={"roster": {"groups": "ml"}}, groups={"ml": ()})[3] == [
+        "Nobody is on the roster."
+    ]
