@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import date, datetime
 
 
@@ -96,6 +97,12 @@ def counted(number: int, what: str) -> str:
 def people(number: int) -> str:
     """``1 person``, ``2 people``."""
     return f"{number:,} {'person' if number == 1 else 'people'}"
+
+
+def some(names: Sequence[str], *, at_most: int = 5) -> str:
+    """``t1, t2``, or ``t1, t2, t3, t4, t5 and 45 more``."""
+    more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
+    return f"{', '.join(names[:at_most])}{more}"
 
 
 def sentence(clause: str) -> str:

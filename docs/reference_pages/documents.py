@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args, get_type_hints
 
 from jupyterhub_gpuspawner.cluster import cluster_map
+from jupyterhub_gpuspawner.courses import report
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.api import course_document, profiles_document
 from jupyterhub_gpuspawner.placement import topology
@@ -83,6 +84,8 @@ def page() -> str:
         _record(cluster_map.Holder),
         "`totals`:\n",
         _record(cluster_map.Totals),
+        f"## Course check document, version {report.VERSION}\n",
+        *_records(report.CheckDocument),
         f"## Node report, version {documents.REPORT_VERSION}\n",
         *_records(documents.NodeReport),
         f"## Launch plan, version {documents.PLAN_VERSION}\n",

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import sys
+import textwrap
 import time
+from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -12,12 +16,14 @@ import click
 
 from jupyterhub_gpuspawner.cli.options import CONFIG, fail
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.words import people
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from jupyterhub_gpuspawner.cli.course_site import Rehearsed
-    from jupyterhub_gpuspawner.courses.rehearsal import SessionReport
+    from jupyterhub_gpuspawner.cli.course_site import Checked, Rehearsed
+    from jupyterhub_gpuspawner.courses.report import SessionReport
 
 EXIT_NOT_FIT = 1
 _SOON = 120.0
@@ -30,29 +36,39 @@ def course() -> None:
 
 
 @course.command()
-@click.argument("name")
+@click.argument("name", required=False)
 @click.option("--session", default="", help="Check one session alone: its date, such as 2026-03-02.")
+@click.option("--all", "past", is_flag=True, help="Check sessions that have ended, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @CONFIG
-def check(*, name: str, session: str, as_json: bool, config: Path) -> None:
-    """Count the seats of each session of course NAME, and list what would go wrong.
+def check(*, name: str | None, session: str, past: bool, as_json: bool, config: Path) -> None:
+    """Count the seats of each session of course NAME, and list what would go wrong; without NAME, of every course.
 
     Exit code 0: everybody fits in each session; 1: not, or the course's file is wrong; 3: Slurm does not answer.
     """
-    from jupyterhub_gpuspawner.cli.course_site import check_named_course
+    from jupyterhub_gpuspawner.cli.course_site import check_courses, check_named_course
     from jupyterhub_gpuspawner.cli.site import load_site
-    from jupyterhub_gpuspawner.courses.rehearsal import document
+    from jupyterhub_gpuspawner.courses.report import check_document
 
+    if session and name is None:
+        raise click.UsageError("--session needs the name of a course.")
     try:
-        reports = asyncio.run(check_named_course(load_site(config), name, session))
+        site = load_site(config)
+        if name is not None:
+            found = [asyncio.run(check_named_course(site, name, session, past=past))]
+        else:
+            found = list(asyncio.run(check_courses(site, past=past)))
     except GPUSpawnerError as error:
         fail(error)
     if as_json:
-        click.echo(json.dumps(document(name, reports), indent=2))
+        faults = [None if each.fault is None else str(each.fault) for each in found]
+        documents = [
+            asdict(check_document(each.slug, each.reports, fault)) for each, fault in zip(found, faults, strict=True)
+        ]
+        click.echo(json.dumps({"courses": documents} if name is None else documents[0], indent=2))
     else:
-        for report in reports:
-            click.echo(_told(report))
-    if not all(report.fits for report in reports):
+        click.echo("\n".join(line for each in found for line in _lines(each, named=name is None)))
+    if not all(each.good for each in found):
         raise SystemExit(EXIT_NOT_FIT)
 
 
@@ -139,9 +155,27 @@ def link(*, name: str, hub: str, config: Path) -> None:
     click.echo(participants_link(name, found, hub or address_of(site)))
 
 
-def _told(report: SessionReport) -> str:
+def _lines(checked: Checked, *, named: bool) -> Iterator[str]:
+    if named:
+        yield f"{checked.slug}:"
+    if checked.fault is not None:
+        yield f"WRONG {checked.fault}"
+    elif not checked.reports:
+        yield "ok    no session from now on"
+    for report in checked.reports:
+        yield from _told(report)
+    for hint in dict.fromkeys(hint.text for report in checked.reports for hint in report.hints):
+        yield textwrap.fill(f"Note: {hint}", _width(), subsequent_indent=" " * 6)
+
+
+def _told(report: SessionReport) -> Iterator[str]:
     begin, end = report.session.start, report.session.end
-    seats = report.seats
     head = "ok   " if report.fits else "WRONG"
-    lines = [f"{head} {begin:%a %Y-%m-%d %H:%M}-{end:%H:%M %Z}: {seats.wanted} people, {seats.fit} fit"]
-    return "\n".join([*lines, *(f"      {problem.text}" for problem in report.problems)])
+    yield f"{head} {begin:%a %Y-%m-%d %H:%M}-{end:%H:%M %Z}: {people(report.seats.wanted)}, {report.fit} fit"
+    for problem in report.problems:
+        yield textwrap.fill(problem.text, _width(), initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def _width() -> int:
+    """That of the terminal; programs read each sentence on a line of its own."""
+    return max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize

@@ -6,17 +6,21 @@ import asyncio
 import stat
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from jupyterhub_gpuspawner.courses.check import Site as CourseSite
 from jupyterhub_gpuspawner.courses.check import check_course, members, request_of
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
-from jupyterhub_gpuspawner.errors import ConfigError, RequestError, SubmitRejected
+from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
+from jupyterhub_gpuspawner.courses.roster import Roster, people
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import account_of
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
+from jupyterhub_gpuspawner.profiles.resources import over_defaults
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -24,10 +28,13 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.cli.site import Site
     from jupyterhub_gpuspawner.courses.course import Course
     from jupyterhub_gpuspawner.courses.folder import CourseFile
-    from jupyterhub_gpuspawner.courses.rehearsal import SessionReport
+    from jupyterhub_gpuspawner.courses.report import SessionReport
     from jupyterhub_gpuspawner.courses.sessions import Session
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+    from jupyterhub_gpuspawner.jobs.accounting import Accounting
+    from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+    from jupyterhub_gpuspawner.profiles.resources import Resources
     from jupyterhub_gpuspawner.slurm.client import SlurmClient
 
 SETTING = "c.GPUProfilesSpawner.courses_dir"
@@ -43,13 +50,48 @@ class Rehearsed:
     refusal: str = ""
 
 
-async def check_named_course(site: Site, name: str, session: str = "") -> Sequence[SessionReport]:
-    """The report on each session of a course; raises ConfigError, SlurmUnavailable."""
+@dataclass(frozen=True)
+class Checked:
+    """What the check of one course found."""
+
+    slug: str
+    reports: Sequence[SessionReport] = ()
+    fault: ConfigError | None = None
+    """What is wrong with its file."""
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.fault is None and all(report.fits for report in self.reports)
+
+
+async def check_named_course(site: Site, name: str, session: str = "", *, past: bool = False) -> Checked:
+    """Check one course; raises ConfigError, SlurmUnavailable. See :func:`check_courses`."""
     file, found = await _read(site, name)
-    reports = check_course(file, found, only=session)
+    reports = _reports(file, found, session, past=past)
     if not reports:
-        raise _no_session(file, session)
-    return reports
+        raise _no_session(file, session or "from now on")
+    return Checked(name, reports)
+
+
+async def check_courses(site: Site, *, past: bool = False) -> Sequence[Checked]:
+    """Check every course: the sessions that have not ended, with ``past`` all. Raises ConfigError, SlurmUnavailable."""
+    courses = CourseFolder(_spawner(site).courses_dir)
+    files = await asyncio.to_thread(courses.courses)
+    if courses.fault is not None and not files:
+        raise courses.fault
+    good = [file for file in files if file.fault is None]
+    found = await _course_site(site, good)
+    return [
+        Checked(file.slug, fault=file.fault)
+        if file.fault is not None
+        else Checked(file.slug, _reports(file, found, "", past=past))
+        for file in files
+    ]
+
+
+def _reports(file: CourseFile, found: CourseSite, session: str, *, past: bool) -> Sequence[SessionReport]:
+    return check_course(file, found, only=session, since=None if past else datetime.now().astimezone())
 
 
 async def rehearse(
@@ -87,18 +129,76 @@ async def _answer(site: Site, request: JobRequest, user: str, found: CourseSite)
 
 
 async def _read(site: Site, name: str) -> tuple[CourseFile, CourseSite]:
+    file = _file(_spawner(site).courses_dir, name)
+    return file, await _course_site(site, [file])
+
+
+async def _course_site(site: Site, files: Sequence[CourseFile]) -> CourseSite:
+    """What these courses are checked against: Slurm is asked once for all of them."""
     spawner = _spawner(site)
-    file = _file(spawner.courses_dir, name)
     groups = configured_groups(site)
     slurm = spawner.slurm_site()
-    found = CourseSite(
-        profiles=spawner.offered(),
-        snapshot=await slurm.connection().client.snapshot(),
+    client = slurm.connection().client
+    everybody = list(dict.fromkeys(name for file in files for name in members(file, groups)))
+    accounting, unknown = await _accounting(client, everybody)
+    courses = [file.course for file in files if file.course is not None]
+    teachers = people(Roster(names=tuple(user for each in courses for user in each.instructors.users)), (), {}).names
+    profiles = spawner.offered()
+    return CourseSite(
+        profiles=profiles,
+        snapshot=await client.snapshot(),
         defaults=site_defaults(slurm),
         groups=groups,
-        without_account=await _without_account(slurm, members(file, groups)),
+        without_account=await _without_account(slurm, everybody),
+        accounting=accounting,
+        licenses=await client.licenses() if _wants_licenses(profiles, site_defaults(slurm)) else None,
+        hub=hub_limits(site),
+        absent_instructors=() if slurm.req_homedir else await _without_account(slurm, teachers),
+        unknown=unknown,
     )
-    return file, found
+
+
+def _wants_licenses(profiles: Sequence[Profile], defaults: Resources) -> bool:
+    asked = [
+        line for each in profiles if each.slurm is not None for line in over_defaults(each.slurm, defaults).extra or ()
+    ]
+    return any(line.startswith(("--licenses", "-L")) for line in asked)
+
+
+def hub_limits(site: Site) -> HubLimits:
+    """The settings of the hub that concern many servers at once."""
+    hub = site.config.JupyterHub
+    return HubLimits(
+        concurrent_spawns=hub.get("concurrent_spawn_limit", HubLimits.concurrent_spawns),
+        active_servers=hub.get("active_server_limit", HubLimits.active_servers),
+        start_timeout=site.spawner("nobody").start_timeout,
+        culled_after=min(filter(None, map(_culled_after, hub.get("services", []))), default=None),
+    )
+
+
+def _culled_after(service: Mapping[str, Any]) -> int | None:
+    """The ``--timeout`` of jupyterhub-idle-culler, 600 s by default; None for another service."""
+    words = [str(word) for word in service.get("command") or ()]
+    if not any(
+        word.replace("-", "_").rpartition("/")[2] in ("jupyterhub_idle_culler", "cull_idle_servers.py")
+        for word in words
+    ):
+        return None
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        value = word.partition("=")[2] if word.startswith("--timeout=") else following if word == "--timeout" else ""
+        if value.isdecimal():
+            return int(value)
+    return 600
+
+
+async def _accounting(client: SlurmClient, names: Sequence[str]) -> tuple[Accounting | None, Sequence[str]]:
+    """The limits of Slurm's accounting, and a sentence where they could not be read."""
+    if not names:
+        return None, ()
+    try:
+        return await client.accounting(names), ()
+    except GPUSpawnerError as error:
+        return None, [f"The limits of Slurm's accounting are not known: {error}"]
 
 
 def _no_session(file: CourseFile, session: str) -> ConfigError:

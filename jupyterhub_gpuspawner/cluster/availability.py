@@ -189,7 +189,7 @@ def _on_nodes(
     user: str,
     shared: bool,
 ) -> Availability:
-    need, length = need_of(resources, partition, snapshot.memory), length_of(resources, partition)
+    need, length = need_of(resources, partition, snapshot), length_of(resources, partition)
     if nodes.count_capable(need) < resources.nodes:  # nodes that Slurm hides may have it: else it had been a fault
         return _unknown("Slurm does not show the nodes that could run this job")
     competition = capacity_of(snapshot).competition(partition.name, resources.reservation or "", need)

@@ -47,8 +47,10 @@ class Capacity:
         self._reservations = snapshot.reservation_by_name
         self._jobs = snapshot.job_table
         jobs, reserved = snapshot.jobs_by_node.positions, _reserved_periods(snapshot.reservations)
+        self._cpu_unit = unit = snapshot.cpu_allocation.unit
+        known = not snapshot.partial
         nodes = [
-            NodeFit(state, jobs.get(state.name, ()), reserved.get(state.name, ()), all_known=not snapshot.partial)
+            NodeFit(state, jobs.get(state.name, ()), reserved.get(state.name, ()), all_known=known, cpu_unit=unit)
             for state in snapshot.node_table
         ]
         self._partitions = {
@@ -86,6 +88,7 @@ class Capacity:
                     node.jobs,
                     tuple(period for period in node.reserved if period.name != reservation),
                     all_known=node.all_known,
+                    cpu_unit=self._cpu_unit,
                 )
                 for node in nodes
                 if not own.nodes or node.name in own.nodes
@@ -128,7 +131,7 @@ def _reserved_periods(reservations: Iterable[Reservation]) -> dict[str, tuple[Re
     for each in reservations:
         start, end = each.start if each.start is not None else 0.0, each.end if each.end is not None else inf
         for node in each.nodes:
-            found.setdefault(node, []).append(ReservedPeriod(start, end, each.name))
+            found.setdefault(node, []).append(ReservedPeriod(start, end, each.name, "MAINT" in each.flags))
     return {node: tuple(sorted(periods)) for node, periods in found.items()}
 
 

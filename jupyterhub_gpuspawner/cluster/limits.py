@@ -38,42 +38,54 @@ class Fault(NamedTuple):
     """For a participant; without leading capital and final full stop."""
 
 
-def need_of(resources: ResolvedResources, partition: Partition, default: DefaultMemory | None = None) -> Need:
-    """What the job requests on each node of the partition.
+def need_of(resources: ResolvedResources, partition: Partition, snapshot: ClusterSnapshot) -> Need:
+    """What the job requests on each node of the partition, with slurm.conf's defaults for what it does not request.
 
-    ``default`` is the cluster's memory for a job that requests none. Source: slurm.conf(5), DefMemPerCPU, DefMemPerNode
-    and MaxMemPerCPU.
+    Source: slurm.conf(5), DefMemPerCPU, DefMemPerGPU, DefMemPerNode, DefCpuPerGPU, MaxMemPerCPU and OverSubscribe.
     """
-    cpus, asked = resources.cpus or 1, resources.memory
+    cpus, asked, gpus = resources.cpus, resources.memory, resources.gpus or 0
+    if cpus is None:
+        per_gpu = (partition.default_cpus_per_gpu, snapshot.cpu_allocation.per_gpu)
+        cpus = max(1, gpus * next((each for each in per_gpu if each is not None), 1))
+    per_cpu = 0
     if asked is None:
-        asked = _default_memory(cpus, partition, default)
+        asked, per_cpu = _default_memory(cpus, gpus, partition, snapshot.memory)
     if asked and partition.max_memory_per_cpu_mib:
         cpus = max(cpus, -(-asked // partition.max_memory_per_cpu_mib))
     return Need(
-        gpus=resources.gpus or 0,
+        gpus=gpus,
         gpu_type=resources.gpu_type or ANY,
         shards=resources.shards or 0,
         cpus=cpus,
         memory=asked or 0,
+        memory_per_cpu=per_cpu,
         all_memory=asked == 0,
-        exclusive=resources.exclusive,
+        exclusive=resources.exclusive or partition.exclusive,
     )
 
 
-def _default_memory(cpus: int, partition: Partition, default: DefaultMemory | None) -> int | None:
-    """MiB per node for a job that requests no memory; 0: all of the node's; None: Slurm does not allocate memory."""
+def _default_memory(
+    cpus: int, gpus: int, partition: Partition, default: DefaultMemory | None
+) -> tuple[int | None, int]:
+    """MiB per node, and per CPU, for a job that requests no memory.
+
+    0 per node: all of the node's; None: Slurm does not allocate memory.
+    """
     of_cluster = default or DefaultMemory(allocated=False)
     if not of_cluster.allocated:
-        return None
+        return None, 0
+    per_gpu = (partition.default_memory_per_gpu_mib, of_cluster.per_gpu_mib)
+    if gpus and any(per_gpu):
+        return gpus * next(each for each in per_gpu if each), 0
     for per_node, per_cpu in (
         (partition.default_memory_per_node_mib, partition.default_memory_per_cpu_mib),
         (of_cluster.per_node_mib, of_cluster.per_cpu_mib),
     ):
         if per_node is not None:
-            return per_node
+            return per_node, 0
         if per_cpu is not None:
-            return per_cpu * cpus
-    return 0
+            return per_cpu * cpus, per_cpu
+    return 0, 0
 
 
 def length_of(resources: ResolvedResources, partition: Partition) -> float:
@@ -228,7 +240,7 @@ def _of_nodes(
 ) -> Iterator[Fault]:
     if len(snapshot.nodes_by_partition.positions.get(partition.name, ())) < len(partition.nodes):
         return  # Slurm hides powered-down nodes, whose hardware is then unknown
-    reservation, need = own.name if own is not None else "", need_of(resources, partition, snapshot.memory)
+    reservation, need = own.name if own is not None else "", need_of(resources, partition, snapshot)
     where = f"partition {partition.name}" + (f" and reservation {reservation}" if reservation else "")
     capacity = capacity_of(snapshot)
     nodes = capacity.nodes(partition.name, reservation=reservation)

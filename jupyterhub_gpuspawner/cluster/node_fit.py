@@ -30,6 +30,8 @@ class Need:
     cpus: int = 1
     memory: int = 0
     """MiB."""
+    memory_per_cpu: int = 0
+    """MiB for each CPU that the job is given, where it requests no memory by itself; :attr:`memory` is the least."""
     all_memory: bool = False
     exclusive: bool = False
 
@@ -40,6 +42,8 @@ class ReservedPeriod(NamedTuple):
     start: float
     end: float
     name: str
+    maintenance: bool = False
+    """It has the flag MAINT."""
 
 
 class NodeFit:
@@ -62,6 +66,7 @@ class NodeFit:
         "reason",
         "reserved",
         "shards",
+        "step",
         "usable",
     )
 
@@ -72,8 +77,12 @@ class NodeFit:
         reserved: tuple[ReservedPeriod, ...],
         *,
         all_known: bool = True,
+        cpu_unit: str = "core",
     ) -> None:
-        """``jobs`` are positions in the snapshot's jobs; ``all_known``: they are every job on the node."""
+        """``jobs`` are positions in the snapshot's jobs; ``all_known``: they are every job on the node.
+
+        ``cpu_unit``: see :attr:`CpuAllocation.unit`.
+        """
         self.all_known = all_known
         self.name = node.name
         self.reason = node.reason
@@ -83,26 +92,34 @@ class NodeFit:
         self.reserved = reserved
         self.jobs = jobs
         self.cpus, self.free_cpus = node.cpus, node.cpus_free
+        self.step = _step(node, cpu_unit) if cpu_unit != "core" else node.threads
         self.memory, self.free_memory = node.memory_mib, node.memory_free_mib
         self.idle = node.cpus_allocated == 0 and not jobs
         self.gpus, self.free_gpus, self.shards, self.free_shards = _devices(node.gres, node.gres_used)
 
+    def taken_by(self, need: Need) -> tuple[int, int]:
+        """The CPUs and the memory that such a job gets here: Slurm gives out whole cores, not their threads."""
+        cpus = need.cpus if self.step == 1 else -(-need.cpus // self.step) * self.step
+        return cpus, max(need.memory, need.memory_per_cpu * cpus)
+
     def offers(self, need: Need) -> bool:
         """Whether the node could satisfy the request if it were empty."""
+        cpus, memory = self.taken_by(need)
         return (
             self.gpus.get(need.gpu_type, 0) >= need.gpus
             and self.shards >= need.shards
-            and self.cpus >= need.cpus
-            and self.memory >= need.memory
+            and self.cpus >= cpus
+            and self.memory >= memory
         )
 
     def has(self, need: Need) -> bool:
         """Whether everything requested is free now."""
+        cpus, memory = self.taken_by(need)
         return (
             self.free_gpus.get(need.gpu_type, 0) >= need.gpus
             and self.free_shards >= need.shards
-            and self.free_cpus >= need.cpus
-            and self.free_memory >= need.memory
+            and self.free_cpus >= cpus
+            and self.free_memory >= memory
             and (self.idle or not (need.exclusive or need.all_memory))
         )
 
@@ -112,11 +129,12 @@ class NodeFit:
             return self.offers(need)
         if need.exclusive or need.all_memory:
             return False
+        cpus, memory = self.taken_by(need)
         return (
             self.free_gpus.get(need.gpu_type, 0) + freed.gpus[need.gpu_type] >= need.gpus
             and self.free_shards + freed.shards >= need.shards
-            and self.free_cpus + freed.cpus >= need.cpus
-            and self.free_memory + freed.memory >= need.memory
+            and self.free_cpus + freed.cpus >= cpus
+            and self.free_memory + freed.memory >= memory
         )
 
     def open_at(self, moment: float, length: float) -> float:
@@ -131,6 +149,13 @@ class NodeFit:
         """The type of its GPUs if all have the same; else :data:`ANY`."""
         types = [kind for kind in self.gpus if kind]
         return types[0] if len(types) == 1 and self.gpus[types[0]] == self.gpus[ANY] else ANY
+
+
+def _step(node: NodeState, cpu_unit: str) -> int:
+    """How many CPUs a job gets together."""
+    if cpu_unit == "socket":
+        return max(1, node.threads * node.socket_cores)
+    return max(1, node.cpus) if cpu_unit == "node" else 1
 
 
 @lru_cache(maxsize=8192)

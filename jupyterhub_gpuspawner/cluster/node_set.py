@@ -148,7 +148,7 @@ class NodeSet:
 def _kinds(nodes: Iterable[NodeFit]) -> dict[NodeFit, int]:
     found: dict[object, tuple[NodeFit, int]] = {}
     for node in nodes:
-        key = (node.cpus, node.memory, node.shards, tuple(node.gpus.items()))
+        key = (node.cpus, node.step, node.memory, node.shards, tuple(node.gpus.items()))
         first, count = found.get(key, (node, 0))
         found[key] = (first, count + 1)
     return dict(found.values())

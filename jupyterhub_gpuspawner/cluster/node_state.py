@@ -48,6 +48,7 @@ class NodeState(NamedTuple):
     """CPUs available to jobs (CPUEfctv) as Slurm counts them: hardware threads if it is configured with them."""
     cpus_allocated: int = 0
     memory_mib: int = 0
+    """Memory for jobs: RealMemory without MemSpecLimit."""
     memory_allocated_mib: int = 0
     gres: tuple[Gres, ...] = ()
     """Generic resources of the node."""
@@ -60,6 +61,10 @@ class NodeState(NamedTuple):
     partitions: tuple[str, ...] = ()
     reason: str = ""
     """The admin's reason for its state; empty where none is given."""
+    threads: int = 1
+    """Hardware threads of a core (ThreadsPerCore)."""
+    socket_cores: int = 0
+    """CoresPerSocket; 0 where it is not reported."""
 
     @property
     def usable(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.jobs.status import Phase
@@ -57,6 +57,16 @@ class Partition:
     deny_qos: tuple[str, ...] = ()
     needs_reservation: bool = False
     """ReqResv: only jobs with a reservation."""
+    qos: str = ""
+    """The partition's QOS, whose limits come before those of the job's; empty without one."""
+    exclusive: bool = False
+    """OverSubscribe=EXCLUSIVE: every job gets whole nodes."""
+    jobs_per_cpu: int = 1
+    """OverSubscribe=FORCE: how many jobs Slurm places on each CPU."""
+    default_cpus_per_gpu: int | None = None
+    """DefCpuPerGPU of the partition; None where the cluster's applies."""
+    default_memory_per_gpu_mib: int | None = None
+    """DefMemPerGPU likewise."""
     unread: tuple[str, ...] = ()
     """Slurm's names of fields that were not understood and have their defaults here."""
 
@@ -132,8 +142,20 @@ class DefaultMemory:
 
     per_cpu_mib: int | None = None
     per_node_mib: int | None = None
+    per_gpu_mib: int | None = None
+    """For a job that requests GPUs."""
     allocated: bool = True
     """Slurm allocates memory to jobs; without a default a job that requests none gets all of a node's."""
+
+
+@dataclass(frozen=True)
+class CpuAllocation:
+    """How Slurm gives CPUs to jobs (slurm.conf)."""
+
+    unit: Literal["cpu", "core", "socket", "node"] = "core"
+    """What a job gets whole, whatever part of it is requested (SelectType, SelectTypeParameters)."""
+    per_gpu: int | None = None
+    """DefCpuPerGPU, for jobs that request GPUs and no CPUs; None where it is not set."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +183,7 @@ class ClusterSnapshot:
     """Jobs that are pending or hold nodes; ended ones are not included."""
     memory: DefaultMemory | None = None
     """The cluster's defaults for jobs that request no memory; None where they are not known."""
+    cpu_allocation: CpuAllocation = CpuAllocation()
     taken_at: float = 0.0
     """Seconds since the epoch."""
     unread: tuple[Unread, ...] = ()

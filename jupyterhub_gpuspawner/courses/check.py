@@ -6,19 +6,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.courses.course_profile import course_profile, opens_at
-from jupyterhub_gpuspawner.courses.rehearsal import NAMED, Problem, SessionReport, check_session
-from jupyterhub_gpuspawner.courses.roster import people
+from jupyterhub_gpuspawner.courses.hub_limits import HubLimits, of_hub
+from jupyterhub_gpuspawner.courses.rehearsal import check_session
+from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
+from jupyterhub_gpuspawner.courses.roster import Roster, people
 from jupyterhub_gpuspawner.courses.seats import Seats
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
+from jupyterhub_gpuspawner.words import some
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.courses.course import Course
     from jupyterhub_gpuspawner.courses.folder import CourseFile
     from jupyterhub_gpuspawner.courses.sessions import Session
+    from jupyterhub_gpuspawner.jobs.accounting import Accounting
     from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
     from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -36,6 +41,15 @@ class Site:
     """JupyterHub's groups with their members; None where they are not known."""
     without_account: Collection[str] = ()
     """People who have no account or no home folder."""
+    accounting: Accounting | None = None
+    """The limits of Slurm's accounting; None where there are none."""
+    licenses: Mapping[str, int] | None = None
+    """The cluster's licences, by name; None where they were not asked for."""
+    hub: HubLimits | None = None
+    absent_instructors: Collection[str] = ()
+    """Users that the course names as instructors and that have no account."""
+    unknown: Sequence[str] = ()
+    """What could not be found out, as sentences."""
 
 
 def members(file: CourseFile, groups: Mapping[str, Collection[str]]) -> tuple[str, ...]:
@@ -43,33 +57,51 @@ def members(file: CourseFile, groups: Mapping[str, Collection[str]]) -> tuple[st
     return people(file.course.roster, file.listed, groups).names if file.course is not None else ()
 
 
-def check_course(file: CourseFile, site: Site, *, only: str = "") -> tuple[SessionReport, ...]:
-    """A report for each session; ``only`` names one, and gives none if there is no such session."""
+def check_course(
+    file: CourseFile, site: Site, *, only: str = "", since: datetime | None = None
+) -> tuple[SessionReport, ...]:
+    """A report for each session; ``only`` names one, and gives none if there is no such session.
+
+    With ``since``, sessions that have ended by then are left out, unless ``only`` names one.
+    """
     course = file.course
     if course is None:
         return ()
     groups = site.groups or {}
     on_roster = people(course.roster, file.listed, groups)
-    general = list(_of_people(on_roster.unknown_groups, on_roster.names, site))
+    general = [*_of_instructors(course, site), *_of_people(on_roster.unknown_groups, on_roster.names, site)]
     return tuple(
         _with(_of_session(session, file, on_roster.names, site, groups), general)
         for session in course.calendar()
-        if not only or session.name == only
+        if (session.name == only if only else since is None or session.end > since)
     )
 
 
 def _with(report: SessionReport, general: Sequence[Problem]) -> SessionReport:
-    return replace(report, problems=(*general, *report.problems))
+    return replace(report, found=(*general, *report.found))
+
+
+def _of_instructors(course: Course, site: Site) -> list[Problem]:
+    """Whether anybody can open the course's page."""
+    named = people(Roster(names=course.instructors.users), (), {}).names if course.instructors.users else ()
+    if any(name not in site.absent_instructors for name in named):
+        return []
+    if site.groups is None or any(site.groups.get(group) for group in course.instructors.groups):
+        return []
+    missing = [*named, *(f"group {group}" for group in course.instructors.groups)]
+    return [Problem("people", f"None of the instructors exists: {some(missing)}. Nobody can open the course's page.")]
 
 
 def _of_people(unknown_groups: Sequence[str], names: Sequence[str], site: Site) -> list[Problem]:
-    found = []
+    found = [Problem("unknown", sentence) for sentence in site.unknown]
     if unknown_groups:
         told = ", ".join(unknown_groups)
         found.append(Problem("people", f"The roster names groups that JupyterHub does not have: {told}."))
+    if not names:
+        found.append(Problem("people", "Nobody is on the roster."))
     missing = [name for name in names if name in site.without_account]
     if missing:
-        found.append(Problem("people", f"{_some(missing)} have no account or home folder on this machine."))
+        found.append(Problem("people", f"No account or home folder on this machine: {some(missing)}."))
     return found
 
 
@@ -95,14 +127,27 @@ def _of_session(
     problems = []
     if excluded:
         why = next(iter(excluded.values()))
-        problems.append(Problem("people", f"{_some(list(excluded))} cannot use profile {base}: {why}."))
+        problems.append(Problem("people", f"{some(list(excluded))} cannot use profile {base}: {why}."))
     if not admitted:
         return refused(*problems)
     try:
         request = request_of(file, session, site, admitted[0])
     except RequestError as error:
         return refused(*problems, Problem("profile", str(error)))
-    return _with(check_session(session, request.resources, site.snapshot, names, opens=opens), problems)
+    if site.hub is not None:
+        length = (session.end - session.start).total_seconds()
+        limits = site.hub if request.start_timeout is None else replace(site.hub, start_timeout=request.start_timeout)
+        problems += of_hub(limits, len(names), length)
+    report = check_session(
+        session,
+        request.resources,
+        site.snapshot,
+        names,
+        opens=opens,
+        accounting=site.accounting,
+        licenses=site.licenses,
+    )
+    return _with(report, problems)
 
 
 def _profile_of(file: CourseFile, session: Session, site: Site) -> tuple[datetime, Profile]:
@@ -124,8 +169,3 @@ def request_of(file: CourseFile, session: Session, site: Site, user: str) -> Job
         now=opens,
         defaults=site.defaults,
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"

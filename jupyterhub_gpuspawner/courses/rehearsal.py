@@ -2,113 +2,196 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.limits import fault_in, length_of, need_of, partitions_of
 from jupyterhub_gpuspawner.courses.course_profile import MARGIN
-from jupyterhub_gpuspawner.courses.seats import Seats, count_seats, free_at, remedy
-from jupyterhub_gpuspawner.words import duration
+from jupyterhub_gpuspawner.courses.limits import JobSize, admit, admit_licensed, lowest
+from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
+from jupyterhub_gpuspawner.courses.seats import (
+    CPUS,
+    GPUS,
+    MEMORY,
+    NODES,
+    SHARDS,
+    Seats,
+    Sharing,
+    count_seats,
+    either,
+    free_at,
+    remedy,
+)
+from jupyterhub_gpuspawner.words import duration, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Reservation
     from jupyterhub_gpuspawner.courses.sessions import Session
+    from jupyterhub_gpuspawner.jobs.accounting import Accounting
     from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 NAMED = 5
-"""People named in one problem, at most."""
+"""Nodes named in one problem, at most."""
+_TOO_FEW = {
+    GPUS: "are too few GPUs",
+    SHARDS: "are too few GPU shards",
+    CPUS: "are too few cores",
+    MEMORY: "is too little memory",
+    NODES: "are too few nodes",
+}
 _WHOLE_DAY = frozenset({"DAILY", "WEEKLY", "WEEKDAY", "WEEKEND", "HOURLY"})
 """Flags of a reservation that moves on by itself (scontrol(1))."""
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong with a session."""
-
-    kind: str
-    """``reservation``, ``people``, ``partition``, ``time``, ``seats`` or ``unknown``."""
-    text: str
-    """For an instructor."""
-
-
-@dataclass(frozen=True)
-class SessionReport:
-    """What the check found for one session."""
-
-    session: Session
-    seats: Seats
-    problems: tuple[Problem, ...] = ()
-
-    @property
-    def fits(self) -> bool:
-        """Whether everybody fits and nothing is wrong."""
-        return self.seats.fit >= self.seats.wanted and not self.problems
-
-
 def check_session(
-    session: Session, resources: ResolvedResources, snapshot: ClusterSnapshot, people: Sequence[str], *, opens: datetime
+    session: Session,
+    resources: ResolvedResources,
+    snapshot: ClusterSnapshot,
+    people: Sequence[str],
+    *,
+    opens: datetime,
+    accounting: Accounting | None = None,
+    licenses: Mapping[str, int] | None = None,
 ) -> SessionReport:
     """Check one session for these people; each requests ``resources``, with the session's reservation.
 
     ``opens`` is when the first servers are started.
-
-    Limits of accounts and QOS are not in a snapshot; see the checks of accounting.
+    ``licenses`` are the cluster's, by name; None where they are not known.
     """
     start, end = session.start.timestamp(), session.end.timestamp()
     name = resources.reservation or ""
     own = snapshot.reservation_by_name.get(name)
-    problems = list(_of_reservation(name, own, people, start=start, end=end))
-    found = [
-        (_seats(resources, snapshot, partition, len(people), start=start, end=end), partition)
-        for partition in partitions_of(resources, snapshot)
-        if partition in snapshot.partition_by_name
-    ]
-    if not found:
+    if own is not None and _outside(own, start=start, end=end):
+        return SessionReport(session, Seats(len(people), ()), (_told_outside(own, session),))
+    problems = list(_of_reservation(name, own, resources.account, people, start=start, end=end))
+    offered = [each for each in partitions_of(resources, snapshot) if each in snapshot.partition_by_name]
+    if not offered:
         asked = resources.partition or "no partition, and the cluster has no default one"
         problems.append(Problem("partition", f"The profile requests {asked}, which does not exist."))
         return SessionReport(session, Seats(len(people), ()), tuple(problems))
-    (seats, advice), partition = max(found, key=lambda each: each[0][0].fit)
-    fault = fault_in(resources, snapshot, partition, now=start)
-    if fault is not None:
-        problems.append(Problem("partition", f"Slurm would refuse every job: {fault.clause}."))
-        seats = Seats(len(people), ())
-    if fault is None:
-        length = length_of(resources, snapshot.partition_by_name[partition])
-        lowered = resources.time is not None  # for whoever starts later, as course_profile does
-        problems += _of_time(None if lowered else own, length, start=start, opens=opens.timestamp(), end=end)
-    if seats.fit < seats.wanted and fault is None and (own is not None or not name):
+    faults = {each: fault_in(resources, snapshot, each, now=start) for each in offered}
+    open_ = [each for each in offered if faults[each] is None]
+    if not open_:
+        clause = next(fault.clause for fault in faults.values() if fault is not None)
+        problems.append(Problem("partition", f"Slurm would refuse every job: {clause}."))
+        return SessionReport(session, Seats(len(people), ()), tuple(problems))
+    own_jobs = _own_jobs(snapshot, people, name)
+    found = {
+        each: _seats(resources, snapshot, each, own_jobs, wanted=len(people), start=start, end=end) for each in open_
+    }
+    partition = max(open_, key=lambda each: found[each][0].fit)
+    advice = found[partition][1]
+    seats = either([found[each][0] for each in open_])
+    length = length_of(resources, snapshot.partition_by_name[partition])
+    lowered = resources.time is not None  # for whoever starts later, as course_profile does
+    problems += _of_time(None if lowered else own, length, start=start, opens=opens.timestamp(), end=end)
+    if seats.fit < seats.wanted and (own is not None or not name):
         problems.append(Problem("seats", _short(seats, advice)))
-    return SessionReport(session, seats, tuple(problems))
+    admission = None
+    if accounting is not None:
+        held = (
+            job
+            for job in snapshot.jobs
+            if job.nodes and job.job_id not in own_jobs and (job.ends_at is None or job.ends_at > start)
+        )
+        admission = admit(people, _job_size(resources, snapshot, partition), accounting, held)
+    if licenses is not None:
+        admission = lowest(admission, admit_licensed(len(people), resources.options, licenses))
+    if admission is not None:
+        problems += [Problem("limit", sentence) for sentence in admission.sentences]
+    return SessionReport(session, seats, tuple(problems), admission)
+
+
+def _own_jobs(snapshot: ClusterSnapshot, people: Sequence[str], reservation: str) -> frozenset[str]:
+    """The participants' jobs in the session's reservation: once it has begun, these are their servers."""
+    if not reservation:
+        return frozenset()
+    members = frozenset(people)
+    return frozenset(
+        job.job_id for job in snapshot.jobs if job.nodes and job.reservation == reservation and job.user in members
+    )
+
+
+def _job_size(resources: ResolvedResources, snapshot: ClusterSnapshot, partition: str) -> JobSize:
+    """What one participant's job counts for, on the node of the session where that is least."""
+    found = snapshot.partition_by_name[partition]
+    need = need_of(resources, found, snapshot)
+    nodes = capacity_of(snapshot).nodes(
+        partition, constraint=resources.constraint or "", reservation=resources.reservation or ""
+    )
+    taken = [
+        (node.cpus, node.memory, node.gpus.get(need.gpu_type, 0))
+        if need.exclusive
+        else (*node.taken_by(need), need.gpus)
+        for node in nodes.kinds
+        if node.offers(need)
+    ]
+    cpus, memory, gpus = min(taken, default=(need.cpus, need.memory, need.gpus))
+    each = {"cpu": cpus, "mem": memory, "node": 1, "gres/gpu": gpus, "gres/shard": need.shards}
+    if need.gpu_type:
+        each[f"gres/gpu:{need.gpu_type}"] = gpus
+    return JobSize(
+        partition=partition,
+        tres={name: number * resources.nodes for name, number in each.items() if number},
+        seconds=length_of(resources, found),
+        account=resources.account or "",
+        qos=resources.qos or "",
+        partition_qos=found.qos,
+    )
 
 
 def _seats(
-    resources: ResolvedResources, snapshot: ClusterSnapshot, partition: str, wanted: int, *, start: float, end: float
+    resources: ResolvedResources,
+    snapshot: ClusterSnapshot,
+    partition: str,
+    own_jobs: frozenset[str],
+    *,
+    wanted: int,
+    start: float,
+    end: float,
 ) -> tuple[Seats, str]:
-    need = need_of(resources, snapshot.partition_by_name[partition], snapshot.memory)
+    found = snapshot.partition_by_name[partition]
+    need = need_of(resources, found, snapshot)
     name = resources.reservation or ""
     own = snapshot.reservation_by_name.get(name)
     if name and own is None:
         return Seats(wanted, ()), ""
     nodes = capacity_of(snapshot).nodes(partition, constraint=resources.constraint or "", reservation=name).all
     jobs = snapshot.job_table
-    seats = count_seats(nodes, need, jobs, wanted=wanted, start=start, end=end, nodes_each=resources.nodes)
-    return seats, remedy(seats, need, {node.name: free_at(node, jobs, start) for node in nodes})
+    sharing = Sharing(found.name, found.max_cpus_per_node, found.jobs_per_cpu, own_jobs)
+    seats = count_seats(
+        nodes, need, jobs, wanted=wanted, start=start, end=end, nodes_each=resources.nodes, sharing=sharing
+    )
+    return seats, remedy(seats, need, {node.name: free_at(node, jobs, start, sharing) for node in nodes})
 
 
 def _short(seats: Seats, advice: str) -> str:
-    missing = f"{seats.fit} of {seats.wanted} people fit at the same time."
+    missing = f"The nodes have room for {seats.fit} of {seats.wanted} people at the same time."
     out = [f"{node.node}: {node.why}" for node in seats.nodes if node.why]
     shown = f" Not counted: {'; '.join(out[:NAMED])}{f'; and {len(out) - NAMED} more' if len(out) > NAMED else ''}."
-    tight = f" There are too few {seats.tight}." if seats.tight and not advice else ""
+    tight = f" There {_TOO_FEW[seats.tight]}." if seats.tight and not advice else ""
     return f"{missing}{tight}{f' {advice}' if advice else ''}{shown if out else ''}"
 
 
+def _outside(own: Reservation, *, start: float, end: float) -> bool:
+    if own.flags & _WHOLE_DAY:
+        return False
+    return (own.end is not None and own.end <= start) or (own.start is not None and own.start >= end)
+
+
+def _told_outside(own: Reservation, session: Session) -> Problem:
+    begin, end = (
+        f"{datetime.fromtimestamp(moment, session.start.tzinfo):%a %Y-%m-%d %H:%M}" if moment is not None else "always"
+        for moment in (own.start, own.end)
+    )
+    return Problem("reservation", f"Reservation {own.name} is from {begin} to {end}: the session is outside it.")
+
+
 def _of_reservation(
-    name: str, own: Reservation | None, people: Sequence[str], *, start: float, end: float
+    name: str, own: Reservation | None, account: str | None, people: Sequence[str], *, start: float, end: float
 ) -> Iterator[Problem]:
     if not name:
         return
@@ -128,8 +211,11 @@ def _of_reservation(
         )
     strangers = _not_admitted(own, people)
     if strangers:
-        more = f" and {len(strangers) - NAMED} more" if len(strangers) > NAMED else ""
-        yield Problem("people", f"Reservation {name} is not for {', '.join(strangers[:NAMED])}{more}.")
+        yield Problem("people", f"Reservation {name} is not for {some(strangers)}.")
+    accounts = [each for each in own.accounts if not each.startswith("-")]
+    if account and ((accounts and not own.users and account not in accounts) or f"-{account}" in own.accounts):
+        admitted = f"accounts {', '.join(accounts)}" if accounts else "other accounts"
+        yield Problem("people", f"Reservation {name} is for {admitted}, and the profile requests account {account}.")
 
 
 def _not_admitted(own: Reservation, people: Sequence[str]) -> list[str]:
@@ -157,23 +243,6 @@ def _of_time(own: Reservation | None, length: float, *, start: float, opens: flo
         margin = own.end - length - start
         yield Problem(
             "time",
-            f"Who starts more than {duration(margin)} after the beginning is not let in: servers run for "
+            f"Servers that are started more than {duration(margin)} after the session begins do not run: they request "
             f"{duration(length)}, and reservation {own.name} ends before that.",
         )
-
-
-def document(course: str, reports: Sequence[SessionReport]) -> Mapping[str, object]:
-    """The JSON of ``gpuspawner course check``."""
-    return {
-        "course": course,
-        "sessions": [
-            {
-                "session": each.session.name,
-                "wanted": each.seats.wanted,
-                "fit": each.seats.fit,
-                "tight": each.seats.tight,
-                "problems": [problem.text for problem in each.problems],
-            }
-            for each in reports
-        ],
-    }

@@ -36,6 +36,21 @@ class Free:
     """MiB."""
     idle: bool = True
     """No job is left on it."""
+    step: int = 1
+    """How many CPUs Slurm gives out together; see :meth:`NodeFit.taken_by`."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How a partition lets jobs share a node's CPUs."""
+
+    partition: str = ""
+    cpus_at_most: int | None = None
+    """MaxCPUsPerNode: CPUs of a node that all jobs of the partition may hold together."""
+    jobs_per_cpu: int = 1
+    """OverSubscribe=FORCE."""
+    own_jobs: frozenset[str] = frozenset()
+    """Ids of jobs that are the participants' servers already, so that they take no seats from them."""
 
 
 @dataclass(frozen=True)
@@ -99,36 +114,56 @@ def _together(seats: list[int], nodes_each: int) -> int:
     return low
 
 
-def free_at(node: NodeFit, jobs: Sequence[ClusterJob], moment: float) -> Free:
+def free_at(node: NodeFit, jobs: Sequence[ClusterJob], moment: float, sharing: Sharing = Sharing()) -> Free:
     """What a node has once those of the snapshot's ``jobs`` have ended that end before ``moment``.
 
     ``moment`` in seconds since the epoch.
 
-    A job without a time limit keeps what it holds.
+    A job without a time limit keeps what it holds; those that are the course's own keep nothing.
     """
-    freed = Freed()
+    freed, held, of_partition = Freed(), 0, 0
     for job in (jobs[at] for at in node.jobs):
-        if job.ends_at is not None and job.ends_at <= moment:
-            share = job.cpus // job.node_count, job.memory_mib // job.node_count
-            freed.add(*share, job.gpus, node.only_type)
-    if node.all_known and freed.jobs == len(node.jobs):
-        return Free(node.gpus, node.shards, node.cpus, node.memory)
+        cpus = job.cpus // job.node_count
+        if job.job_id in sharing.own_jobs or (job.ends_at is not None and job.ends_at <= moment):
+            freed.add(cpus, job.memory_mib // job.node_count, job.gpus, node.only_type)
+            continue
+        held += cpus
+        of_partition += cpus if job.partition == sharing.partition else 0
+    empty = node.all_known and freed.jobs == len(node.jobs)
+    free_cpus = node.cpus if empty else min(node.free_cpus + freed.cpus, node.cpus)
+    if sharing.jobs_per_cpu > 1:
+        free_cpus = max(0, node.cpus * sharing.jobs_per_cpu - held)
+    if sharing.cpus_at_most is not None:
+        free_cpus = max(0, min(free_cpus, sharing.cpus_at_most - of_partition))
+    if empty:
+        return Free(node.gpus, node.shards, free_cpus, node.memory, step=node.step)
     gpus = Counter(node.free_gpus) + freed.gpus
     return Free(
         {kind: min(gpus[kind], count) for kind, count in node.gpus.items()},
         min(node.free_shards + freed.shards, node.shards),
-        min(node.free_cpus + freed.cpus, node.cpus),
+        free_cpus,
         min(node.free_memory + freed.memory, node.memory),
         idle=False,
+        step=node.step,
     )
 
 
-def seats_of(node: NodeFit, need: Need, jobs: Sequence[ClusterJob], *, start: float, end: float) -> NodeSeats:
+def seats_of(
+    node: NodeFit,
+    need: Need,
+    jobs: Sequence[ClusterJob],
+    *,
+    start: float,
+    end: float,
+    sharing: Sharing = Sharing(),
+) -> NodeSeats:
     """The seats of one node from ``start`` to ``end``, in seconds since the epoch."""
     why = _unusable(node, start, end)
     if why:
         return NodeSeats(node.name, {}, why)
-    free = free_at(node, jobs, start)
+    free = free_at(node, jobs, start, sharing)
+    cpus, asked = node.taken_by(need)
+    need = replace(need, cpus=cpus, memory=asked)
     if need.exclusive or need.all_memory:
         whole = Free(node.gpus, node.shards, node.cpus, node.memory)
         fits = free.idle and min(_limits(whole, replace(need, all_memory=False)).values(), default=1) > 0
@@ -148,9 +183,11 @@ def _limits(free: Free, need: Need) -> dict[str, int]:
 
 def _unusable(node: NodeFit, start: float, end: float) -> str:
     if not node.usable:
-        return f"out of service{f' ({node.reason})' if node.reason else ''}"
+        return f"out of service now{f' ({node.reason})' if node.reason else ''}"
     other = next((period for period in node.reserved if period.start < end and start < period.end), None)
-    return f"reserved for {other.name}" if other is not None else ""
+    if other is None:
+        return ""
+    return f"in maintenance (reservation {other.name})" if other.maintenance else f"reserved for {other.name}"
 
 
 def count_seats(
@@ -162,9 +199,20 @@ def count_seats(
     start: float,
     end: float,
     nodes_each: int = 1,
+    sharing: Sharing = Sharing(),
 ) -> Seats:
     """The seats of a session; ``nodes`` are those of its partition, constraint and reservation, ``jobs`` all jobs."""
-    return Seats(wanted, tuple(seats_of(node, need, jobs, start=start, end=end) for node in nodes), nodes_each)
+    found = tuple(seats_of(node, need, jobs, start=start, end=end, sharing=sharing) for node in nodes)
+    return Seats(wanted, found, nodes_each)
+
+
+def either(of_partitions: Sequence[Seats]) -> Seats:
+    """The seats of jobs that are submitted to several partitions: each node counts as the one with most seats."""
+    best: dict[str, NodeSeats] = {}
+    for node in (node for seats in of_partitions for node in seats.nodes):
+        if node.node not in best or node.seats > best[node.node].seats:
+            best[node.node] = node
+    return replace(of_partitions[0], nodes=tuple(best.values()))
 
 
 def remedy(seats: Seats, need: Need, free: Mapping[str, Free]) -> str:
@@ -180,6 +228,9 @@ def remedy(seats: Seats, need: Need, free: Mapping[str, Free]) -> str:
     has = {node.node: getattr(free[node.node], name) for node in crowded}
     less = min(has[node.node] // node.seats_without(name) for node in crowded)
     example = max(crowded, key=lambda node: node.seats_without(name) - node.seats)
+    if name == CPUS:
+        step = max(free[node.node].step for node in crowded)
+        less = less // step * step
     asked: int = getattr(need, name)
     if not 0 < less < asked:
         return ""

@@ -122,6 +122,8 @@ def sessions(rules: Sequence[SessionRule], zone: tzinfo | None) -> tuple[Session
             if len(found) >= SESSIONS_LIMIT:
                 raise BadValue(f"there are more than {SESSIONS_LIMIT} sessions")
             begin, end = (_at(day, clock, zone) for clock in (rule.from_, rule.to))
+            if end.timestamp() <= begin.timestamp():
+                raise BadValue(f"the change of the clock on {day.isoformat()} leaves no time between from and to")
             found.append((begin, end, _reservation(rule, day)))
     found.sort(key=lambda each: each[0])
     for (_, end, _), (begin, _, _) in pairwise(found):

@@ -195,10 +195,11 @@ def resolve(
     profile = _chosen(profiles, choice.profile, username, groups, now if now.tzinfo else now.astimezone())
     unknown = [name for name in choice.options if name not in profile.profile_options]
     if unknown:
+        names = ", ".join(profile.profile_options)
         raise RequestError(
             f"{profile.display_name} has no option {unknown[0]!r}.",
             field=unknown[0],
-            hint=f"Its options are {', '.join(profile.profile_options) or 'none'}.",
+            hint=f"Its options are {names}." if names else "It has no options.",
         )
     said = untouched = profile.as_override()
     stored: dict[str, str | int | float] = {"profile": profile.slug}

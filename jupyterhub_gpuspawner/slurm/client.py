@@ -15,12 +15,13 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.errors import SlurmOutputError, SlurmUnavailable
+from jupyterhub_gpuspawner.errors import NotPermitted, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.slurm.accounting import read_accounting
 from jupyterhub_gpuspawner.slurm.addresses import NodeAddresses
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing, good, unanswered
 from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled, rejected
-from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config
+from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config, parse_licenses
 from jupyterhub_gpuspawner.slurm.parse.job import parse_job
 from jupyterhub_gpuspawner.slurm.parse.records import ignored
 from jupyterhub_gpuspawner.slurm.parse.squeue import columns, parse_squeue
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Unread
+    from jupyterhub_gpuspawner.jobs.accounting import Accounting
     from jupyterhub_gpuspawner.jobs.identity import JobIdentity
     from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, NodeAllocation
     from jupyterhub_gpuspawner.slurm.commands import Installation
@@ -237,6 +239,25 @@ class SlurmClient:
     async def config(self) -> SlurmConfig:
         """The parts of slurm.conf that a hub needs, as slurmctld uses them (``scontrol show config``: one RPC)."""
         return parse_config(good("scontrol", await self._slurm.run("scontrol", "show", "config")))
+
+    async def licenses(self) -> dict[str, int]:
+        """How many there are of each licence, in use or not (``scontrol show licenses``)."""
+        return parse_licenses(good("scontrol", await self._slurm.run("scontrol", "show", "licenses", "-o")))
+
+    async def accounting(self, users: Sequence[str]) -> Accounting | None:
+        """The associations and QOS that limit the jobs of these users; None where Slurm enforces none.
+
+        See :func:`read_accounting`. Raises NotPermitted if PrivateData hides them from this account.
+        """
+        config = await self.config()
+        if not config.accounting or not config.accounting_enforced:
+            return None
+        if config.hides_associations and not await self._privileged(own_account(), config):
+            raise NotPermitted(
+                "PrivateData hides the associations and QOS of others from this account.",
+                hint="Run the command as root or as an operator.",
+            )
+        return await read_accounting(self._slurm, config, users)
 
     async def sees_jobs_of(self, user: str = "") -> bool:
         """Whether Slurm shows this account the jobs of ``user``, or of everybody if no user is given.

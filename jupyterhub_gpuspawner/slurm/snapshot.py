@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, DefaultMemory
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, CpuAllocation, DefaultMemory
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.commands import good
 from jupyterhub_gpuspawner.slurm.parse.cluster import parse_nodes, parse_partitions, parse_reservations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OUTPUT_LIMIT = 1 << 26
 """Bytes that a command about the whole cluster may print."""
 _CONFIG_MAX_AGE = 300.0
-"""Seconds that slurm.conf's default memory is kept."""
+"""Seconds that slurm.conf's defaults are kept."""
 
 
 class SnapshotReader:
@@ -42,24 +42,24 @@ class SnapshotReader:
         self._slurm = installation
         self._config = config
         self._report = report
-        self._memory: tuple[float, DefaultMemory] | None = None
+        self._defaults: tuple[float, DefaultMemory, CpuAllocation] | None = None
 
     async def read(self) -> ClusterSnapshot:
         """Nodes, partitions (hidden ones too), reservations, and jobs that are pending or hold nodes.
 
-        Four commands; a fifth one every five minutes reads slurm.conf's default memory. Raises SlurmUnavailable and
+        Four commands; a fifth one every five minutes reads slurm.conf's defaults. Raises SlurmUnavailable and
         SlurmOutputError.
         """
         taken_at, mark = time.time(), secrets.token_hex(8)
         entities = (("node", "-a", "-d"), ("partition", "-a"), ("reservation", "-a"))
         shown = [asyncio.ensure_future(self._show(*words)) for words in entities]
-        default = asyncio.ensure_future(self._default_memory())
+        default = asyncio.ensure_future(self._slurm_conf())
         queue = asyncio.ensure_future(
             self._slurm.run("squeue", "--local", "-h", "-a", "-t", STATES, "-O", columns(mark), limit=OUTPUT_LIMIT)
         )
         try:
             nodes, partitions, reservations = await asyncio.gather(*shown)
-            memory = await default
+            memory, cpu_allocation = await default
             jobs = good("squeue", await queue)
         finally:  # if one has failed, nobody needs the others
             await _cancelled(*shown, default, queue)
@@ -72,6 +72,7 @@ class SnapshotReader:
                 reservations=parse_reservations(reservations, unread.append),
                 jobs=parse_jobs(jobs, mark, unread.append),
                 memory=memory,
+                cpu_allocation=cpu_allocation,
                 taken_at=taken_at,
                 unread=tuple(unread),
             )
@@ -96,17 +97,20 @@ class SnapshotReader:
     async def _show(self, what: str, *options: str) -> str:
         return good("scontrol", await self._slurm.run("scontrol", "show", what, *options, "-o", limit=OUTPUT_LIMIT))
 
-    async def _default_memory(self) -> DefaultMemory | None:
-        if self._memory is None or time.monotonic() - self._memory[0] > _CONFIG_MAX_AGE:
+    async def _slurm_conf(self) -> tuple[DefaultMemory | None, CpuAllocation]:
+        if self._defaults is None or time.monotonic() - self._defaults[0] > _CONFIG_MAX_AGE:
             try:
                 config = await self._config()
             except SlurmOutputError:
-                return None
-            default = DefaultMemory(
-                config.default_memory_per_cpu_mib, config.default_memory_per_node_mib, config.memory_is_allocated
+                return None, CpuAllocation()
+            memory = DefaultMemory(
+                per_cpu_mib=config.default_memory_per_cpu_mib,
+                per_node_mib=config.default_memory_per_node_mib,
+                per_gpu_mib=config.default_memory_per_gpu_mib,
+                allocated=config.memory_is_allocated,
             )
-            self._memory = time.monotonic(), default
-        return self._memory[1]
+            self._defaults = time.monotonic(), memory, CpuAllocation(config.cpu_unit, config.default_cpus_per_gpu)
+        return self._defaults[1:]
 
 
 async def _cancelled(*tasks: asyncio.Future[Any]) -> None:

@@ -13,7 +13,11 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.cli.course_site import hub_limits
 from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.cli.site import load_site
+from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
+from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.cli.runner import cli_runner
 from tests.courses.test_course import DEEP_LEARNING
@@ -50,12 +54,11 @@ def started(slurm: PrivateSlurm, asked: dict[str, Any], count: int) -> int:
     """Submit so many jobs of this request at once; return how many Slurm starts."""
     words = {
         "partition": asked["partition"],
-        "cpus-per-task": asked["cpus"],
-        "mem": asked["memory"],
         "time": "2:00:00",
         "reservation": "lesson",
         "output": "/dev/null",
     }
+    words |= {option: asked[name] for name, option in (("cpus", "cpus-per-task"), ("memory", "mem")) if name in asked}
     if "gpus" in asked:
         words["gres"] = ":".join(["gpu", *([asked["gpu_type"]] if "gpu_type" in asked else []), str(asked["gpus"])])
     line = [f"--{name}={value}" for name, value in words.items()]
@@ -135,6 +138,61 @@ def test_as_many_fit_as_slurm_starts(
 
 
 @pytest.mark.slurm
+def test_a_partition_may_use_a_part_of_each_node(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """MaxCPUsPerNode counts the CPUs of all its jobs together."""
+    asked = {"partition": "batch", "cpus": 3, "memory": "2G"}
+    slurm_cluster.run("scontrol", "update", "PartitionName=batch", "MaxCPUsPerNode=10")
+    try:
+        with reserved(slurm_cluster, "c1"):
+            _, report = check(site(tmp_path, slurm_cluster, asked), slurm_cluster)
+            running = started(slurm_cluster, asked, report["fit"] + 4)
+    finally:
+        slurm_cluster.run("scontrol", "update", "PartitionName=batch", "MaxCPUsPerNode=UNLIMITED")
+
+    assert (report["fit"], report["tight"], running) == (3, "cpus", 3)
+
+
+THREADED = ClusterDescription(
+    nodes=(
+        SimulatedNode(
+            "h1",
+            machine="cpu",
+            sockets=2,
+            cores_per_socket=4,
+            threads=2,
+            memory_mib=32000,
+            gpus=(whole_gpus("k80", range(4)),),
+        ),
+    ),
+    partitions=(SimulatedPartition("gpu", ("h1",), default=True),),
+)
+"""One node of four GPUs and eight cores with two hardware threads each."""
+
+
+@pytest.mark.slurm
+def test_slurm_gives_out_whole_cores_and_a_partitions_defaults(
+    tmp_path: Path, needs_slurm: None, public_folder: Path
+) -> None:
+    """A job of three threads holds two cores, and the memory of four CPUs or of its GPU, whichever is the default."""
+    shapes: dict[str, dict[str, Any]] = {
+        "DefMemPerGPU=10000,DefCpuPerGPU=3": {"partition": "gpu", "gpus": 1},
+        "": {"partition": "gpu", "cpus": 3},
+    }
+    found: dict[str, tuple[int, str, int]] = {}
+    with PrivateSlurm(THREADED, public_folder / "threads") as slurm:
+        for defaults, asked in shapes.items():
+            # Slurm 22.05 ignores new JobDefaults once jobs with GPUs have run, so this is the first
+            slurm.run("scontrol", "update", "PartitionName=gpu", f"JobDefaults={defaults}")
+            folder = tmp_path / str(len(found))
+            folder.mkdir()
+            with reserved(slurm, "h1"):
+                _, report = check(site(folder, slurm, asked), slurm)
+                found[defaults] = report["fit"], report["tight"], started(slurm, asked, report["fit"] + 4)
+
+    assert found == {"DefMemPerGPU=10000,DefCpuPerGPU=3": (3, "memory", 3), "": (4, "cpus", 4)}
+
+
+@pytest.mark.slurm
 def test_the_lines_name_who_has_no_account_and_what_is_missing(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
     """Without a reservation, and without the accounts: exit code 1, and a line for each."""
     config = site(tmp_path, slurm_cluster, {"partition": "gpu", "gpus": 1, "cpus": 1, "memory": "1G"})
@@ -144,8 +202,9 @@ def test_the_lines_name_who_has_no_account_and_what_is_missing(tmp_path: Path, s
     )
 
     assert (told.exit_code, told.stderr) == (1, "")
-    assert [line.strip() for line in told.stdout.splitlines()[1:]] == [
-        "train01, train02, train03, train04, train05 and 55 more have no account or home folder on this machine.",
+    assert [line.strip() for line in told.stdout.splitlines()[1:] if not line.startswith("Note: ")] == [
+        "None of the instructors exists: ada. Nobody can open the course's page.",
+        "No account or home folder on this machine: train01, train02, train03, train04, train05 and 55 more.",
         "There is no reservation lesson.",
     ]
 
@@ -169,6 +228,58 @@ def test_a_wrong_name_is_told_with_the_right_ones(
 
     assert told.exit_code == 1
     assert told.stderr.startswith(said)
+
+
+@pytest.mark.slurm
+def test_without_a_name_every_course_is_checked(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """A faulty file does not hide the others, and sessions that have ended are checked with --all alone."""
+    config = site(
+        tmp_path, slurm_cluster, {"partition": "gpu", "gpus": 1, "gpu_type": "k80", "cpus": 1, "memory": "1G"}
+    )
+    courses = tmp_path / "courses"
+    old = DEEP_LEARNING.replace("profile: {slug: k80, options: {gpus: 1}}", "profile: lesson")
+    (courses / "old.yaml").write_text(old.replace("2026", "2020"))
+    (courses / "wrong.yaml").write_text("name: [\n")
+    words = ["course", "check", "--json", "--config", str(config)]
+    told = cli_runner().invoke(main, words, env=slurm_cluster.environment)
+    with_old = cli_runner().invoke(main, [*words, "--all"], env=slurm_cluster.environment)
+    found = {each["course"]: each for each in json.loads(told.stdout)["courses"]}
+    past = {each["course"]: len(each["sessions"]) for each in json.loads(with_old.stdout)["courses"]}
+
+    assert told.exit_code == with_old.exit_code == 1
+    assert {name: len(each["sessions"]) for name, each in found.items()} == {"deep": 1, "old": 0, "wrong": 0}
+    assert past == {"deep": 1, "old": 4, "wrong": 0}
+    assert found["wrong"]["fault"].startswith("wrong.yaml:2: ")
+    assert (found["deep"]["fault"], found["old"]["fault"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("service", "seconds"),
+    [
+        ({"name": "idle", "command": ["python3", "-m", "jupyterhub_idle_culler", "--timeout=3600"]}, 3600),
+        ({"name": "idle", "command": ["/opt/hub/bin/jupyterhub-idle-culler", "--timeout", "900"]}, 900),
+        ({"name": "idle", "command": ["jupyterhub-idle-culler"]}, 600),
+        ({"name": "announce", "command": ["announcements", "--timeout=3"]}, None),
+        ({"name": "outside", "url": "http://127.0.0.1:9000"}, None),
+    ],
+)
+def test_the_hubs_own_limits_are_read_from_its_configuration(
+    tmp_path: Path, service: dict[str, Any], seconds: int | None
+) -> None:
+    """Also the time after which an idle culler stops a server."""
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text(
+        f"""
+c.JupyterHub.active_server_limit = 40
+c.JupyterHub.services = [{service!r}]
+c.Spawner.start_timeout = 300
+c.GPUProfilesSpawner.profiles = [{{"display_name": "K80", "slug": "k80"}}]
+"""
+    )
+
+    assert hub_limits(load_site(config)) == HubLimits(
+        concurrent_spawns=100, active_servers=40, start_timeout=300, culled_after=seconds
+    )
 
 
 def test_the_calendar_needs_no_slurm(tmp_path: Path) -> None:

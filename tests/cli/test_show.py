@@ -81,7 +81,7 @@ NOT_SHOWN: dict[str, tuple[tuple[str, ...], int, str]] = {
     "an option that is not offered": (
         ("open", "--user", "ada", "-o", "gpus=1"),
         1,
-        "gpuspawner: Open has no option 'gpus'. Its options are none.",
+        "gpuspawner: Open has no option 'gpus'. It has no options.",
     ),
     "a group that the user is not in": (
         ("course", "--user", "ada"),

@@ -472,6 +472,8 @@ def test_allow_groups_of_a_partition(groups: dict[str, bool], answer: tuple[str,
         (DefaultMemory(per_node_mib=8000), {"default_memory_per_cpu_mib": 100}, {}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(per_cpu_mib=1), {"default_memory_per_node_mib": 8000}, {}, "full. Expected wait: up to 10 min"),
         (DefaultMemory(), {"default_memory_per_node_mib": 100}, {}, "starts now, 12 of 16 cores free"),
+        (DefaultMemory(per_gpu_mib=8000, per_cpu_mib=1), {}, {"gpus": 1}, "full. Expected wait: up to 10 min"),
+        (DefaultMemory(), {"default_memory_per_gpu_mib": 100}, {"gpus": 1}, "starts now"),
         (DefaultMemory(), {}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(), {"max_memory_per_cpu_mib": 1000}, {"memory": 5000}, "starts now, 12 of 16 cores free"),
         (DefaultMemory(), {"max_memory_per_cpu_mib": 400}, {"memory": 5000}, "full. Expected wait: up to 10 min"),
@@ -488,7 +490,7 @@ def test_memory_of_a_job_that_asks_for_none(
 ) -> None:
     """The partition's default, else the cluster's, else all of a node's; a node has 5.5 of its 64 GiB free."""
     holds = running("7", "g1", memory_mib=60000)
-    found = replace(cluster(node("g1"), jobs=(holds,), **partition), memory=memory)
+    found = replace(cluster(node("g1", "gpu:4"), jobs=(holds,), **partition), memory=memory)
     assert told(found, **asked)[1][: len(answer)] == answer
 
 

@@ -11,10 +11,13 @@ import pytest
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Reservation
 from jupyterhub_gpuspawner.courses.check import Site, check_course
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.courses.rehearsal import document
+from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
+from jupyterhub_gpuspawner.courses.report import check_document
+from jupyterhub_gpuspawner.jobs.accounting import Accounting, Association, Limits
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.units import parse_gres
 from tests.courses.test_course import DEEP_LEARNING, course
-from tests.snapshots import cluster, node
+from tests.snapshots import cluster, node, running
 
 START, END = (datetime(2026, 3, 2, hour, tzinfo=timezone.utc).timestamp() for hour in (9, 17))
 DAY = {"date": "2026-03-02", "from": "9:00", "to": "17:00", "reservation": "ml"}
@@ -46,8 +49,8 @@ def checked(
     }
     file = CourseFile("deep", course(DEEP_LEARNING, **changes))
     site = Site(parse_profiles([profile]), replace(found, taken_at=START - 86400), **more)
-    session = document("deep", check_course(file, site))["sessions"][0]  # type: ignore[index]
-    return session["wanted"], session["fit"], session["tight"], session["problems"]
+    (session,) = check_document("deep", check_course(file, site)).sessions
+    return session.wanted, session.fit, session.tight, [*session.problems, *session.hints]
 
 
 def test_all_fit_and_nothing_is_wrong() -> None:
@@ -79,8 +82,8 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
         {"slurm": {"time": None}},
         [
             "Servers end after 1 h, before the session does, which takes 8 h.",
-            "Who starts more than 7 h 15 min after the beginning is not let in: servers run for 1 h, and reservation "
-            "ml ends before that.",
+            "Servers that are started more than 7 h 15 min after the session begins do not run: they request 1 h, and "
+            "reservation ml ends before that.",
         ],
     ),
     "whoever is late gets less time": (snapshot(end=END), {}, []),
@@ -104,11 +107,78 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
         {},
         ["Reservation ml is not for t3, t4, t5, t6, t7 and 1 more."],
     ),
+    "the session is outside it": (
+        snapshot(start=END + HOUR, end=END + 9 * HOUR),
+        {},
+        [
+            "Reservation ml is from Mon 2026-03-02 18:00 to Tue 2026-03-03 02:00: the session is outside it.",
+        ],
+    ),
+    "it is for other accounts": (
+        snapshot(accounts=("proj", "dept")),
+        {"slurm": {"account": "training"}},
+        ["Reservation ml is for accounts proj, dept, and the profile requests account training."],
+    ),
+    "an account is not admitted": (
+        snapshot(accounts=("-training",)),
+        {"slurm": {"account": "training"}},
+        ["Reservation ml is for other accounts, and the profile requests account training."],
+    ),
+    "nobody can open the course's page": (
+        snapshot(),
+        {"groups": {}, "absent_instructors": {"ada", "grace"}},
+        ["None of the instructors exists: ada, grace. Nobody can open the course's page."],
+    ),
+    "the account is narrow": (
+        snapshot(),
+        {
+            "slurm": {"account": "training"},
+            "accounting": Accounting(
+                accounts={"training": Association("training", limits=Limits(group_tres={"gres/gpu": 7}))},
+                users=[Association("training", f"t{number}") for number in range(1, 9)],
+                enforced=frozenset({"associations", "limits"}),
+            ),
+        },
+        ["Account training may use 7 GPUs at once (GrpTRES): 7 of 8 people fit."],
+    ),
+    "licences are too few": (
+        snapshot(),
+        {"slurm": {"extra": ["--licenses=matlab:2"]}, "licenses": {"matlab": 6}},
+        ["There are 6 licences matlab (--licenses): 3 of 8 people fit."],
+    ),
+    "a licence is not there": (
+        snapshot(),
+        {"slurm": {"extra": ["--licenses=idl"]}, "licenses": {"matlab": 6}},
+        ["There is no licence idl (--licenses): 0 of 8 people fit."],
+    ),
+    "the hub runs fewer servers": (
+        snapshot(),
+        {"hub": HubLimits(active_servers=5)},
+        ["The hub runs at most 5 servers at a time, those of others included (active_server_limit), and 8 are needed."],
+    ),
+    "the hub starts fewer at once": (
+        snapshot(),
+        {"hub": HubLimits(concurrent_spawns=5)},
+        [
+            "If all 8 people start at once, the hub takes 5 and asks the others to try again (concurrent_spawn_limit). "
+            "Starting servers ahead of the session avoids this.",
+        ],
+    ),
+    "idle servers are stopped": (
+        snapshot(),
+        {"hub": HubLimits(culled_after=600)},
+        ["The hub stops servers after 10 min without activity (idle culler), also during the session."],
+    ),
+    "a limit is not known": (
+        snapshot(),
+        {"unknown": ["The limits of Slurm's accounting are not known: slurmdbd is down."]},
+        ["The limits of Slurm's accounting are not known: slurmdbd is down."],
+    ),
     "it denies one": (snapshot(users=("-t3",)), {}, ["Reservation ml is not for t3."]),
     "no account": (
         snapshot(),
         {"without_account": {"t2", "t9"}},
-        ["t2 have no account or home folder on this machine."],
+        ["No account or home folder on this machine: t2."],
     ),
     "a group that is not there": (
         snapshot(),
@@ -142,8 +212,8 @@ def test_too_few_seats_are_told_with_what_would_help() -> None:
         2,
         "memory",
         [
-            "2 of 8 people fit at the same time. With 30 GiB of memory for each person, 2 of 4 GPUs of node g0 can be "
-            "used; 16 GiB each would allow all 4. Not counted: g1: out of service (disk)."
+            "The nodes have room for 2 of 8 people at the same time. With 30 GiB of memory for each person, 2 of 4 "
+            "GPUs of node g0 can be used; 16 GiB each would allow all 4. Not counted: g1: out of service now (disk)."
         ],
     )
 
@@ -158,4 +228,67 @@ def test_a_profile_that_is_not_there_is_told() -> None:
         ["profile.slug: there is no profile v100."],
         ["profile.options.gpus: profile k80 has no such option; its options are none."],
         ["Slurm would refuse every job: 9 GPUs are more than the 4 of a node."],
+    ]
+
+
+def test_maintenance_is_named_as_such() -> None:
+    """And so are nodes that others have reserved."""
+    own = Reservation("ml", START - HOUR, END + 9 * HOUR, ("g0", "g1"))
+    upkeep = Reservation("upkeep", START + HOUR, END, ("g1",), flags=frozenset({"MAINT", "SPEC_NODES"}))
+
+    assert checked(cluster(*NODES, reservations=(own, upkeep)))[1:] == (
+        4,
+        "gpus",
+        [
+            "The nodes have room for 4 of 8 people at the same time. There are too few GPUs. Not counted: g1: in "
+            "maintenance (reservation upkeep).",
+        ],
+    )
+
+
+def test_a_job_for_several_partitions_has_the_seats_of_each() -> None:
+    """A node that is in two of them counts once."""
+    found = cluster(*NODES)
+    other = replace(found.partitions[0], name="spare", nodes=("g1",), default=False)
+    both = replace(found, partitions=(replace(found.partitions[0], nodes=("g0",)), other))
+    course_ = {"sessions": [{key: value for key, value in DAY.items() if key != "reservation"}]}
+
+    assert [checked(both, slurm={"partition": name}, course=course_)[1] for name in ("gpu", "spare", "gpu,spare")] == [
+        4,
+        4,
+        8,
+    ]
+
+
+def test_sessions_that_have_ended_are_left_out() -> None:
+    """Unless one is named."""
+    days = [{**DAY, "date": f"2026-03-0{day}"} for day in (2, 3)]
+    file = CourseFile("deep", course(DEEP_LEARNING, sessions=days, zone="UTC", profile="k80"))
+    site = Site((), snapshot())
+    after = datetime(2026, 3, 2, 17, 1, tzinfo=timezone.utc)
+
+    def names(**how: Any) -> list[str]:
+        return [report.session.name for report in check_course(file, site, **how)]
+
+    assert names() == ["2026-03-02", "2026-03-03"]
+    assert names(since=after) == ["2026-03-03"]
+    assert names(since=after, only="2026-03-02") == ["2026-03-02"]
+
+
+def test_servers_that_run_already_take_no_seats_from_their_owners() -> None:
+    """So that the check can be made again once people have come; jobs of others do take theirs."""
+    ours = tuple(
+        running(str(number), "g0", "gpu:k80:1", user=user, reservation="ml", ends_in=None)
+        for number, user in enumerate(("t1", "t2", "t3", "somebody"), 1)
+    )
+    own = Reservation("ml", START - HOUR, END + 9 * HOUR, ("g0", "g1"))
+    busy = NODES[0]._replace(gres_used=parse_gres("gpu:k80:4"))
+
+    assert checked(cluster(busy, NODES[1], jobs=ours, reservations=(own,)))[1] == 7
+
+
+def test_an_empty_roster_is_told() -> None:
+    """Such as that of a group without members."""
+    assert checked(snapshot(), course={"roster": {"groups": "ml"}}, groups={"ml": ()})[3] == [
+        "Nobody is on the roster."
     ]

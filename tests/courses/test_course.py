@@ -117,6 +117,10 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         {"sessions": [DAY, {**DAY, "from": "16:00", "to": "18:00"}]},
         "two sessions overlap on 2026-03-02",
     ),
+    "the change of the clock swallows it": (
+        {"sessions": [{"date": "2026-03-29", "from": "2:30", "to": "3:15"}]},
+        "the change of the clock on 2026-03-29 leaves no time between from and to",
+    ),
     "a century": (
         {"sessions": [{**WEEKLY, "weekly": ["monday", "friday"], "last": "2126-03-02"}]},
         "there are more than 400 sessions",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from jupyterhub_gpuspawner.cluster.capacity import capacity_of
 from jupyterhub_gpuspawner.cluster.node_fit import Need
 from jupyterhub_gpuspawner.cluster.node_state import NodeState
-from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, Reservation
-from jupyterhub_gpuspawner.courses.seats import count_seats, free_at, remedy
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, CpuAllocation, Reservation
+from jupyterhub_gpuspawner.courses.seats import Sharing, count_seats, free_at, remedy
 from tests.snapshots import NOW, cluster, node, running
 
 START, END = NOW + 3600, NOW + 4 * 3600
@@ -63,6 +64,45 @@ def test_seats_are_counted_node_by_node(
     )
 
     assert (found.fit, found.tight) == expected
+
+
+THREADS = node("h1", "gpu:k80:4", cpus=32, threads=2, socket_cores=8)
+"""Sixteen cores with two hardware threads each, on two sockets."""
+DIVIDED: dict[str, tuple[NodeState, CpuAllocation, dict[str, Any], Sharing, int]] = {
+    "three threads take two cores": (THREADS, CpuAllocation(), {"cpus": 3}, Sharing(), 8),
+    "CPUs are given out singly": (THREADS, CpuAllocation("cpu"), {"cpus": 3}, Sharing(), 10),
+    "sockets are given out whole": (THREADS, CpuAllocation("socket"), {"cpus": 3}, Sharing(), 2),
+    "nodes are given out whole": (THREADS, CpuAllocation("node"), {"cpus": 3}, Sharing(), 1),
+    "memory for each CPU that a job gets": (
+        THREADS,
+        CpuAllocation(),
+        {"cpus": 3, "memory": 9000, "memory_per_cpu": 3000},
+        Sharing(),
+        5,
+    ),
+    "the partition may use ten CPUs of a node": (FOUR, CpuAllocation(), {"cpus": 3}, Sharing("gpu", 10), 3),
+    "two jobs on each CPU": (FOUR, CpuAllocation(), {"cpus": 4}, Sharing("gpu", None, 2), 8),
+}
+
+
+@pytest.mark.parametrize(("state", "cpus", "asked", "sharing", "fit"), DIVIDED.values(), ids=DIVIDED.keys())
+def test_cpus_are_counted_as_slurm_gives_them_out(
+    state: NodeState, cpus: CpuAllocation, asked: dict[str, Any], sharing: Sharing, fit: int
+) -> None:
+    """Whole cores by default; sockets, nodes or single CPUs where slurm.conf says so; within the partition's limits."""
+    snapshot = replace(cluster(state), cpu_allocation=cpus)
+    nodes = capacity_of(snapshot).nodes("gpu").all
+
+    assert count_seats(nodes, Need(**asked), (), wanted=50, start=START, end=END, sharing=sharing).fit == fit
+
+
+def test_jobs_of_the_partition_count_for_its_limit() -> None:
+    """And those of other partitions do not."""
+    jobs = tuple(running(number, "g1", cpus=4, partitions=(name,)) for number, name in (("1", "gpu"), ("2", "debug")))
+    snapshot = cluster(FOUR, jobs=tuple(job._replace(ends_at=None) for job in jobs))
+    (fit,) = capacity_of(snapshot).nodes("gpu").all
+
+    assert free_at(fit, snapshot.jobs, START, Sharing("gpu", 10)).cpus == 6
 
 
 JOBS: dict[str, tuple[list[ClusterJob], int]] = {

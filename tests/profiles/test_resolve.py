@@ -226,7 +226,7 @@ def test_site_profile_and_choice_become_one_request(
             "profile",
             "You cannot use Course now: it is reserved for the groups course, tutors. You can choose: CPU, GPU, Test.",
         ),
-        ({"profile": "cpu", "gpus": 1}, "gpus", "CPU has no option 'gpus'. Its options are none."),
+        ({"profile": "cpu", "gpus": 1}, "gpus", "CPU has no option 'gpus'. It has no options."),
         ({"gpu": 1}, "gpu", "GPU has no option 'gpu'. Its options are gpus, hours, software."),
         ({"gpus": 5}, "gpus", "gpus: 5 is not allowed: it must be a number from 1 to 4."),
         ({"gpus": "many"}, "gpus", "gpus: 'many' is not allowed: it must be a number from 1 to 4."),

@@ -16,6 +16,7 @@ import pytest
 from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory
 from jupyterhub_gpuspawner.errors import (
     ConfigError,
+    NotPermitted,
     SlurmOutputError,
     SlurmUnavailable,
     SubmitRejected,
@@ -517,3 +518,57 @@ async def test_the_question_about_all_jobs_waits_for_no_other_command(slurm: Sta
     (tmp_path / "go").touch()
     assert await submitting == "7"
     await cancelling
+
+
+def accounting_of(slurm: StandIns, version: str, *, private: str = "none", storage: str = "slurmdbd") -> None:
+    """A cluster with accounting whose commands give recorded answers."""
+    folder = FOLDER / version / "accounting"
+    slurm.add(
+        "scontrol",
+        f"""[ "$*" = "show config" ] || exit 97; echo "PrivateData = {private}"; echo "ClusterName = rec"
+        echo "AccountingStorageType = accounting_storage/{storage}"; echo "SlurmUser = nobody(65534)"
+        echo "AccountingStorageEnforce = associations,limits,qos" """,
+    )
+    slurm.add(
+        "sacctmgr",
+        f"""case "$*" in
+        "-n -P show assoc where cluster=rec user= format="*) cat {folder}/accounts.out;;
+        "-n -P show assoc where cluster=rec user=games,nosuch format="*) cat {folder}/users.out;;
+        "-n -P show qos format="*) cat {folder}/qos.out;;
+        "-n -P show user where name=games,nosuch format="*) cat {folder}/default_accounts.out;;
+        *) echo "stand-in: unexpected $*" >&2; exit 97;; esac""",
+    )
+    slurm.add("sshare", f'[ "$*" = "-n -P -A training -o Account,User,GrpTRESRaw" ] || exit 97; cat {folder}/usage.out')
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_accounting_is_asked_once_for_all_users(slurm: StandIns, version: str) -> None:
+    """For their associations, those of accounts, QOS, default accounts, and minutes where these are limited."""
+    accounting_of(slurm, version)
+    found = await slurm.client().accounting(["games", "nosuch"])
+
+    assert found is not None
+    assert found.association("games", found.default_accounts["games"], "gpu") is not None
+    assert [each.account for each in found.above("training")] == ["training", "dept", "root"]
+    assert (found.qos["lesson"].user_jobs, list(found.used_minutes)) == (1, ["training"])
+    assert found.enforced == {"associations", "limits", "qos"}
+
+
+async def test_without_slurmdbd_there_is_nothing_to_ask(slurm: StandIns) -> None:
+    """And no command runs for it."""
+    accounting_of(slurm, "24.11", storage="none")
+    slurm.add("sacctmgr", "exit 97")
+
+    assert await slurm.client().accounting(["games"]) is None
+
+
+async def test_hidden_associations_are_not_taken_for_missing_ones(
+    slurm: StandIns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PrivateData shows an ordinary account its own associations alone."""
+    accounting_of(slurm, "24.11", private="users")
+    slurm.add("sacctmgr", "echo None")
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+
+    with pytest.raises(NotPermitted, match="PrivateData hides the associations"):
+        await slurm.client().accounting(["games"])

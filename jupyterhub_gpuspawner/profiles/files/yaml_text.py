@@ -101,9 +101,16 @@ def _events(text: str) -> Iterator[Any]:
         if _LOADER is yaml.SafeLoader:  # the Python implementation quotes what it found
             says = re.sub(r"\W*['\"].*", "", says, flags=re.DOTALL)
         mark = error.problem_mark or error.context_mark
+        if mark is not None and "\t" in _indentation(text, mark.line):
+            says = "the line is indented with a tab: use spaces"
         raise YamlFault(says or "this is not YAML", mark.line + 1 if mark is not None else None) from None
     except yaml.YAMLError:
         raise YamlFault("the file contains a character that YAML does not allow") from None
+
+
+def _indentation(text: str, line: int) -> str:
+    found = text.split("\n")[line : line + 1]
+    return found[0][: len(found[0]) - len(found[0].lstrip())] if found else ""
 
 
 class _Reader:

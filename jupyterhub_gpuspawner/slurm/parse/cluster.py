@@ -12,6 +12,7 @@ from jupyterhub_gpuspawner.slurm.parse import records
 from jupyterhub_gpuspawner.slurm.parse.records import (
     Layout,
     Memo,
+    default_per_gpu,
     epoch,
     fields,
     ignored,
@@ -83,12 +84,15 @@ class _Row(NamedTuple):
     CPUAlloc: str
     RealMemory: str
     AllocMem: str
+    MemSpecLimit: str
     Gres: str
     GresUsed: str
     ActiveFeatures: str
     AvailableFeatures: str
     Partitions: str
     Reason: str
+    ThreadsPerCore: str
+    CoresPerSocket: str
 
 
 def _rows(text: str) -> Iterator[_Row]:
@@ -157,6 +161,8 @@ class _NodeReader:
                 )
         column = _Row._make(zip(*rows, strict=True))
         cpus = zip(_numbers("CPUEfctv", column.CPUEfctv), _numbers("CPUTot", column.CPUTot), strict=True)
+        memory = _numbers("RealMemory", column.RealMemory)
+        kept = _numbers("MemSpecLimit", column.MemSpecLimit)
         features = list(map(self._words.__getitem__, column.ActiveFeatures))
         possible = map(self._words.__getitem__, column.AvailableFeatures)
         return (
@@ -165,7 +171,7 @@ class _NodeReader:
             map(self._states.__getitem__, column.State),
             [effective or total for effective, total in cpus],
             _numbers("CPUAlloc", column.CPUAlloc),
-            _numbers("RealMemory", column.RealMemory),
+            [max(0, real - of_system) for real, of_system in zip(memory, kept, strict=True)],
             _numbers("AllocMem", column.AllocMem),
             map(self._gres.__getitem__, column.Gres),
             map(self._gres_used.__getitem__, column.GresUsed),
@@ -173,6 +179,8 @@ class _NodeReader:
             map(_others, possible, features),
             map(self._words.__getitem__, column.Partitions),
             map(self._word.__getitem__, column.Reason),
+            [max(1, threads) for threads in _numbers("ThreadsPerCore", column.ThreadsPerCore)],
+            _numbers("CoresPerSocket", column.CoresPerSocket),
         )
 
 
@@ -229,6 +237,11 @@ def _partition(record: Mapping[str, str]) -> Partition:
         allow_qos=words(record.get("AllowQos"), everyone="ALL"),
         deny_qos=words(record.get("DenyQos")),
         needs_reservation=record.get("ReqResv") == "YES",
+        qos=present(record.get("QoS")),
+        exclusive=record.get("OverSubscribe") == "EXCLUSIVE",
+        jobs_per_cpu=value("OverSubscribe", _jobs_per_cpu, 1),
+        default_cpus_per_gpu=value("JobDefaults", _default_per_gpu("DefCpuPerGPU"), None),
+        default_memory_per_gpu_mib=value("JobDefaults", _default_per_gpu("DefMemPerGPU"), None),
         unread=tuple(unread),
     )
 
@@ -244,6 +257,16 @@ def _walltime(record: Mapping[str, str], key: str) -> int | None:
 
 def _memory(record: Mapping[str, str], key: str) -> int | None:
     return memory(key, record.get(key))
+
+
+def _jobs_per_cpu(record: Mapping[str, str], key: str) -> int:
+    """``FORCE:4``: each CPU is given to four jobs without their asking for it (slurm.conf(5))."""
+    name, _, number = present(record.get(key)).partition(":")
+    return read(int, key, number or "4") if name == "FORCE" else 1
+
+
+def _default_per_gpu(name: str) -> Callable[[Mapping[str, str], str], int | None]:
+    return lambda record, key: default_per_gpu(record.get(key), name)
 
 
 def _reservation(record: Mapping[str, str]) -> Reservation:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.parse.records import memory, present, words
+from jupyterhub_gpuspawner.slurm.parse.records import default_per_gpu, fields, memory, present, read, words
 
 _LINE = re.compile(r"^(?P<key>[A-Za-z][\w/]*) *= ?(?P<value>.*)$", re.ASCII | re.MULTILINE)
 _ACCOUNT = re.compile(r"(?P<name>.*)\((?P<uid>[0-9]+)\)")
@@ -22,11 +23,20 @@ class SlurmConfig:
     """The uid of SlurmUser, who has all rights; None where it is not reported."""
     accounting: bool = False
     """slurmdbd is in use (AccountingStorageType), so there may be operators and administrators."""
+    accounting_enforced: frozenset[str] = frozenset()
+    """AccountingStorageEnforce: ``associations``, ``limits``, ``qos``, ...; empty without accounting."""
+    cluster_name: str = ""
 
     default_memory_per_cpu_mib: int | None = None
     """DefMemPerCPU, for jobs that request no memory; None where it is not set."""
     default_memory_per_node_mib: int | None = None
     """DefMemPerNode, the same per node."""
+    default_memory_per_gpu_mib: int | None = None
+    """DefMemPerGPU (JobDefaults), for jobs that request GPUs."""
+    default_cpus_per_gpu: int | None = None
+    """DefCpuPerGPU (JobDefaults), for jobs that request GPUs and no CPUs."""
+    cpu_unit: Literal["cpu", "core", "socket", "node"] = "core"
+    """What a job gets whole (SelectType, SelectTypeParameters)."""
     memory_is_allocated: bool = True
     """Slurm allocates memory (SelectTypeParameters); without a default, a job that requests none gets all."""
 
@@ -34,6 +44,11 @@ class SlurmConfig:
     def hides_jobs(self) -> bool:
         """Whether users cannot see the jobs of others."""
         return "jobs" in self.private_data or "all" in self.private_data
+
+    @property
+    def hides_associations(self) -> bool:
+        """Whether users cannot see the associations of others."""
+        return bool(self.private_data & {"accounts", "users", "all"})
 
 
 def parse_config(text: str) -> SlurmConfig:
@@ -47,11 +62,31 @@ def parse_config(text: str) -> SlurmConfig:
         private.add("jobs")
     account = _ACCOUNT.fullmatch(told.get("SlurmUser", ""))
     storage = present(told.get("AccountingStorageType"))
+    selected = told.get("SelectTypeParameters", "CR_CORE_MEMORY").upper()
     return SlurmConfig(
         private_data=frozenset(private),
         slurm_uid=int(account["uid"]) if account is not None else None,
         accounting=storage not in ("", "accounting_storage/none"),
+        accounting_enforced=frozenset(words(told.get("AccountingStorageEnforce"))) - {"none"},
+        cluster_name=present(told.get("ClusterName")),
         default_memory_per_cpu_mib=memory("DefMemPerCPU", told.get("DefMemPerCPU")),
         default_memory_per_node_mib=memory("DefMemPerNode", told.get("DefMemPerNode")),
-        memory_is_allocated="MEMORY" in told.get("SelectTypeParameters", "CR_CORE_MEMORY").upper(),
+        default_memory_per_gpu_mib=default_per_gpu(told.get("JobDefaults"), "DefMemPerGPU"),
+        default_cpus_per_gpu=default_per_gpu(told.get("JobDefaults"), "DefCpuPerGPU"),
+        cpu_unit=_cpu_unit(told.get("SelectType", ""), selected),
+        memory_is_allocated="MEMORY" in selected,
     )
+
+
+def parse_licenses(text: str) -> dict[str, int]:
+    """How many there are of each licence in ``scontrol show licenses -o``; raises SlurmOutputError."""
+    records = [fields(line) for line in text.splitlines() if line.startswith("LicenseName=")]
+    return {each["LicenseName"]: read(int, "Total", each.get("Total", "")) for each in records}
+
+
+def _cpu_unit(select: str, parameters: str) -> Literal["cpu", "core", "socket", "node"]:
+    if select == "select/linear":
+        return "node"
+    if "CR_SOCKET" in parameters:
+        return "socket"
+    return "cpu" if "CR_CPU" in parameters else "core"

@@ -134,6 +134,15 @@ def epochs(texts: Sequence[str], key: str) -> list[float | None]:
     return list(map(float, texts)) if all_numbers(texts) else [epoch(text, key) for text in texts]
 
 
+def default_per_gpu(text: str | None, name: str) -> int | None:
+    """A value of JobDefaults, such as ``DefCpuPerGPU=4,DefMemPerGPU=16000`` (in MiB); None where it is not set."""
+    for word in present(text).split(","):
+        key, _, value = word.partition("=")
+        if key == name:
+            return read(int, "JobDefaults", value)
+    return None
+
+
 def read(reader: Callable[[str], T], key: str, text: str) -> T:
     """``reader(text)``; its ValueError becomes a SlurmOutputError for ``key``."""
     try:

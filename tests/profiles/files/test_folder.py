@@ -99,7 +99,7 @@ def test_a_file_holds_a_profile_or_a_list(tmp_path: Path, text: str) -> None:
         ("slurm: {}\nslurm: {}\n", "p.yaml:2: duplicate key"),
         ("profiles: []\nmore: 1\n", "p.yaml:1: must contain one profile, a list of profiles, or only 'profiles:'"),
         ("display_name: [\n", "p.yaml:2: while parsing a flow node, did not find expected node content"),
-        ("display_name: P\n\tslurm: {}\n", "p.yaml:2: while scanning"),
+        ("display_name: P\n\tslurm: {}\n", "p.yaml:2: the line is indented with a tab: use spaces"),
         (
             "display_name: !!python/object:os.system x\n",
             "p.yaml:1: unknown tag",

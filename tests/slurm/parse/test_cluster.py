@@ -36,6 +36,7 @@ def test_k80_node_with_three_of_four_gpus_in_use() -> None:
         gres_used=(Gres("gpu", "k80", 3, (0, 1, 2)),),
         features=("k80", "ib"),
         partitions=("gpu", "debug"),
+        socket_cores=12,
     )
 
 
@@ -121,7 +122,7 @@ def test_partitions_of_each_version(version: str) -> None:
         max_memory_per_node_mib=32000,
         allow_groups=("alice",),
     )
-    assert found["hid"] == Partition(name="hid", hidden=True, nodes=("c2",), allow_accounts=("proj",))
+    assert found["hid"] == Partition(name="hid", hidden=True, nodes=("c2",), allow_accounts=("proj",), qos="tiny")
     assert {one.name: one.state for one in found.values() if one.state != "UP"} == {
         "inactive": "INACTIVE",
         "downp": "DOWN",

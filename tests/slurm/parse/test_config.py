@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
-from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config
+from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig, parse_config, parse_licenses
 
 
 def told(**values: str) -> str:
@@ -43,8 +43,41 @@ def test_who_sees_whose_jobs(values: dict[str, str], config: SlurmConfig, hides:
     assert (found, found.hides_jobs) == (config, hides)
 
 
+@pytest.mark.parametrize(
+    ("values", "unit"),
+    [
+        ({}, "core"),
+        ({"SelectTypeParameters": "CR_CPU_MEMORY"}, "cpu"),
+        ({"SelectTypeParameters": "CR_SOCKET"}, "socket"),
+        ({"SelectType": "select/linear"}, "node"),
+    ],
+)
+def test_what_a_job_gets_whole(values: dict[str, str], unit: str) -> None:
+    """SelectType and SelectTypeParameters determine it."""
+    assert (
+        parse_config(
+            told(SelectType="select/cons_tres", **values) if "SelectType" not in values else told(**values)
+        ).cpu_unit
+        == unit
+    )
+
+
+def test_the_defaults_of_jobs_with_gpus() -> None:
+    """JobDefaults gives memory in MiB and CPUs for each GPU."""
+    found = parse_config(told(JobDefaults="DefCpuPerGPU=4,DefMemPerGPU=16000"))
+
+    assert (found.default_cpus_per_gpu, found.default_memory_per_gpu_mib) == (4, 16000)
+
+
 @pytest.mark.parametrize("text", ["", "Configuration data as of now\n", "SlurmUser = root(0)\n"])
 def test_an_answer_that_is_no_configuration_is_refused(text: str) -> None:
     """Without a configuration it is unknown whose jobs are shown."""
     with pytest.raises(SlurmOutputError):
         parse_config(text)
+
+
+def test_licences_are_counted_whether_in_use_or_not() -> None:
+    """A cluster without licences has none."""
+    text = "LicenseName=matlab Total=3 Used=1 Free=2 Reserved=0 Remote=no\nLicenseName=idl Total=1 Used=0 Free=1\n"
+
+    assert (parse_licenses(text), parse_licenses("No licenses configured in Slurm.\n")) == ({"matlab": 3, "idl": 1}, {})
