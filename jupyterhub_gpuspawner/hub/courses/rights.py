@@ -10,6 +10,7 @@ login; :func:`on_changes` tells of that, so that a course's people are back in i
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub import orm
@@ -101,12 +102,12 @@ class HubDirectory:
 
 
 class CourseRights:
-    """Keeps groups and roles in step with the courses. Every method blocks for as long as the database takes."""
+    """Keeps groups and roles in step with the courses, through JupyterHub's session."""
 
     def __init__(self, app: JupyterHub) -> None:
         self._app = app
 
-    def update(self, courses: Iterable[HubCourse]) -> dict[str, Standing]:
+    async def update(self, courses: Iterable[HubCourse]) -> dict[str, Standing]:
         """Make, change and delete groups and roles; return how each course stands, by its slug.
 
         A course whose file has never been good keeps what it has. Raises SQLAlchemyError.
@@ -114,7 +115,7 @@ class CourseRights:
         found: dict[str, Standing] = {}
         for course in courses:
             refused = self._taken(course)
-            missing = self._update(course) if course.course is not None and not refused else ()
+            missing = await self._update(course) if course.course is not None and not refused else ()
             found[course.slug] = Standing(refused, missing)
         self._remove({slug for slug, standing in found.items() if not standing.refused})
         return found
@@ -135,7 +136,7 @@ class CourseRights:
             )
         return ""
 
-    def _update(self, course: HubCourse) -> tuple[str, ...]:
+    async def _update(self, course: HubCourse) -> tuple[str, ...]:
         """Bring the course's group and role up to date; return the people whom the hub does not know."""
         db = self._app.db
         group = orm.Group.find(db, course.group)
@@ -148,9 +149,11 @@ class CourseRights:
             if name not in known and self.may_add(name):
                 add_user(self._app, name)
                 known.add(name)
+                await asyncio.sleep(0)  # each is written by itself, and a course may have hundreds
         members = set(db.scalars(select(orm.User.name).join(orm.User.groups).where(orm.Group.id == group.id)))
         if members != known:
-            group.users = [orm.User.find(db, name) for name in sorted(known)]
+            found = (orm.User.find(db, name) for name in sorted(known))
+            group.users = [user for user in found if user is not None]
             db.commit()
         create_role(db, {"name": course.role, "description": _MADE_HERE, "scopes": instructor_scopes(course.group)})
         role = orm.Role.find(db, course.role)
