@@ -129,7 +129,7 @@ def link(*, name: str, hub: str, config: Path) -> None:
     """
     from jupyterhub_gpuspawner.cli.course_site import address_of, named_course
     from jupyterhub_gpuspawner.cli.site import load_site
-    from jupyterhub_gpuspawner.courses.materials import participants_link
+    from jupyterhub_gpuspawner.courses.course_profile import participants_link
 
     try:
         site = load_site(config)

@@ -11,6 +11,7 @@ from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.site.account import Account, refused_names
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, exposed_database
 from jupyterhub_gpuspawner.hub.spawners.child import configured_as
@@ -129,6 +130,7 @@ class Site:
         spawner = self.spawner("nobody")
         try:
             spawner.check()
+            GPUCourses(config=self.config)
         except TraitError as error:
             raise ConfigError(str(error)) from error
         profiles: tuple[Profile, ...] = ()
@@ -228,14 +230,12 @@ async def _of_extending(client: SlurmClient, extend_prefix: str) -> list[Finding
         return []
     except GPUSpawnerError as error:
         return [Finding(EXTEND, str(error), ok=False)]
-    if prefix:
-        return [Finding(EXTEND, "the script `extend` in wrapper_dir is not that of config/wrappers", ok=False)]
     name = own_account() or "this account"
     return [
         Finding(
             EXTEND,
             f"{name} is not a Slurm operator, so no server can be extended. Install the script `extend` and set "
-            "c.GPUSlurmSpawner.extend_prefix, for example to sudo -n -u slurm (see Run the hub under its own account).",
+            "c.GPUSlurmSpawner.extend_prefix, for example to sudo -n -u slurm (docs/howto/sudo.md).",
             warning=True,
         )
     ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence  # noqa: TC003 - pydantic reads annotations at runtime
-from datetime import datetime, tzinfo
+from functools import cached_property
 from typing import Annotated, Any, Literal
+from urllib.parse import quote, urlencode, urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
@@ -87,6 +88,23 @@ class Materials(Frozen):
     ] = ""
     """The file or folder to open."""
 
+    @property
+    def pull_path(self) -> str:
+        """The path on the server at which nbgitpuller fetches the materials and then opens them in JupyterLab.
+
+        It clones into a folder with the repository's name in the server's root folder. Its own name for that folder
+        would end in ``.git`` where the address does.
+        """
+        folder = urlsplit(self.git).path.rstrip("/").rpartition("/")[2].removesuffix(".git")
+        opened = "/".join(part for part in (folder, self.open.strip("/")) if part)
+        query = {
+            "repo": self.git,
+            "branch": self.branch,
+            "targetpath": folder,
+            "urlpath": f"lab/tree/{quote(opened)}",
+        }
+        return f"/git-pull?{urlencode(query, quote_via=quote)}"
+
 
 class Course(Frozen):
     """One course."""
@@ -127,13 +145,12 @@ class Course(Frozen):
 
     def calendar(self) -> tuple[Session, ...]:
         """All sessions, in the order of time."""
-        return sessions(self.sessions, self.timezone())
+        return self.all_sessions
 
-    def timezone(self) -> tzinfo:
-        """The zone of the sessions' times."""
-        local = datetime.now().astimezone().tzinfo
-        assert local is not None  # noqa: S101 - astimezone() sets it
-        return ZoneInfo(self.zone) if self.zone is not None else local
+    @cached_property
+    def all_sessions(self) -> tuple[Session, ...]:
+        """See :meth:`calendar`; a course may have hundreds, and a hub many courses."""
+        return sessions(self.sessions, ZoneInfo(self.zone) if self.zone is not None else None)
 
 
 def parse_course(value: Any, where: Callable[[Sequence[str | int]], str]) -> Course:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from math import inf
 from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode, urlsplit
 
-from jupyterhub_gpuspawner.courses.materials import pull_path, slug_of
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.option import put_over
 from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
@@ -36,6 +36,10 @@ _NUMBERS = ("gpus", "cpus", "memory", "time")
 """Fields of Slurm's that a course may lower."""
 
 
+PREFIX = "course-"
+"""Before a course's slug in that of its profile."""
+
+
 @dataclass(frozen=True)
 class CourseProfile:
     """A course as its people see it at one moment."""
@@ -52,6 +56,11 @@ class CourseProfile:
     """Whether that is now."""
 
 
+def slug_of(course: str) -> str:
+    """The slug of a course's profile, for the course's own slug."""
+    return f"{PREFIX}{course}"
+
+
 def course_profile(
     file: CourseFile,
     profiles: Sequence[Profile],
@@ -59,12 +68,13 @@ def course_profile(
     *,
     defaults: Resources | None = None,
     session: Session | None = None,
+    trying: bool = False,
 ) -> CourseProfile:
     """The profile of a course with a good version, at ``now``, which has a time zone.
 
     ``profiles`` are the admin's, ``defaults`` the site's for Slurm jobs, ``session`` is the one to be shown instead of
-    that which is open or the next one. Raises ConfigError, with file, line and field
-    of the course's file.
+    that which is open or the next one. With ``trying`` the course is open between its sessions, too, so that its
+    instructors can try it. Raises ConfigError, with file, line and field of the course's file.
     """
     course = file.course
     assert course is not None  # noqa: S101 - the caller's
@@ -73,25 +83,38 @@ def course_profile(
     session = session or next((each for each in course.calendar() if now < each.end), None)
     opens = opens_at(course, session) if session is not None else None
     is_open = opens is not None and opens <= now
+    only_sessions = course.outside_sessions == "no" and not trying
     slurm = said.slurm
-    if session is not None and (is_open or course.outside_sessions == "no"):
+    if session is not None and (is_open or only_sessions):
         slurm = _in_session(slurm, session, now if is_open else session.start, defaults)
     profile = base.model_copy(
         update={
             "slug": slug_of(file.slug),
             "display_name": course.name,
-            "description": course.message or base.description,
+            "description": course.message or "",  # the profile's may speak of options that a course does not have
             "default": False,
             "slurm": slurm,
             "environment": said.environment,
             "placement": said.placement,
             "command": said.command,
-            "default_url": pull_path(course.materials) if course.materials is not None else said.default_url,
+            "default_url": course.materials.pull_path if course.materials is not None else said.default_url,
             "profile_options": {},
-            "allow": _allow(course, base.allow, opens, now),
+            "allow": _allow(course, base.allow, opens if only_sessions else None, now),
         }
     )
     return CourseProfile(file.slug, profile, session, _later(opens, base.allow, now), is_open)
+
+
+def participants_link(slug: str, course: Course, hub: str) -> str:
+    """The address that participants of a course open: the form with the course selected, then its materials.
+
+    ``hub`` is the hub's address or path, such as ``https://hub.example.org/hub/``.
+    """
+    base = f"{hub.rstrip('/')}/"
+    query = {"opt-profile": slug_of(slug)}
+    if course.materials is not None:
+        query["next"] = f"{urlsplit(base).path}user-redirect{course.materials.pull_path}"
+    return f"{base}spawn?{urlencode(query, quote_via=quote, safe='')}"
 
 
 def opens_at(course: Course, session: Session) -> datetime:
@@ -190,10 +213,10 @@ def _in_session(slurm: Resources, session: Session, now: datetime, defaults: Res
 
 
 def _allow(course: Course, allow: Allow, opens: datetime | None, now: datetime) -> Allow:
-    """The admin's rule, and in addition the times of the course."""
+    """The admin's rule, and in addition the times of the course; ``opens``: not before."""
     over = course.calendar()[-1].end
     until = over if allow.until is None or _moment(allow.until, now, whole_day=True) > over else allow.until
-    from_ = _later(opens, allow, now) if course.outside_sessions == "no" else allow.from_
+    from_ = _later(opens, allow, now) if opens is not None else allow.from_
     return allow.model_copy(update={"from_": from_, "until": until})
 
 

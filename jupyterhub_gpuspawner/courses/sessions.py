@@ -111,14 +111,17 @@ class Session:
     """None: that of the profile."""
 
 
-def sessions(rules: Sequence[SessionRule], zone: tzinfo) -> tuple[Session, ...]:
-    """All sessions in the order of time; raises BadValue if they overlap, or are too many."""
+def sessions(rules: Sequence[SessionRule], zone: tzinfo | None) -> tuple[Session, ...]:
+    """All sessions in the order of time; raises BadValue if they overlap, or are too many.
+
+    Without a zone, times are those of this machine, with or without summer time as on the session's day.
+    """
     found: list[tuple[datetime, datetime, str | None]] = []
     for rule in rules:
         for day in rule.days():
             if len(found) >= SESSIONS_LIMIT:
                 raise BadValue(f"there are more than {SESSIONS_LIMIT} sessions")
-            begin, end = (datetime.combine(day, clock, tzinfo=zone) for clock in (rule.from_, rule.to))
+            begin, end = (_at(day, clock, zone) for clock in (rule.from_, rule.to))
             found.append((begin, end, _reservation(rule, day)))
     found.sort(key=lambda each: each[0])
     for (_, end, _), (begin, _, _) in pairwise(found):
@@ -129,6 +132,11 @@ def sessions(rules: Sequence[SessionRule], zone: tzinfo) -> tuple[Session, ...]:
         Session(begin, end, f"{begin:%Y-%m-%d}" if days.count(begin.date()) == 1 else f"{begin:%Y-%m-%dT%H:%M}", name)
         for begin, end, name in found
     )
+
+
+def _at(day: date, clock: time, zone: tzinfo | None) -> datetime:
+    moment = datetime.combine(day, clock, tzinfo=zone)
+    return moment if zone is not None else moment.astimezone()
 
 
 def _reservation(rule: SessionRule, day: date) -> str | None:

@@ -19,8 +19,8 @@ EXTEND = "extend"
 """The script of ``wrapper_dir`` that raises a limit as a Slurm operator."""
 SETTING = "extend_prefix"
 """The setting with the prefix that runs it."""
-MINUTES_AT_MOST = 7 * 1440
-"""Minutes that are added at once at most."""
+MINUTES_AT_MOST = 1440
+"""Minutes that are added at once at most; the script has the same limit."""
 _NO_INPUT = "extend: the input is not a job id and a number of minutes"
 _OF_ANOTHER_HUB = "extend: this is not a running job of this hub"
 
@@ -49,9 +49,15 @@ def script_input(job_id: str, minutes: int) -> str:
     return f"{job_id} {minutes}\n"
 
 
-def refuses_nothing(answer: Answer) -> bool:
-    """Whether this is the script's answer to an empty standard input."""
-    return _NO_INPUT in answer.stderr
+def refuses_nothing(answer: Answer) -> None:
+    """Raise ConfigError unless this is the script's answer to an empty standard input."""
+    if _NO_INPUT in answer.stderr:
+        return
+    raise failure(EXTEND, answer.stderr, where=SETTING) or ConfigError(
+        f"The script `extend` does not run: {last_line(answer.stderr or answer.stdout)}.",
+        where=SETTING,
+        hint="Install config/wrappers/extend in wrapper_dir, and run it as an account that is not root.",
+    )
 
 
 def refused(command: str, job_id: str, answer: Answer) -> GPUSpawnerError | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta, timezone
 from urllib.parse import urlsplit
 
 import pytest
@@ -61,8 +62,27 @@ PROFILES = f"""
 @pytest.fixture(scope="module")
 def course(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     """A hub with the profiles of a course; its servers start within a second."""
+    folder = tmp_path_factory.mktemp("choose")
+    (folder / "courses").mkdir()
+    (folder / "courses" / "lesson.yaml").write_text(lesson(datetime.now(timezone.utc)))
     with ExitStack() as stack, reserved(slurm_cluster):
-        yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("choose"), profiles=PROFILES)
+        yield start_hub(stack, slurm_cluster, folder, profiles=PROFILES)
+
+
+def lesson(now: datetime) -> str:
+    """A course with a session that is on, and one next week."""
+    zone = f"Etc/GMT{now.hour - 12:+d}"  # where it is about noon
+    return f"""
+name: Deep learning in practice
+instructors: rosa
+roster: otto
+profile: {{slug: k80, cpus: 2}}
+zone: {zone}
+sessions:
+  - {{date: {now:%Y-%m-%d}, from: 9:00, to: 17:00}}
+  - {{date: {now + timedelta(days=7):%Y-%m-%d}, from: 9:00, to: 17:00}}
+message: Today we train a first network.
+"""
 
 
 @contextmanager
@@ -442,6 +462,23 @@ def test_a_fault_out_of_sight_stops_nobody(course: HubProcess, page: Page) -> No
 
 
 @pytest.mark.oldest
+def test_a_course_comes_first_with_its_session(course: HubProcess, open_page: OpenPage) -> None:
+    """For a participant, selected and with nothing to choose; on a phone, too."""
+    page = open_page()
+    sign_in(page, course, "otto")
+    form_of(page, course)
+    card = page.locator(".gpuspawner-profile").first
+    expect(card).to_contain_text("Deep learning in practice")
+    expect(card.locator("[type=radio]")).to_be_checked()
+    expect(card.locator(".gpuspawner-session time")).to_have_count(2)
+    expect(card.locator(".gpuspawner-options")).to_have_count(0)
+    shoot(page, "choose-course")
+
+    assert axe_faults(page) == []
+    page.set_viewport_size(PHONE)
+    assert width_left_over(page) == 0
+
+
 def test_a_named_server_keeps_its_name(course: HubProcess, open_page: OpenPage) -> None:
     """From an invalid link to the corrected start, without JavaScript."""
     page = open_page(javascript=False)

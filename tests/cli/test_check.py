@@ -122,6 +122,14 @@ REFUSED = {
         "c.SlurmSpawner.req_memory = 'lots'",
         "gpuspawner: c.SlurmSpawner.req_memory: 'lots' is not a valid amount of memory: ",
     ),
+    "a prefix without scripts": (
+        "c.GPUSlurmSpawner.extend_prefix = 'sudo -n -u slurm'",
+        "gpuspawner: c.GPUSlurmSpawner.extend_prefix: The script `extend` is in wrapper_dir, which is not set.",
+    ),
+    "a prefix with a field": (
+        "c.GPUSlurmSpawner.extend_prefix = 'sudo -n -u {username}'",
+        "gpuspawner: extend_prefix: 'sudo -n -u {username}' has a field, but the account is the same for all servers.",
+    ),
     "no profile": ("c.GPUProfilesSpawner.profiles = []", "gpuspawner: There is no profile to offer. "),
 }
 
@@ -143,3 +151,49 @@ def test_a_hub_without_profiles(tmp_path: Path) -> None:
     assert check(tmp_path, f"{lines}c.GPUSlurmSpawner.req_runtime = 'soon'\n").stderr.startswith(
         "gpuspawner: c.GPUSlurmSpawner.req_runtime: 'soon' is not a valid time: "
     )
+
+
+EXTENDED = 'c.GPUProfilesSpawner.profiles += [{"display_name": "Long", "extend": {"by": "1h"}}]\n'
+SCRIPTS = {
+    "the script": (
+        "echo 'extend: the input is not a job id and a number of minutes' >&2; exit 1",
+        0,
+        "ok    extend: time limits are raised by `env A=1`",
+    ),
+    "another script": (
+        "exit 0",
+        1,
+        "WRONG extend: extend_prefix: The script `extend` does not run: no message. Install config/wrappers/extend in "
+        "wrapper_dir, and run it as an account that is not root.",
+    ),
+    "sudo that refuses": (
+        "echo 'sudo: a password is required' >&2; exit 1",
+        1,
+        "WRONG extend: extend_prefix: extend was not run: sudo asks for a password (sudo: a password is required). "
+        "Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers).",
+    ),
+}
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(("script", "code", "line"), SCRIPTS.values(), ids=SCRIPTS.keys())
+def test_whether_servers_can_be_extended(
+    tmp_path: Path, slurm_cluster: PrivateSlurm, script: str, code: int, line: str
+) -> None:
+    """Where a profile has `extend`, the script that raises time limits is tried without a job."""
+    (tmp_path / "extend").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "extend").chmod(0o755)
+    settings = {"slurm_bin_dir": slurm_cluster.bin_dir, "extend_prefix": "env A=1", "wrapper_dir": str(tmp_path)}
+    lines = "".join(f"c.GPUSlurmSpawner.{name} = {value!r}\n" for name, value in settings.items())
+    checked = check(tmp_path, GOOD + EXTENDED + lines, slurm_cluster.environment)
+
+    assert (checked.exit_code, checked.stdout.splitlines()[-1]) == (code, line)
+
+
+@pytest.mark.slurm
+def test_the_hubs_own_account_may_extend_servers(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """Without `extend_prefix` that needs an operator, SlurmUser or root, as which this test runs."""
+    lines = f"{GOOD}{EXTENDED}c.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\n"
+    checked = check(tmp_path, lines, slurm_cluster.environment)
+
+    assert checked.stdout.splitlines()[-1] == "ok    extend: time limits are raised by root itself"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -63,6 +64,19 @@ def test_a_session_across_the_change_to_summer_time_keeps_its_clock() -> None:
     found = course(DEEP_LEARNING, sessions=[rule]).calendar()
 
     assert [each.start.astimezone(timezone.utc).hour for each in found] == [8, 7]
+
+
+def test_without_a_zone_sessions_have_the_machines_with_its_summer_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """9:00 in Brussels is 8:00 UTC in winter and 7:00 UTC in summer, whenever the file is read."""
+    monkeypatch.setenv("TZ", "Europe/Brussels")
+    time.tzset()
+    try:
+        days = [{"date": day, "from": "9:00", "to": "10:00"} for day in ("2026-01-12", "2026-07-13")]
+        found = course(DEEP_LEARNING, zone=None, sessions=days).calendar()
+        assert [each.start.astimezone(timezone.utc).hour for each in found] == [8, 7]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_two_sessions_of_one_day_have_their_times_in_their_names() -> None:

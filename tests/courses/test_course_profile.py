@@ -82,7 +82,7 @@ def test_a_course_is_a_card_of_its_own_without_anything_to_choose() -> None:
         False,
         {},
     )
-    assert offered(at(2, 10)).profile.description == "A GPU."
+    assert offered(at(2, 10)).profile.description == ""
 
 
 HOUR = 3600

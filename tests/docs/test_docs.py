@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 import click
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from traitlets import HasTraits
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import PyFileConfigLoader

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 import requests
@@ -40,10 +41,32 @@ c.Authenticator.allowed_users = {"ada", "ben", "tea", "rea"}
 """
 
 
+LOSES = """#!/bin/sh
+{real}/scontrol "$@" || exit
+if [ "$1" = update ] && [ -e {folder}/loses ]; then
+  echo "slurm_update error: Unable to contact slurm controller" >&2
+  exit 1
+fi
+"""
+"""An scontrol whose answer to an update can be lost after Slurm has done it."""
+
+
 @pytest.fixture(scope="module")
-def hub(start_light_hub: StartHub) -> HubProcess:
+def commands(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of Slurm's commands; with a file ``loses`` in it, answers to updates are lost."""
+    folder = tmp_path_factory.mktemp("bin")
+    for name in ("sbatch", "squeue", "scancel", "sinfo"):
+        (folder / name).symlink_to(f"{slurm_cluster.bin_dir}/{name}")
+    (folder / "scontrol").write_text(LOSES.format(real=slurm_cluster.bin_dir, folder=folder))
+    (folder / "scontrol").chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub, commands: Path) -> HubProcess:
     """A hub whose account is SlurmUser, with a profile that may be extended twice by half an hour."""
-    return start_light_hub(lines=ROLES, profiles=PROFILES)
+    lines = f"{ROLES}c.GPUSlurmSpawner.slurm_bin_dir = {str(commands)!r}\n"
+    return start_light_hub(lines=lines, profiles=PROFILES)
 
 
 @pytest.fixture
@@ -260,6 +283,21 @@ def test_slurm_does_not_answer(hub: HubProcess, slurm_cluster: PrivateSlurm, ada
     assert (failed.status_code, "Slurm is not responding at the moment." in failed.text) == (503, True)
     assert limit(slurm_cluster, job) == 20 * 60
     assert click(ada).status_code == 303
+    assert button(card(ada))[1].endswith(" You can do this once.")
+
+
+def test_an_answer_that_is_lost_after_slurm_has_extended_the_job(
+    hub: HubProcess, slurm_cluster: PrivateSlurm, ada: Visitor, commands: Path
+) -> None:
+    """The hub looks at the job, and takes the extension for what it is: done, once."""
+    (commands / "loses").touch()
+    try:
+        done = click(ada)
+    finally:
+        (commands / "loses").unlink()
+
+    assert done.status_code == 303
+    assert limit(slurm_cluster, job_of(hub, "ada")) == 20 * 60 + HALF_AN_HOUR
     assert button(card(ada))[1].endswith(" You can do this once.")
 
 

@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.profiles.environment import Container, Environment
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
-from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, parse_profiles, slug_of
+from jupyterhub_gpuspawner.profiles.profile import Allow, Extend, Profile, parse_profiles, slug_of
 from jupyterhub_gpuspawner.profiles.resources import Resources
 
 
@@ -44,6 +44,7 @@ def test_a_full_profile_is_read_into_typed_values() -> None:
                 "allow": {"groups": "training", "from": "2026-03-02", "until": "2026-03-04 18:00"},
                 "start_timeout": 600,
                 "queue_timeout": "4:00:00",
+                "extend": {"by": "30min", "times": 2},
                 "command": "jupyterhub-singleuser --debug",
                 "default_url": "/lab",
                 "port_range": "20000-20999",
@@ -79,12 +80,15 @@ def test_a_full_profile_is_read_into_typed_values() -> None:
         ),
         start_timeout=600,
         queue_timeout="4:00:00",
+        extend=Extend(by="30min", times=2),
         command=("jupyterhub-singleuser", "--debug"),
         default_url="/lab",
         port_range=(20000, 20999),
     )
     assert profile.slurm.time == 86400
     assert profile.queue_timeout == 14400
+    assert profile.extend is not None
+    assert profile.extend.by == 1800
 
 
 def _with(**fields: object) -> dict[str, object]:
@@ -146,6 +150,13 @@ def _with(**fields: object) -> dict[str, object]:
         ),
         (_with(queue_timeout="0:00:00"), "profiles[1].queue_timeout: '0:00:00' is no time at all"),
         (_with(queue_timeout="soon"), "profiles[1].queue_timeout: 'soon' is not a valid time: use minutes, minutes:s"),
+        (_with(extend={}), "profiles[1].extend.by: is missing"),
+        (_with(extend={"by": "1:00:00"}), "profiles[1].extend.by: '1:00:00' is not a duration: use for example 90s,"),
+        (_with(extend={"by": "90s"}), "profiles[1].extend.by: must be a number of full minutes, from 1min to 24h"),
+        (_with(extend={"by": "0min"}), "profiles[1].extend.by: must be a number of full minutes"),
+        (_with(extend={"by": "25h"}), "profiles[1].extend.by: must be a number of full minutes"),
+        (_with(extend={"by": "1h", "times": 0}), "profiles[1].extend.times: 0 must be a whole number from 1 to 100"),
+        (_with(kind="local", extend={"by": "1h"}), "profiles[1]: extend is for kind: slurm; servers of the other"),
         (_with(slug="a b"), "profiles[1].slug: 'a b' must be letters, digits and . _ -, at most 63"),
         (_with(slug="good"), "profiles[1].slug: 'good' is already the slug of an earlier profile."),
         ({"slug": "p"}, "profiles[1].display_name: is missing"),

@@ -617,3 +617,40 @@ async def test_what_a_plugin_makes_of_a_new_job_is_learnt_from_the_first_answer(
     watch = watcher.watch("7", ANNS, new=True)
     await settle()
     assert (watch.status, watch.identity) == (job, replace(ANNS, tag="project 7", name="batch"))
+
+
+async def test_a_change_by_the_hub_is_known_at_once(watcher: JobWatcher, cluster: Cluster) -> None:
+    """One question about that job alone, without waiting for the interval; everyone who watches it is told."""
+    cluster.held["7"], cluster.held["8"] = job("7", "RUNNING"), job("8", "RUNNING")
+    watch, other, _ = watcher.watch("7"), watcher.watch("7"), watcher.watch("8")
+    await other.changed()
+    await settle()
+    cluster.held["7"] = replace(job("7", "RUNNING"), ends_at=2000.0)
+    cluster.asked.clear()
+
+    assert await watch.update() == cluster.held["7"]
+    assert (await other.changed(), cluster.asked) == (cluster.held["7"], [["7"]])
+
+
+async def test_a_question_about_one_job_that_gets_no_answer(watcher: JobWatcher, cluster: Cluster) -> None:
+    """It raises, and the last status stays."""
+    cluster.held["7"] = job("7", "RUNNING")
+    watch = watcher.watch("7")
+    await watch.changed()
+    cluster.fault = SlurmUnavailable("slurmctld is down.")
+
+    with pytest.raises(SlurmUnavailable):
+        await watch.update()
+
+    assert watch.status == job("7", "RUNNING")
+
+
+async def test_a_question_about_one_job_does_not_take_another_for_it(watcher: JobWatcher, cluster: Cluster) -> None:
+    """An id that has become another job's changes nothing at the first answer, as in the watcher's own questions."""
+    mine = replace(job("7", "RUNNING"), user="ada", tag="jupyterhub-gpuspawner/hub/ada/#1")
+    cluster.held["7"] = mine
+    watch = watcher.watch("7", JobIdentity(owner="ada", tag=mine.tag))
+    await watch.changed()
+    cluster.held["7"] = replace(mine, user="ben", tag="", ends_at=2000.0)
+
+    assert await watch.update() == mine

@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.hub.api.course_document import course_document, cours
 from jupyterhub_gpuspawner.hub.courses.actions import session_name
 from jupyterhub_gpuspawner.hub.courses.rights import READING, STARTING, STOPPING, teaches
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_actions, course_book
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.text import course_actions as text
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
 
@@ -66,7 +67,9 @@ class CoursesHandler(OfCourses):
     async def get(self) -> None:
         """The courses document, version 1. Needs the scopes `list:users` and `read:servers` for a course's group."""
         found = await self.courses(READING)
-        self.write(json.dumps(courses_document(found, now=datetime.now(timezone.utc)).to_json()))
+        book = course_book(self.settings)
+        fault = book.fault if book is not None and is_admin(self.parsed_scopes) else None
+        self.write(json.dumps(courses_document(found, now=datetime.now(timezone.utc), fault=fault).to_json()))
 
 
 class CourseHandler(OfCourses):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jupyterhub_gpuspawner.courses.sessions import Session
+    from jupyterhub_gpuspawner.errors import ConfigError
     from jupyterhub_gpuspawner.hub.courses.actions import Outcome
     from jupyterhub_gpuspawner.hub.courses.book import HubCourse
     from jupyterhub_gpuspawner.hub.courses.starts import CourseStart
@@ -61,6 +62,8 @@ class CoursesDocument:
 
     version: int = VERSION
     courses: tuple[CourseEntry, ...] = ()
+    faults: tuple[str, ...] = ()
+    """What is wrong with the folder of courses; for administrators."""
 
     def to_json(self) -> dict[str, Any]:
         """The document as JSON."""
@@ -85,9 +88,9 @@ class CoursePerson:
     last_activity: str | None = None
     """When the person or their server was last active: ISO 8601, UTC; null: never."""
     stage: str = ""
-    """How far the hub's own start for this session is: ``left`` (the server was active already), ``asked``,
-    ``started``, ``visited`` (somebody has opened the server), ``failed`` or ``unvisited`` (stopped, since nobody had
-    opened it); empty where there was none."""
+    """How far the hub's own start for this session is: ``left`` (nothing is started: the server was active already, or
+    an instructor stopped it first), ``asked``, ``started``, ``visited`` (somebody has opened the server), ``failed`` or
+    ``unvisited`` (stopped, since nobody had opened it); empty where there was none."""
     fault: str = ""
     """Why the server did not start."""
 
@@ -130,9 +133,14 @@ class OutcomesDocument:
         return asdict(self)
 
 
-def courses_document(courses: Iterable[HubCourse], *, now: datetime) -> CoursesDocument:
-    """The document of these courses."""
-    return CoursesDocument(courses=tuple(course_entry(course, now=now) for course in courses))
+def courses_document(
+    courses: Iterable[HubCourse], *, now: datetime, fault: ConfigError | None = None
+) -> CoursesDocument:
+    """The document of these courses; ``fault`` is the folder's."""
+    return CoursesDocument(
+        courses=tuple(course_entry(course, now=now) for course in courses),
+        faults=(str(fault),) if fault is not None else (),
+    )
 
 
 def course_entry(course: HubCourse, *, now: datetime) -> CourseEntry:

@@ -17,7 +17,7 @@ from jupyterhub import orm
 from sqlalchemy import select
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.courses.materials import slug_of
+from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.courses.messages import Message, Messages, clean_text, shown_until
 from jupyterhub_gpuspawner.hub.courses.pace import Pace
@@ -151,11 +151,15 @@ class CourseActions:
         Raises SQLAlchemyError.
         """
         spawners = self.spawners(course.people)
+        session = session_name(course)
+        starts = self.starts.find(course.slug, session)
 
         def stop(user: str) -> Outcome:
             dropped = self.pace.drop(user)
             server = server_of(spawners[user], with_start=False) if user in spawners else None
             if server is None or not server.active:
+                if dropped or (user in starts and starts[user].stage in (Stage.ASKED, Stage.FAILED)):
+                    self.starts.keep(course.slug, session, CourseStart(user, Stage.LEFT, asked_at=time.time()))
                 told = text.NOT_STARTED_YET if dropped else text.NOTHING_RUNS
                 return Outcome(user, Result.DONE if dropped else Result.UNCHANGED, told)
             if server.pending == "stop":

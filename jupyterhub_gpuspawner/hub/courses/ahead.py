@@ -159,14 +159,14 @@ class StartsAhead:
         """Look until cancelled."""
         self._since = time.time()
         while True:
-            try:
-                for course in self._book.courses():
+            for course in self._book.courses():
+                try:
                     await self.look(course)
-            except SQLAlchemyError as error:
-                get_logger().warning(
-                    "The start of courses is repeated later, since the database failed: %s", fault(error)
-                )
-                roll_back(self._app.db)
+                except SQLAlchemyError as error:
+                    get_logger().warning("Courses are started later, since the database failed: %s", fault(error))
+                    roll_back(self._app.db)
+                except Exception:  # noqa: BLE001 - a fault of one course must not keep the others from being started
+                    get_logger().exception("Course %s could not be looked at", course.slug)
             await asyncio.sleep(LOOK)
 
     async def look(self, course: HubCourse) -> None:

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.courses.enrolment import Enrolment, enrolment, some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from jupyterhub_gpuspawner.courses.course import Course
     from jupyterhub_gpuspawner.courses.sessions import Session
@@ -148,6 +148,8 @@ class CourseBook:
     path: str
     """The setting ``courses_dir``."""
     directory: Directory
+    profile_faults: Callable[[Sequence[CourseFile]], Mapping[str, ConfigError]] = lambda _files: {}
+    """Why courses cannot be offered with the hub's profiles, by their slugs."""
     clock: Callable[[], float] = time.monotonic
     on_read: Callable[[], None] | None = None
     """Called after each reading."""
@@ -215,8 +217,10 @@ class CourseBook:
             for group in (*file.course.roster.groups, *file.course.instructors.groups)
         }
         hub = self.directory.people(named)
+        faults = self.profile_faults(self._files)
         self._courses = tuple(
-            with_people(file, hub, self._standings.get(file.slug, Standing())) for file in self._files
+            with_people(file, hub, self._standings.get(file.slug, Standing()), faults.get(file.slug))
+            for file in self._files
         )
         self._log_faults()
 
@@ -239,9 +243,11 @@ class CourseBook:
         self._told = faults
 
 
-def with_people(file: CourseFile, hub: HubPeople, standing: Standing) -> HubCourse:
+def with_people(
+    file: CourseFile, hub: HubPeople, standing: Standing, profile_fault: ConfigError | None = None
+) -> HubCourse:
     """The course of a file in this hub. One without a group has no people, so that nobody can act on them."""
-    faults = [str(file.fault)] if file.fault is not None else []
+    faults = [str(fault) for fault in (file.fault, profile_fault) if fault is not None]
     if file.course is None:
         return HubCourse(file.slug, file, faults=tuple(faults))
     enrolled = enrolment(file.course, file.listed, hub)

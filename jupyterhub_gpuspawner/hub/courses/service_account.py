@@ -28,7 +28,7 @@ NAME = "gpuspawner-courses"
 TIME_LIMIT = 120.0
 """Seconds for one request; JupyterHub answers when a server is ready, or after ``slow_spawn_timeout``."""
 BUSY = 429
-RUNNING = 400
+"""HTTP status where a limit of JupyterHub's is reached."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class ServiceAccount:
             for scope in dict.fromkeys((START_SERVERS, "delete:servers"))
         ]
         role = orm.Role.find(db, NAME)
-        if role is None or role.scopes != scopes:
+        if role is None or (role.scopes or []) != scopes:
             create_role(db, {"name": NAME, "description": "Starts and stops the servers of courses", "scopes": scopes})
         service = orm.Service.find(db, NAME)
         if service is None:

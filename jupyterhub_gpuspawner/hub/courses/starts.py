@@ -43,7 +43,7 @@ class Stage(str, Enum):
     """How far a start for a course is."""
 
     LEFT = "left"
-    """The server was active already, so nothing was started."""
+    """Nothing is started: the server was active already, or an instructor stopped it before its turn had come."""
     ASKED = "asked"
     """JupyterHub was asked, and its answer is not recorded."""
     STARTED = "started"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub.user import User
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
@@ -15,7 +17,7 @@ from jupyterhub_gpuspawner.hub.courses.rights import CourseRights, HubDirectory,
 from jupyterhub_gpuspawner.hub.courses.service_account import ServiceAccount
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
-from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING
+from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, faults_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -48,8 +50,11 @@ def course_actions(settings: Mapping[str, Any]) -> CourseActions:
 
 
 def course_messages(user: Any) -> tuple[Message, ...]:
-    """What instructors tell this user of the hub now, the newest first; none while the database is away."""
-    book = course_book(user.settings)
+    """What instructors tell this user of the hub now, the newest first; none while the database is away.
+
+    ``user`` is whoever a page is for; a service has no messages.
+    """
+    book = course_book(user.settings) if isinstance(user, User) else None
     courses = book.courses_of(user.name) if book is not None else ()
     try:
         return course_actions(user.settings).messages.shown_to(user.name, courses) if courses else ()
@@ -80,6 +85,8 @@ class CourseUpkeep:
             except SQLAlchemyError as error:
                 get_logger().warning("Courses are updated later, since the database failed: %s", fault(error))
                 roll_back(self._app.db)
+            except Exception:  # noqa: BLE001 - whatever is wrong now, the courses are looked at again
+                get_logger().exception("The courses could not be updated")
             try:
                 await asyncio.wait_for(self._changed.wait(), AGAIN)
             except asyncio.TimeoutError:
@@ -113,7 +120,7 @@ def register_courses(app: JupyterHub) -> None:
         if held or spawner is None or not spawner.courses_dir:
             return
         settings = GPUCourses(config=app.config)
-        book = CourseBook(spawner.courses_dir, HubDirectory(app, settings))
+        book = CourseBook(spawner.courses_dir, HubDirectory(app, settings), partial(faults_of, spawner))
         account = ServiceAccount(app)
         actions = CourseActions(app, settings, account)
         app.tornado_settings.update({SETTING: book, ACTIONS: actions})

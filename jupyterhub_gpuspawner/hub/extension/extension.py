@@ -174,6 +174,8 @@ class Extension:
             raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
         status = await self._own_job(job_id)
         await self._look_at_cluster(FRESH, server.slurm_timeout)
+        if connection.cluster.latest is None or time.time() - connection.cluster.latest.taken_at > SHOWN:
+            raise NotExtended(Reason.UNKNOWN, refusal(Reason.UNKNOWN))
         found = self._bounded(status, wanted, time.time())
         if not found.seconds or found.ends_at is None:
             why = found.reason or Reason.UNKNOWN

@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from jupyterhub_gpuspawner.courses.folder import CourseFile
 
@@ -70,19 +70,32 @@ async def look_at_courses(spawner: Any) -> None:
 def courses_offered(spawner: Any) -> tuple[CourseProfile, ...]:
     """The courses that a spawner's user takes or teaches, as they are now; those at fault are left out.
 
-    Raises ConfigError for a fault in the hub's own profiles.
+    Instructors can try a course at any time until it is over. Raises ConfigError for a fault in the hub's own profiles.
     """
-    own = [each for each in _courses(spawner) if _concerns(each, spawner.user.name, spawner.groups_of_user())]
-    return tuple(found for found in _made(spawner, own) if isinstance(found, CourseProfile))
+    courses = _courses(spawner)
+    if not courses:
+        return ()
+    name, groups = spawner.user.name, spawner.groups_of_user()
+    taught = {each.file.slug for each in courses if _teaches(each, name, groups)}
+    own = [each.file for each in courses if each.file.slug in taught or name in each.people]
+    return tuple(found for found in _made(spawner, own, taught).values() if isinstance(found, CourseProfile))
 
 
 def course_faults(spawner: Any) -> tuple[ConfigError, ...]:
-    """Why courses of this hub cannot be offered."""
+    """Why courses of this hub cannot be offered; ``spawner`` is anybody's."""
+    return tuple(faults_of(spawner, [each.file for each in _courses(spawner)]).values())
+
+
+def faults_of(spawner: Any, files: Sequence[CourseFile]) -> Mapping[str, ConfigError]:
+    """Why courses cannot be offered with this hub's profiles, by their slugs; ``spawner`` needs no user.
+
+    Empty while the profiles themselves are at fault, which is told where they are read.
+    """
     try:
-        found = _made(spawner, _courses(spawner))
-    except ConfigError:  # of the profiles, which is told where they are read
-        return ()
-    return tuple(each for each in found if isinstance(each, ConfigError))
+        found = _made(spawner, [file for file in files if file.course is not None])
+    except ConfigError:
+        return {}
+    return {slug: each for slug, each in found.items() if isinstance(each, ConfigError)}
 
 
 def _courses(spawner: Any) -> list[EnrolledCourse]:
@@ -90,20 +103,22 @@ def _courses(spawner: Any) -> list[EnrolledCourse]:
     return [course for course in hub.courses() if course.file.course is not None] if hub is not None else []
 
 
-def _made(spawner: Any, courses: Sequence[EnrolledCourse]) -> tuple[CourseProfile | ConfigError, ...]:
-    if not courses:
-        return ()
+def _made(
+    spawner: Any, files: Sequence[CourseFile], taught: Collection[str] = ()
+) -> dict[str, CourseProfile | ConfigError]:
+    if not files:
+        return {}
     now = datetime.now().astimezone()
     profiles, defaults = spawner.source.profiles(), site_defaults(spawner.slurm_site())
 
-    def made(course: EnrolledCourse) -> CourseProfile | ConfigError:
+    def made(file: CourseFile) -> CourseProfile | ConfigError:
         try:
-            return course_profile(course.file, profiles, now, defaults=defaults)
+            return course_profile(file, profiles, now, defaults=defaults, trying=file.slug in taught)
         except ConfigError as error:
             return error
 
-    return tuple(map(made, courses))
+    return {file.slug: made(file) for file in files}
 
 
-def _concerns(course: EnrolledCourse, name: str, groups: Collection[str]) -> bool:
-    return name in course.people or name in course.instructors or not set(groups).isdisjoint(course.instructor_groups)
+def _teaches(course: EnrolledCourse, name: str, groups: Collection[str]) -> bool:
+    return name in course.instructors or not set(groups).isdisjoint(course.instructor_groups)

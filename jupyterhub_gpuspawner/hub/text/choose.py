@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jupyterhub_gpuspawner.words import duration, sentence
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.courses.sessions import Session
 
 __all__ = ["sentence"]
 
@@ -41,9 +46,9 @@ MANY_SERVERS = (
     "This hub has as many servers as it is allowed to have, including those that wait for free resources. Try again "
     "in a few minutes; if it goes on like this, contact your administrator."
 )
-SESSION_NOW = "Session"
-SESSION_NEXT = "Next session"
-SESSION_UNTIL = "to"
+SESSION = "Session:"
+NEXT_SESSION = "Next session:"
+UNTIL = "to"
 WITHOUT_RESERVATION = "Until then your server does not use the nodes that are reserved for the course."
 ALL_MEMORY = "all of a node's memory"
 NO_LIMIT = "no time limit"
@@ -70,6 +75,11 @@ def for_whom(user: str) -> str:
 def options_of(profile: str) -> str:
     """The name of a profile's group of fields, for screen readers."""
     return f"Options for {profile}"
+
+
+def for_so_long(session: Session) -> str:
+    """After the beginning of a session: how long it takes."""
+    return f", for {duration((session.end - session.start).total_seconds())}"
 
 
 def age(seconds: float) -> str:

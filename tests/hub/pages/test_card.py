@@ -8,8 +8,17 @@ from datetime import datetime, timezone
 import pytest
 
 from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.extension.bounds import MoreTime, Reason
+from jupyterhub_gpuspawner.hub.extension.extension import Extended, Offer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
-from jupyterhub_gpuspawner.hub.pages.server.card import ServerCard, TimeLeft, server_card, server_cards, time_left
+from jupyterhub_gpuspawner.hub.pages.server.card import (
+    Extending,
+    ServerCard,
+    TimeLeft,
+    server_card,
+    server_cards,
+    time_left,
+)
 from jupyterhub_gpuspawner.hub.pages.server.facts import server_facts
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
@@ -109,6 +118,63 @@ LISTS = {
 def test_which_servers_have_a_card(servers: list[Server], names: list[str]) -> None:
     """All of them in this order, but for a default server about which there is nothing to say."""
     assert [card.name for card in server_cards(servers, now=NOW)] == names
+
+
+OFFERS = {
+    "an hour": (Offer(MoreTime(3600, NOW + 4230), 2), ("1 h more, until {time}.", True, "You can do this 2 times.")),
+    "the last time": (Offer(MoreTime(60, NOW + 690), 1), ("1 min more, until {time}.", True, "You can do this once.")),
+    "less, because of a reservation": (
+        Offer(MoreTime(1500, NOW + 2130, Reason.RESERVATION, "course-<1>"), 1),
+        ("25 min more, until {time}, when reservation course-<1> ends.", True, "You can do this once."),
+    ),
+    "less, because of a partition": (
+        Offer(MoreTime(1500, NOW + 2130, Reason.PARTITION, "gpu"), 1),
+        (
+            "25 min more, until {time}, which is the longest time that partition gpu allows.",
+            True,
+            "You can do this once.",
+        ),
+    ),
+    "used up": (Offer(MoreTime(0, NOW, Reason.USED), 0), ("This server cannot be extended again.", False, "")),
+    **{
+        reason.value: (Offer(MoreTime(0, NOW, reason, "day-1"), 1), (told, False, ""))
+        for reason, told in {
+            Reason.RESERVATION: "No more time: reservation day-1 ends then.",
+            Reason.PARTITION: "No more time: this is the longest time that partition day-1 allows.",
+            Reason.MAINTENANCE: "No more time: maintenance of the node begins then.",
+            Reason.RESERVED: "No more time: the node is reserved for others from then on.",
+            Reason.LEAVING: "No more time: the node is being taken out of service.",
+            Reason.OTHERS_WAIT: "No more time: others are waiting for these resources.",
+            Reason.UNKNOWN: "Whether there is more time is not known at the moment. Try again in a minute.",
+            Reason.NO_LIMIT: "This server has no time limit.",
+            Reason.NOT_RUNNING: "Only a running server can be extended.",
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize(("offer", "told"), OFFERS.values(), ids=OFFERS.keys())
+def test_more_time(offer: Offer, told: tuple[str, bool, str]) -> None:
+    """What the button does and how often, or why it does nothing."""
+    words, possible, uses = told
+    card = server_card(replace(RUNNING, more_time=offer), now=NOW)
+
+    assert card.extending == Extending(words, offer.found.ends_at, possible, uses)
+
+
+DONE = {
+    "": "Extended by 1 h at {time}.",
+    "tea": "Extended by 1 h at {time}, by tea.",
+}
+
+
+@pytest.mark.parametrize(("by", "told"), DONE.items())
+def test_an_extension_is_told(by: str, told: str) -> None:
+    """When it was made, by how much, and by whom if not by the server's user; another card version shows it."""
+    card = server_card(replace(RUNNING, extended=Extended(3600, NOW + 4230, NOW, by)), now=NOW)
+
+    assert (card.extended, card.extended_at) == (told, NOW)
+    assert card.version != server_card(RUNNING, now=NOW).version
 
 
 def test_what_is_spoken_when_a_card_changes() -> None:

@@ -122,3 +122,30 @@ async def test_any_other_exception_counts_as_no_answer(
     assert [(record.getMessage(), record.exc_info is not None) for record in caplog.records] == [
         ("The cluster cannot be shown", True)
     ]
+
+
+async def test_an_answer_from_before_a_change_is_not_shown_as_new(slurm: Slurm, view: ClusterView) -> None:
+    """After a change by the hub the next one who looks has Slurm asked, however new the last answer is."""
+    before = await view.recent()
+    view.outdate()
+
+    assert (view.latest, slurm.asked) == (before, 1)
+
+    await view.recent()
+    await view.recent()
+
+    assert slurm.asked == 2
+
+
+async def test_a_question_that_was_under_way_at_a_change_is_asked_again(slurm: Slurm, view: ClusterView) -> None:
+    """Its answer may be from before the change."""
+    slurm.answers.clear()
+    asking = asyncio.ensure_future(view.recent())
+    for _ in range(5):  # until it has asked
+        await asyncio.sleep(0)
+    view.outdate()
+    slurm.answers.set()
+    await asking
+    await view.recent()
+
+    assert slurm.asked == 2

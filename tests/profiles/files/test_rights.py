@@ -108,6 +108,7 @@ allow: {groups: [a], users: [a], from: 2024-01-01, until: 2024-01-01}
 courses: [deep-learning]
 start_timeout: 1
 queue_timeout: 4:00:00
+extend: {by: 1h, times: 2}
 http_timeout: 1
 poll_interval: 1
 default_url: /lab

@@ -7,9 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from jupyterhub_gpuspawner.courses.course_profile import course_profile
+from jupyterhub_gpuspawner.courses.course_profile import course_profile, participants_link
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.courses.materials import participants_link
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from tests.courses.test_course import course
 from tests.courses.test_course_profile import K80, LESSON, at

@@ -1,0 +1,186 @@
+"""What instructors do for the people of a course, without a hub."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from jupyterhub import orm, roles
+
+from jupyterhub_gpuspawner.courses.folder import CourseFile
+from jupyterhub_gpuspawner.hub.courses.actions import NO_SESSION, CourseActions, Outcome, Result
+from jupyterhub_gpuspawner.hub.courses.book import HubCourse
+from jupyterhub_gpuspawner.hub.courses.service_account import Answer
+from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
+from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user
+
+COURSE = HubCourse("deep", CourseFile("deep"), ("ada", "bob", "eve"), unknown=("eve",))
+
+
+@dataclass
+class Account:
+    """Answers as JupyterHub would, one after the other; the last one is repeated."""
+
+    answers: Sequence[Answer] = (Answer(201),)
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    async def start(self, user: str, options: object) -> Answer:  # noqa: ARG002 - the service's signature
+        """Record the request."""
+        return self._answered("start", user)
+
+    async def stop(self, user: str) -> Answer:
+        """Record the request."""
+        return self._answered("stop", user)
+
+    def _answered(self, what: str, user: str) -> Answer:
+        self.asked.append((what, user))
+        return self.answers[min(len(self.asked), len(self.answers)) - 1]
+
+
+@dataclass
+class StandInSpawner:
+    """A default server, as far as it is read."""
+
+    user: Any
+    ready: bool = False
+    pending: str | None = None
+    ending: Ending | None = None
+    name: str = ""
+
+    @property
+    def active(self) -> bool:
+        """As JupyterHub says it."""
+        return bool(self.pending) or self.ready
+
+
+@pytest.fixture
+def app() -> Iterator[Any]:
+    """A hub that knows ada and bob."""
+    session = orm.new_session_factory("sqlite://")()
+    for role in roles.get_default_roles():
+        roles.create_role(session, role)
+    found = SimpleNamespace(db=session, users={})
+    for name in ("ada", "bob"):
+        user = SimpleNamespace(name=name, spawners={})
+        user.spawners[""] = StandInSpawner(user)
+        found.users[add_user(found, name).id] = user
+    yield found
+    session.close()
+
+
+def actions_of(app: Any, account: Account, every: float = 0.1) -> CourseActions:
+    """The actions of this hub."""
+    return CourseActions(app, GPUCourses(every=every), account)  # type: ignore[arg-type]
+
+
+def spawner(app: Any, name: str) -> StandInSpawner:
+    """The default server of a user."""
+    found: StandInSpawner = next(user for user in app.users.values() if user.name == name).spawners[""]
+    return found
+
+
+async def done(actions: CourseActions) -> None:
+    """Wait until nothing is under way."""
+    while any(name in actions.pace for name in COURSE.people):  # noqa: ASYNC110 - there is no event for it
+        await asyncio.sleep(0.01)
+
+
+def stages(app: Any) -> dict[str, Stage]:
+    """The recorded starts."""
+    return {name: start.stage for name, start in CourseStarts(app.db).find("deep", NO_SESSION).items()}
+
+
+async def test_those_who_can_be_started_are_started(app: Any) -> None:
+    """One who runs is left; one whom the hub does not know, or who is not in the course, is refused."""
+    account = Account()
+    actions = actions_of(app, account)
+    spawner(app, "bob").ready = True
+
+    found = actions.start(COURSE, ["ada", "bob", "eve", "zoe", "ada"])
+    await done(actions)
+
+    assert found == (
+        Outcome("ada", Result.DONE, "The server is being started."),
+        Outcome("bob", Result.UNCHANGED, "A server is running or starting already."),
+        Outcome("eve", Result.REFUSED, "JupyterHub does not know eve yet: they must sign in once."),
+        Outcome("zoe", Result.REFUSED, "zoe is not on the roster of this course."),
+    )
+    assert (account.asked, stages(app)) == ([("start", "ada")], {"ada": Stage.STARTED})
+    assert actions.start(COURSE, []) == ()
+
+
+ANSWERS: dict[str, tuple[Sequence[Answer], int, Stage, str]] = {
+    "it is started": ([Answer(202)], 1, Stage.STARTED, ""),
+    "the limit is reached for a moment": (
+        [Answer(429, "busy", 0.0), Answer(429, "busy", 0.0), Answer(201)],
+        3,
+        Stage.STARTED,
+        "",
+    ),
+    "the hub is full": ([Answer(429, "Active user limit exceeded.")], 1, Stage.FAILED, "Active user limit exceeded."),
+    "it is refused": ([Answer(400, "No such profile.")], 1, Stage.FAILED, "No such profile."),
+}
+
+
+@pytest.mark.parametrize(("answers", "asked", "stage", "fault"), ANSWERS.values(), ids=ANSWERS.keys())
+async def test_what_came_of_a_start_is_recorded(
+    answers: Sequence[Answer], asked: int, stage: Stage, fault: str, app: Any
+) -> None:
+    """JupyterHub's time to wait is kept; any other refusal is a failure, with its sentence."""
+    account = Account(answers)
+    actions = actions_of(app, account)
+
+    actions.start(COURSE, ["ada"])
+    await done(actions)
+
+    start = CourseStarts(app.db).get("deep", NO_SESSION, "ada")
+    assert start is not None
+    assert (len(account.asked), start.stage, start.fault, start.tries) == (asked, stage, fault, 1)
+
+
+async def test_a_start_that_its_user_stopped_is_no_failure(app: Any) -> None:
+    """So it is not tried again."""
+    actions = actions_of(app, Account([Answer(500, "cancelled")]))
+    spawner(app, "ada").ending = Ending("Stopped at {time}.", stopped=True)
+
+    actions.start(COURSE, ["ada"])
+    await done(actions)
+
+    assert stages(app) == {"ada": Stage.STARTED}
+
+
+async def test_a_stop_cancels_the_start_that_was_to_come(app: Any) -> None:
+    """And it is not started ahead later; a start that had failed is not tried again, either."""
+    account = Account()
+    actions = actions_of(app, account, every=60)
+    CourseStarts(app.db).keep("deep", NO_SESSION, CourseStart("bob", Stage.FAILED, 1))
+
+    actions.start(COURSE, ["ada"])
+    found = actions.stop(COURSE, by="carl")
+
+    assert found == (
+        Outcome("ada", Result.DONE, "The start that was to come is cancelled."),
+        Outcome("bob", Result.UNCHANGED, "No server is running."),
+        Outcome("eve", Result.UNCHANGED, "No server is running."),
+    )
+    assert (account.asked, stages(app)) == ([], {"ada": Stage.LEFT, "bob": Stage.LEFT})
+
+
+async def test_a_stopped_server_says_by_whom(app: Any) -> None:
+    """Where JupyterHub refuses the stop, it says nothing."""
+    actions = actions_of(app, Account([Answer(204), Answer(403, "no")]))
+    for name in ("ada", "bob"):
+        spawner(app, name).ready = True
+
+    actions.stop(COURSE, ["ada", "bob"], by="carl")
+    await done(actions)
+
+    ended, kept = spawner(app, "ada").ending, spawner(app, "bob").ending
+    assert (ended is not None and ended.what, kept) == ("My server was stopped at {time} by carl.", None)
+    assert actions.stop(COURSE, ["eve"], by="carl") == (Outcome("eve", Result.UNCHANGED, "No server is running."),)
