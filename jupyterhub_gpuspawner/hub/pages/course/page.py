@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado import web
 from tornado.iostream import StreamClosedError
 
-from jupyterhub_gpuspawner.courses.materials import participants_link
+from jupyterhub_gpuspawner.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.hub.api.progress_stream import OpenStreams
 from jupyterhub_gpuspawner.hub.courses.messages import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.courses.rights import STARTING, STOPPING, teaches
