@@ -6,6 +6,7 @@ rows that are left of the others in its database; nothing asks Slurm.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub import orm
-from sqlalchemy import select
+from sqlalchemy import Integer, Text, Unicode, column, select, table
 
 from jupyterhub_gpuspawner.hub.courses.starts import Stage
 from jupyterhub_gpuspawner.hub.ending.record import stored_ending
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.hub.courses.starts import CourseStart
 
+_SPAWNERS = table(
+    orm.Spawner.__tablename__,
+    column("user_id", Integer),
+    column("server_id", Integer),
+    column("name", Unicode),
+    column("state", Text),
+)
+"""JupyterHub's table, read as text: its rows as objects would take a quarter of a second for two hundred people."""
 _AT_ONCE = 200
 """Names in one query; databases limit the number of parameters."""
 _DIGITS = re.compile(r"([0-9]+)")
@@ -174,12 +183,12 @@ def ended_servers(session: Session, people: Iterable[str]) -> Iterator[Server]:
     names = sorted(people)
     for at in range(0, len(names), _AT_ONCE):
         asked = (
-            select(orm.User.name, orm.Spawner)
-            .join(orm.Spawner, orm.Spawner.user_id == orm.User.id)
-            .where(orm.User.name.in_(names[at : at + _AT_ONCE]), orm.Spawner.name == "")
-            .where(orm.Spawner.server_id.is_(None))
+            select(orm.User.name, _SPAWNERS.c.state)
+            .join(_SPAWNERS, _SPAWNERS.c.user_id == orm.User.id)
+            .where(orm.User.name.in_(names[at : at + _AT_ONCE]), _SPAWNERS.c.name == "")
+            .where(_SPAWNERS.c.server_id.is_(None))
         )
-        for user, row in session.execute(asked):
-            ending = stored_ending(row.state or {})
+        for user, state in session.execute(asked):
+            ending = stored_ending(json.loads(state) if state else {})
             if ending is not None:
                 yield Server(user, stopped=ending) if ending.stopped else Server(user, ending=ending)

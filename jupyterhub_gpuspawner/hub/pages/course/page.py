@@ -83,7 +83,7 @@ class _OfCourses(BaseHandler):
 
 
 class CoursesPage(_OfCourses):
-    """The courses that somebody teaches, each with its session and how many are in which state."""
+    """The courses that somebody teaches, each with its session and, in a session, how many are in which state."""
 
     @web.authenticated
     async def get(self) -> None:
@@ -91,9 +91,9 @@ class CoursesPage(_OfCourses):
         book = self.book()
         await book.refresh(FRESH)
         taught = [found for found in book.courses() if teaches(self, found.slug)]
-        views = [(await self.room(found).feed.recent()).view for found in taught]
+        entries = [self.room(found).entry(found) for found in taught]
         fault = str(book.fault) if book.fault is not None and is_admin(self.parsed_scopes) else ""
-        self.finish(await self.render_template("courses.html", courses=views, folder_fault=fault))
+        self.finish(await self.render_template("courses.html", courses=entries, folder_fault=fault))
 
 
 class CoursePage(_OfCourses):

@@ -57,6 +57,10 @@ class CourseRoom:
         found = self._course()
         return self._of(found) if found is not None else ()
 
+    def entry(self, found: HubCourse) -> CourseView:
+        """The course in a list: its people only where a session is under way."""
+        return course_view(found, self._of(found) if found.session_at() is not None else (), now=time.time())
+
     def note(self, line: Line) -> None:
         """Show on the page what was done."""
         self._recent = [line, *self._recent][:RECENT]
