@@ -38,9 +38,9 @@ c.GPUSlurmSpawner.port_range = "20000-20999"  # SITE
 c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {username}"
 c.GPUSlurmSpawner.wrapper_dir = "/usr/local/libexec/gpuspawner"
 
-# An account that is a Slurm operator and may run the fifth script, `extend`, which gives running servers more time where
-# a profile allows that. The last lines of config/sudoers allow it.
-# c.GPUSlurmSpawner.extend_prefix = "sudo -n -u slurm"  # SITE
+# A prefix that runs the fifth script, `extend`, as a Slurm operator; it gives running servers more time where a profile
+# allows that. The last lines of config/sudoers allow it.
+# c.GPUSlurmSpawner.extend_prefix = "sudo -n -u slurm"  # SITE  # noqa: ERA001 - one of two choices
 
 # The folder of Slurm's commands; empty if they are on the hub's PATH.
 c.GPUSlurmSpawner.slurm_bin_dir = ""  # SITE
