@@ -304,12 +304,13 @@ def test_the_hubs_own_limits_are_read_from_its_configuration(
 c.JupyterHub.active_server_limit = 40
 c.JupyterHub.services = [{service!r}]
 c.Spawner.start_timeout = 300
+c.GPUSlurmSpawner.queue_timeout = "15:00"
 c.GPUProfilesSpawner.profiles = [{{"display_name": "K80", "slug": "k80"}}]
 """
     )
 
     assert hub_limits(load_site(config)) == HubLimits(
-        concurrent_spawns=100, active_servers=40, start_timeout=300, culled_after=seconds
+        concurrent_spawns=100, active_servers=40, start_timeout=300, queue_timeout=900, culled_after=seconds
     )
 
 

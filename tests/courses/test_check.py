@@ -150,6 +150,14 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
             "Starting servers ahead of the session avoids this.",
         ],
     ),
+    "waiting for the reservation is given up": (
+        snapshot(),
+        {"hub": HubLimits(queue_timeout=900)},
+        [
+            "A server that is started more than 15 min before the reservation begins is given up while it waits "
+            "(queue_timeout).",
+        ],
+    ),
     "idle servers are stopped": (
         snapshot(),
         {"hub": HubLimits(culled_after=600)},
