@@ -153,6 +153,7 @@ async def _course_site(site: Site, files: Sequence[CourseFile]) -> CourseSite:
         licenses=await client.licenses() if _wants_licenses(profiles, site_defaults(slurm)) else None,
         hub=hub_limits(site),
         absent_instructors=() if slurm.req_homedir else await _without_account(slurm, teachers),
+        everybody=True,
         unknown=unknown,
     )
 

@@ -47,6 +47,8 @@ class Site:
     hub: HubLimits | None = None
     absent_instructors: Collection[str] = ()
     """Users that the course names as instructors and that have no account."""
+    everybody: bool = False
+    """Count seats for everybody, those included whose servers run in the session's reservation; else those left."""
     unknown: Sequence[str] = ()
     """What could not be found out, as sentences."""
 
@@ -143,7 +145,13 @@ def _of_session(
         )
         problems += of_hub(limits, len(names), length, reserved=bool(request.resources.reservation))
     report = check_session(
-        session, request.resources, site.snapshot, names, accounting=site.accounting, licenses=site.licenses
+        session,
+        request.resources,
+        site.snapshot,
+        names,
+        accounting=site.accounting,
+        licenses=site.licenses,
+        everybody=site.everybody,
     )
     return _with(report, problems)
 

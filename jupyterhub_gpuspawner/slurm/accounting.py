@@ -1,10 +1,12 @@
-"""Reads the limits of accounting that some users' jobs come under: sacctmgr(1) and sshare(1)."""
+"""Reads the limits of accounting that some users' jobs come under, and the hub's rights: sacctmgr(1) and sshare(1)."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.jobs.accounting import Accounting
 from jupyterhub_gpuspawner.slurm.commands import good
 from jupyterhub_gpuspawner.slurm.parse.accounting import (
@@ -47,6 +49,23 @@ async def read_accounting(slurm: Installation, config: SlurmConfig, users: Seque
         defaults |= parse_default_accounts(await _sacctmgr(slurm, "user", DEFAULT_ACCOUNT, f"name={names}"))
     known = Accounting(accounts, tuple(found), qos, defaults, enforced=config.accounting_enforced)
     return replace(known, used_minutes=await _used(slurm, known))
+
+
+async def has_all_rights(slurm: Installation, account: str, config: SlurmConfig) -> bool:
+    """Whether the hub's own ``account`` is root, SlurmUser or an operator; False where that cannot be determined."""
+    if slurm.prefix:
+        return False  # the prefix may make it any account
+    if os.geteuid() == 0 or os.geteuid() == config.slurm_uid:
+        return True
+    if not config.accounting or not account:
+        return False
+    try:
+        answer = await slurm.run(
+            "sacctmgr", "-n", "-P", "show", "user", "where", f"name={account}", "format=AdminLevel"
+        )
+    except SlurmUnavailable:
+        return False
+    return answer.code == 0 and answer.stdout.strip() in ("Operator", "Administrator")
 
 
 async def _used(slurm: Installation, known: Accounting) -> Mapping[str, Mapping[str, int]]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import NotPermitted, SlurmOutputError, SlurmUnavailable
 from jupyterhub_gpuspawner.jobs.status import Phase
-from jupyterhub_gpuspawner.slurm.accounting import read_accounting
+from jupyterhub_gpuspawner.slurm.accounting import has_all_rights, read_accounting
 from jupyterhub_gpuspawner.slurm.addresses import NodeAddresses
 from jupyterhub_gpuspawner.slurm.commands import CommandMissing, good, unanswered
 from jupyterhub_gpuspawner.slurm.messages import failure, is_over, not_cancelled, rejected
@@ -231,19 +231,7 @@ class SlurmClient:
         return not config.hides_jobs or await self._privileged(me, config)
 
     async def _privileged(self, me: str, config: SlurmConfig) -> bool:
-        if self._slurm.prefix:
-            return False  # the prefix may make it any account
-        if os.geteuid() == 0 or os.geteuid() == config.slurm_uid:
-            return True
-        if not config.accounting or not me:
-            return False
-        try:
-            answer = await self._slurm.run(
-                "sacctmgr", "-n", "-P", "show", "user", "where", f"name={me}", "format=AdminLevel"
-            )
-        except SlurmUnavailable:
-            return False
-        return answer.code == 0 and answer.stdout.strip() in ("Operator", "Administrator")
+        return await has_all_rights(self._slurm, me, config)
 
     async def version(self) -> str:
         """The version of the commands, such as ``22.05.8``."""
