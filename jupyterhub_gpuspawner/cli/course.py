@@ -19,7 +19,7 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.words import people
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     from jupyterhub_gpuspawner.cli.course_site import Checked, Rehearsed
@@ -162,18 +162,33 @@ def _lines(checked: Checked, *, named: bool) -> Iterator[str]:
         yield f"WRONG {checked.fault}"
     elif not checked.reports:
         yield "ok    no session from now on"
+    everywhere = _in_every(checked.reports)
+    if everywhere:
+        yield "WRONG in every session:"
+        yield from map(_indented, everywhere)
     for report in checked.reports:
-        yield from _told(report)
+        yield from _told(report, everywhere)
     for hint in dict.fromkeys(hint.text for report in checked.reports for hint in report.hints):
         yield textwrap.fill(f"Note: {hint}", _width(), subsequent_indent=" " * 6)
 
 
-def _told(report: SessionReport) -> Iterator[str]:
+def _in_every(reports: Sequence[SessionReport]) -> list[str]:
+    """What is wrong in each of several sessions, so that it is printed once."""
+    if len(reports) < 2:
+        return []
+    texts = [[problem.text for problem in report.problems] for report in reports]
+    return [text for text in texts[0] if all(text in others for others in texts)]
+
+
+def _told(report: SessionReport, everywhere: Collection[str]) -> Iterator[str]:
     begin, end = report.session.start, report.session.end
     head = "ok   " if report.fits else "WRONG"
     yield f"{head} {begin:%a %Y-%m-%d %H:%M}-{end:%H:%M %Z}: {people(report.seats.wanted)}, {report.fit} fit"
-    for problem in report.problems:
-        yield textwrap.fill(problem.text, _width(), initial_indent=" " * 6, subsequent_indent=" " * 6)
+    yield from (_indented(problem.text) for problem in report.problems if problem.text not in everywhere)
+
+
+def _indented(text: str) -> str:
+    return textwrap.fill(text, _width(), initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 
 def _width() -> int:

@@ -154,6 +154,7 @@ async def _course_site(site: Site, files: Sequence[CourseFile]) -> CourseSite:
         licenses=await client.licenses() if _wants_licenses(profiles, site_defaults(slurm)) else None,
         hub=hub_limits(site),
         absent_instructors=() if slurm.req_homedir else await _without_account(slurm, teachers),
+        everybody=True,
         unknown=unknown,
     )
 
@@ -167,11 +168,12 @@ def _wants_licenses(profiles: Sequence[Profile], defaults: Resources) -> bool:
 
 def hub_limits(site: Site) -> HubLimits:
     """The settings of the hub that concern many servers at once."""
-    hub = site.config.JupyterHub
+    hub, spawner = site.config.JupyterHub, site.spawner("nobody")
     return HubLimits(
         concurrent_spawns=hub.get("concurrent_spawn_limit", HubLimits.concurrent_spawns),
         active_servers=hub.get("active_server_limit", HubLimits.active_servers),
-        start_timeout=site.spawner("nobody").start_timeout,
+        start_timeout=spawner.start_timeout,
+        queue_timeout=spawner.slurm_site().queue_limit if isinstance(spawner, GPUProfilesSpawner) else None,
         culled_after=min(filter(None, map(_culled_after, hub.get("services", []))), default=None),
     )
 

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.profiles.profile import doubts_of
 from jupyterhub_gpuspawner.profiles.resolve import permitted
 from jupyterhub_gpuspawner.profiles.resources import over_defaults
-from jupyterhub_gpuspawner.slurm.client import own_account
+from jupyterhub_gpuspawner.slurm.privileges import own_account
 from jupyterhub_gpuspawner.slurm.time_limit import operator_prefix
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from jupyterhub_gpuspawner.courses.report import Problem, SessionReport
 from jupyterhub_gpuspawner.courses.roster import Roster, people
 from jupyterhub_gpuspawner.courses.seats import Seats
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
+from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit, resolve
 from jupyterhub_gpuspawner.words import some
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Site:
     hub: HubLimits | None = None
     absent_instructors: Collection[str] = ()
     """Users that the course names as instructors and that have no account."""
+    everybody: bool = False
+    """Count seats for everybody, those included whose servers run in the session's reservation; else those left."""
     unknown: Sequence[str] = ()
     """What could not be found out, as sentences."""
 
@@ -136,8 +138,12 @@ def _of_session(
         return refused(*problems, Problem("profile", str(error)))
     if site.hub is not None:
         length = (session.end - session.start).total_seconds()
-        limits = site.hub if request.start_timeout is None else replace(site.hub, start_timeout=request.start_timeout)
-        problems += of_hub(limits, len(names), length)
+        limits = replace(
+            site.hub,
+            start_timeout=request.start_timeout or site.hub.start_timeout,
+            queue_timeout=queue_limit(request.queue_timeout, site.hub.queue_timeout),
+        )
+        problems += of_hub(limits, len(names), length, reserved=bool(request.resources.reservation))
     report = check_session(
         session,
         request.resources,
@@ -146,6 +152,7 @@ def _of_session(
         opens=opens,
         accounting=site.accounting,
         licenses=site.licenses,
+        everybody=site.everybody,
     )
     return _with(report, problems)
 

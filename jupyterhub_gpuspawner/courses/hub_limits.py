@@ -27,12 +27,14 @@ class HubLimits:
     """active_server_limit; 0: no limit. Jobs that wait do count."""
     start_timeout: int = 0
     """Seconds from a job's start to a server that responds; 0: not known."""
+    queue_timeout: int | None = None
+    """Seconds that a server's job may wait in Slurm's queue; None: no limit."""
     culled_after: int | None = None
     """Seconds without activity after which a service stops servers; None without one that is recognised."""
 
 
-def of_hub(limits: HubLimits, wanted: int, session_length: float) -> Iterator[Problem]:
-    """What so many people at once meet, in a session of this length in seconds."""
+def of_hub(limits: HubLimits, wanted: int, session_length: float, *, reserved: bool) -> Iterator[Problem]:
+    """What so many people at once meet, in a session of this length in seconds, with a reservation or without."""
     if 0 < limits.active_servers < wanted:
         yield Problem(
             "hub",
@@ -51,6 +53,13 @@ def of_hub(limits: HubLimits, wanted: int, session_length: float) -> Iterator[Pr
             "hub",
             f"A server must respond {duration(limits.start_timeout)} after its job has started (start_timeout). That "
             f"is short when {wanted} people load the same software at once.",
+            hint=True,
+        )
+    if reserved and limits.queue_timeout is not None:
+        yield Problem(
+            "hub",
+            f"A server that is started more than {duration(limits.queue_timeout)} before the reservation begins is "
+            "given up while it waits (queue_timeout).",
             hint=True,
         )
     if limits.culled_after is not None and limits.culled_after < session_length:

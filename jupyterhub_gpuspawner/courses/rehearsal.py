@@ -55,11 +55,12 @@ def check_session(
     opens: datetime,
     accounting: Accounting | None = None,
     licenses: Mapping[str, int] | None = None,
+    everybody: bool = False,
 ) -> SessionReport:
     """Check one session for these people; each requests ``resources``, with the session's reservation.
 
     ``opens`` is when the first servers are started.
-    ``licenses`` are the cluster's, by name; None where they are not known.
+    ``licenses`` are the cluster's, by name; None where they are not known. ``everybody``: see :attr:`.Site.everybody`.
     """
     start, end = session.start.timestamp(), session.end.timestamp()
     name = resources.reservation or ""
@@ -78,7 +79,7 @@ def check_session(
         clause = next(fault.clause for fault in faults.values() if fault is not None)
         problems.append(Problem("partition", f"Slurm would refuse every job: {clause}."))
         return SessionReport(session, Seats(len(people), ()), tuple(problems))
-    own_jobs = _own_jobs(snapshot, people, name)
+    own_jobs = _own_jobs(snapshot, people, name) if everybody else frozenset()
     found = {
         each: _seats(resources, snapshot, each, own_jobs, wanted=len(people), start=start, end=end) for each in open_
     }

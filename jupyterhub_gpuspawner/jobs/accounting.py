@@ -6,6 +6,7 @@ Source: sacctmgr(1), "SPECIFICATIONS FOR ASSOCIATIONS" and "SPECIFICATIONS FOR Q
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -87,9 +88,16 @@ class Accounting:
 
     def association(self, user: str, account: str, partition: str) -> Association | None:
         """The user's association with the account for this partition, or else for all."""
-        own = [each for each in self.users if each.user == user.lower() and each.account == account]
-        fitting = [each for each in own if each.partition in (partition, "")]
-        return max(fitting, key=lambda each: bool(each.partition), default=None)
+        own = self._of_users.get((user.lower(), account), {})
+        return own.get(partition) or own.get("")
+
+    @cached_property
+    def _of_users(self) -> Mapping[tuple[str, str], Mapping[str, Association]]:
+        """The users' associations by user and account, and then by partition."""
+        found: dict[tuple[str, str], dict[str, Association]] = {}
+        for each in self.users:
+            found.setdefault((each.user, each.account), {})[each.partition] = each
+        return found
 
     def above(self, account: str) -> Iterator[Association]:
         """The account's association, and those of the accounts above it."""

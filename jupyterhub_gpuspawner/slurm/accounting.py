@@ -1,4 +1,4 @@
-"""Reads the limits of accounting that some users' jobs come under: sacctmgr(1) and sshare(1)."""
+"""Reads the limits of accounting that some users' jobs come under, and the hub's rights: sacctmgr(1) and sshare(1)."""
 
 from __future__ import annotations
 

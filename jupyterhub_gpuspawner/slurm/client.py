@@ -8,11 +8,8 @@ Queries run as the hub's own account, and :meth:`SlurmClient.extend` as a Slurm 
 from __future__ import annotations
 
 import asyncio
-import os
-import pwd
 import re
 import secrets
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import NotPermitted, SlurmOutputError, SlurmUnavailable
@@ -26,6 +23,7 @@ from jupyterhub_gpuspawner.slurm.parse.job import parse_job
 from jupyterhub_gpuspawner.slurm.parse.records import ignored
 from jupyterhub_gpuspawner.slurm.parse.squeue import columns, parse_squeue
 from jupyterhub_gpuspawner.slurm.parse.trial import WillRun, parse_trial
+from jupyterhub_gpuspawner.slurm.privileges import has_all_rights, own_account
 from jupyterhub_gpuspawner.slurm.run_as import CANCEL, LOG, SUBMIT, TRIAL, submission
 from jupyterhub_gpuspawner.slurm.snapshot import OUTPUT_LIMIT, SnapshotReader
 from jupyterhub_gpuspawner.slurm.time_limit import (
@@ -169,7 +167,7 @@ class SlurmClient:
         if prefix:
             refuses_nothing(await self._slurm.run(EXTEND, wrapper=EXTEND, prefix=prefix, where=SETTING))
             return True
-        return await self._privileged(own_account(), await self.config())
+        return await has_all_rights(self._slurm, await self.config())
 
     # --- as the hub ----------------------------------------------------------------------------
 
@@ -252,7 +250,7 @@ class SlurmClient:
         config = await self.config()
         if not config.accounting or not config.accounting_enforced:
             return None
-        if config.hides_associations and not await self._privileged(own_account(), config):
+        if config.hides_associations and not await has_all_rights(self._slurm, config):
             raise NotPermitted(
                 "PrivateData hides the associations and QOS of others from this account.",
                 hint="Run the command as root or as an operator.",
@@ -266,26 +264,10 @@ class SlurmClient:
         from an answer is not necessarily gone. An account whose rights cannot be determined counts as unprivileged; an
         account coordinator's right to see the jobs of some accounts is not considered.
         """
-        me = own_account()
-        if user and user == me:
+        if user and user == own_account():
             return True
         config = await self.config()
-        return not config.hides_jobs or await self._privileged(me, config)
-
-    async def _privileged(self, me: str, config: SlurmConfig) -> bool:
-        if self._slurm.prefix:
-            return False  # the prefix may make it any account
-        if os.geteuid() == 0 or os.geteuid() == config.slurm_uid:
-            return True
-        if not config.accounting or not me:
-            return False
-        try:
-            answer = await self._slurm.run(
-                "sacctmgr", "-n", "-P", "show", "user", "where", f"name={me}", "format=AdminLevel"
-            )
-        except SlurmUnavailable:
-            return False
-        return answer.code == 0 and answer.stdout.strip() in ("Operator", "Administrator")
+        return not config.hides_jobs or await has_all_rights(self._slurm, config)
 
     async def version(self) -> str:
         """The version of the commands, such as ``22.05.8``."""
@@ -323,13 +305,6 @@ class SlurmClient:
         if unread:
             self._report(unread)
         return found
-
-
-def own_account() -> str:
-    """The name of the account that this process runs as; empty for a uid without a name."""
-    with suppress(KeyError):
-        return pwd.getpwuid(os.geteuid()).pw_name
-    return ""
 
 
 def _signal(code: int) -> int | None:

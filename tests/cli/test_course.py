@@ -209,6 +209,37 @@ def test_the_lines_name_who_has_no_account_and_what_is_missing(tmp_path: Path, s
     ]
 
 
+@pytest.mark.slurm
+def test_what_is_wrong_in_every_session_is_printed_once(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """Above the sessions; each of them then has what is wrong with it alone."""
+    config = site(
+        tmp_path, slurm_cluster, {"partition": "gpu", "gpus": 1, "gpu_type": "k80", "cpus": 1, "memory": "1G"}
+    )
+    (tmp_path / "courses" / "deep.yaml").write_text(
+        """
+name: Deep learning
+instructors: ada
+roster: {names: train01, groups: nobody}
+profile: lesson
+zone: UTC
+sessions:
+  - {date: 2020-03-02, from: 9:00, to: 10:00}
+  - {date: 2020-03-03, from: 9:00, to: 17:00}
+"""
+    )
+    told = cli_runner().invoke(
+        main, ["course", "check", "deep", "--all", "--config", str(config)], env=slurm_cluster.environment
+    )
+
+    assert told.stdout.splitlines() == [
+        "WRONG in every session:",
+        "      The roster names groups that JupyterHub does not have: nobody.",
+        "WRONG Mon 2020-03-02 09:00-10:00 UTC: 1 person, 4 fit",
+        "WRONG Tue 2020-03-03 09:00-17:00 UTC: 1 person, 4 fit",
+        "      Servers end after 2 h, before the session does, which takes 8 h.",
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -273,12 +304,13 @@ def test_the_hubs_own_limits_are_read_from_its_configuration(
 c.JupyterHub.active_server_limit = 40
 c.JupyterHub.services = [{service!r}]
 c.Spawner.start_timeout = 300
+c.GPUSlurmSpawner.queue_timeout = "15:00"
 c.GPUProfilesSpawner.profiles = [{{"display_name": "K80", "slug": "k80"}}]
 """
     )
 
     assert hub_limits(load_site(config)) == HubLimits(
-        concurrent_spawns=100, active_servers=40, start_timeout=300, culled_after=seconds
+        concurrent_spawns=100, active_servers=40, start_timeout=300, queue_timeout=900, culled_after=seconds
     )
 
 

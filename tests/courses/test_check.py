@@ -164,6 +164,14 @@ PROBLEMS: dict[str, tuple[ClusterSnapshot, dict[str, Any], list[str]]] = {
             "Starting servers ahead of the session avoids this.",
         ],
     ),
+    "waiting for the reservation is given up": (
+        snapshot(),
+        {"hub": HubLimits(queue_timeout=900)},
+        [
+            "A server that is started more than 15 min before the reservation begins is given up while it waits "
+            "(queue_timeout).",
+        ],
+    ),
     "idle servers are stopped": (
         snapshot(),
         {"hub": HubLimits(culled_after=600)},
@@ -276,7 +284,7 @@ def test_sessions_that_have_ended_are_left_out() -> None:
 
 
 def test_servers_that_run_already_take_no_seats_from_their_owners() -> None:
-    """So that the check can be made again once people have come; jobs of others do take theirs."""
+    """So that the check can be made again once people have come; otherwise what is left is counted."""
     ours = tuple(
         running(str(number), "g0", "gpu:k80:1", user=user, reservation="ml", ends_in=None)
         for number, user in enumerate(("t1", "t2", "t3", "somebody"), 1)
@@ -284,7 +292,9 @@ def test_servers_that_run_already_take_no_seats_from_their_owners() -> None:
     own = Reservation("ml", START - HOUR, END + 9 * HOUR, ("g0", "g1"))
     busy = NODES[0]._replace(gres_used=parse_gres("gpu:k80:4"))
 
-    assert checked(cluster(busy, NODES[1], jobs=ours, reservations=(own,)))[1] == 7
+    found = cluster(busy, NODES[1], jobs=ours, reservations=(own,))
+
+    assert (checked(found, everybody=True)[1], checked(found)[1]) == (7, 4)
 
 
 def test_an_empty_roster_is_told() -> None:
