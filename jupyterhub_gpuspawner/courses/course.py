@@ -79,7 +79,14 @@ class ChosenProfile(Frozen):
 class Materials(Frozen):
     """What nbgitpuller fetches into the participant's home folder; it must be installed where the servers run."""
 
-    git: Annotated[str, matching(r"https://[A-Za-z0-9.-]+(?::[0-9]+)?/[!-~]+", "an https address of a git repository")]
+    git: Annotated[
+        str,
+        # nbgitpuller clones into a folder of this name: never into .jupyter or .ssh
+        matching(
+            r"https://[A-Za-z0-9.-]+(?::[0-9]+)?/(?:[!-~]*/)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}/?",
+            "an https address of a git repository whose name begins with a letter or a digit",
+        ),
+    ]
     """The repository; it must be readable without a password."""
     branch: Annotated[str, matching(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}", "the name of a branch")] = "main"
     """Its branch."""
