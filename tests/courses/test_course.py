@@ -159,6 +159,10 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         {"materials": {"git": "https://example.org/.jupyter"}},
         "materials.git: must be an https address of a git repository whose name begins with a letter or a digit",
     ),
+    "materials that would, behind a query": (
+        {"materials": {"git": "https://example.org/.ssh?x/y"}},
+        "materials.git: must be an https address of a git repository whose name begins with a letter or a digit",
+    ),
     "materials outside of the home folder": (
         {"materials": {"git": "https://example.org/a/.."}},
         "materials.git: must be an https address of a git repository whose name begins with a letter or a digit",
