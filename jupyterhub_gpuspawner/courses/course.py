@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence  # noqa: TC003 - pydantic reads annotations at runtime
 from functools import cached_property
 from typing import Annotated, Any, Literal
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
@@ -79,7 +79,14 @@ class ChosenProfile(Frozen):
 class Materials(Frozen):
     """What nbgitpuller fetches into the participant's home folder; it must be installed where the servers run."""
 
-    git: Annotated[str, matching(r"https://[A-Za-z0-9.-]+(?::[0-9]+)?/[!-~]+", "an https address of a git repository")]
+    git: Annotated[
+        str,
+        # nbgitpuller clones into a folder of this name: never into .jupyter or .ssh
+        matching(
+            r"https://[A-Za-z0-9.-]+(?::[0-9]+)?/(?:[A-Za-z0-9_.~+%@-]+/)*[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}/?",
+            "an https address of a git repository whose name begins with a letter or a digit",
+        ),
+    ]
     """The repository; it must be readable without a password."""
     branch: Annotated[str, matching(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}", "the name of a branch")] = "main"
     """Its branch."""
@@ -95,7 +102,7 @@ class Materials(Frozen):
         It clones into a folder with the repository's name in the server's root folder. Its own name for that folder
         would end in ``.git`` where the address does.
         """
-        folder = urlsplit(self.git).path.rstrip("/").rpartition("/")[2].removesuffix(".git")
+        folder = self.git.rstrip("/").rpartition("/")[2].removesuffix(".git")
         opened = "/".join(part for part in (folder, self.open.strip("/")) if part)
         query = {
             "repo": self.git,

@@ -157,7 +157,19 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an address to steal from": (
         {"materials": {"git": "file:///etc/passwd"}},
-        "materials.git: must be an https address of a git repository",
+        "materials.git: must be an https address of a git repository whose name begins with a letter or a digit",
+    ),
+    "materials that would become settings of the server": (
+        {"materials": {"git": "https://example.org/.jupyter"}},
+        "materials.git: must be an https address of a git repository whose name begins with a letter or a digit",
+    ),
+    "materials that would, behind a query": (
+        {"materials": {"git": "https://example.org/.ssh?x/y"}},
+        "materials.git: must be an https address of a git repository whose name begins with a letter or a digit",
+    ),
+    "materials outside of the home folder": (
+        {"materials": {"git": "https://example.org/a/.."}},
+        "materials.git: must be an https address of a git repository whose name begins with a letter or a digit",
     ),
     "a path out of the repository": (
         {"materials": {"git": "https://example.org/x", "open": "../../.ssh"}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ LOOK = 0.5
 AGAIN = 60.0
 """Seconds between two readings."""
 AFTER_FAULT = 5.0
-"""Seconds until the next update after one that failed."""
+"""Seconds until the next update after one that failed, and at most after one that took long."""
 
 
 def course_book(settings: Mapping[str, Any]) -> CourseBook | None:
@@ -86,6 +87,7 @@ class CourseUpkeep:
         self._book.on_read = self._changed.set
         while True:
             self._changed.clear()
+            begun = time.monotonic()
             try:
                 await self.update()
             except SQLAlchemyError as error:
@@ -95,6 +97,8 @@ class CourseUpkeep:
             except Exception:  # noqa: BLE001 - whatever is wrong now, the courses are looked at again
                 get_logger().exception("The courses could not be updated")
                 await asyncio.sleep(AFTER_FAULT)
+            # with manage_groups each login changes groups: a rush of them must not occupy the hub
+            await asyncio.sleep(min(10 * (time.monotonic() - begun), AFTER_FAULT))
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), AGAIN)
 
