@@ -90,6 +90,7 @@ def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -
         for name in ("ada", "carl"):
             Visitor(hub, name)
         soon(lambda: set(roles(hub, "ada")), {"user", "course-deep-instructors"})
+        soon(lambda: set(roles(hub, "carl")), {"user", "course-maths-instructors", "course-closed-instructors"})
         yield hub
 
 

@@ -179,10 +179,16 @@ class CourseRights:
             some = gone[at : at + _AT_ONCE]
             db.execute(delete(table).where(table.c.group_id == group_id, table.c.user_id.in_(some)))
         for at in range(0, len(new), _AT_ONCE):
-            ids = db.scalars(select(orm.User.id).where(orm.User.name.in_(new[at : at + _AT_ONCE])))
-            db.execute(insert(table), [{"group_id": group_id, "user_id": user_id} for user_id in ids.all()])
+            ids = db.scalars(select(orm.User.id).where(orm.User.name.in_(new[at : at + _AT_ONCE]))).all()
+            db.execute(insert(table), [{"group_id": group_id, "user_id": user_id} for user_id in ids])
         if gone or new:
-            db.commit()  # whatever JupyterHub has in memory is read again from here
+            db.commit()
+            # JupyterHub keeps what it has read beyond a commit
+            for known in list(db.identity_map.values()):
+                if isinstance(known, orm.User):
+                    db.expire(known, ["groups"])
+                elif isinstance(known, orm.Group):
+                    db.expire(known, ["users"])
 
     def may_add(self, name: str) -> bool:
         """Whether a user who has never signed in may be added: not where that alone would let them in.

@@ -61,14 +61,22 @@ def holders(app: Any, role: str) -> list[str]:
 
 async def test_group_and_role_follow_the_course(app: Any) -> None:
     """People and instructors come and go; without the course there is nothing."""
-    add(app, "carl", "dora")
+    add(app, "carl", "dora", "bob", "eve")
     rights = CourseRights(app)
+    bob, eve = (orm.User.find(app.db, name) for name in ("bob", "eve"))  # as the hub has them in memory
+    before = [[group.name for group in user.groups] for user in (bob, eve)]
 
     assert await rights.update([course("deep", ["ada", "bob"])]) == {"deep": Standing()}
     assert (members(app), holders(app, "course-deep-instructors")) == ({"course-deep": ["ada", "bob"]}, ["carl"])
     assert orm.Role.find(app.db, "course-deep-instructors").scopes == instructor_scopes("course-deep")
     await rights.update([course("deep", ["bob", "eve"], ["dora", "stranger"])])
     assert (members(app), holders(app, "course-deep-instructors")) == ({"course-deep": ["bob", "eve"]}, ["dora"])
+    after = [[group.name for group in user.groups] for user in (bob, eve)]
+    assert (before, after) == ([[], []], [["course-deep"], ["course-deep"]])
+    eve.groups = []
+    app.db.commit()
+    await rights.update([course("deep", ["bob", "eve"], ["dora", "stranger"])])
+    assert [group.name for group in eve.groups] == ["course-deep"]
     await rights.update([])
     assert (members(app), orm.Role.find(app.db, "course-deep-instructors")) == ({}, None)
 
