@@ -53,6 +53,7 @@ NAMES = {
     "scopes": (scopes, ["needs_scope", "Scope", "scope_definitions"]),
     "rights of a request": (BaseHandler, ["has_scope", "user_from_username"]),
     "groups": (orm.Group, ["name", "users", "roles", "properties"]),
+    "who is in a group": (orm.user_group_map.c, ["group_id", "user_id"]),
     "a service": (orm.Service, ["name", "admin", "from_config", "new_api_token"]),
     "activity": (JupyterHub, ["update_last_activity"]),
     "who may sign in": (Authenticator, ["allow_all", "allow_existing_users", "allowed_users", "blocked_users"]),

@@ -10,11 +10,12 @@ login; :func:`on_changes` tells of that, so that a course's people are back in i
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub import orm
 from jupyterhub.roles import create_role, delete_role, grant_role, strip_role
-from sqlalchemy import event, select
+from sqlalchemy import delete, event, insert, select
 from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.hub.courses.book import Standing, group_name, role_name
@@ -101,12 +102,12 @@ class HubDirectory:
 
 
 class CourseRights:
-    """Keeps groups and roles in step with the courses. Every method blocks for as long as the database takes."""
+    """Keeps groups and roles in step with the courses, through JupyterHub's session."""
 
     def __init__(self, app: JupyterHub) -> None:
         self._app = app
 
-    def update(self, courses: Iterable[HubCourse]) -> dict[str, Standing]:
+    async def update(self, courses: Iterable[HubCourse]) -> dict[str, Standing]:
         """Make, change and delete groups and roles; return how each course stands, by its slug.
 
         A course whose file has never been good keeps what it has. Raises SQLAlchemyError.
@@ -114,8 +115,9 @@ class CourseRights:
         found: dict[str, Standing] = {}
         for course in courses:
             refused = self._taken(course)
-            missing = self._update(course) if course.course is not None and not refused else ()
+            missing = await self._update(course) if course.course is not None and not refused else ()
             found[course.slug] = Standing(refused, missing)
+            await asyncio.sleep(0)
         self._remove({slug for slug, standing in found.items() if not standing.refused})
         return found
 
@@ -135,7 +137,7 @@ class CourseRights:
             )
         return ""
 
-    def _update(self, course: HubCourse) -> tuple[str, ...]:
+    async def _update(self, course: HubCourse) -> tuple[str, ...]:
         """Bring the course's group and role up to date; return the people whom the hub does not know."""
         db = self._app.db
         group = orm.Group.find(db, course.group)
@@ -148,12 +150,12 @@ class CourseRights:
             if name not in known and self.may_add(name):
                 add_user(self._app, name)
                 known.add(name)
-        members = set(db.scalars(select(orm.User.name).join(orm.User.groups).where(orm.Group.id == group.id)))
-        if members != known:
-            group.users = [orm.User.find(db, name) for name in sorted(known)]
-            db.commit()
-        create_role(db, {"name": course.role, "description": _MADE_HERE, "scopes": instructor_scopes(course.group)})
+                await asyncio.sleep(0)  # each is written by itself, and a course may have hundreds
+        self._fill(group.id, known)
         role = orm.Role.find(db, course.role)
+        scopes = instructor_scopes(course.group)
+        if role is None or role.scopes != scopes:
+            role = create_role(db, {"name": course.role, "description": _MADE_HERE, "scopes": scopes})
         self._grant(role, orm.User, course.instructors)
         self._grant(role, orm.Group, course.instructor_groups)
         return tuple(name for name in course.people if name not in known)
@@ -165,6 +167,22 @@ class CourseRights:
             asked = select(orm.User.name).where(orm.User.name.in_(names[at : at + _AT_ONCE]))
             found.update(self._app.db.scalars(asked))
         return found
+
+    def _fill(self, group_id: int, names: Collection[str]) -> None:
+        """Have exactly the users of these names in a group; writes the table itself, as a course may have hundreds."""
+        db, table = self._app.db, orm.user_group_map
+        rows = select(orm.User.name, orm.User.id).join(orm.User.groups).where(orm.Group.id == group_id)
+        members: dict[str, int] = dict(db.execute(rows).all())
+        gone = [user_id for name, user_id in members.items() if name not in names]
+        new = sorted(set(names) - set(members))
+        for at in range(0, len(gone), _AT_ONCE):
+            some = gone[at : at + _AT_ONCE]
+            db.execute(delete(table).where(table.c.group_id == group_id, table.c.user_id.in_(some)))
+        for at in range(0, len(new), _AT_ONCE):
+            ids = db.scalars(select(orm.User.id).where(orm.User.name.in_(new[at : at + _AT_ONCE])))
+            db.execute(insert(table), [{"group_id": group_id, "user_id": user_id} for user_id in ids.all()])
+        if gone or new:
+            db.commit()  # whatever JupyterHub has in memory is read again from here
 
     def may_add(self, name: str) -> bool:
         """Whether a user who has never signed in may be added: not where that alone would let them in.
@@ -181,13 +199,13 @@ class CourseRights:
     def _grant(self, role: Any, kind: Any, names: Collection[str]) -> None:
         """Have exactly the users, or groups, of these names hold the role; those that do not exist are left out."""
         db = self._app.db
-        holders = {holder.name: holder for holder in (role.users if kind is orm.User else role.groups)}
-        for name in sorted(set(names) - set(holders)):
+        holders = set(db.scalars(select(kind.name).join(kind.roles).where(orm.Role.id == role.id)))
+        for name in sorted(set(names) - holders):
             entity = kind.find(db, name)
             if entity is not None:
                 grant_role(db, entity, role)
-        for name in sorted(set(holders) - set(names)):
-            strip_role(db, holders[name], role)
+        for name in sorted(holders - set(names)):
+            strip_role(db, kind.find(db, name), role)
 
     def _remove(self, kept: Collection[str]) -> None:
         """Delete the groups and roles that were made here for courses which are gone."""

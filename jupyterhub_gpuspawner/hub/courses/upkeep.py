@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,8 @@ LOOK = 0.5
 """Seconds between two checks of whether the hub has started."""
 AGAIN = 60.0
 """Seconds between two readings."""
+AFTER_FAULT = 5.0
+"""Seconds until the next update after one that failed, and at most after one that took long."""
 
 
 def course_book(settings: Mapping[str, Any]) -> CourseBook | None:
@@ -73,42 +77,39 @@ class CourseUpkeep:
         self._account = account
         self._rights = CourseRights(app)
         self._changed = asyncio.Event()
-        self._updating = False
 
     async def run(self) -> None:
-        """Update now, after each minute, and when a login has changed groups or roles; until cancelled."""
-        on_changes(self._wake)
-        self._book.on_read = self._wake
+        """Update now, after each minute, and when groups or roles of users have changed; until cancelled.
+
+        What is changed here counts, too: the update after that changes nothing.
+        """
+        on_changes(self._changed.set)
+        self._book.on_read = self._changed.set
         while True:
+            self._changed.clear()
+            begun = time.monotonic()
             try:
                 await self.update()
             except SQLAlchemyError as error:
                 get_logger().warning("Courses are updated later, since the database failed: %s", fault(error))
                 roll_back(self._app.db)
+                await asyncio.sleep(AFTER_FAULT)
             except Exception:  # noqa: BLE001 - whatever is wrong now, the courses are looked at again
                 get_logger().exception("The courses could not be updated")
-            try:
+                await asyncio.sleep(AFTER_FAULT)
+            # with manage_groups each login changes groups: a rush of them must not occupy the hub
+            await asyncio.sleep(min(10 * (time.monotonic() - begun), AFTER_FAULT))
+            with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), AGAIN)
-            except asyncio.TimeoutError:
-                continue
 
     async def update(self) -> None:
         """Read the courses and update groups and roles; raises SQLAlchemyError."""
         if not await self._book.refresh(AGAIN - 1.0):
             return
-        self._changed.clear()
-        self._updating = True
-        try:
-            self._book.resolve()
-            if self._book.take(self._rights.update(self._book.courses())):
-                self._book.take(self._rights.update(self._book.courses()))
-            self._account.update([course.group for course in self._book.courses() if course.people])
-        finally:
-            self._updating = False
-
-    def _wake(self) -> None:
-        if not self._updating:
-            self._changed.set()
+        self._book.resolve()
+        if self._book.take(await self._rights.update(self._book.courses())):
+            self._book.take(await self._rights.update(self._book.courses()))
+        self._account.update([course.group for course in self._book.courses() if course.people])
 
 
 def register_courses(app: JupyterHub) -> None:

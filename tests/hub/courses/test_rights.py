@@ -59,17 +59,17 @@ def holders(app: Any, role: str) -> list[str]:
     return sorted(user.name for user in found.users) if found is not None else []
 
 
-def test_group_and_role_follow_the_course(app: Any) -> None:
+async def test_group_and_role_follow_the_course(app: Any) -> None:
     """People and instructors come and go; without the course there is nothing."""
     add(app, "carl", "dora")
     rights = CourseRights(app)
 
-    assert rights.update([course("deep", ["ada", "bob"])]) == {"deep": Standing()}
+    assert await rights.update([course("deep", ["ada", "bob"])]) == {"deep": Standing()}
     assert (members(app), holders(app, "course-deep-instructors")) == ({"course-deep": ["ada", "bob"]}, ["carl"])
     assert orm.Role.find(app.db, "course-deep-instructors").scopes == instructor_scopes("course-deep")
-    rights.update([course("deep", ["bob", "eve"], ["dora", "stranger"])])
+    await rights.update([course("deep", ["bob", "eve"], ["dora", "stranger"])])
     assert (members(app), holders(app, "course-deep-instructors")) == ({"course-deep": ["bob", "eve"]}, ["dora"])
-    rights.update([])
+    await rights.update([])
     assert (members(app), orm.Role.find(app.db, "course-deep-instructors")) == ({}, None)
 
 
@@ -81,7 +81,7 @@ def test_the_scopes_of_an_instructor() -> None:
 
 
 @pytest.mark.parametrize("kind", ["group", "role"])
-def test_a_group_or_role_of_somebody_elses_is_not_taken_over(kind: str, app: Any) -> None:
+async def test_a_group_or_role_of_somebody_elses_is_not_taken_over(kind: str, app: Any) -> None:
     """The course gets neither, what was there is as it was, and a sentence says what an administrator can do."""
     add(app, "carl", "zoe")
     if kind == "group":
@@ -91,7 +91,7 @@ def test_a_group_or_role_of_somebody_elses_is_not_taken_over(kind: str, app: Any
         roles.create_role(app.db, {"name": "course-deep-instructors", "scopes": ["self"]})
     before = members(app)
 
-    standing = CourseRights(app).update([course("deep", ["ada"])])["deep"]
+    standing = (await CourseRights(app).update([course("deep", ["ada"])]))["deep"]
 
     assert standing.refused.startswith(f"The hub has a {kind} course-deep")
     assert (members(app), holders(app, "course-deep-instructors")) == (before, [])
@@ -107,18 +107,18 @@ LETS_IN = {
 
 
 @pytest.mark.parametrize(("settings", "added"), LETS_IN.values(), ids=LETS_IN.keys())
-def test_only_those_are_added_whom_that_does_not_let_in(settings: dict[str, Any], added: bool, app: Any) -> None:
+async def test_only_those_are_added_whom_that_does_not_let_in(settings: dict[str, Any], added: bool, app: Any) -> None:
     """Where JupyterHub admits every user that it knows, a roster must not make users."""
     app.authenticator = Authenticator(**settings)
 
-    standing = CourseRights(app).update([course("deep", ["ada"])])["deep"]
+    standing = (await CourseRights(app).update([course("deep", ["ada"])]))["deep"]
 
     assert standing == Standing(unknown=() if added else ("ada",))
     assert members(app) == {"course-deep": ["ada"] if added else []}
     assert "ada" not in app.authenticator.allowed_users or settings["allowed_users"] == {"ada"}
 
 
-def test_a_roster_cannot_take_over_the_people_of_another_course(app: Any) -> None:
+async def test_a_roster_cannot_take_over_the_people_of_another_course(app: Any) -> None:
     """Groups that were made for courses do not count; administrators are known by flag, role and group."""
     add(app, "carl", "ada", "by_role", "by_group")
     add(app, "root", admin=True)
@@ -127,7 +127,7 @@ def test_a_roster_cannot_take_over_the_people_of_another_course(app: Any) -> Non
     app.db.add(boss)
     app.db.commit()
     roles.grant_role(app.db, boss, rolename="admin")
-    CourseRights(app).update([course("deep", ["ada"])])
+    await CourseRights(app).update([course("deep", ["ada"])])
 
     found = HubDirectory(app, GPUCourses(people="[a-z_]+")).people({"course-deep", "boss", "nobody"})
 
@@ -152,7 +152,7 @@ def test_a_course_without_rights_has_no_people(app: Any) -> None:
 async def test_a_login_that_sets_groups_or_roles_anew_is_noticed(app: Any) -> None:
     """In the process of the hub, whichever way JupyterHub sets them."""
     add(app, "ada")
-    CourseRights(app).update([course("deep", ["ada"])])
+    await CourseRights(app).update([course("deep", ["ada"])])
     changed = asyncio.Event()
     on_changes(changed.set)
     user = orm.User.find(app.db, "ada")
