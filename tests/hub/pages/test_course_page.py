@@ -417,6 +417,14 @@ def test_seats_left(seats: SeatsLeft | None, told: str) -> None:
     assert viewed(a_course(), seats=seats).seats == told
 
 
+def test_starts_that_are_to_come_take_seats_like_jobs_in_line() -> None:
+    """Nobody is told of a seat twice."""
+    room = (Participant("ada", State.STARTING, queued=True), Participant("ben"))
+    assert course_view(a_course(), room, now=NOW, seats=SeatsLeft(1)).seats == (
+        "There is no room for more servers; 1 would be needed for everybody."
+    )
+
+
 def test_the_faults_of_a_course_and_what_is_done_about_them() -> None:
     """The last good version goes on; a file that was never good offers nothing."""
     fault = ConfigError("to must be later than from", where="deep-learning.yaml:7: sessions[0].to")
