@@ -93,14 +93,14 @@ def totals(counts: Mapping[str, int]) -> str:
 
 
 def seats_left(fit: int, missing: int) -> str:
-    """How many more servers fit in the session, beside the number of participants who have none."""
+    """How many more servers fit in the session, beside the number of servers that are missing."""
     if not missing:
         return "Everybody has a server."
     if fit >= missing:
-        return f"There is room for everybody without a server ({people(missing)})."
+        return f"There is room for everybody ({counted(missing, 'more server')})."
     if not fit:
-        return f"There is no room for the {people(missing)} without a server."
-    return f"There is room for {fit:,} of the {people(missing)} without a server."
+        return f"There is no room for more servers; {missing:,} would be needed for everybody."
+    return f"There is room for {counted(fit, 'more server')}; {missing:,} would be needed for everybody."
 
 
 def stage(name: str, node: str) -> str:
@@ -112,21 +112,6 @@ def stage(name: str, node: str) -> str:
 def ahead(number: int) -> str:
     """A participant's place in the queue."""
     return f"{people(number)} ahead" if number else NEXT
-
-
-def by(name: str) -> str:
-    """Who teaches the course."""
-    return f"Taught by {name}"
-
-
-def tile_action(action: str, user: str) -> str:
-    """A tile's button, for screen readers."""
-    return f"{ACTIONS[action]}: {user}"
-
-
-def select(user: str) -> str:
-    """The label of a tile's box."""
-    return f"Select {user}"
 
 
 def question(action: str, users: Sequence[str], everybody: bool) -> str:  # noqa: FBT001 - a fact, not an option
@@ -196,16 +181,6 @@ def refused(action: str, number: int, sentences: Sequence[str]) -> str:
 def and_more(number: int) -> str:
     """Names that are not listed."""
     return f"and {number:,} more"
-
-
-def title(course: str) -> str:
-    """The name of a course's page."""
-    return f"{course}: participants"
-
-
-def news(user: str, word: str) -> str:
-    """What screen readers announce when somebody needs help."""
-    return f"{user}: {word}"
 
 
 def faults(number: int) -> str:

@@ -249,7 +249,7 @@ def test_what_stands_above_the_tiles() -> None:
         title="Deep learning",
         session=(Line("Session now, until {time}", ENDS.timestamp()),),
         totals="1 running, 1 waiting, 1 did not start, 1 without a server",
-        seats="There is room for 1 of the 2 people without a server.",
+        seats="There is room for 1 more server; 2 would be needed for everybody.",
         problems=("Reservation ml ends early.",),
         faults=(),
         kept="",
@@ -406,8 +406,8 @@ def test_the_session_now_or_next(now: float, told: tuple[Line, ...]) -> None:
 
 SEATS = {
     "unknown": (None, "How many more servers fit is not known at the moment."),
-    "none": (SeatsLeft(1), "There is no room for the 2 people without a server."),
-    "enough": (SeatsLeft(3), "There is room for everybody without a server (2 people)."),
+    "none": (SeatsLeft(1), "There is no room for more servers; 2 would be needed for everybody."),
+    "enough": (SeatsLeft(3), "There is room for everybody (2 more servers)."),
 }
 
 
@@ -415,6 +415,14 @@ SEATS = {
 def test_seats_left(seats: SeatsLeft | None, told: str) -> None:
     """For two people without a server, while one waits."""
     assert viewed(a_course(), seats=seats).seats == told
+
+
+def test_starts_that_are_to_come_take_seats_like_jobs_in_line() -> None:
+    """Nobody is told of a seat twice."""
+    room = (Participant("ada", State.STARTING, queued=True), Participant("ben"))
+    assert course_view(a_course(), room, now=NOW, seats=SeatsLeft(1)).seats == (
+        "There is no room for more servers; 1 would be needed for everybody."
+    )
 
 
 def test_the_faults_of_a_course_and_what_is_done_about_them() -> None:

@@ -87,7 +87,7 @@ def course_view(
     """The page of a course; ``seats`` is None where the cluster or the profile is not known."""
     earliest = since(found, now)
     missing = sum(each.state in _WITHOUT_SERVER for each in room)
-    waiting = sum(each.state is State.WAITING for each in room)
+    waiting = sum(each.state is State.WAITING or each.queued for each in room)
     told = course.SEATS_UNKNOWN if seats is None else course.seats_left(max(0, seats.fit - waiting), missing)
     fault = found.file.fault
     faults = (*((str(fault),) if fault is not None else ()), *found.faults)
