@@ -9,8 +9,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub.courses.ahead import seen
+from jupyterhub_gpuspawner.hub.courses.participants import State, participant
 from jupyterhub_gpuspawner.hub.courses.starts import Stage
-from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -184,7 +184,9 @@ def _person(
 ) -> CoursePerson:
     found = seen(server)
     fault = found.failure or (start.fault if start is not None and start.stage is Stage.FAILED else "")
-    state = _state(server) if server is not None and server.active else "failed" if fault else "absent"
+    state = (State.FAILED if fault else State.ABSENT).value
+    if server is not None and server.active:
+        state = participant(server).state.value
     stage = start.stage.value if start is not None else ""
     last = _iso(active) if active is not None else None
     if server is None or not server.active:
@@ -202,15 +204,6 @@ def _person(
         last_activity=last,
         stage=stage,
     )
-
-
-def _state(server: Server) -> str:
-    if server.pending == "stop":
-        return "stopping"
-    if not server.pending:
-        return "running"
-    queued = server.job is not None and server.job.phase is Phase.QUEUED and server.placement is None
-    return "waiting" if queued else "starting"
 
 
 def _session(session: Session | None) -> CourseSession | None:
