@@ -23,9 +23,8 @@ from jupyterhub_gpuspawner.hub.courses.messages import Message, Messages, clean_
 from jupyterhub_gpuspawner.hub.courses.pace import Pace
 from jupyterhub_gpuspawner.hub.courses.service_account import BUSY
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, server_of
-from jupyterhub_gpuspawner.hub.spawners.stop_record import keep_stop, stop_record
+from jupyterhub_gpuspawner.hub.spawners.stop_record import cancel_start, keep_stop, stop_record
 from jupyterhub_gpuspawner.hub.text import course_actions as text
 from jupyterhub_gpuspawner.words import duration
 
@@ -250,10 +249,10 @@ class CourseActions:
     async def _stop(self, spawner: Any, record: Callable[[Server], Ending]) -> None:
         server = server_of(spawner, with_start=False)
         keep_stop(spawner, record(server))
-        start = last_start(spawner)
-        if server.pending == "spawn" and start is not None:
-            start.cancel()  # JupyterHub's own handler cancels it, too
-            return
+        if server.pending == "spawn":
+            await cancel_start(spawner)
+            if not spawner.active:
+                return
         answer = await self._account.stop(server.user)
         if not answer.good:
             keep_stop(spawner, None)

@@ -1,16 +1,36 @@
-"""What a server's card says after somebody stopped it."""
+"""Stopping a server: the start that is cancelled first, and what the card says afterwards."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub.ending.record import Ending
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.spawners.server import Server
+
+CANCELLED = 10.0
+"""Seconds after which a cancelled start is no longer waited for; as long as a Slurm command may take."""
+_LOOK = 0.05
+
+
+async def cancel_start(spawner: Any) -> None:
+    """Cancel a start that is pending, and wait for it to end.
+
+    The server must be stopped next if it is active then: JupyterHub leaves the job of a cancelled start as it is.
+    """
+    start = last_start(spawner)
+    if start is not None:
+        start.cancel()
+    for _ in range(round(CANCELLED / _LOOK)):
+        if spawner.pending != "spawn":
+            return
+        await asyncio.sleep(_LOOK)
 
 
 def stop_record(server: Server, *, at: float, by: str = "") -> Ending:

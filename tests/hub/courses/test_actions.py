@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.hub.courses.service_account import Answer
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
 from jupyterhub_gpuspawner.hub.ending.record import Ending
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
 
 COURSE = HubCourse("deep", CourseFile("deep"), ("ada", "bob", "eve"), unknown=("eve",))
 
@@ -170,6 +170,26 @@ async def test_a_stop_cancels_the_start_that_was_to_come(app: Any) -> None:
         Outcome("eve", Result.UNCHANGED, "No server is running."),
     )
     assert (account.asked, stages(app)) == ([], {"ada": Stage.LEFT, "bob": Stage.LEFT})
+
+
+async def test_a_stop_cancels_the_start_that_is_under_way_and_ends_its_job(app: Any) -> None:
+    """JupyterHub shows a server whose start was cancelled as running, so it is stopped as well."""
+    account = Account([Answer(204)])
+    ada = spawner(app, "ada")
+    ada.pending = "spawn"
+    start = asyncio.get_running_loop().create_future()
+
+    def left(_start: object) -> None:
+        ada.pending, ada.ready = None, True
+
+    start.add_done_callback(left)
+    set_last_start(ada, start)
+    actions = actions_of(app, account)
+
+    actions.stop(COURSE, ["ada"], by="carl")
+    await done(actions)
+
+    assert (start.cancelled(), account.asked) == (True, [("stop", "ada")])
 
 
 async def test_a_stopped_server_says_by_whom(app: Any) -> None:

@@ -6,7 +6,6 @@ JupyterHub stops servers only over REST, with a method that HTML forms do not ha
 
 from __future__ import annotations
 
-import asyncio
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,14 @@ from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import needs_scope
 from tornado import web
 
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
-from jupyterhub_gpuspawner.hub.spawners.stop_record import keep_stop, server_title, stop_record, waits_in_line
+from jupyterhub_gpuspawner.hub.spawners.stop_record import (
+    cancel_start,
+    keep_stop,
+    server_title,
+    stop_record,
+    waits_in_line,
+)
 from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.hub.text.times import parse_time
 from jupyterhub_gpuspawner.words import duration
@@ -29,10 +33,6 @@ if TYPE_CHECKING:
     from jupyterhub.spawner import Spawner
 
     from jupyterhub_gpuspawner.hub.spawners.server import Server
-
-CANCELLED = 10.0
-"""Seconds after which a cancelled start is no longer waited for; as long as a Slurm command may take."""
-_LOOK = 0.05
 
 
 class StopPage(BaseHandler):
@@ -104,7 +104,7 @@ async def stop_server(handler: BaseHandler, user: Any, server_name: str, *, by: 
     record = stop_record(server, at=time.time(), by=by) if server.keeps_ending else None
     if spawner.pending == "spawn":
         keep_stop(spawner, record)
-        await _cancel_start(spawner)
+        await cancel_start(spawner)
     # as in JupyterHub's own handler: poll_and_notify() cleans up after a server that has died
     if spawner.ready and await spawner.poll_and_notify() is not None:
         pass
@@ -119,13 +119,3 @@ async def stop_server(handler: BaseHandler, user: Any, server_name: str, *, by: 
 
 def _runs_since(since: datetime, *, now: float) -> str:
     return home.RUNS_SINCE.format(duration=duration(now - since.timestamp()), time="{time}")
-
-
-async def _cancel_start(spawner: Spawner) -> None:
-    start = last_start(spawner)  # JupyterHub's own handler cancels it, too
-    if start is not None:
-        start.cancel()
-    for _ in range(round(CANCELLED / _LOOK)):
-        if spawner.pending != "spawn":
-            return
-        await asyncio.sleep(_LOOK)
