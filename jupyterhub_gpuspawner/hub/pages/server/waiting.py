@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.pages.server.alternatives import AT_MOST, alternatives, waits_in_line
 from jupyterhub_gpuspawner.hub.pages.server.switch import GAVE_UP, NOT_FREE, parse_choice_query
 from jupyterhub_gpuspawner.hub.spawners.server import server_of, updated_server, with_profiles
-from jupyterhub_gpuspawner.hub.start.progress import document
+from jupyterhub_gpuspawner.hub.start.progress import document, headline
 from jupyterhub_gpuspawner.hub.text import wait
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ async def _pending(spaces: Mapping[str, Any], query: Mapping[str, str]) -> dict[
     spawner = spaces["spawner"]
     server = await updated_server(spawner, patience=_PATIENCE)
     profiles = with_profiles(spawner)
-    instead = await alternatives(profiles) if profiles is not None and waits_in_line(server) else ()
+    # not within the moment in which Slurm has not looked at the job yet: it may start at once
+    waits = waits_in_line(server) and server.start is not None and headline(server.start) == wait.WAITING
+    instead = await alternatives(profiles) if profiles is not None and waits else ()
     return {
         "told": document(server.start, now=time.time()) if server.start is not None else None,
         "profile": _profile_name(spawner, server.profile),

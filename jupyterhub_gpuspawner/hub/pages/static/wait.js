@@ -15,6 +15,7 @@ function waitForServer(page) {
   let over = false;
   let looking = false;
   let patience = 0;
+  let inLine = "";
 
   function tell(text) {
     if (text && text !== message.textContent.trim()) message.textContent = text;
@@ -41,8 +42,17 @@ function waitForServer(page) {
     if (part.textContent !== text) part.textContent = text;
   }
 
+  /** Who no longer waits has nothing to switch from; who begins to wait is told at once what is free. */
+  function showAlternatives(told) {
+    const queued = told.stages.some((stage) => stage.name === "queued" && stage.state === "current");
+    if (!queued) document.getElementById("gpuspawner-instead").hidden = true;
+    else if (inLine && inLine !== told.headline) lookForAlternatives();
+    inLine = told.headline;
+  }
+
   function show(told) {
     headline(told.headline);
+    showAlternatives(told);
     tell(told.sentence);
     say(fact("hint"), told.hint);
     fact("answered").hidden = !told.silent;
