@@ -1,5 +1,7 @@
 """The launcher that every job carries: the code of ``node/`` and the modules it imports, packed as one zipapp.
 
+With it travels the companion of JupyterLab (``lab/``), which the launcher unpacks beside itself.
+
 The archive is a function of this package's files alone: the same sources give the same bytes.
 
 The node compiles the sources at every start, so :func:`bare` leaves out what has no effect at run time. Every line
@@ -10,11 +12,14 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import tokenize
 import zipfile
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.lab import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +58,7 @@ def launcher_archive() -> bytes:
     """The zipapp, to be run as ``python3 launch.pyz --plan FILE -- COMMAND``: standard library only, Python >= 3.9."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name, source in members().items():
+        for name, source in {**members(), files.MEMBER: json.dumps(files.companion_files())}.items():
             info = zipfile.ZipInfo(name, _EPOCH)
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = 0o644 << 16
@@ -62,7 +67,7 @@ def launcher_archive() -> bytes:
 
 
 def members() -> dict[str, str]:
-    """Names and texts of the archive's files, sorted: the modules of this package that ``node/launch.py`` imports."""
+    """Names and texts of the archive's modules, sorted: those of this package that ``node/launch.py`` imports."""
     root = Path(__file__).parents[1]
     sources: dict[str, str] = {}
     waiting = [f"{PACKAGE}.node.launch"]

@@ -1,5 +1,7 @@
 """The private folder from which the launcher runs: locked while the server runs; folders of killed jobs are removed.
 
+The companion of JupyterLab is unpacked into it, and found by ``JUPYTER_PATH`` and ``JUPYTER_CONFIG_PATH``.
+
 The batch script creates the folder and removes it at its end. A job that is killed outright does not get that far. So
 every launch removes this user's folders on this node that no process has locked. The lock (flock(2)) belongs to an open
 file that the server inherits, and ends with the server.
@@ -11,12 +13,22 @@ import fcntl
 import os
 import re
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
 
 _NAME = re.compile(r"gpuspawner\.[A-Za-z0-9]{10}", re.ASCII)
 _FILES = (
     *("launch.pyz", "plan.json", "port"),
     *("jupyterhub_ssl_keyfile.pem", "jupyterhub_ssl_certfile.pem", "jupyterhub_ssl_client_ca.pem"),
 )
+COMPANION = "lab"
+"""The folder of the companion."""
+CONTAINERS = ("apptainer", "singularity")
+"""Commands that run a server in a container."""
+_MEMBER = "lab.json"
+"""In the archive: paths and texts of the companion's files (``lab/files.py``)."""
 _YOUNG = 60.0
 """Seconds for which a new folder may be unlocked, since its job is just starting."""
 _FIRST = 100
@@ -50,11 +62,48 @@ def _remove_if_left(folder: str) -> None:
         found = os.fstat(descriptor)
         if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _YOUNG:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            names = os.listdir(descriptor)
             for file in _FILES:
-                if file in os.listdir(descriptor):
+                if file in names:
                     os.unlink(file, dir_fd=descriptor)
+            if COMPANION in names:
+                import shutil
+
+                shutil.rmtree(os.path.join(folder, COMPANION), ignore_errors=True)
             os.rmdir(folder)
     except OSError:
         pass
     finally:
         os.close(descriptor)
+
+
+def bring_companion(environ: MutableMapping[str, str], *, in_container: bool) -> None:
+    """Unpack the companion beside the launcher, and name its folder to Jupyter; raises OSError.
+
+    Where the launcher has no folder of its own (it is kept in memory) there is no companion. A container gets the
+    folder bound, read-only, unless it is in one of the places that Apptainer binds anyway.
+    """
+    launcher = environ.get("GPUSPAWNER_LAUNCHER", "")
+    parent, own = os.path.split(os.path.dirname(launcher))
+    if not own.startswith("gpuspawner."):
+        return
+    folder = os.path.join(parent, own, COMPANION)
+    _unpack(launcher, folder)
+    for name in ("JUPYTER_PATH", "JUPYTER_CONFIG_PATH"):
+        paths = [path for path in environ.get(name, "").split(os.pathsep) if path and path != folder]
+        environ[name] = os.pathsep.join([*paths, folder])
+    usual = ("/tmp", "/var/tmp", "/dev/shm", environ.get("HOME") or "/tmp")  # noqa: S108 - nothing is written there
+    if in_container and not any(parent == place or parent.startswith(f"{place}/") for place in usual):
+        for name in ("APPTAINER_BIND", "SINGULARITY_BIND"):
+            environ[name] = ",".join(filter(None, [environ.get(name), f"{folder}:{folder}:ro"]))
+
+
+def _unpack(launcher: str, folder: str) -> None:
+    import json
+    from zipimport import zipimporter
+
+    for path, text in json.loads(zipimporter(launcher).get_data(_MEMBER)).items():
+        file = os.path.join(folder, *path.split("/"))
+        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+        with open(file, "w", encoding="utf-8") as writing:
+            writing.write(text)

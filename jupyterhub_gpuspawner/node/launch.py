@@ -52,6 +52,8 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
         placing.attempt("Holding the launcher's folder", lambda: _hold_folder(environ), None)
         port = placing.attempt("Reporting", lambda: _report(placing, document, topology), 0)
         command = [argument.replace(PORT, str(port)) for argument in command] if port else command
+        if plan.lab:
+            placing.attempt("Unpacking the companion of JupyterLab", lambda: _bring_companion(command, environ), None)
     elif environ.get(VERBOSE):
         complain(_summary(document, environ))
     for problem in dict.fromkeys(placing.problems):
@@ -88,6 +90,12 @@ def _hold_folder(environ: Mapping[str, str]) -> None:
     from jupyterhub_gpuspawner.node import job_dir
 
     job_dir.hold(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")))
+
+
+def _bring_companion(command: Sequence[str], environ: MutableMapping[str, str]) -> None:
+    from jupyterhub_gpuspawner.node import job_dir
+
+    job_dir.bring_companion(environ, in_container=os.path.basename(command[0]) in job_dir.CONTAINERS)
 
 
 def _report(placing: Placing, document: PlacementDocument, topology: NodeTopology) -> int:

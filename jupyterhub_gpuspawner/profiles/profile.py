@@ -135,6 +135,9 @@ class Profile(Frozen):
     seconds."""
     extend: Extend | None = None
     """Whether a user may extend the server while it runs; default: not. Slurm jobs only."""
+    lab: bool = True
+    """Whether JupyterLab shows the time left, notices and *More time* (``c.GPUSlurmSpawner.lab_companion``); Slurm jobs
+    only."""
     http_timeout: Seconds | None = None
     """Seconds until the server answers at its address."""
     poll_interval: Seconds | None = None

@@ -126,6 +126,8 @@ class JobRequest:
     """Seconds, or UNLIMITED."""
     extend: Extend | None = None
     """How often the user may extend the server; None: not."""
+    lab: bool = True
+    """Whether the companion may be brought to JupyterLab."""
     http_timeout: int | None = None
     poll_interval: int | None = None
     traits: Mapping[str, Any] = field(default_factory=dict)
@@ -278,6 +280,7 @@ def _job(
         start_timeout=profile.start_timeout,
         queue_timeout=profile.queue_timeout,
         extend=profile.extend,
+        lab=profile.lab,
         http_timeout=profile.http_timeout,
         poll_interval=profile.poll_interval,
         traits=profile.traits,

@@ -58,6 +58,8 @@ class LaunchPlan:
     """Export OMP_NUM_THREADS and similar variables unless they are set."""
     report: bool = True
     """False: bind and exec only (``gpuspawner bind``)."""
+    lab: bool = False
+    """Bring the companion to JupyterLab: time left, notices and *More time*."""
     claim: str | None = None
     """Folder of the locks by which servers claim GPUs that Slurm does not manage; None: GPUs are not claimed.
 
@@ -139,6 +141,7 @@ _FITS: Mapping[str, Callable[[object], bool]] = {
     "deadline": _is_seconds,
     "set_threads": lambda value: isinstance(value, bool),
     "report": lambda value: isinstance(value, bool),
+    "lab": lambda value: isinstance(value, bool),
     "claim": lambda value: value is None or (isinstance(value, str) and value.startswith("/")),
 }
 

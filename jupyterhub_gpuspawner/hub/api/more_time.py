@@ -73,7 +73,7 @@ class MoreTimeHandler(APIHandler):
     async def _tell(self, user_name: str, server_name: str) -> None:
         spawner = self._found(user_name, server_name)
         await refresh_more_time([spawner], patience=PATIENCE)
-        self.write(json.dumps(_document(server_of(spawner))))
+        self.write(json.dumps(more_time_document(server_of(spawner))))
 
     async def _extend(self, user_name: str, server_name: str) -> None:
         spawner = self._found(user_name, server_name)
@@ -84,7 +84,7 @@ class MoreTimeHandler(APIHandler):
             self._refuse(error)
             return
         await refresh_more_time([spawner], patience=PATIENCE)
-        self.write(json.dumps({**_document(server_of(spawner)), "extended": done.seconds}))
+        self.write(json.dumps({**more_time_document(server_of(spawner)), "extended": done.seconds}))
 
     def _found(self, user_name: str, server_name: str) -> Spawner:
         user: Any = self.find_user(user_name)
@@ -122,7 +122,7 @@ class MoreTimeHandler(APIHandler):
         self.finish(json.dumps({"status": error.status_code, "message": error.told, **more}))
 
 
-def _document(server: Server) -> dict[str, Any]:
+def more_time_document(server: Server) -> dict[str, Any]:
     """What can be had now, version 1; ``possible`` is false where it is not offered, without a ``reason``."""
     offer = server.more_time
     ends_at = server.placement.ends_at if server.placement is not None else None

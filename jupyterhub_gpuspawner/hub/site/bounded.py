@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from traitlets import Float, Integer, TraitError, Unicode
+from traitlets import Float, Integer, List, TraitError, Unicode
 
 from jupyterhub_gpuspawner.units import parse_wait
 
@@ -49,6 +49,20 @@ class Count(Integer[int, Any]):
         found: int = super().validate(obj, value)
         if isinstance(value, bool) or not self.low <= found <= self.high:
             raise TraitError(f"{self.name}: {value!r} must be a whole number from {self.bounds}.")
+        return found
+
+
+class Minutes(List[int]):
+    """At most ten whole numbers of minutes, each from 1 to 1440."""
+
+    bounds = "at most 10 whole numbers from 1 to 1440"
+
+    def validate(self, obj: Any, value: Any) -> list[int]:
+        """Return the list; raises TraitError."""
+        found: list[Any] = super().validate(obj, value) or []
+        good = all(type(each) is int and 1 <= each <= 1440 for each in found)
+        if not good or len(found) > 10:
+            raise TraitError(f"{self.name}: {value!r} must be {self.bounds}.")
         return found
 
 
@@ -107,5 +121,5 @@ class Wait(Unicode[str, Any]):
         return found
 
 
-BOUNDED = (Seconds, Count, Folder, PortRange, OptionText, Wait)
+BOUNDED = (Seconds, Count, Minutes, Folder, PortRange, OptionText, Wait)
 """The types of this module. Each has ``bounds``, in words."""

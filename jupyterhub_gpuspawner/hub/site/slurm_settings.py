@@ -7,7 +7,7 @@ from typing import Any
 
 from traitlets import Bool, Enum, Unicode, default
 
-from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, OptionText, PortRange, Seconds, Wait
+from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, Minutes, OptionText, PortRange, Seconds, Wait
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
@@ -62,6 +62,21 @@ class SlurmSettings(SlurmSpawner):
         config=True,
         help="""Whether a server may be extended although pending jobs could use its resources at that time. An
         instructor's or administrator's extension is bound by it, too.""",
+    )
+    lab_companion = Bool(
+        default_value=True,
+        config=True,
+        help="""Whether JupyterLab 4 shows the time left, the server's GPUs, notices before the end, *More time* and the
+        messages of instructors. The job brings it along; nothing is installed on nodes. A profile may have
+        `lab: false`.""",
+    )
+    lab_notices = Minutes(
+        [30, 10, 2], config=True, help="Minutes before a server's end at which JupyterLab shows a notice."
+    )
+    lab_saves = Minutes(
+        [10, 2],
+        config=True,
+        help="Minutes before a server's end at which JupyterLab saves all open documents; empty: never.",
     )
     req_homedir = OptionText(
         "",

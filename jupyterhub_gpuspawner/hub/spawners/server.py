@@ -196,6 +196,12 @@ async def extend_server(spawner: Any, minutes: int | None = None, *, by: str = "
     return await extension.extend(minutes, by=by)
 
 
+def lab_minutes(spawner: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Minutes before the end at which JupyterLab shows a notice, and at which it saves open documents."""
+    inner = _inner(spawner)
+    return tuple(getattr(inner, "lab_notices", ())), tuple(getattr(inner, "lab_saves", ()))
+
+
 async def running_log(spawner: Any, extent: Extent) -> tuple[str, str]:
     """Path and last lines of the log of the job that runs now (:attr:`Server.can_show_log`); either may be empty."""
     path, lines = await _inner(spawner).job_log(extent)

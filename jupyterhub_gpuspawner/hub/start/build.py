@@ -48,6 +48,7 @@ class JobSettings(Protocol):
     exec_prefix: str
     hub_name: str
     job_name: str
+    lab_companion: bool
     log_dir: str
     memory_policy: str
     observe_timeout: float
@@ -185,6 +186,7 @@ def launch_plan(settings: JobSettings, request: JobRequest) -> LaunchPlan:
         port_range=request.port_range or (first_last and (int(first_last[0]), int(first_last[1]))) or None,
         topology_file=settings.topology_file or None,
         deadline=settings.observe_timeout,
+        lab=settings.lab_companion and request.lab,
         claim=settings.claim_folder if request.placement.claim else None,
     )
 

@@ -80,11 +80,15 @@ def _parsed(topology: Mapping[str, Any] | None) -> NodeTopology | None:
 
 def got(placement: PlacementDocument, node: NodeTopology | None) -> tuple[str, ...]:
     """Such as ``("4 cores", "8 GiB memory")``; what is not known is left out."""
-    kinds = Counter((_model(gpu), _memory(gpu)) for gpu in placement.gpus)
-    gpus = [home.gpus(number, *kind) for kind, number in kinds.items()]
     job_memory = home.memory(memory(placement.memory_mib)) if placement.memory_mib else ""
     others = home.more_nodes(len(placement.other_nodes)) if placement.other_nodes else ""
-    return tuple(filter(None, (*gpus, _cores(placement.cpus, node), job_memory, others)))
+    return tuple(filter(None, (*gpus_in_words(placement), _cores(placement.cpus, node), job_memory, others)))
+
+
+def gpus_in_words(placement: PlacementDocument) -> tuple[str, ...]:
+    """Such as ``("2 x K80, 12 GB each",)``: one text for each kind of GPU."""
+    kinds = Counter((_model(gpu), _memory(gpu)) for gpu in placement.gpus)
+    return tuple(home.gpus(number, *kind) for kind, number in kinds.items())
 
 
 def _cores(cpus: str, node: NodeTopology | None) -> str:

@@ -1,0 +1,364 @@
+/*
+ * What JupyterLab 4 shows of the Slurm job that it runs in: the time left and the GPUs in the status bar, notices
+ * before the end with "More time", messages of instructors, and a panel with all of it. Open documents are saved
+ * before the end.
+ *
+ * This is a module federation container, written by hand: it is loaded as it is, without a build. Its data come from
+ * this server's own extension (gpuspawner_companion.py). Everything from there is shown as text.
+ */
+(function () {
+  "use strict";
+
+  const NAME = "gpuspawner-companion";
+  const POLL = 60000; // milliseconds between two questions to the hub
+  const SHORT = 140; // characters that a notification shows
+  const OPEN = "gpuspawner:open-panel";
+  const MORE = "gpuspawner:more-time";
+  const SEEN = "gpuspawner-companion:seen";
+  const LAB = "@jupyterlab/application";
+
+  let shared = {}; // the modules that JupyterLab shares with its extensions
+
+  // --- JupyterLab's modules ------------------------------------------------------------------
+
+  /** The version of a shared module that the application itself uses. */
+  function versionOf(name) {
+    const versions = Object.entries(shared[name] || {});
+    const own = versions.find(([, entry]) => entry.loaded) || versions.find(([, entry]) => /application-top/.test(entry.from));
+    return own || versions[versions.length - 1];
+  }
+
+  async function load(name) {
+    const found = versionOf(name);
+    if (!found) return {};
+    return (await found[1].get())();
+  }
+
+  /** Only JupyterLab 4 and later: version 3 has other notifications, and other applications have other shells. */
+  function supported() {
+    const found = versionOf(LAB);
+    return Boolean(found) && Number.parseInt(found[0], 10) >= 4;
+  }
+
+  // --- words ---------------------------------------------------------------------------------
+
+  /** "45 s", "12 min", "1 h 30 min", "2 days 12 h": as the hub says durations. */
+  function duration(seconds) {
+    const whole = Math.max(0, Math.round(seconds));
+    if (whole < 60) return `${whole} s`;
+    const minutes = Math.round(whole / 60);
+    const hours = Math.round(whole / 3600);
+    const parts =
+      minutes < 48 * 60
+        ? [[Math.floor(minutes / 60), "h"], [minutes % 60, "min"]]
+        : [[Math.floor(hours / 24), "days"], [hours % 24, "h"]];
+    return parts.filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(" ");
+  }
+
+  function clock(at) {
+    if (at.toDateString() === new Date().toDateString()) return at.toLocaleTimeString([], { timeStyle: "short" });
+    return at.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+  }
+
+  const list = (value) => (Array.isArray(value) ? value : []);
+  const numbers = (value) => list(value).filter((each) => typeof each === "number" && each > 0);
+
+  function element(tag, text, className) {
+    const made = document.createElement(tag);
+    if (text) made.textContent = text;
+    if (className) made.className = className;
+    return made;
+  }
+
+  // --- the session ---------------------------------------------------------------------------
+
+  /** The hub's last answer, and the time left by the clock of this browser. */
+  class Session {
+    constructor() {
+      this.document = {};
+      this.endsAt = null; // by this browser's clock
+    }
+
+    take(answer) {
+      this.document = answer;
+      const left = Date.parse(answer.ends_at) - Date.parse(answer.now); // by the hub's clock
+      this.endsAt = Number.isNaN(left) ? null : Date.now() + left;
+    }
+
+    get left() {
+      return this.endsAt === null ? null : (this.endsAt - Date.now()) / 1000;
+    }
+
+    get words() {
+      if (this.left === null) return "";
+      return this.left > 0 ? `${duration(this.left)} left` : "Time is up";
+    }
+
+    get canExtend() {
+      return Boolean(this.document.more_time && this.document.more_time.possible);
+    }
+  }
+
+  /** The smallest of some numbers of minutes that is not yet over, such as 10 where 7 minutes are left. */
+  function passed(minutes, left) {
+    return Math.min(Infinity, ...minutes.filter((each) => left <= each * 60));
+  }
+
+  /** Tells once when the time left falls to one of some numbers of minutes; an end that moves starts anew. */
+  class Alarm {
+    constructor() {
+      this.last = null; // not known: what was over before the page was opened is not told
+    }
+
+    rings(minutes, left) {
+      const now = passed(minutes, left);
+      const before = this.last;
+      this.last = now;
+      return before !== null && now < before ? now : null;
+    }
+  }
+
+  // --- the plugin ----------------------------------------------------------------------------
+
+  function activate(app, { ServerConnection, Widget }, labShell, statusBar, palette) {
+    if (!labShell) return; // not JupyterLab
+    const settings = app.serviceManager.serverSettings;
+    const session = new Session();
+    const notices = new Alarm();
+    const saves = new Alarm();
+    let shownNotice = null;
+    let panel = null;
+    let stopped = false;
+    let lastEnd = null;
+
+    const url = (path) => `${settings.baseUrl}gpuspawner/${path}`;
+    const ask = (path, init) => ServerConnection.makeRequest(url(path), init, settings);
+    const run = (command, args) =>
+      app.commands.hasCommand(command) ? app.commands.execute(command, args).catch(() => null) : Promise.resolve(null);
+    const notify = (message, type, autoClose, actions) =>
+      run("apputils:notify", { message, type, options: { autoClose, actions: actions || [] } });
+
+    async function refresh() {
+      if (stopped) return;
+      try {
+        const answer = await ask("session", {});
+        if (answer.status === 404) stopped = true; // the server's part is not there
+        if (answer.status !== 200) return;
+        const found = await answer.json();
+        if (found.version !== 1) return;
+        session.take(found);
+        tellMessages();
+        tick();
+      } catch {
+        // without the hub, the time is counted from what was known
+      }
+    }
+
+    // --- the status bar and the panel
+
+    const item = new Widget({ node: element("button", "", "gpuspawner-status") });
+    item.node.type = "button";
+    item.node.addEventListener("click", () => run(OPEN));
+    if (statusBar) {
+      statusBar.registerStatusItem(`${NAME}:time`, {
+        item,
+        align: "right",
+        rank: 1,
+        isActive: () => session.left !== null,
+        activeStateChanged: { connect: (slot, context) => (item.changed = () => slot.call(context)) },
+      });
+    }
+
+    function show() {
+      const gpus = list(session.document.gpus).join(", ");
+      const words = [session.words, gpus].filter(Boolean).join(" · ");
+      if (item.node.textContent !== words) {
+        item.node.textContent = words;
+        item.node.title = session.endsAt === null ? "" : `This server ends at ${clock(new Date(session.endsAt))}. Click for details.`;
+        if (item.changed) item.changed();
+      }
+      const first = Math.max(0, ...numbers(session.document.notices));
+      item.node.classList.toggle("gpuspawner-soon", session.left !== null && session.left <= Math.min(first, 10) * 60);
+      if (panel && !panel.isDisposed) draw();
+    }
+
+    function draw() {
+      const known = session.document;
+      const end = session.endsAt === null ? "" : `${session.words}, until ${clock(new Date(session.endsAt))}`;
+      panel.time.textContent = end || "The end of this server is not known.";
+      const more = known.more_time || {};
+      const key = JSON.stringify([known.node, known.job_id, known.has, known.messages, more.possible, more.message, known.picture]);
+      if (key === panel.drawn) return;
+      panel.drawn = key;
+      const extend = element("button", "More time", "jp-mod-styled jp-mod-accept");
+      extend.addEventListener("click", () => run(MORE));
+      const rows = element("dl");
+      const facts = [["Profile", known.profile], ["Node", known.node], ["Job", known.job_id], ["Resources", list(known.has).join(", ")]];
+      for (const [name, text] of facts) if (text) rows.append(element("dt", name), element("dd", String(text)));
+      const parts = [];
+      if (session.canExtend) parts.push(extend);
+      else if (more.message) parts.push(element("p", String(more.message)));
+      for (const message of list(known.messages)) {
+        const quote = element("blockquote");
+        quote.append(element("strong", sender(message)), element("p", String(message.text)));
+        parts.push(quote);
+      }
+      parts.push(rows);
+      if (known.picture) {
+        const picture = element("img");
+        picture.src = `${url("picture")}?job=${encodeURIComponent(known.job_id || "")}`;
+        picture.alt = `The node ${known.node}, with the GPUs and cores of this server marked`;
+        parts.push(picture);
+      }
+      panel.rest.replaceChildren(...parts);
+    }
+
+    function openPanel() {
+      if (!panel || panel.isDisposed) {
+        panel = new Widget({ node: element("div", "", "gpuspawner-panel") });
+        panel.id = NAME;
+        panel.title.label = "Where am I?";
+        panel.title.caption = "This server: time left, node and GPUs";
+        panel.title.closable = true;
+        panel.time = element("h2");
+        panel.rest = element("div");
+        panel.node.append(panel.time, panel.rest);
+      }
+      if (!panel.isAttached) labShell.add(panel, "main", { mode: "tab-after" });
+      draw();
+      labShell.activateById(panel.id);
+    }
+
+    // --- notices, saving, messages
+
+    function tick() {
+      const left = session.left;
+      if (left === null) return;
+      if (lastEnd !== null && session.endsAt > lastEnd + 30000) dismiss();
+      lastEnd = session.endsAt;
+      const save = saves.rings(numbers(session.document.saves), left) !== null;
+      const notice = notices.rings(numbers(session.document.notices), left);
+      if (left > 0 && save) run("docmanager:save-all");
+      if (left > 0 && notice !== null) tellEnd(left, notice, save);
+      show();
+    }
+
+    async function dismiss() {
+      const id = await shownNotice;
+      shownNotice = null;
+      if (id) run("apputils:dismiss-notification", { id });
+    }
+
+    function tellEnd(left, notice, save) {
+      dismiss();
+      const at = clock(new Date(session.endsAt));
+      const saved = save ? " Open documents are saved now." : "";
+      const actions = session.canExtend
+        ? [{ label: "More time", commandId: MORE, caption: "Extend this server" }]
+        : [{ label: "Details", commandId: OPEN }];
+      const message = `This server ends in ${duration(left)}, at ${at}.${saved}`;
+      shownNotice = notify(message, "warning", notice > 10 ? 20000 : false, actions);
+    }
+
+    async function moreTime() {
+      let message = "The server could not be asked for more time.";
+      let done = false;
+      try {
+        const answer = await ask("extend", { method: "POST" });
+        const found = await answer.json();
+        done = answer.status === 200 && found.extended > 0;
+        message = done ? `Extended by ${duration(found.extended)}.` : found.message || message;
+      } catch {
+        // said below
+      }
+      await refresh();
+      notify(message, done ? "success" : "error", 8000);
+    }
+
+    const sender = (message) => [message.sender, message.course && `(${message.course})`].filter(Boolean).join(" ");
+
+    function tellMessages() {
+      let seen = [];
+      try {
+        seen = list(JSON.parse(localStorage.getItem(SEEN)));
+      } catch {
+        seen = [];
+      }
+      const key = (message) => `${message.course}|${message.at}`;
+      const found = list(session.document.messages);
+      for (const message of found.filter((each) => !seen.includes(key(each)))) {
+        const whole = `${sender(message)}: ${message.text}`;
+        const short = whole.length > SHORT ? `${whole.slice(0, SHORT - 1)}…` : whole;
+        notify(short, "info", false, [{ label: "Details", commandId: OPEN }]);
+      }
+      try {
+        localStorage.setItem(SEEN, JSON.stringify(found.map(key)));
+      } catch {
+        // told again on the next page
+      }
+    }
+
+    // --- commands
+
+    app.commands.addCommand(OPEN, { label: "This Server: Where Am I?", execute: openPanel });
+    app.commands.addCommand(MORE, { label: "This Server: More Time", isEnabled: () => session.canExtend, execute: moreTime });
+    if (palette) for (const command of [OPEN, MORE]) palette.addItem({ command, category: "Server" });
+
+    const style = element("style", STYLE);
+    document.head.append(style);
+    app.restored.then(refresh).catch(() => null);
+    setInterval(tick, 1000);
+    setInterval(() => document.hidden || refresh(), POLL);
+    document.addEventListener("visibilitychange", () => document.hidden || refresh());
+  }
+
+  const STYLE = `
+    .gpuspawner-status { border: 0; background: none; color: inherit; font: inherit; cursor: pointer; padding: 0 6px; }
+    .gpuspawner-status:hover { background: var(--jp-layout-color3); }
+    .gpuspawner-soon { background: var(--jp-warn-color1); color: #000; }
+    .gpuspawner-panel { background: var(--jp-layout-color1); color: var(--jp-ui-font-color1); overflow: auto; padding: 16px; }
+    .gpuspawner-panel dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; }
+    .gpuspawner-panel dt { color: var(--jp-ui-font-color2); }
+    .gpuspawner-panel dd { margin: 0; }
+    .gpuspawner-panel blockquote { border-left: 4px solid var(--jp-brand-color1); margin: 12px 0; padding: 4px 12px; white-space: pre-line; overflow-wrap: anywhere; }
+    .gpuspawner-panel blockquote p { margin: 4px 0; }
+    .gpuspawner-panel img { background: #fff; max-width: 100%; }
+  `;
+
+  async function plugin() {
+    if (!supported()) return [];
+    const names = [LAB, "@jupyterlab/statusbar", "@jupyterlab/apputils", "@jupyterlab/services", "@lumino/widgets"];
+    const [application, statusbar, apputils, services, widgets] = await Promise.all(names.map(load));
+    const tools = { ServerConnection: services.ServerConnection, Widget: widgets.Widget };
+    if (!tools.ServerConnection || !tools.Widget) return [];
+    const optional = [application.ILabShell, statusbar.IStatusBar, apputils.ICommandPalette].filter(Boolean);
+    const given = (token, services) => (token ? services[optional.indexOf(token)] : null);
+    return {
+      id: `${NAME}:plugin`,
+      description: "Shows the time left of a server that JupyterHub runs as a Slurm job.",
+      autoStart: "defer",
+      optional,
+      activate(app, ...services) {
+        try {
+          const [shell, bar, palette] = [application.ILabShell, statusbar.IStatusBar, apputils.ICommandPalette].map((token) =>
+            given(token, services),
+          );
+          activate(app, tools, shell, bar, palette);
+        } catch (error) {
+          console.debug(NAME, error);
+        }
+      },
+    };
+  }
+
+  window._JUPYTERLAB = window._JUPYTERLAB || {};
+  window._JUPYTERLAB[NAME] = {
+    init(scope) {
+      shared = scope;
+    },
+    async get() {
+      const found = await plugin().catch(() => []); // whatever is missing, JupyterLab starts
+      return () => ({ __esModule: true, default: found });
+    },
+  };
+})();

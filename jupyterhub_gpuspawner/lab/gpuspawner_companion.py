@@ -1,0 +1,180 @@
+"""The companion's server extension: asks the hub for the browser extension, with the token that this server has.
+
+It runs inside the single-user server, in that server's Python (3.9 or newer), and imports nothing of this package. The
+browser asks it below the server's own address, so that neither the hub's cookies nor a token reach the page's scripts.
+A hub that does not answer is 204, and one line in this server's log until it answers again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from jupyter_server.base.handlers import APIHandler
+from jupyter_server.utils import url_path_join
+from tornado import web
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION = 1
+"""Of the hub's session document."""
+FRESH = 15.0
+"""Seconds for which an answer of the hub serves all of this server's browser tabs."""
+TIMEOUT = 10.0
+"""Seconds for which the hub is waited for; more time is Slurm's to give, and may take longer."""
+SLOW = 60.0
+ANSWER_LIMIT = 1_000_000
+"""Bytes; a picture of a large node has about a hundred thousand."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the hub answered; status 0: it did not."""
+
+    status: int = 0
+    body: bytes = b""
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object in it; empty where there is none."""
+        try:
+            found = json.loads(self.body)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+class Hub:
+    """The hub's REST API as this server may use it."""
+
+    def __init__(self, environ: Mapping[str, str], log: Any) -> None:
+        self._environ = environ
+        self._log = log
+        self._away = False
+        self._session = Answer()
+        self._asked_at = 0.0
+        self._turn = asyncio.Lock()
+        self._client = AsyncHTTPClient(force_instance=True, max_body_size=ANSWER_LIMIT)
+
+    async def session(self) -> Answer:
+        """The session document; an answer that is younger than :data:`FRESH` is given again."""
+        async with self._turn:
+            if not self._session.status or time.monotonic() - self._asked_at > FRESH:
+                answer = await self._ask("GET", "/gpuspawner/session")
+                known = answer.status == 200 and answer.document().get("version") == VERSION
+                self._note(answer, known=known)
+                self._session = answer if known else Answer()
+                self._asked_at = time.monotonic()
+            return self._session
+
+    async def picture(self) -> Answer:
+        """The picture of the node, as SVG."""
+        return await self._ask("GET", "/gpuspawner/session/picture")
+
+    async def extend(self) -> Answer:
+        """Ask for more time: as much as the profile says."""
+        names = [self._environ.get("JUPYTERHUB_USER", ""), self._environ.get("JUPYTERHUB_SERVER_NAME", "")]
+        path = "/".join(quote(name, safe="") for name in names if name)
+        answer = await self._ask("POST", f"/gpuspawner/servers/{path}/extend", timeout=SLOW)
+        self._session = Answer()  # the end has moved
+        return answer
+
+    async def _ask(self, method: str, path: str, *, timeout: float = TIMEOUT) -> Answer:
+        environ = self._environ
+        request = HTTPRequest(
+            environ["JUPYTERHUB_API_URL"].rstrip("/") + path,
+            method=method,
+            headers={"Authorization": f"token {environ['JUPYTERHUB_API_TOKEN']}"},
+            allow_nonstandard_methods=True,  # a POST without a body
+            follow_redirects=False,
+            connect_timeout=TIMEOUT,
+            request_timeout=timeout,
+            client_key=environ.get("JUPYTERHUB_SSL_KEYFILE") or None,
+            client_cert=environ.get("JUPYTERHUB_SSL_CERTFILE") or None,
+            ca_certs=environ.get("JUPYTERHUB_SSL_CLIENT_CA") or None,
+        )
+        try:
+            answer = await self._client.fetch(request, raise_error=False)
+        except Exception as error:  # noqa: BLE001 - no connection, a certificate, a body that is too large
+            self._log.debug("gpuspawner: the hub: %s", error)
+            return Answer()
+        return Answer(0 if answer.code == 599 else answer.code, answer.body or b"")  # 599: tornado's, for a time-out
+
+    def _note(self, answer: Answer, *, known: bool) -> None:
+        if not known and not self._away:
+            said = f"HTTP {answer.status}" if answer.status else "no answer"
+            self._log.info("gpuspawner: the hub does not tell when this session ends (%s); asking again", said)
+        self._away = not known
+
+
+class _Handler(APIHandler):
+    _track_activity = False
+    """A page that counts the time down is no activity of its user: an idle server stays idle."""
+
+    @property
+    def hub(self) -> Hub:
+        """The hub of this server."""
+        found: Hub = self.settings["gpuspawner_hub"]
+        return found
+
+
+class SessionHandler(_Handler):
+    """The hub's session document as it is; 204 where the hub does not answer."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """200 or 204."""
+        answer = await self.hub.session()
+        if not answer.status:
+            self.set_status(204)
+            await self.finish()
+            return
+        await self.finish(answer.document())
+
+
+class ExtendHandler(_Handler):
+    """More time; the hub's answer with its status, and 503 where there is none."""
+
+    @web.authenticated
+    async def post(self) -> None:
+        """Extend this server."""
+        answer = await self.hub.extend()
+        self.set_status(answer.status or 503)
+        await self.finish(answer.document() or {"message": "The hub does not answer at the moment. Try again later."})
+
+
+class PictureHandler(_Handler):
+    """The picture of the node, which a page may show as an image and nothing else; 204 where there is none."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """200 or 204."""
+        answer = await self.hub.picture()
+        if answer.status != 200:
+            self.set_status(204)
+            await self.finish()
+            return
+        self.set_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        await self.finish(answer.body, set_content_type="image/svg+xml")
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": "gpuspawner_companion"}]
+
+
+def _load_jupyter_server_extension(app: Any) -> None:
+    """Add the three addresses, in a server that a hub has started."""
+    if not (os.environ.get("JUPYTERHUB_API_URL") and os.environ.get("JUPYTERHUB_API_TOKEN")):
+        return
+    web_app = app.web_app
+    web_app.settings["gpuspawner_hub"] = Hub(dict(os.environ), app.log)
+    base = url_path_join(web_app.settings["base_url"], "gpuspawner")
+    handlers = {"session": SessionHandler, "extend": ExtendHandler, "picture": PictureHandler}
+    web_app.add_handlers(".*$", [(url_path_join(base, path), handler) for path, handler in handlers.items()])

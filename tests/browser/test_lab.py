@@ -1,0 +1,103 @@
+"""The companion in a real JupyterLab: the time left, notices, saving before the end, *More time*."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.browser.conftest import PATIENCE
+from tests.browser.seeing import shoot, sign_in
+from tests.hub.conftest import start_hub
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
+
+PROFILES = """
+- display_name: Short
+  slug: short
+  slurm: {partition: gpu, gpus: 2, gpu_type: k80, cpus: 2, memory: 1G, time: "0:03:00"}
+  extend: {by: 30min, times: 1}
+- display_name: Without
+  slug: without
+  slurm: {partition: batch, cpus: 1, memory: 1G, time: "0:10:00"}
+  lab: false
+"""
+MINUTES = """
+c.GPUSlurmSpawner.lab_notices = [30, 2, 1]
+c.GPUSlurmSpawner.lab_saves = [2, 1]
+"""
+"""A second chance, for a machine on which JupyterLab takes more than a minute to load."""
+CELL = "# written before the end"
+
+
+@pytest.fixture(scope="module")
+def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    """A hub whose account is SlurmUser, with a profile of three minutes that can be extended."""
+    with ExitStack() as stack:
+        yield start_hub(stack, slurm_cluster, tmp_path_factory.mktemp("hub"), lines=MINUTES, profiles=PROFILES)
+
+
+def eventually(found: Callable[[], object], seconds: float = 120.0) -> None:
+    """Wait until something is true."""
+    ends_at = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < ends_at
+        time.sleep(0.5)
+
+
+def sources(notebook: Path) -> str:
+    """The text of a notebook's cells, as the file has it."""
+    try:
+        return "".join("".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"])
+    except (OSError, ValueError):
+        return ""
+
+
+@pytest.mark.timeout(300)
+def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
+    """In a job of three minutes: the time left, a notice, the notebook saved; *More time* moves the end in Slurm.
+
+    Then the hub is killed, and JupyterLab counts on.
+    """
+    messages: list[str] = []
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    sign_in(page, hub, "ada")
+    placement = hub.spawn("ada", {"profile": "short"})
+    job = str(placement["job_id"])
+    page.goto(f"{hub.url}/user/ada/lab")
+    status = page.locator(".gpuspawner-status")
+    expect(status).to_have_text(re.compile(r"^(\d+ min|\d+ s) left · 2 × K80, 12 GB each$"), timeout=PATIENCE)
+    page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
+    page.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
+    page.keyboard.insert_text(CELL)
+
+    notice = page.locator(".jp-toast-message, .Toastify__toast").filter(has_text="This server ends in")
+    expect(notice.first).to_be_visible(timeout=120_000)
+    expect(notice.first).to_contain_text("Open documents are saved now.")
+    (notebook,) = (hub.folder / "homes" / "ada").glob("*.ipynb")
+    eventually(lambda: CELL in sources(notebook))
+    shoot(page, "lab-notice")
+
+    page.get_by_role("button", name="More time").first.click()
+    expect(status).to_have_text(re.compile(r"^3[12] min left"), timeout=PATIENCE)
+    assert slurm_cluster.run("squeue", "-h", "-j", job, "-o", "%l").strip() == "33:00"
+
+    status.click()
+    panel = page.locator(".gpuspawner-panel")
+    expect(panel).to_contain_text(placement["node"], timeout=PATIENCE)
+    expect(panel.locator("img")).to_have_js_property("complete", value=True)
+    shoot(page, "lab-panel")
+
+    hub.kill()
+    shown = status.inner_text()
+    expect(status).not_to_have_text(shown, timeout=90_000)
+    expect(status).to_have_text(re.compile(r"^3\d min left"))
+    assert messages == []
