@@ -27,6 +27,8 @@ COMPANION = "lab"
 """The folder of the companion."""
 CONTAINERS = ("apptainer", "singularity")
 """Commands that run a server in a container."""
+USUALLY_BOUND = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only compared
+"""What Apptainer makes available in every container, beside the home."""
 _MEMBER = "lab.json"
 """In the archive: paths and texts of the companion's files (``lab/files.py``)."""
 _YOUNG = 60.0
@@ -92,7 +94,7 @@ def bring_companion(environ: MutableMapping[str, str], *, in_container: bool) ->
     for name in ("JUPYTER_PATH", "JUPYTER_CONFIG_PATH"):
         paths = [path for path in environ.get(name, "").split(os.pathsep) if path and path != folder]
         environ[name] = os.pathsep.join([*paths, folder])
-    usual = ("/tmp", "/var/tmp", "/dev/shm", environ.get("HOME") or "/tmp")  # noqa: S108 - nothing is written there
+    usual = (*USUALLY_BOUND, *filter(None, [environ.get("HOME")]))
     if in_container and not any(parent == place or parent.startswith(f"{place}/") for place in usual):
         for name in ("APPTAINER_BIND", "SINGULARITY_BIND"):
             environ[name] = ",".join(filter(None, [environ.get(name), f"{folder}:{folder}:ro"]))

@@ -203,6 +203,33 @@ def test_the_servers_own_token_extends_it_and_no_other(hub: HubProcess, ada: Vis
     assert others == [403, 403, 403]
 
 
+def test_a_session_is_told_to_its_own_token_alone(hub: HubProcess, ada: Visitor) -> None:
+    """JupyterLab on the node asks so: end, resources, more time; other tokens are refused, and so are too many."""
+    token = requests.get(f"{hub.url}/user/ada/environ", timeout=30).json()["JUPYTERHUB_API_TOKEN"]
+    found = hub.api("GET", "/gpuspawner/session", token=token)
+    document = found.json()
+    picture = hub.api("GET", "/gpuspawner/session/picture", token=token)
+
+    assert found.status_code == 200
+    assert document["ends_at"] == hub.api("GET", "/gpuspawner/placement/ada").json()["ends_at"]
+    assert document["more_time"] == hub.api("GET", "/gpuspawner/servers/ada/extend", token=token).json()
+    assert {name: document[name] for name in ("version", "profile", "job_id", "messages", "notices", "saves")} == {
+        "version": 1,
+        "profile": "A GPU",
+        "job_id": job_of(hub, "ada"),
+        "messages": [],
+        "notices": [30, 10, 2],
+        "saves": [10, 2],
+    }
+    assert (picture.status_code, picture.headers["Content-Type"]) == (200, "image/svg+xml")
+    assert [hub.api("GET", "/gpuspawner/session", token=each).status_code for each in (token_of(ada), hub.token)] == [
+        403,
+        403,
+    ]
+    refused = [hub.api("GET", "/gpuspawner/session", token=token) for _ in range(40)][-1]
+    assert (refused.status_code, "Retry-After" in refused.headers) == (429, True)
+
+
 REFUSED: dict[str, tuple[str, object, int, dict[str, str]]] = {
     "more than the profile says at once": ("ada", {"minutes": 31}, 400, {"field": "minutes"}),
     "no minutes": ("ada", {"minutes": 0}, 400, {"field": "minutes"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime
 from typing import Any
@@ -39,7 +40,7 @@ TEMPLATE = "#!/bin/bash\n{% for line in [options] if line %}#SBATCH {{line}}\n{%
 )
 
 
-def spawner_of(site: dict[str, str], *profiles: Any, **more: Any) -> GPUProfilesSpawner:
+def spawner_of(site: dict[str, Any], *profiles: Any, **more: Any) -> GPUProfilesSpawner:
     """A user's spawner in a hub."""
     config = Config(
         {"GPUProfilesSpawner": {"profiles": list(profiles), **more}, "GPUSlurmSpawner": {"exec_prefix": "", **site}}
@@ -229,3 +230,16 @@ def test_a_templates_variables_are_the_request(site: dict[str, str], slurm: dict
     names = {"runtime": "time", "nprocs": "cpus-per-task", "memory": "mem", "nnodes": "nodes"}
 
     assert said == {name: asked.get(names.get(name, name), "") for name in VARIABLES}
+
+
+@pytest.mark.parametrize(
+    ("site", "profile", "brought"),
+    [({}, {}, True), ({"lab_companion": False}, {}, False), ({}, {"lab": False}, False)],
+    ids=["by default", "not at this site", "not in this profile"],
+)
+def test_the_companion_of_jupyterlab_is_brought(site: dict[str, Any], profile: dict[str, Any], brought: bool) -> None:
+    """Site and profile may each leave it out."""
+    spawner = spawner_of(site, {"display_name": "P", **profile})
+    spawner.prepare(spawner.resolve({}))
+
+    assert f'"lab": {json.dumps(brought)}' in spawner.child_spawner.batch_job(SOMEBODY).script
