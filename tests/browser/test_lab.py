@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,6 @@ PROFILES = """
   slug: short
   slurm: {partition: gpu, gpus: 2, gpu_type: k80, cpus: 2, memory: 1G, time: "0:03:00"}
   extend: {by: 30min, times: 1}
-- display_name: Without
-  slug: without
-  slurm: {partition: batch, cpus: 1, memory: 1G, time: "0:10:00"}
-  lab: false
 """
 MINUTES = """
 c.GPUSlurmSpawner.lab_notices = [30, 2, 1]
@@ -60,6 +57,17 @@ def settle_in(home: Path) -> None:
         file.write_text(json.dumps(values))
 
 
+@contextmanager
+def silent(hub: HubProcess) -> Iterator[None]:
+    """The hub does not answer; its proxy and its servers run."""
+    assert hub.process is not None
+    hub.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        hub.process.send_signal(signal.SIGCONT)
+
+
 def eventually(found: Callable[[], object], seconds: float = 120.0) -> None:
     """Wait until something is true."""
     ends_at = time.monotonic() + seconds
@@ -78,9 +86,9 @@ def sources(notebook: Path) -> str:
 
 @pytest.mark.timeout(300)
 def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
-    """In a job of three minutes: the time left, a notice, the notebook saved; *More time* moves the end in Slurm.
+    """In a job of three minutes: the time left; a notice and the notebook saved, although the hub does not answer.
 
-    Then the hub is killed, and JupyterLab counts on.
+    When it does again, *More time* moves the end in Slurm.
     """
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
@@ -95,13 +103,13 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
     page.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
     page.keyboard.insert_text(CELL)
-
-    notice = page.locator(".jp-toast-message, .Toastify__toast").filter(has_text="This server ends in")
-    expect(notice.first).to_be_visible(timeout=120_000)
-    expect(notice.first).to_contain_text("Open documents are saved now.")
-    (notebook,) = home.glob("*.ipynb")
-    eventually(lambda: CELL in sources(notebook))
-    shoot(page, "lab-notice")
+    with silent(hub):
+        notice = page.locator(".jp-toast-message, .Toastify__toast").filter(has_text="This server ends in")
+        expect(notice.first).to_be_visible(timeout=120_000)
+        expect(notice.first).to_contain_text("Open documents are saved now.")
+        (notebook,) = home.glob("*.ipynb")
+        eventually(lambda: CELL in sources(notebook))
+        shoot(page, "lab-notice")
 
     page.get_by_role("button", name="More time").first.click()
     expect(status).to_have_text(re.compile(r"^3[12] min left"), timeout=PATIENCE)
@@ -113,9 +121,4 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     expect(panel.locator("img")).to_have_js_property("complete", value=True)
     page.set_viewport_size({"width": 1100, "height": 1600})
     shoot(page, "lab-panel")
-
-    hub.kill()
-    shown = status.inner_text()
-    expect(status).not_to_have_text(shown, timeout=90_000)
-    expect(status).to_have_text(re.compile(r"^3\d min left"))
     assert faults == []
