@@ -13,7 +13,7 @@ from jupyterhub.handlers.base import UserUrlHandler
 from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
-from jupyterhub_gpuspawner.hub.api import course, more_time, profiles, report, session
+from jupyterhub_gpuspawner.hub.api import course, more_time, profiles, report, session, usage
 from jupyterhub_gpuspawner.hub.api.progress_stream import ProgressStream
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
@@ -45,6 +45,7 @@ API: list[tuple[Any, ...]] = [
     *course.HANDLERS,
     *more_time.HANDLERS,
     *session.HANDLERS,
+    *usage.HANDLERS,
     (r"/api/gpuspawner/cluster", ClusterHandler),
 ]
 """Paths below ``/hub`` that answer in JSON."""

@@ -102,7 +102,10 @@ def _report(placing: Placing, document: PlacementDocument, topology: NodeTopolog
     """Announce the server, and set its URL in the environment; returns its port, 0 if it has none."""
     nothing = not topology.gpus and not topology.numa_nodes
     report = NodeReport(0, placing.with_problems(document), None if nothing else to_document(topology))
-    announced = announce(report, port_range=placing.plan.port_range, environ=placing.environ)
+    plan = placing.plan
+    announced = announce(
+        report, port_range=plan.port_range, environ=placing.environ, usage_interval=plan.usage_interval
+    )
     placing.problems.extend(announced.problems)
     if announced.service_url:
         placing.environ["JUPYTERHUB_SERVICE_URL"] = announced.service_url
@@ -124,11 +127,13 @@ def announce(
     port_range: tuple[int, int] | None,
     environ: Mapping[str, str],
     deadline: float = ANNOUNCE_DEADLINE,
+    usage_interval: float = 0.0,
 ) -> Announcement:
     """Pick the server's port and deliver ``report``, both in a child process; port 0 if there is none to be had.
 
     The port itself is reported later, by a process beside the server, once the server listens there
-    (:mod:`~jupyterhub_gpuspawner.node.report.retry`).
+    (:mod:`~jupyterhub_gpuspawner.node.report.retry`). That process also samples the server's use every
+    ``usage_interval`` seconds (:mod:`~jupyterhub_gpuspawner.node.usage.sampler`); 0: it does not.
     """
     documents, finished = child.ask_documents(lambda say: _deliver(say, report, port_range, environ), deadline)
     port, service_url, problems, again = 0, None, [], not finished
@@ -146,7 +151,7 @@ def announce(
         if again:
             problems.append("The report will be sent again for up to ten minutes.")
         server, report = os.getpid(), replace(report, placement=placement)
-        child.leave(lambda: _accompany(report, port, environ, server, told=not again))
+        child.leave(lambda: _accompany(report, port, environ, server, told=not again, usage_interval=usage_interval))
     return Announcement(port, service_url, tuple(problems))
 
 
@@ -161,10 +166,19 @@ def _deliver(
         say(problems=[f"Reporting to the hub failed: {type(error).__name__}: {error}"])
 
 
-def _accompany(report: NodeReport, port: int, environ: Mapping[str, str], server: int, *, told: bool) -> None:
+def _accompany(
+    report: NodeReport, port: int, environ: Mapping[str, str], server: int, *, told: bool, usage_interval: float
+) -> None:
     from jupyterhub_gpuspawner.node.report import retry
 
-    retry.PortReporter(report, port, environ, server).run(told=told)
+    reporter = retry.PortReporter(report, port, environ, server)
+    if not usage_interval:
+        return reporter.run(told=told)
+    from jupyterhub_gpuspawner.node.usage import sampler
+
+    return sampler.accompany(
+        report.placement, usage_interval, environ, server, meanwhile=lambda: reporter.run(told=told)
+    )
 
 
 def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:

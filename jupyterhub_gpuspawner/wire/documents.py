@@ -60,6 +60,8 @@ class LaunchPlan:
     """False: bind and exec only (``gpuspawner bind``)."""
     lab: bool = False
     """Bring the companion to JupyterLab: time left, notices and *More time*."""
+    usage_interval: float = 0.0
+    """Seconds between two samples of the server's use; 0: none are taken."""
     claim: str | None = None
     """Folder of the locks by which servers claim GPUs that Slurm does not manage; None: GPUs are not claimed.
 
@@ -142,6 +144,7 @@ _FITS: Mapping[str, Callable[[object], bool]] = {
     "set_threads": lambda value: isinstance(value, bool),
     "report": lambda value: isinstance(value, bool),
     "lab": lambda value: isinstance(value, bool),
+    "usage_interval": lambda value: value == 0 or _is_seconds(value),
     "claim": lambda value: value is None or (isinstance(value, str) and value.startswith("/")),
 }
 

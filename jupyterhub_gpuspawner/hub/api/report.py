@@ -61,11 +61,15 @@ class ReportHandler(APIHandler):
     connection that is closed in the middle of its body as no response, and behind a proxy as 503.
     """
 
+    limit = REPORTS
+    what = "report"
+    """In the errors."""
+
     async def prepare(self) -> None:
         """Refuse a request that announces too large a body; 413."""
         self._body = bytearray()
         if _announced(self.request.headers.get("Content-Length", "")) > REPORT_LIMIT:
-            raise web.HTTPError(413, f"The report is larger than {REPORT_LIMIT} bytes.")
+            raise web.HTTPError(413, f"The {self.what} is larger than {REPORT_LIMIT} bytes.")
         # for a body without an announced length: beyond this, tornado closes the connection
         self.request.connection.set_max_body_size(REPORT_LIMIT)
         # for a body that does not arrive: after this, tornado closes the connection
@@ -88,7 +92,7 @@ class ReportHandler(APIHandler):
 
     def _not_looked_up(self, error: SQLAlchemyError) -> None:
         self._looked_up = False
-        self.log.warning("A report is delayed by the hub's database: %s", fault(error))
+        self.log.warning("A %s is delayed by the hub's database: %s", self.what, fault(error))
         roll_back(self.db)
 
     def data_received(self, chunk: bytes) -> None:
@@ -99,19 +103,20 @@ class ReportHandler(APIHandler):
         """Store the report with the server that the token belongs to; 204, or 400 naming the field."""
         try:
             if self._looked_up:
-                self._take()
+                self.take()
         except SQLAlchemyError as error:
             self._not_looked_up(error)
         if not self._looked_up:
             self._later(503, DATABASE_RETRY, "The hub cannot look up this token at the moment.")
         self.set_status(204)
 
-    def _take(self) -> None:
-        accept = report_taker(self._reporting())
+    def take(self) -> None:
+        """Give the body to the server's spawner; raises HTTPError or SQLAlchemyError."""
+        accept = report_taker(self.reporting())
         if accept is None:
             raise web.HTTPError(404, "This server does not accept reports.")
         try:
-            report = parse_report(bytes(self._body))
+            report = parse_report(self.body)
         except ReportError as error:
             raise web.HTTPError(400, "%s", error) from error
         try:
@@ -121,15 +126,20 @@ class ReportHandler(APIHandler):
         except ReportError as error:
             raise web.HTTPError(409, "%s", error) from error
 
-    def _reporting(self) -> Any:
+    @property
+    def body(self) -> bytes:
+        """The body."""
+        return bytes(self._body)
+
+    def reporting(self) -> Any:
         """The reporting server's spawner, None if it is gone; raises 403 for another token, 429 beyond the limit."""
         user = self.current_user
         if not came_with_token(self) or not isinstance(user, User):
-            raise web.HTTPError(403, "A report needs the server's own token.")
+            raise web.HTTPError(403, f"A {self.what} needs the server's own token.")
         name = reporting_server(self.expanded_scopes, user.name)
         if name is None:
-            raise web.HTTPError(403, "A report needs the token of one server.")
-        self._later(429, REPORTS.wait((user.name, name)), "This server reports too often.")
+            raise web.HTTPError(403, f"A {self.what} needs the token of one server.")
+        self._later(429, self.limit.wait((user.name, name)), "This server reports too often.")
         return user.spawners.get(name)
 
     def _later(self, status: int, seconds: float, sentence: str) -> None:

@@ -123,7 +123,7 @@ Items = Annotated[list[Item], Field(max_length=LIST_LIMIT)]
 # --- documents -------------------------------------------------------------------------------------
 
 
-class _Document(BaseModel):
+class Document(BaseModel):
     """An object of the report: no field but its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -133,7 +133,7 @@ class _Document(BaseModel):
         return {name: tuple(value) if isinstance(value, list) else value for name, value in self}
 
 
-class _Gpu(_Document):
+class _Gpu(Document):
     index: GpuIndex
     uuid: Text = ""
     pci: Text = ""
@@ -143,7 +143,7 @@ class _Gpu(_Document):
     mig: Text | None = None
 
 
-class _NodeGrant(_Document):
+class _NodeGrant(Document):
     node: Text
     gpus: Items[GpuIndex] = []
     gpu_type: Text | None = None
@@ -151,7 +151,7 @@ class _NodeGrant(_Document):
     memory_mib: MiB = 0
 
 
-class _Placement(_Document):
+class _Placement(Document):
     version: Any = None
     job_id: Text | None = None
     node: Text = ""
@@ -179,12 +179,12 @@ class _Placement(_Document):
         return PlacementDocument(**values)
 
 
-class _Door(_Document):
+class _Door(Document):
     seen: Seen
     addresses: Items[IPAddress] = []
 
 
-class _Report(_Document):
+class _Report(Document):
     version: Annotated[StrictInt, Field(ge=1, le=REPORT_VERSION)]
     door: _Door | None = None
     port: Annotated[Port | None, Field(validate_default=True)] = None
@@ -218,18 +218,19 @@ def parse_report(body: bytes) -> NodeReport:
     """
     if len(body) > REPORT_LIMIT:
         raise ReportError(f"report: {len(body)} bytes are more than the limit of {REPORT_LIMIT}")
-    return _read(_Report, _strict_json(body), "report").report()
+    return read(_Report, strict_json(body, "report"), "report").report()
 
 
 def parse_placement(value: object) -> PlacementDocument:
     """Read a placement document from a spawner's stored state; raises :class:`ReportError`."""
-    return _read(_Placement, value, "placement").document()
+    return read(_Placement, value, "placement").document()
 
 
-Model = TypeVar("Model", bound=_Document)
+Model = TypeVar("Model", bound=Document)
 
 
-def _read(model: type[Model], value: object, name: str) -> Model:
+def read(model: type[Model], value: object, name: str) -> Model:
+    """Check a value against a model; raises :class:`ReportError`, in which the document has this ``name``."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -239,21 +240,21 @@ def _read(model: type[Model], value: object, name: str) -> Model:
     raise ReportError(f"{f'{name}{path}'.removeprefix('report.')}: {told}")
 
 
-def _strict_json(body: bytes) -> Any:
+def strict_json(body: bytes, name: str) -> Any:
     """One JSON value of RFC 8259 in UTF-8; no NaN, and no key twice in an object: readers differ on what those mean."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ReportError("report: an object names a field twice")
+            raise ReportError(f"{name}: an object names a field twice")
         return found
 
-    def constant(name: str) -> Any:
-        raise ReportError(f"report: {name} is not a JSON number")
+    def constant(word: str) -> Any:
+        raise ReportError(f"{name}: {word} is not a JSON number")
 
     try:
         return json.loads(body.decode("utf-8"), object_pairs_hook=once, parse_constant=constant)
     except ReportError:
         raise
     except (ValueError, RecursionError) as error:
-        raise ReportError("report: must be JSON") from error
+        raise ReportError(f"{name}: must be JSON") from error

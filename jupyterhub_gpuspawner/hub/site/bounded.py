@@ -8,6 +8,7 @@ from typing import Any
 from traitlets import Float, Integer, List, TraitError, Unicode
 
 from jupyterhub_gpuspawner.units import parse_wait
+from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
 
 _PORT_RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})", re.ASCII)
 
@@ -30,6 +31,22 @@ class Seconds(Float[float, Any]):
         if not (self.low <= found <= self.high or (self.or_zero and found == 0)):
             raise TraitError(f"{self.name}: {found:g} must be from {self.bounds}.")
         return found
+
+
+class UsageInterval(Seconds):
+    """The setting ``usage_interval`` of both spawners."""
+
+    def __init__(self, **metadata: Any) -> None:
+        super().__init__(
+            30.0,
+            low=1,
+            high=DEADLINE_LIMIT,
+            or_zero=True,
+            help="""Seconds between two samples of what a server uses of its GPUs, cores and memory; 0: none are taken.
+            A process beside the server takes them, and sends a summary of ten at a time to the hub, which shows the
+            last hour.""",
+            **metadata,
+        )
 
 
 class Count(Integer[int, Any]):

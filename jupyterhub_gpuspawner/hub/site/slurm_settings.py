@@ -7,7 +7,16 @@ from typing import Any
 
 from traitlets import Bool, Enum, Unicode, default
 
-from jupyterhub_gpuspawner.hub.site.bounded import Count, Folder, Minutes, OptionText, PortRange, Seconds, Wait
+from jupyterhub_gpuspawner.hub.site.bounded import (
+    Count,
+    Folder,
+    Minutes,
+    OptionText,
+    PortRange,
+    Seconds,
+    UsageInterval,
+    Wait,
+)
 from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSettings, connection
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
@@ -160,6 +169,8 @@ class SlurmSettings(SlurmSpawner):
         config=True,
         help="Time limit for reading a node's hardware, in seconds.",
     )
+
+    usage_interval = UsageInterval(config=True)
 
     @default("hub_name")
     def _hub_name_default(self) -> str:

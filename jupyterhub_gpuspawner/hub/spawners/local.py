@@ -16,8 +16,9 @@ from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, UserOptions, checked_server_name
 from jupyterhub_gpuspawner.hub.registered import require_registration
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
+from jupyterhub_gpuspawner.hub.report.usage import ServerUsage
 from jupyterhub_gpuspawner.hub.site.account import account_of, refuse_root
-from jupyterhub_gpuspawner.hub.site.bounded import Folder, Seconds
+from jupyterhub_gpuspawner.hub.site.bounded import Folder, Seconds, UsageInterval
 from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, takes_changes
 from jupyterhub_gpuspawner.hub.site.slurm_settings import SHORTEST_LOOK
 from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
@@ -61,6 +62,7 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
         config=True,
         help="Time limit for reading the hardware, in seconds.",
     )
+    usage_interval = UsageInterval(config=True)
 
     user_options = UserOptions()
 
@@ -76,6 +78,7 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
         name = {"server": self._log_name, "log": self.log}
         self._state = StoredState(lambda: self.known, **name)
         self._report = ServerReport(lambda: self.known, self._state, **name)
+        self.usage = ServerUsage(lambda: self.placement)
 
     @property
     def known(self) -> Any:
@@ -120,6 +123,7 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
             topology_file=self.topology_file or None,
             deadline=self.observe_timeout,
             claim=self.claim_folder if claim else None,
+            usage_interval=self.usage_interval,
         )
 
     def get_env(self) -> dict[str, str]:
@@ -132,6 +136,7 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
     async def start(self) -> tuple[str, int]:
         """Start the launcher, wait for its report and the server, return where it listens."""
         self._report.forget()
+        self.usage.forget()
         try:
             require_registration()
             checked_server_name(self.name)
@@ -270,3 +275,4 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
         """Forget process and report."""
         super().clear_state()
         self._report.forget()
+        self.usage.forget()

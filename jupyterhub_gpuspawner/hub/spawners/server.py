@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.ending.joblog import Extent
     from jupyterhub_gpuspawner.hub.ending.record import Ending
     from jupyterhub_gpuspawner.hub.extension.extension import Extended, Extension, Offer
+    from jupyterhub_gpuspawner.hub.report.usage import ServerUsage, Use
     from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
+    from jupyterhub_gpuspawner.wire.usage import UsageSummary
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class Server:
     """How its user can extend it; None where that is not offered, and where :attr:`start` is None for that reason."""
     extended: Extended | None = None
     """The last extension that was made."""
+    usage: tuple[Use, ...] = ()
+    """What it used in the last hour, oldest first; empty where nothing is known."""
     can_show_log: bool = False
     """The log of the job that runs now can be asked for (:func:`running_log`)."""
 
@@ -138,6 +142,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         keeps_ending=keeps_ending(spawner),
         more_time=extension.offer() if with_start and extension is not None and spawner.ready else None,
         extended=extension.last if extension is not None else None,
+        usage=_usage(inner),
         can_show_log=bool(_job_id(spawner)) and hasattr(inner, "job_log"),
     )
 
@@ -224,6 +229,12 @@ def report_taker(spawner: Any) -> Callable[[NodeReport], None] | None:
     return getattr(spawner, "accept_report", None)
 
 
+def usage_taker(spawner: Any) -> Callable[[UsageSummary], None] | None:
+    """What takes a summary of this server's use; None for a spawner that takes none, and where nothing runs."""
+    usage: ServerUsage | None = getattr(_inner(spawner), "usage", None)
+    return usage.accept if usage is not None and spawner.active else None
+
+
 def with_profiles(spawner: Any) -> GPUProfilesSpawner | None:
     """This spawner where it offers profiles; None for any other, and for none."""
     return spawner if hasattr(spawner, "rehearsal") else None
@@ -248,6 +259,11 @@ def _inner(spawner: Any) -> Any:
 
 def _job_id(spawner: Any) -> str:
     return str(getattr(_inner(spawner), "job_id", ""))
+
+
+def _usage(inner: Any) -> tuple[Use, ...]:
+    usage: ServerUsage | None = getattr(inner, "usage", None)
+    return usage.last_hour() if usage is not None else ()
 
 
 def _failure(spawner: Any) -> BaseException | None:

@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
 from jupyterhub_gpuspawner.hub.extension.extension import Extension
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, OwnStartTimeout, UserOptions
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
+from jupyterhub_gpuspawner.hub.report.usage import ServerUsage
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, job_owner
 from jupyterhub_gpuspawner.hub.site.database import TO_START, TO_STOP, TO_TELL, takes_changes
@@ -73,6 +74,7 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
         self._state = StoredState(lambda: self.known, **name)
         self._job = JobWatch(self)
         self._report = ServerReport(lambda: self.known, self._state, job_id=lambda: self.job_id, **name)
+        self.usage = ServerUsage(lambda: self.placement, lambda: self.job_id)
         self._log_file = JobLog(self._job, self, **name)
         self._ending = ServerEnding(self._job, self._log_file, lambda: self.known)
         self._startup = Startup(self, self._job, self._report, self._ending, self._state, name=self._log_name)

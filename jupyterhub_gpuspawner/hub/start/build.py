@@ -58,6 +58,7 @@ class JobSettings(Protocol):
     req_keepvars_extra: str
     req_prologue: str
     topology_file: str
+    usage_interval: float
 
     def requests(self) -> Mapping[str, Any]:
         """The ``req_*`` settings by name, without those that batchspawner takes from the account database."""
@@ -188,6 +189,7 @@ def launch_plan(settings: JobSettings, request: JobRequest) -> LaunchPlan:
         deadline=settings.observe_timeout,
         lab=settings.lab_companion and request.lab,
         claim=settings.claim_folder if request.placement.claim else None,
+        usage_interval=settings.usage_interval,
     )
 
 

@@ -132,8 +132,11 @@ def _least(report: NodeReport, refused: RefusedError) -> NodeReport:
     )
 
 
-def post(body: bytes, environ: Mapping[str, str]) -> None:
-    """Post ``body`` with the server's own token; raises RefusedError, OSError (no answer) or ValueError."""
+def post(body: bytes, environ: Mapping[str, str], *, to: str = "report") -> None:
+    """Post ``body`` with the server's own token; raises RefusedError, OSError (no answer) or ValueError.
+
+    ``to`` is the last part of the path: ``report`` or ``usage``.
+    """
     api = environ.get("JUPYTERHUB_API_URL", "")
     token = environ.get("JUPYTERHUB_API_TOKEN", "")
     if not api or not token:
@@ -142,7 +145,7 @@ def post(body: bytes, environ: Mapping[str, str]) -> None:
         raise ValueError("JUPYTERHUB_API_URL or JUPYTERHUB_API_TOKEN contains a character that HTTP does not allow")
     url = parse_url(api)
     head = (
-        f"POST {url.path.rstrip('/')}/gpuspawner/report HTTP/1.1\r\n"
+        f"POST {url.path.rstrip('/')}/gpuspawner/{to} HTTP/1.1\r\n"
         f"Host: {url.authority}\r\n"
         f"Authorization: token {token}\r\n"
         "Content-Type: application/json\r\n"

@@ -12,17 +12,22 @@
  *   mig A PLACES                        MIG is on, with so many places
  *   part A PLACE UUID MIB NAME          a MIG device of GPU A
  *   used A PLACE MIB PROCESSES          what is in use of GPU A, or of its MIG device at PLACE (-1: of the whole)
+ *   curve A PLACE FROM PERCENT MIB PROCESSES WATTS   the same and more from second FROM on, instead of "used"
+ *   gpm A                               GPU A has GPM
  *   fail FUNCTION CODE GPU              the call returns CODE; "hang": it never returns. GPU -1: for all
+ *
+ * Seconds are those in the file that STANDIN_NVML_CLOCK names, or else those since nvmlInit.
  *
  * Signatures: nvml.h of CUDA 13.2. */
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SIZE = 7, HANG = -1 };
-enum { GPUS = 64, LINKS = 36, USABLE_LINKS = 18, PARTS = 8, WORDS = 64, FAILURES = 128 };
+enum { GPUS = 64, LINKS = 36, USABLE_LINKS = 18, PARTS = 8, WORDS = 64, FAILURES = 128, STEPS = 256 };
 #define EXPORT __attribute__((visibility("default")))
 
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } Pci;
@@ -32,11 +37,12 @@ typedef struct { unsigned gpu, memory; } Utilization;
 typedef struct { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; } Process;
 typedef struct { int kind; unsigned version; char bus_id[32]; } Link;
 typedef struct { unsigned mib, processes; } Used;
+typedef struct { int gpu, place; double from; unsigned percent; Used used; double watts; } Step;
 typedef struct { char uuid[96], name[96]; unsigned mib; int parent, place; Used used; } Part;
 typedef struct {
     char uuid[96], bus_id[32], name[96];
     unsigned mib;
-    int minor, own_node, pcie, places;
+    int minor, own_node, pcie, places, gpm;
     unsigned long long cpus[WORDS], nodes[WORDS];
     Link links[LINKS];
     Part parts[PARTS];
@@ -45,11 +51,13 @@ typedef struct {
 typedef struct { char function[64]; int code, gpu; } Failure;
 
 static struct {
-    int ready, gpus, failures;
+    int ready, gpus, failures, steps;
+    double began;
     char driver[64];
     Gpu gpu[GPUS];
     int level[GPUS][GPUS];
     Failure failure[FAILURES];
+    Step step[STEPS];
 } machine;
 
 static void blanks(char *text) { for (; *text; text++) if (*text == '_') *text = ' '; }
@@ -66,6 +74,13 @@ static void read_line(const char *line) {
     char a[512], b[512], c[512], d[512];
     int x, y, z;
     unsigned u, v;
+    Step step;
+    if (sscanf(line, "curve %d %d %lf %u %u %u %lf", &step.gpu, &step.place, &step.from, &step.percent,
+               &step.used.mib, &step.used.processes, &step.watts) == 7) {
+        machine.step[machine.steps++] = step;
+        return;
+    }
+    if (sscanf(line, "gpm %d", &x) == 1) { machine.gpu[x].gpm = 1; return; }
     if (sscanf(line, "driver %63s", machine.driver) == 1) return;
     if (sscanf(line, "level %d %d %d", &x, &y, &z) == 3) { machine.level[x][y] = machine.level[y][x] = z; return; }
     if (sscanf(line, "mig %d %d", &x, &y) == 2) { machine.gpu[x].places = y; return; }
@@ -116,6 +131,20 @@ static void read_line(const char *line) {
     if (*line != '\n' && *line != '#') fprintf(stderr, "nvml stand-in: %s", line);
 }
 
+static double seconds(void) {
+    const char *path = getenv("STANDIN_NVML_CLOCK");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    double now = 0;
+    if (file) {
+        if (fscanf(file, "%lf", &now) != 1) now = 0;
+        fclose(file);
+        return now;
+    }
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return at.tv_sec + at.tv_nsec / 1e9 - machine.began;
+}
+
 /* What the call is told to return, or OK. */
 static int told(const char *function, int gpu) {
     for (int n = 0; n < machine.failures; n++) {
@@ -160,6 +189,7 @@ EXPORT int nvmlInitWithFlags(unsigned flags) {
     if (file) fclose(file);
     int failed = told("nvmlInitWithFlags", -1);
     machine.ready = !failed;
+    machine.began = seconds();
     return failed;
 }
 EXPORT int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
@@ -246,8 +276,20 @@ static unsigned long long bytes_of(void *handle, Gpu *gpu) {
     Part *part = part_of(handle);
     return (unsigned long long)(part ? part->mib : gpu->mib) << 20;
 }
+/* The step of the device's curve at a time; NULL before the first. Steps are in order. */
+static Step *step_at(void *handle, double when) {
+    Part *part = part_of(handle);
+    Step *found = NULL;
+    for (int n = 0; n < machine.steps; n++) {
+        Step *step = &machine.step[n];
+        if (step->gpu == index_of(handle) && step->place == (part ? part->place : -1) && step->from <= when) found = step;
+    }
+    return found;
+}
 static Used used_of(void *handle, Gpu *gpu) {
     Part *part = part_of(handle);
+    Step *step = step_at(handle, seconds());
+    if (step) return step->used;
     return part ? part->used : gpu->used;
 }
 EXPORT int nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) {
@@ -373,11 +415,67 @@ EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count
 EXPORT int nvmlDeviceGetUtilizationRates(void *handle, Utilization *rates) {
     CALLED(handle);
     if (part_of(handle)) return NOT_SUPPORTED;
-    rates->gpu = rates->memory = 0;
+    Step *step = step_at(handle, seconds());
+    rates->gpu = step ? step->percent : 0;
+    rates->memory = 0;
     return OK;
 }
 EXPORT int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *energy) {
     CALLED(handle);
-    *energy = 1000;
+    if (part_of(handle)) return NOT_SUPPORTED;
+    double joules = 1, until = seconds();
+    for (int m = machine.steps; m-- > 0;) {
+        Step *step = &machine.step[m];
+        if (step->gpu != n || step->place >= 0 || step->from > until) continue;
+        joules += step->watts * (until - step->from);
+        until = step->from;
+    }
+    *energy = joules * 1000;
+    return OK;
+}
+EXPORT int nvmlDeviceGetPowerUsage(void *handle, unsigned *milliwatts) {
+    CALLED(handle);
+    if (part_of(handle)) return NOT_SUPPORTED;
+    Step *step = step_at(handle, seconds());
+    *milliwatts = step ? step->watts * 1000 : 0;
+    return OK;
+}
+
+/* --- GPM: a sample is the device and the time at which it was taken --- */
+
+typedef struct { void *device; double at; } GpmSample;
+typedef struct { unsigned id; int result; double value; const char *names[3]; } GpmMetric;
+typedef struct { unsigned version, number; GpmSample *before, *now; GpmMetric metrics[]; } GpmMetrics;
+typedef struct { unsigned version, supported; } GpmSupport;
+
+EXPORT int nvmlDeviceGetGpuInstanceId(void *handle, unsigned *id) {
+    CALLED(handle);
+    if (!part_of(handle)) return INVALID;
+    *id = part_of(handle)->place;
+    return OK;
+}
+EXPORT int nvmlGpmQueryDeviceSupport(void *handle, GpmSupport *support) {
+    CALLED(handle);
+    if (support->version != 1) return INVALID;
+    support->supported = gpu->gpm;
+    return OK;
+}
+EXPORT int nvmlGpmSampleAlloc(GpmSample **sample) { *sample = calloc(1, sizeof **sample); return OK; }
+EXPORT int nvmlGpmSampleFree(GpmSample *sample) { free(sample); return OK; }
+EXPORT int nvmlGpmMigSampleGet(void *handle, unsigned instance, GpmSample *sample) {
+    WHOLE(handle);
+    if (!gpu->gpm) return NOT_SUPPORTED;
+    if (instance >= PARTS || !gpu->parts[instance].uuid[0]) return NOT_FOUND;
+    *sample = (GpmSample){&gpu->parts[instance], seconds()};
+    return OK;
+}
+EXPORT int nvmlGpmMetricsGet(GpmMetrics *asked) {
+    int failed = told(__func__, -1);
+    if (failed) return failed;
+    if (asked->version != 1 || asked->number != 1 || asked->metrics[0].id != 1) return INVALID;
+    if (asked->now->at <= asked->before->at) return INVALID;
+    Step *step = step_at(asked->now->device, asked->now->at);
+    asked->metrics[0].result = OK;
+    asked->metrics[0].value = step ? step->percent : 0;
     return OK;
 }

@@ -1,0 +1,81 @@
+"""What a server has used in the last hour, as the process beside it reports it: in the hub's memory only.
+
+It is advice. Whoever owns the server can end that process, or have it send something else; Slurm's accounting is the
+record. So nothing of it starts, stops or charges anything, and what is not known is not taken for idle.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.hub.report.reader import ReportError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+    from jupyterhub_gpuspawner.wire.usage import UsageSummary
+
+KEPT = 3600.0
+"""Seconds for which a summary is kept."""
+KEPT_AT_MOST = 120
+"""Summaries of a server that are kept."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """A summary, and when the hub got it: by the hub's own clock, since a node's may be wrong."""
+
+    at: float
+    """Seconds since the epoch."""
+    summary: UsageSummary
+
+    @property
+    def since(self) -> float:
+        """When the time begins that the summary is about."""
+        return self.at - self.summary.seconds
+
+
+class ServerUsage:
+    """The summaries of one spawner's server."""
+
+    def __init__(
+        self,
+        placement: Callable[[], PlacementDocument | None],
+        job_id: Callable[[], str] | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``job_id`` returns the id of the server's Slurm job; summaries of another one are refused and not shown."""
+        self._placement, self._job_id, self._clock = placement, job_id, clock
+        self._kept: deque[tuple[str, Use]] = deque(maxlen=KEPT_AT_MOST)
+
+    def forget(self) -> None:
+        """Begin a new start."""
+        self._kept.clear()
+
+    def accept(self, summary: UsageSummary) -> None:
+        """Keep a summary; of its GPUs those that the server has. Raises ReportError where no server has reported."""
+        placement = self._placement()
+        job_id = self._current()
+        if placement is None or job_id is None:
+            raise ReportError("usage: this server has not reported its placement")
+        if job_id and summary.job_id not in (None, job_id):
+            raise ReportError(f"usage.job_id: must be {job_id}, the job of this server")
+        own = {(gpu.index, gpu.uuid, gpu.mig) for gpu in placement.gpus}
+        gpus = tuple(gpu for gpu in summary.gpus if (gpu.index, gpu.uuid, gpu.mig) in own)
+        self._kept.append((job_id, Use(self._clock(), replace(summary, gpus=gpus))))
+
+    def last_hour(self) -> tuple[Use, ...]:
+        """The summaries of the last hour, oldest first."""
+        since, job_id = self._clock() - KEPT, self._current()
+        while self._kept and (self._kept[0][1].at < since or self._kept[0][0] != job_id):
+            self._kept.popleft()
+        return tuple(use for _, use in self._kept)
+
+    def _current(self) -> str | None:
+        """The job's id; None where there is none, and empty for a server that is no job."""
+        return "" if self._job_id is None else self._job_id() or None

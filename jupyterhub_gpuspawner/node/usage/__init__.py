@@ -1,0 +1,1 @@
+"""Samples of what a server uses of its GPUs, cores and memory."""

@@ -1,0 +1,32 @@
+"""The use of simulated GPUs: a curve that depends only on the time and the GPU's number.
+
+Each GPU is busy for twelve minutes and idle for eight, not all at the same time. What is simulated is marked as such
+wherever it is shown.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from jupyterhub_gpuspawner.node.usage.window import GpuReading
+
+PERIOD, BUSY = 1200, 720
+"""Seconds of one turn, and those of it in which the GPU is busy."""
+MEMORY_MIB = 12288
+"""Memory of a GPU for which the topology names none."""
+
+
+def reading(index: int, memory_mib: int | None, now: float, *, mig: bool = False) -> GpuReading:
+    """The simulated use at ``now`` (seconds since the epoch); a MIG device has no power."""
+    total = memory_mib or MEMORY_MIB
+    seconds = int(now) + index * 300
+    busy = seconds % PERIOD < BUSY
+    noise = zlib.crc32(b"%d %d" % (index, seconds // 30)) % 1000 / 1000
+    use = round(70 + 25 * noise) if busy else 0
+    return GpuReading(
+        utilization=float(use),
+        memory_mib=total,
+        memory_used_mib=round(total * (0.4 + 0.2 * noise)) if busy else total // 25,
+        processes=1 if busy else 0,
+        power_watts=None if mig else 30.0 + 2 * use,
+    )

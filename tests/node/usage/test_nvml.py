@@ -1,0 +1,195 @@
+"""The driver's part of a sample, over the stand-in NVML with a scripted curve and a clock that the test sets."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.node.usage.window import UNKNOWN, GpuReading
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu
+
+WHOLE = PlacedGpu(0, "GPU-a", "0000:07:00.0", "NVIDIA A100", 40960)
+OTHER = PlacedGpu(1, "GPU-b", "0000:0f:00.0", "NVIDIA A100", 40960)
+PART = PlacedGpu(2, "MIG-c", "0000:47:00.0", "NVIDIA H100", 20480, mig="2g.20gb")
+MACHINE = """\
+driver 550.54
+gpu GPU-a 00000000:07:00.0 40960 0 - - -1 4 NVIDIA_A100
+gpu GPU-b 00000000:0f:00.0 40960 1 - - -1 4 NVIDIA_A100
+gpu GPU-parent 00000000:47:00.0 81920 2 - - -1 5 NVIDIA_H100
+mig 2 4
+part 2 1 MIG-c 20480 NVIDIA_H100_MIG_2g.20gb
+curve 0 -1 0 0 512 0 50
+curve 0 -1 30 83 21504 2 250
+curve 1 -1 0 100 40000 1 400
+curve 2 1 0 40 10240 1 0
+curve 2 1 60 70 12288 3 0
+"""
+WITH_GPM = f"{MACHINE}gpm 2\n"
+
+_READ = """
+import json, os, sys
+from dataclasses import asdict
+from jupyterhub_gpuspawner.node.usage.nvml import Gpus, NvmlError
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu
+asked = json.load(sys.stdin)
+try:
+    gpus = Gpus([PlacedGpu(**gpu) for gpu in asked["gpus"]], shared=asked["shared"])
+except (OSError, NvmlError) as error:
+    sys.exit(print(json.dumps(str(error))))
+for second in asked["times"]:
+    with open(os.environ["STANDIN_NVML_CLOCK"], "w") as file:
+        file.write(str(second))
+    readings, problems = gpus.read()
+    print(json.dumps([[asdict(reading) for reading in readings], problems]))
+"""
+
+_PYNVML = """
+import json, os, sys, pynvml
+with open(os.environ["STANDIN_NVML_CLOCK"], "w") as file:
+    file.write("45")
+pynvml.nvmlInit()
+device = pynvml.nvmlDeviceGetHandleByUUID("GPU-a")
+memory = pynvml.nvmlDeviceGetMemoryInfo(device, pynvml.nvmlMemory_v2)
+print(json.dumps({
+    "utilization": float(pynvml.nvmlDeviceGetUtilizationRates(device).gpu),
+    "memory_mib": memory.total >> 20,
+    "memory_used_mib": memory.used >> 20,
+    "processes": len(pynvml.nvmlDeviceGetComputeRunningProcesses(device)),
+    "power_watts": pynvml.nvmlDeviceGetPowerUsage(device) / 1000,
+    "energy_joules": pynvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1000,
+}))
+"""
+
+
+class Node:
+    """A node with the stand-in's driver; each reading is made by a process of its own."""
+
+    def __init__(self, library: Path, folder: Path) -> None:
+        self.environ = {
+            **os.environ,
+            "LD_LIBRARY_PATH": str(library),
+            "STANDIN_NVML": str(folder / "machine.txt"),
+            "STANDIN_NVML_CLOCK": str(folder / "clock"),
+        }
+
+    def run(self, code: str, machine: str, given: object = None) -> list[Any]:
+        Path(self.environ["STANDIN_NVML"]).write_text(machine)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            input=json.dumps(given),
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def read(
+        self, *gpus: PlacedGpu, at: tuple[float, ...] = (0.0,), machine: str = MACHINE, shared: bool = False
+    ) -> list[tuple[tuple[GpuReading, ...], tuple[str, ...]]]:
+        """The readings at these times of the stand-in's clock, with their problems."""
+        given = {"gpus": [asdict(gpu) for gpu in gpus], "times": at, "shared": shared}
+        answers = self.run(_READ, machine, given)
+        return [(tuple(GpuReading(**each) for each in readings), tuple(told)) for readings, told in answers]
+
+
+@pytest.fixture
+def node(nvml_folder: Path, tmp_path: Path) -> Node:
+    """A node with the stand-in's driver."""
+    return Node(nvml_folder, tmp_path)
+
+
+def test_the_servers_own_gpus_are_read_along_the_curve(node: Node) -> None:
+    """Each by its UUID, in the order of the placement; energy is the driver's counter."""
+    first, second = node.read(OTHER, WHOLE, at=(0, 90))
+
+    assert first == (
+        (GpuReading(100, 40960, 40000, 1, 400, 1), GpuReading(0, 40960, 512, 0, 50, 1)),
+        (),
+    )
+    assert second == (
+        (
+            GpuReading(100, 40960, 40000, 1, 400, 1 + 90 * 400),
+            GpuReading(83, 40960, 21504, 2, 250, 1 + 30 * 50 + 60 * 250),
+        ),
+        (),
+    )
+
+
+@pytest.mark.skipif(find_spec("pynvml") is None, reason="pynvml (nvidia-ml-py) is not installed")
+def test_the_readings_are_those_of_pynvml(node: Node) -> None:
+    """The real pynvml, over the same library at the same time."""
+    [((ours,), _)] = node.read(WHOLE, at=(45,))
+
+    assert node.run(_PYNVML, MACHINE) == [asdict(ours)]
+
+
+def test_a_gpu_without_a_uuid_is_found_by_its_pci_address(node: Node) -> None:
+    """As the kernel writes it."""
+    [((found,), problems)] = node.read(PlacedGpu(0, "", "00000000:07:00.0"), at=(45,))
+
+    assert (found.utilization, problems) == (83, ())
+
+
+def test_the_use_of_a_mig_device_is_unknown_without_gpm(node: Node) -> None:
+    """NVML has no utilisation of it; memory and processes are known, power is that of the whole GPU."""
+    readings = node.read(PART, at=(0, 60))
+
+    assert readings == [((GpuReading(None, 20480, 10240, 1),), ()), ((GpuReading(None, 20480, 12288, 3),), ())]
+
+
+def test_the_use_of_a_mig_device_is_read_by_gpm(node: Node) -> None:
+    """It compares two samples, so the first reading is unknown; a clock that stands still gives none."""
+    readings = node.read(PART, at=(0, 30, 60, 60), machine=WITH_GPM)
+
+    assert [reading.utilization for (reading,), _ in readings] == [None, 40, 70, None]
+
+
+def test_on_a_shared_gpu_the_use_of_others_is_not_told(node: Node) -> None:
+    """Processes and memory of this user alone (the stand-in's processes are nobody's)."""
+    [((found,), _)] = node.read(WHOLE, at=(45,), shared=True)
+
+    assert found == GpuReading(None, 40960, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("fail", "expected"),
+    [
+        ("nvmlDeviceGetUtilizationRates 3 0", GpuReading(None, 40960, 21504, 2, 250, 5251)),
+        ("nvmlDeviceGetMemoryInfo_v2 13 0", GpuReading(83, 40960, 21504, 2, 250, 5251)),
+        ("nvmlDeviceGetComputeRunningProcesses_v3 3 0", GpuReading(83, 40960, 21504, None, 250, 5251)),
+        ("nvmlDeviceGetPowerUsage 3 0", GpuReading(83, 40960, 21504, 2, None, 5251)),
+        ("nvmlDeviceGetTotalEnergyConsumption 3 0", GpuReading(83, 40960, 21504, 2, 250, None)),
+    ],
+)
+def test_what_the_driver_does_not_tell_is_unknown(node: Node, fail: str, expected: GpuReading) -> None:
+    """Unknown is None, never 0; the rest is read all the same."""
+    [((found,), problems)] = node.read(WHOLE, at=(45,), machine=f"{MACHINE}fail {fail}\n")
+
+    assert (found, problems) == (expected, ())
+
+
+def test_a_gpu_that_is_lost_is_unknown_and_named(node: Node) -> None:
+    """The other one is read."""
+    [(readings, problems)] = node.read(WHOLE, OTHER, at=(0,), machine=f"{MACHINE}fail nvmlDeviceGetHandleByUUID 15 0\n")
+
+    assert readings == (UNKNOWN, GpuReading(100, 40960, 40000, 1, 400, 1))
+    assert problems == ("The use of GPU 0 is unknown: nvmlDeviceGetHandleByUUID failed: GPU is lost.",)
+
+
+def test_a_driver_that_is_not_loaded_says_so(node: Node) -> None:
+    """nvmlInit fails."""
+    given = {"gpus": [asdict(WHOLE)], "times": [0], "shared": False}
+
+    assert node.run(_READ, f"{MACHINE}fail nvmlInitWithFlags 9 -1\n", given) == [
+        "nvmlInit_v2 failed: Driver Not Loaded"
+    ]

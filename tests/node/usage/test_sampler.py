@@ -1,0 +1,361 @@
+"""The sampler: when it samples and sends, over a fake clock; and beside a real server, with drivers that misbehave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from jupyterhub_gpuspawner.hub.report.usage_reader import parse_usage
+from jupyterhub_gpuspawner.node.usage import sampler
+from jupyterhub_gpuspawner.node.usage.aside import Aside
+from jupyterhub_gpuspawner.node.usage.sampler import Looking, Sampler, UnwantedError, until_over
+from jupyterhub_gpuspawner.node.usage.window import GpuReading, HostReading, Sample
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu, PlacementDocument
+from jupyterhub_gpuspawner.wire.usage import GpuUse, UsageSummary
+from tests.standins.report_hub import ReportHub
+
+ABOUT = UsageSummary(job_id="7", interval=30, gpus=(GpuUse(0, "GPU-a", memory_mib=40960),))
+
+
+class World:
+    """A server, its clock and its hub: each sample costs no time, and the server ends at ``ends_at``."""
+
+    def __init__(self, *, ends_at: float, answers: list[bool] | None = None, busy: float | None = 50.0) -> None:
+        self.now, self.ends_at, self.busy = 0.0, ends_at, busy
+        self.answers = answers or []
+        self.sent: list[tuple[float, UsageSummary]] = []
+
+    def look(self) -> Sample:
+        reading = GpuReading(self.busy, 40960, 1000 + round(self.now), 1, 100, 100 * self.now)
+        return Sample(self.now, (reading,), HostReading(2 * self.now, 512))
+
+    def send(self, summary: UsageSummary) -> bool:
+        self.sent.append((self.now, summary))
+        return self.answers.pop(0) if self.answers else True
+
+    def over(self, seconds: float) -> bool:
+        self.now = min(self.now + seconds, self.ends_at)
+        return self.now >= self.ends_at
+
+    def run(self) -> list[tuple[float, UsageSummary]]:
+        Sampler(ABOUT, look=self.look, send=self.send, over=self.over).run()
+        return self.sent
+
+
+def test_a_summary_comes_after_a_minute_of_samples_then_every_five_minutes_and_at_the_end() -> None:
+    """Each is about the time since the one before."""
+    sent = World(ends_at=700).run()
+
+    assert [(now, told.seconds, told.samples, told.final) for now, told in sent] == [
+        (90, 60, 2, False),
+        (390, 300, 10, False),
+        (690, 300, 10, False),
+        (700, 10, 1, True),
+    ]
+
+
+def test_a_summary_has_the_last_value_the_mean_and_the_maximum() -> None:
+    """Energy and cores are differences of counters."""
+    [(_, first), *_] = World(ends_at=700).run()
+
+    use = GpuUse(
+        *(0, "GPU-a", None),
+        utilization=50,
+        utilization_mean=50,
+        utilization_max=50,
+        utilization_samples=2,
+        memory_mib=40960,
+        memory_used_mib=1090,
+        memory_used_max_mib=1090,
+        processes=1,
+        power_watts=100,
+        energy_joules=6000,
+    )
+    assert first == replace(
+        ABOUT,
+        seconds=60,
+        samples=2,
+        gpus=(use,),
+        cores=2,
+        cores_mean=2,
+        cores_max=2,
+        memory_mib=512,
+        memory_max_mib=512,
+    )
+
+
+def test_a_summary_that_the_hub_did_not_take_is_part_of_the_next() -> None:
+    """A hub that is away for ten minutes misses nothing; the next try is not sooner than usual."""
+    sent = World(ends_at=1000, answers=[True, False, False]).run()
+
+    assert [(now, told.seconds, told.samples) for now, told in sent] == [
+        (90, 60, 2),
+        (390, 300, 10),
+        (690, 600, 20),
+        (990, 900, 30),
+        (1000, 10, 1),
+    ]
+
+
+def test_what_a_hub_has_not_taken_for_an_hour_is_dropped() -> None:
+    """A summary is never about much more than an hour."""
+    sent = World(ends_at=20000, answers=[False] * 100).run()
+
+    assert max(told.seconds for _, told in sent) == 3900
+
+
+def test_a_use_that_is_unknown_is_not_zero() -> None:
+    """Neither the last value, nor the mean, nor the maximum."""
+    [(_, told), *_] = World(ends_at=200, busy=None).run()
+
+    [gpu] = told.gpus
+    assert (gpu.utilization, gpu.utilization_mean, gpu.utilization_max, gpu.utilization_samples) == (None,) * 3 + (0,)
+    assert gpu.memory_used_mib == 1090
+
+
+def test_a_hub_that_wants_none_is_left_alone() -> None:
+    """One try."""
+    world = World(ends_at=10000)
+    tries = []
+
+    def send(summary: UsageSummary) -> bool:
+        tries.append(summary)
+        raise UnwantedError
+
+    Sampler(ABOUT, look=world.look, send=send, over=world.over).run()
+
+    assert len(tries) == 1
+
+
+def test_a_driver_that_hangs_leaves_its_part_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not asked again while it hangs; the job's part goes on."""
+    asked = []
+    release = threading.Event()
+
+    def hang(*_: object) -> object:
+        asked.append(1)
+        release.wait(60)
+        return lambda: ((), ())
+
+    monkeypatch.setattr(sampler, "DRIVER_PATIENCE", 0.05)
+    monkeypatch.setattr(Looking, "_of_driver", hang)
+    looking = Looking(PlacementDocument(gpus=(PlacedGpu(0, "GPU-a"),)), {}, os.getpid())
+
+    first, second = looking.look(), looking.look()
+    release.set()
+
+    assert len(asked) == 1
+    assert first.gpus == second.gpus == (GpuReading(),)
+    assert first.problems == ("The use of the GPUs is unknown: the driver did not respond within 0.05 s.",)
+    assert first.host.cpu_seconds is not None
+
+
+def test_a_node_without_the_drivers_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPUs' use is unknown, the job's is known."""
+    monkeypatch.setattr("jupyterhub_gpuspawner.node.usage.nvml.LIBRARY", "libno-such-library.so.1")
+    looking = Looking(PlacementDocument(gpus=(PlacedGpu(0, "GPU-a"),)), {}, os.getpid())
+
+    found = looking.look()
+
+    assert found.gpus == (GpuReading(),)
+    assert found.problems[0].startswith("The use of the GPUs is unknown: libno-such-library.so.1: ")
+    assert found.host.memory_mib is not None
+
+
+def test_simulated_gpus_have_a_simulated_curve() -> None:
+    """The same for everybody who looks at the same time, without a driver."""
+    placement = PlacementDocument(simulated=True, gpus=(PlacedGpu(1, memory_mib=12288), PlacedGpu(2, mig="1g.5gb")))
+
+    found = Looking(placement, {}, os.getpid()).look()
+
+    assert [gpu.utilization is not None for gpu in found.gpus] == [True, True]
+    assert [gpu.memory_mib for gpu in found.gpus] == [12288, 12288]
+    assert found.gpus[1].power_watts is None
+
+
+def test_work_aside_gives_its_result_or_its_error() -> None:
+    """And TimeoutError while earlier work hangs."""
+    aside, release = Aside(), threading.Event()
+
+    assert aside.ask(lambda: 7, 5) == 7
+    with pytest.raises(KeyError):
+        aside.ask(lambda: os.environ["NO_SUCH_VARIABLE"], 5)
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            aside.ask(lambda: release.wait(60), 0.05)
+    release.set()
+
+
+@pytest.mark.parametrize("pidfd", [True, False], ids=["pidfd", "an old kernel"])
+def test_the_wait_ends_with_the_server(monkeypatch: pytest.MonkeyPatch, pidfd: bool) -> None:
+    """At once where the kernel tells it, within seconds where it does not."""
+    if not pidfd:
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+        monkeypatch.setattr(sampler, "_POLL", 0.05)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        server = subprocess.Popen(["sleep", "60"])
+        over = until_over(server.pid)
+        assert not over(0.01)
+        server.kill()
+        server.wait()
+        assert over(60)
+    finally:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, before)
+
+
+# --- beside a server ---------------------------------------------------------------------------------
+
+SERVER = """
+import os, socket, time
+url = os.environ["JUPYTERHUB_SERVICE_URL"]
+server = socket.create_server(("127.0.0.1", int(url.split(":")[2].split("/")[0])))
+print(flush=True)
+time.sleep(60)
+"""
+MACHINE = """\
+driver 550.54
+gpu GPU-a 00000000:07:00.0 40960 0 1 1 -1 4 NVIDIA_A100
+curve 0 -1 0 83 21504 2 250
+"""
+
+
+class Job:
+    """A launcher that became a server, with the process that it left."""
+
+    def __init__(self, archive: Path, environ: Mapping[str, str], interval: float) -> None:
+        self.archive = str(archive)
+        plan = LaunchPlan(usage_interval=interval).dumps()
+        self.process = subprocess.Popen(
+            [sys.executable, self.archive, "--plan", plan, "--", sys.executable, "-c", SERVER],
+            env={"PATH": os.environ["PATH"], **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def beside(self) -> list[psutil.Process]:
+        """Processes of the launcher that are not the server."""
+        return [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if self.archive in (process.info["cmdline"] or []) and process.pid != self.process.pid
+        ]
+
+
+def until(true: Callable[[], bool], seconds: float = 30.0) -> bool:
+    ends_at = time.monotonic() + seconds
+    while not true() and time.monotonic() < ends_at:
+        time.sleep(0.05)
+    return true()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[Mapping[str, str]], Job]]:
+    """Start a server with a sampler that samples each second."""
+    archive = tmp_path / "launch.pyz"
+    archive.write_bytes(launcher_archive())
+    jobs: list[Job] = []
+
+    def begin(environ: Mapping[str, str]) -> Job:
+        jobs.append(Job(archive, environ, 1.0))
+        return jobs[-1]
+
+    yield begin
+    for job in jobs:
+        job.process.kill()
+        job.process.communicate()
+
+
+def summaries(hub: ReportHub) -> list[UsageSummary]:
+    return [parse_usage(each.body) for each in hub.requests if each.path.endswith("/usage")]
+
+
+@pytest.fixture
+def driver(nvml_folder: Path, tmp_path: Path) -> dict[str, str]:
+    """The environment of a job on a node with one GPU."""
+    (tmp_path / "machine.txt").write_text(MACHINE)
+    pytest.importorskip("pynvml")  # by which the launcher reads the node
+    return {
+        "LD_LIBRARY_PATH": str(nvml_folder),
+        "STANDIN_NVML": str(tmp_path / "machine.txt"),
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_GPUS": "0",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
+
+
+def test_one_process_beside_the_server_tells_the_hub_until_the_server_ends(
+    start: Callable[[Mapping[str, str]], Job], driver: Mapping[str, str]
+) -> None:
+    """The process that told the port; its last summary says that it is the last."""
+    with ReportHub() as hub:
+        job = start({**hub.environ, **driver})
+        assert until(lambda: len(summaries(hub)) > 0)
+        assert len(job.beside()) == 1
+        job.process.kill()
+        assert until(lambda: summaries(hub)[-1].final)
+        assert until(lambda: not job.beside())
+        request = next(each for each in hub.requests if each.path.endswith("/usage"))
+
+    first = summaries(hub)[0]
+    [gpu] = first.gpus
+    assert (request.path, request.headers["Authorization"]) == ("/hub/api/gpuspawner/usage", "token the-token")
+    assert (gpu.uuid, gpu.utilization, gpu.memory_used_mib, gpu.processes) == ("GPU-a", 83, 21504, 2)
+    assert (first.simulated, first.final, first.problems) == (False, False, ())
+    assert first.cores is not None
+    assert first.memory_mib is not None
+
+
+def test_a_sampler_that_is_killed_harms_no_server(
+    start: Callable[[Mapping[str, str]], Job], driver: Mapping[str, str]
+) -> None:
+    """The server goes on; nobody starts another one."""
+    with ReportHub() as hub:
+        job = start({**hub.environ, **driver})
+        assert until(lambda: len(summaries(hub)) > 0)
+        [process] = job.beside()
+        process.kill()
+
+        assert until(lambda: not job.beside())
+        assert job.process.poll() is None
+
+
+def test_a_driver_that_hangs_keeps_no_process_after_the_server(
+    start: Callable[[Mapping[str, str]], Job], driver: dict[str, str]
+) -> None:
+    """The sampler is in a call that never returns, and ends with the server all the same."""
+    Path(driver["STANDIN_NVML"]).write_text(f"{MACHINE}fail nvmlDeviceGetMemoryInfo_v2 hang -1\n")
+    with ReportHub() as hub:
+        job = start({**hub.environ, **driver})
+        assert until(
+            lambda: any(b'"port": ' in each.body and b'"port": null' not in each.body for each in hub.requests)
+        )
+        job.process.kill()
+
+        assert until(lambda: not job.beside())
+
+
+def test_a_job_that_is_cancelled_tells_its_last_use(
+    start: Callable[[Mapping[str, str]], Job], driver: Mapping[str, str]
+) -> None:
+    """Slurm sends SIGTERM to every process of the job."""
+    with ReportHub() as hub:
+        job = start({**hub.environ, **driver})
+        assert until(lambda: len(summaries(hub)) > 0)
+        [process] = job.beside()
+        process.terminate()
+
+        assert until(lambda: summaries(hub)[-1].final)
+        assert until(lambda: not job.beside())
