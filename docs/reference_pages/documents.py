@@ -14,8 +14,10 @@ from jupyterhub_gpuspawner.cluster import cluster_map
 from jupyterhub_gpuspawner.courses import report
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.api import course_document, profiles_document, session
+from jupyterhub_gpuspawner.hub.api import usage as usage_api
 from jupyterhub_gpuspawner.placement import topology
 from jupyterhub_gpuspawner.wire import documents
+from jupyterhub_gpuspawner.wire import usage as usage_wire
 
 from .wording import attribute_docs, code, markdown, table, type_in_words
 
@@ -90,6 +92,12 @@ def page() -> str:
         *_records(report.CheckDocument),
         f"## Node report, version {documents.REPORT_VERSION}\n",
         *_records(documents.NodeReport),
+        f"## Usage document, version {usage_api.VERSION}\n",
+        *_records(usage_api.UsageDocument),
+        "Its `use` is a usage summary.\n",
+        f"## Usage summary, version {usage_wire.USAGE_VERSION}\n",
+        "It has the limits of a report.\n",
+        *_records(usage_wire.UsageSummary),
         f"## Launch plan, version {documents.PLAN_VERSION}\n",
         "It is part of the batch script, so it contains no secrets.\n",
         _record(documents.LaunchPlan),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics import MetricWrapperBase
 
+from jupyterhub_gpuspawner.hub.report.usage_metrics import GpuUseCollector
 from jupyterhub_gpuspawner.hub.site import metrics
 
 from .wording import code, markdown, table
@@ -20,8 +21,8 @@ def families() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
         if isinstance(value, MetricWrapperBase):
             (family,) = value.describe()
             yield family.name + SUFFIX.get(family.type, ""), family.type, value._labelnames, family.documentation
-    (gauge,) = metrics._GPUsInUse().describe()
-    yield gauge.name, gauge.type, tuple(gauge._labelnames), gauge.documentation
+    for gauge in (*metrics._GPUsInUse().describe(), *GpuUseCollector().describe()):
+        yield gauge.name, gauge.type, tuple(gauge._labelnames), gauge.documentation
 
 
 def page() -> str:

@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
 from jupyterhub_gpuspawner.hub.pages.course.page import teaches_any
 from jupyterhub_gpuspawner.hub.pages.server.card import server_cards
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
-from jupyterhub_gpuspawner.hub.text import choose, cluster, course, course_actions, home, log, times, wait
+from jupyterhub_gpuspawner.hub.text import choose, cluster, course, course_actions, home, log, times, usage, wait
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.pages.server.card import ServerCard
@@ -31,6 +31,7 @@ class PageTools:
     cluster = cluster
     course = course
     times = times
+    usage = usage
     messages = course_actions
     course_messages = staticmethod(course_messages)
     may_see_cluster = staticmethod(may_see_cluster)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
+from jupyterhub_gpuspawner.wire.usage import SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,22 @@ KEPT = 3600.0
 """Seconds for which a summary is kept."""
 KEPT_AT_MOST = 120
 """Summaries of a server that are kept."""
+
+
+LATE = 60.0
+"""Seconds that a summary may be late."""
+
+
+class MeasuredSpawner(Protocol):
+    """A spawner whose server's use is kept."""
+
+    @property
+    def placement(self) -> PlacementDocument | None:
+        """Where the server runs and what it got; None before that is known."""
+
+    @property
+    def known(self) -> Any:
+        """The spawner that JupyterHub knows."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +56,25 @@ class Use:
         """When the time begins that the summary is about."""
         return self.at - self.summary.seconds
 
+    def is_current(self, now: float) -> bool:
+        """Whether no later summary should have come by ``now``."""
+        return now - self.at <= SAMPLES * self.summary.interval + LATE
+
 
 class ServerUsage:
     """The summaries of one spawner's server."""
 
     def __init__(
         self,
-        placement: Callable[[], PlacementDocument | None],
-        job_id: Callable[[], str] | None = None,
+        spawner: MeasuredSpawner,
         *,
+        job_id: Callable[[], str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``job_id`` returns the id of the server's Slurm job; summaries of another one are refused and not shown."""
-        self._placement, self._job_id, self._clock = placement, job_id, clock
+        self._spawner, self._job_id, self._clock = spawner, job_id, clock
         self._kept: deque[tuple[str, Use]] = deque(maxlen=KEPT_AT_MOST)
+        MEASURED.add(self)
 
     def forget(self) -> None:
         """Begin a new start."""
@@ -59,7 +82,7 @@ class ServerUsage:
 
     def accept(self, summary: UsageSummary) -> None:
         """Keep a summary; of its GPUs those that the server has. Raises ReportError where no server has reported."""
-        placement = self._placement()
+        placement = self._spawner.placement
         job_id = self._current()
         if placement is None or job_id is None:
             raise ReportError("usage: this server has not reported its placement")
@@ -76,6 +99,19 @@ class ServerUsage:
             self._kept.popleft()
         return tuple(use for _, use in self._kept)
 
+    def now(self) -> tuple[PlacementDocument, str, UsageSummary | None] | None:
+        """Placement, profile and current summary, None where there is none; None where nothing runs."""
+        placement = self._spawner.placement
+        if placement is None or self._current() is None:
+            return None
+        last = self.last_hour()[-1:]
+        summary = next((use.summary for use in last if use.is_current(self._clock())), None)
+        return placement, str(getattr(self._spawner.known, "child_profile", "")), summary
+
     def _current(self) -> str | None:
         """The job's id; None where there is none, and empty for a server that is no job."""
         return "" if self._job_id is None else self._job_id() or None
+
+
+MEASURED: WeakSet[ServerUsage] = WeakSet()
+"""That of every spawner in memory."""

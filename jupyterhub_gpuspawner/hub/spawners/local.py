@@ -78,7 +78,7 @@ class GPULocalSpawner(LogName, LocalProcessSpawner):
         name = {"server": self._log_name, "log": self.log}
         self._state = StoredState(lambda: self.known, **name)
         self._report = ServerReport(lambda: self.known, self._state, **name)
-        self.usage = ServerUsage(lambda: self.placement)
+        self.usage = ServerUsage(self)
 
     @property
     def known(self) -> Any:

@@ -74,7 +74,7 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
         self._state = StoredState(lambda: self.known, **name)
         self._job = JobWatch(self)
         self._report = ServerReport(lambda: self.known, self._state, job_id=lambda: self.job_id, **name)
-        self.usage = ServerUsage(lambda: self.placement, lambda: self.job_id)
+        self.usage = ServerUsage(self, job_id=lambda: self.job_id)
         self._log_file = JobLog(self._job, self, **name)
         self._ending = ServerEnding(self._job, self._log_file, lambda: self.known)
         self._startup = Startup(self, self._job, self._report, self._ending, self._state, name=self._log_name)

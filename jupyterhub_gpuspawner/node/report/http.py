@@ -132,10 +132,10 @@ def _least(report: NodeReport, refused: RefusedError) -> NodeReport:
     )
 
 
-def post(body: bytes, environ: Mapping[str, str], *, to: str = "report") -> None:
+def post(body: bytes, environ: Mapping[str, str], *, to: str = "report", wait: bool = True) -> None:
     """Post ``body`` with the server's own token; raises RefusedError, OSError (no answer) or ValueError.
 
-    ``to`` is the last part of the path: ``report`` or ``usage``.
+    ``to`` is the last part of the path: ``report`` or ``usage``. Without ``wait`` the hub's answer is not read.
     """
     api = environ.get("JUPYTERHUB_API_URL", "")
     token = environ.get("JUPYTERHUB_API_TOKEN", "")
@@ -156,6 +156,8 @@ def post(body: bytes, environ: Mapping[str, str], *, to: str = "report") -> None
     ends_at = time.monotonic() + TIMEOUT
     with _connect(url, environ) as connection:
         connection.sendall(head.encode() + b"\r\n" + body)
+        if not wait:
+            return
         answer = _read(connection, ends_at)
     words = answer.split(b"\r\n", 1)[0].split(None, 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():

@@ -32,6 +32,8 @@ DRIVER_PATIENCE = 10.0
 """Seconds that the driver has for one sample."""
 HUB_PATIENCE = 30.0
 """Seconds that sending a summary may take, with looking up the hub's name."""
+LAST_PATIENCE = 1.0
+"""The same for the last summary, whose answer is not waited for."""
 _POLL = 2.0
 """Seconds between two looks whether the server lives, where the kernel has no pidfd (Linux before 5.3)."""
 _GONE = (404, 405)
@@ -73,10 +75,10 @@ class Sampler:
             while True:
                 due = max(due + self._about.interval, window.last.at)
                 over = self._over(due - window.last.at)
-                window.add(self._look())
-                if over:
+                if over:  # without another sample: Slurm waits for this process, too
                     self._send(replace(window.summary(self._about), final=True))
                     return True
+                window.add(self._look())
                 if window.samples >= wanted:
                     if self._send(window.summary(self._about)) or window.seconds > LONGEST:
                         window, wanted = Window(window.last), SAMPLES
@@ -170,8 +172,9 @@ def _send(summary: UsageSummary, environ: Mapping[str, str], aside: Aside) -> bo
     from jupyterhub_gpuspawner.node.report import http
 
     body = summary.dumps().encode()
+    patience = LAST_PATIENCE if summary.final else HUB_PATIENCE
     try:
-        aside.ask(lambda: http.post(body, environ, to="usage"), HUB_PATIENCE)
+        aside.ask(lambda: http.post(body, environ, to="usage", wait=not summary.final), patience)
     except http.RefusedError as refused:
         if refused.status in _GONE:
             raise UnwantedError from refused

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.hub.extension import sentences
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, server_facts
+from jupyterhub_gpuspawner.hub.pages.server.usage import UsageCard, usage_card
 from jupyterhub_gpuspawner.hub.start.progress import event
 from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.hub.text.times import parse_time
@@ -69,6 +70,8 @@ class ServerCard:
     """Seconds since the epoch."""
     advice: str = ""
     facts: ServerFacts | None = None
+    usage: UsageCard | None = None
+    """None where nothing is known of its use."""
     left: TimeLeft | None = None
     extending: Extending | None = None
     """None where more time is not offered."""
@@ -98,7 +101,7 @@ class ServerCard:
         rows = self.facts.rows if self.facts is not None else ()
         ends = self.left.ends if self.left is not None else None
         told = (self.state, self.title, self.headline, self.ended, self.at, self.advice, rows, ends, self.silent)
-        more = (self.extending, self.extended_at)
+        more = (self.extending, self.extended_at, self.usage.at if self.usage is not None else None)
         return f"{zlib.crc32(repr((told, more)).encode()):08x}"
 
 
@@ -135,6 +138,7 @@ def _starting(server: Server) -> str:
 
 def _running(server: Server, title: str, now: float) -> ServerCard:
     card = _dated(ServerCard(server.name, title, "running", log=server.can_show_log), server)
+    card = replace(card, usage=usage_card(server.usage, now=now))
     placement, done = server.placement, server.extended
     if done is not None:
         card = replace(card, extended=sentences.extended(done.seconds, done.by), extended_at=done.at)

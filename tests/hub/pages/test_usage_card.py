@@ -1,0 +1,77 @@
+"""A server's use on its card: the sentence, the chart, and the chart in words, with the same facts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from jupyterhub_gpuspawner.hub.pages.server.usage import in_a_line, usage_card
+from jupyterhub_gpuspawner.hub.report.usage import Use
+from jupyterhub_gpuspawner.wire.usage import GpuUse, UsageSummary
+
+BUSY = GpuUse(0, "GPU-a", None, 83.0, 60.0, 99.0, 10, 40960, 21504, 30000, 2, 240.0, 7e4)
+IDLE = replace(BUSY, utilization=0.0, utilization_mean=0.0, utilization_max=0.0, memory_used_mib=0, processes=0)
+UNKNOWN = replace(BUSY, utilization=None, utilization_mean=None, utilization_max=None, utilization_samples=0)
+MIG = GpuUse(1, "MIG-b", "1g.5gb", None, None, None, 0, 4864, 1228, 1228, 1)
+NOW = 10_000.0
+
+
+def use(at: float, *gpus: GpuUse, seconds: float = 300.0) -> Use:
+    """A summary that came at this time."""
+    return Use(at, UsageSummary(seconds=seconds, gpus=gpus, cores=3.24, memory_mib=2048))
+
+
+def test_a_gpu_is_told_in_a_sentence_a_chart_and_a_table() -> None:
+    """Now from the last summary; the mean of the hour by samples."""
+    card = usage_card((use(NOW - 330, IDLE), use(NOW - 30, BUSY)), now=NOW)
+
+    assert card is not None
+    [gpu] = card.gpus
+    assert (card.at, card.host, card.simulated) == (NOW - 30, "CPU: 3.2 cores, memory: 2.0 GiB", False)
+    assert (gpu.name, gpu.now) == ("GPU 0", "83\u00a0%, 21 of 40 GB, 2 processes")
+    assert gpu.said == "used 30 % on average, at most 99 %."
+    assert gpu.rows == (
+        (NOW - 330, "0\u00a0%", "0\u00a0%", "29 of 40 GB"),
+        (NOW - 30, "60\u00a0%", "99\u00a0%", "29 of 40 GB"),
+    )
+    assert gpu.said in gpu.chart
+
+
+def test_unknown_is_said_and_hatched_and_never_zero() -> None:
+    """A MIG device without GPM: memory and processes are known."""
+    card = usage_card((use(NOW, MIG),), now=NOW)
+
+    assert card is not None
+    [gpu] = card.gpus
+    assert (gpu.name, gpu.now) == ("GPU 1 MIG 1g.5gb", "use unknown, 1.2 of 5 GB, 1 process")
+    assert gpu.said == "use unknown for the whole time."
+    assert shapes(gpu.chart) == ["line", "unknown"]
+
+
+def test_a_chart_has_a_bar_for_each_summary_of_the_hour() -> None:
+    """What is older is cut off; what nobody has sent is empty; what is unknown is hatched."""
+    card = usage_card((use(NOW - 3500, BUSY, seconds=600), use(NOW - 900, UNKNOWN), use(NOW, BUSY)), now=NOW)
+
+    assert card is not None
+    assert shapes(card.gpus[0].chart) == ["line", "bar", "most", "unknown", "bar", "most"]
+    assert card.gpus[0].said == "used 60 % on average, at most 99 %."
+
+
+def shapes(chart: str) -> list[str]:
+    """The kinds of the chart's shapes, in order."""
+    return re.findall(r'class="(\w+)"', chart)
+
+
+def test_text_of_a_node_is_escaped() -> None:
+    """A UUID or the name of a MIG device may be anything printable."""
+    card = usage_card((use(NOW, replace(MIG, mig="<script>")),), now=NOW)
+
+    assert card is not None
+    assert "<script>" not in card.gpus[0].chart
+
+
+def test_a_line_for_the_course_page() -> None:
+    """Each GPU in order."""
+    assert in_a_line(()) == in_a_line((use(NOW),)) == ""
+    assert in_a_line((use(NOW, BUSY),)) == "GPU 83\u00a0%"
+    assert in_a_line((use(NOW, BUSY, MIG),)) == "GPU 83\u00a0%, use unknown"

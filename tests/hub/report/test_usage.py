@@ -1,0 +1,158 @@
+"""Summaries of a server's use at the hub: what is refused, what is kept, and for how long."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.report.reader import ReportError
+from jupyterhub_gpuspawner.hub.report.usage import KEPT_AT_MOST, ServerUsage, Use
+from jupyterhub_gpuspawner.hub.report.usage_metrics import use_of_gpus
+from jupyterhub_gpuspawner.hub.report.usage_reader import parse_usage
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
+from jupyterhub_gpuspawner.wire.usage import GpuUse, UsageSummary
+
+SUMMARY = UsageSummary(
+    job_id="7",
+    seconds=300.0,
+    samples=10,
+    interval=30.0,
+    gpus=(
+        GpuUse(0, "GPU-a", None, 83.0, 71.2, 99.0, 10, 40960, 21504, 30000, 2, 240.5, 70000.0),
+        GpuUse(1, "GPU-b"),
+    ),
+    cores=3.2,
+    cores_mean=2.5,
+    cores_max=4.0,
+    memory_mib=2048,
+    memory_max_mib=4096,
+    problems=("The use of GPU 1 is unknown: GPU is lost.",),
+)
+PLACED = PlacementDocument(job_id="7", partition="gpu", gpus=(PlacedGpu(0, "GPU-a"), PlacedGpu(1, "GPU-b")))
+
+
+class Spawner:
+    """A spawner with a placement, a job and a clock."""
+
+    def __init__(self, placement: PlacementDocument | None = PLACED, job_id: str = "7") -> None:
+        self.placement, self.job_id, self.now = placement, job_id, 1000.0
+        self.known = SimpleNamespace(child_profile="a100")
+        self.usage = ServerUsage(self, job_id=lambda: self.job_id, clock=lambda: self.now)
+
+
+def test_the_hub_reads_what_the_node_has_sent() -> None:
+    """The same value."""
+    assert parse_usage(SUMMARY.dumps().encode()) == SUMMARY
+
+
+@pytest.mark.parametrize(
+    ("document", "fault"),
+    [
+        ({}, "usage.version: Field required"),
+        ({"version": 2}, "usage.version: Input should be less than or equal to 1"),
+        ({"version": 1, "who": 1}, "usage.who: Extra inputs are not permitted"),
+        ({"version": 1, "seconds": -1}, "usage.seconds: Input should be greater than or equal to 0"),
+        ({"version": 1, "seconds": "60"}, "usage.seconds: Input should be a valid number"),
+        ({"version": 1, "gpus": [{}]}, "usage.gpus[0].index: Field required"),
+        (
+            {"version": 1, "gpus": [{"index": 0, "utilization": 101}]},
+            "usage.gpus[0].utilization: Input should be less than or equal to 100",
+        ),
+        ({"version": 1, "problems": ["a\nb"]}, "usage.problems[0]: must be printable text"),
+        (
+            {"version": 1, "gpus": [{"index": 0}] * 65},
+            "usage.gpus: List should have at most 64 items after validation, not 65",
+        ),
+    ],
+)
+def test_a_summary_that_is_none_is_refused_with_the_field(document: object, fault: str) -> None:
+    """Every field has its type and its bounds."""
+    with pytest.raises(ReportError) as refused:
+        parse_usage(json.dumps(document).encode())
+
+    assert str(refused.value) == fault
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        (b"{", "usage: must be JSON"),
+        (b'{"version": 1, "seconds": NaN}', "usage: NaN is not a JSON number"),
+        (b'{"version": 1, "version": 1}', "usage: an object names a field twice"),
+        (b" " * 65537, "usage: 65537 bytes are more than the limit of 65536"),
+    ],
+)
+def test_what_is_no_document_is_refused(body: bytes, fault: str) -> None:
+    """Bounded, and one reading only."""
+    with pytest.raises(ReportError) as refused:
+        parse_usage(body)
+
+    assert str(refused.value) == fault
+
+
+def test_the_last_hour_is_kept() -> None:
+    """By the hub's clock; a summary is about the time before it came."""
+    spawner = Spawner()
+    for minute in range(0, 70, 5):
+        spawner.now = 60.0 * minute
+        spawner.usage.accept(SUMMARY)
+
+    assert [use.at / 60 for use in spawner.usage.last_hour()] == [5.0 * n for n in range(1, 14)]
+    assert spawner.usage.last_hour()[0].since == 0.0
+
+
+def test_a_server_that_sends_without_end_costs_no_memory() -> None:
+    """The number of summaries is bounded."""
+    spawner = Spawner()
+    for _ in range(KEPT_AT_MOST + 50):
+        spawner.usage.accept(SUMMARY)
+
+    assert len(spawner.usage.last_hour()) == KEPT_AT_MOST
+
+
+def test_gpus_that_are_not_the_servers_are_not_kept() -> None:
+    """A summary may name any."""
+    spawner = Spawner()
+    spawner.usage.accept(replace(SUMMARY, gpus=(*SUMMARY.gpus, GpuUse(2, "GPU-c"), GpuUse(0, "GPU-x"))))
+
+    assert spawner.usage.last_hour() == (Use(1000.0, SUMMARY),)
+
+
+@pytest.mark.parametrize(
+    ("spawner", "fault"),
+    [
+        (Spawner(placement=None), "usage: this server has not reported its placement"),
+        (Spawner(job_id=""), "usage: this server has not reported its placement"),
+        (Spawner(job_id="8"), "usage.job_id: must be 8, the job of this server"),
+    ],
+)
+def test_a_summary_of_another_server_is_refused(spawner: Spawner, fault: str) -> None:
+    """Nothing is kept."""
+    with pytest.raises(ReportError) as refused:
+        spawner.usage.accept(SUMMARY)
+
+    assert (str(refused.value), spawner.usage.last_hour()) == (fault, ())
+
+
+def test_the_use_of_an_earlier_job_is_not_shown() -> None:
+    """The next start begins with nothing."""
+    spawner = Spawner()
+    spawner.usage.accept(SUMMARY)
+    spawner.job_id = "8"
+
+    assert spawner.usage.last_hour() == ()
+
+
+def test_the_metrics_add_up_gpus_by_profile_and_partition() -> None:
+    """Unknown are GPUs that could not be measured, and those of servers from which nothing has come for long."""
+    measured, silent, quiet, cpu = Spawner(), Spawner(), Spawner(), Spawner(PlacementDocument(partition="cpu"))
+    measured.usage.accept(SUMMARY)
+    silent.usage.accept(SUMMARY)
+    silent.now += 361
+
+    found = use_of_gpus([each.usage for each in (measured, silent, quiet, cpu)])
+
+    assert found == ({("a100", "gpu"): 0.83}, {("a100", "gpu", "known"): 1, ("a100", "gpu", "unknown"): 5})

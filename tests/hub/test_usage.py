@@ -1,0 +1,95 @@
+"""A server's use, from the process beside it to the card, REST and the metrics, of those who may see it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from tests.hub.conftest import COMMAND, StartHub
+from tests.hub.visitor import Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub]
+
+PROFILES = f"""
+- display_name: A GPU
+  slug: gpu
+  slurm: {{partition: gpu, gpus: 2, gpu_type: k80, cpus: 1, memory: 100M, time: "0:20:00"}}
+  command: {COMMAND}
+"""
+LINES = """
+c.GPUSlurmSpawner.usage_interval = 1
+c.JupyterHub.load_roles += [
+    {"name": "reader", "users": ["rea"], "scopes": ["read:servers"]},
+]
+c.Authenticator.allowed_users = {"ada", "ben", "rea"}
+"""
+PATH = "/hub/api/gpuspawner/usage"
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub) -> HubProcess:
+    """A hub whose servers are sampled each second."""
+    return start_light_hub(lines=LINES, profiles=PROFILES)
+
+
+@pytest.fixture(scope="module")
+def ada(hub: HubProcess) -> Iterator[Visitor]:
+    """Ada, whose server runs."""
+    visitor = Visitor(hub, "ada")  # signing in leads to a server that runs
+    hub.spawn("ada", {"profile": "gpu"})
+    yield visitor
+    hub.end("ada")
+
+
+def asked(visitor: Visitor, path: str) -> requests.Response:
+    return visitor.session.get(f"{visitor.hub.url}{path}", headers={"Referer": f"{visitor.hub.url}/hub/"}, timeout=30)
+
+
+def test_a_summary_reaches_the_card_rest_and_the_metrics(hub: HubProcess, ada: Visitor) -> None:
+    """Within seconds of the second sample; the GPUs of this node are simulated, and so is their use."""
+    ends_at = time.monotonic() + 60
+    while not (card := ada.look("/hub/home")).soup.select(".gpuspawner-use"):
+        assert time.monotonic() < ends_at, card.text
+        time.sleep(0.5)
+
+    names = [each.get_text() for each in card.soup.select(".gpuspawner-gpu b")]
+    found = asked(ada, f"{PATH}/ada").json()
+    metrics = asked(Visitor(hub, "admin"), "/hub/metrics").text
+
+    summary = found["summaries"][0]
+    use = summary["use"]
+    assert [f"GPU {gpu['index']}" for gpu in use["gpus"]] == names
+    assert (use["simulated"], use["samples"], use["final"]) == (True, 2, False)
+    assert all(gpu["utilization"] is not None for gpu in use["gpus"])
+    assert len(card.soup.select(".gpuspawner-gpu svg.gpuspawner-usage")) == 2
+    assert "Simulated, like the GPUs." in card.text
+    assert 'gpuspawner_gpus_measured{partition="gpu",profile="gpu",use="known"} 2.0' in metrics
+    assert 'gpuspawner_gpus_busy{partition="gpu",profile="gpu"}' in metrics
+
+
+def test_a_servers_use_is_for_those_who_may_read_the_server(hub: HubProcess, ada: Visitor) -> None:
+    """Its owner, and whoever has the scope; nobody else learns whether there is one."""
+    others = (Visitor(hub, name) for name in ("rea", "admin", "ben"))
+    answers = {visitor.name: asked(visitor, f"{PATH}/ada").status_code for visitor in (ada, *others)}
+
+    assert answers == {"ada": 200, "rea": 200, "admin": 200, "ben": 404}
+
+
+@pytest.mark.usefixtures("ada")
+def test_only_the_servers_own_token_sends_a_summary(hub: HubProcess) -> None:
+    """A service's does not, and a summary of another job is refused."""
+    environ = requests.get(f"{hub.url}/user/ada/environ", timeout=10).json()
+
+    def send(token: str, **fields: object) -> int:
+        headers = {"Authorization": f"token {token}"}
+        body = json.dumps({"version": 1, **fields})
+        return requests.post(f"{hub.url}{PATH}", data=body, headers=headers, timeout=30).status_code
+
+    own = environ["JUPYTERHUB_API_TOKEN"]
+    assert send(hub.token) == send("0" * 64) == 403
+    assert (send(own, job_id="1000000"), send(own, cores=-1), send(own)) == (409, 400, 204)
