@@ -13,13 +13,15 @@ def commands(folder: Path, real: str, changed: Mapping[str, str]) -> Path:
     """Create a folder of all commands; lines of shell in ``changed`` call the real command as ``"$real" "$@"``.
 
     Standard input and output are the real command's; so is the exit status if it is the last command of the script.
+    In a folder that exists the commands are replaced: those that run go on with the lines that they began with.
     """
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name in NAMES:
         lines = changed.get(name, 'exec "$real" "$@"')
-        file = folder / name
+        file = folder / f".{name}"
         file.write_text(f"#!/bin/bash\nreal={shlex.quote(f'{real}/{name}')}\n{lines}\n")
         file.chmod(0o755)
+        file.rename(folder / name)
     return folder
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
 from tests.hub.commands import commands
 from tests.hub.conftest import StartHub, start_hub
@@ -31,43 +33,60 @@ ODD: dict[str, str] = {
 """What a site's own sbatch does, as shell lines."""
 
 
+@dataclass(frozen=True)
+class OddSite:
+    """A hub, and the folder of the commands that it runs."""
+
+    hub: HubProcess
+    slurm: PrivateSlurm
+    folder: Path
+
+    def change(self, changed: Mapping[str, str]) -> Callable[[], str]:
+        """Give the hub these commands; return a function that reads what it has logged since then."""
+        commands(self.folder, self.slurm.bin_dir, changed)
+        logged = len(self.hub.log.read_text())
+        return lambda: self.hub.log.read_text()[logged:]
+
+
+@pytest.fixture(scope="module")
+def site(
+    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OddSite]:
+    """One hub for all tests that change nothing but the commands."""
+    folder = commands(tmp_path_factory.mktemp("odd") / "bin", slurm_cluster.bin_dir, {})
+    hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))))
+    yield OddSite(hub, slurm_cluster, folder)
+    hub.stop()
+
+
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
-def test_a_job_whose_sbatch_answered_oddly_becomes_the_persons_server(
-    odd: str, start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
-) -> None:
+def test_a_job_whose_sbatch_answered_oddly_becomes_the_persons_server(site: OddSite, odd: str) -> None:
     """The job is found at once by its comment, and the user's server runs in it; there is no second job."""
-    folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, {"sbatch": odd})
-    hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))))
+    log = site.change({"sbatch": odd})
 
-    job = hub.spawn("una", {"profile": "light"})["job_id"]
+    job = site.hub.spawn("una", {"profile": "light"})["job_id"]
 
-    assert [line.partition("|")[0] for line in alive(slurm_cluster)] == [job]
-    assert f"sbatch failed, but created job {job}, which is used" in hub.log.read_text()
+    assert [line.partition("|")[0] for line in alive(site.slurm)] == [job]
+    assert f"sbatch failed, but created job {job}, which is used" in log()
 
-    hub.end("una")
-    hub.stop()
+    site.hub.end("una")
+    assert wait_for(lambda: not alive(site.slurm)), (alive(site.slurm), site.hub.log_end())
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
-def test_a_job_whose_sbatch_answered_oddly_and_that_is_seen_late_is_cancelled(
-    odd: str, start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
-) -> None:
+def test_a_job_whose_sbatch_answered_oddly_and_that_is_seen_late_is_cancelled(site: OddSite, odd: str) -> None:
     """squeue takes a second, so the user sees that the start has failed, and the job is cancelled."""
-    changed = {"sbatch": odd, "squeue": 'sleep 1; exec "$real" "$@"'}
-    folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, changed)
-    hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))))
-    start(hub, "una", "light")
-    hub.wait("una", ready=False)
+    log = site.change({"sbatch": odd, "squeue": 'sleep 1; exec "$real" "$@"'})
+    start(site.hub, "ute", "light")
+    site.hub.wait("ute", ready=False)
 
-    assert wait_for(lambda: ": cancelling it" in hub.log.read_text()), hub.log_end()
-    assert wait_for(lambda: not alive(slurm_cluster)), (alive(slurm_cluster), hub.log_end())
-
-    hub.stop()
+    assert wait_for(lambda: ": cancelling it" in log()), site.hub.log_end()
+    assert wait_for(lambda: not alive(site.slurm)), (alive(site.slurm), site.hub.log_end())
 
 
 @pytest.mark.users
 def test_a_neighbours_job_with_the_starts_comment_is_not_taken_for_the_persons(
-    start_light_hub: StartHub, slurm_cluster: PrivateSlurm, two_users: tuple[str, str], tmp_path: Path
+    site: OddSite, two_users: tuple[str, str], tmp_path: Path
 ) -> None:
     """sbatch times out without submitting; a neighbour who has seen the comment has a job with the same comment."""
     forge = f"""
@@ -79,22 +98,21 @@ mv {tmp_path}/forged.part {tmp_path}/forged
 echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
 exit 1
 """
-    folder = commands(tmp_path / "bin", slurm_cluster.bin_dir, {"sbatch": forge})
-    hub = start_light_hub(lines=CONFIG.replace("BIN", repr(str(folder))))
-    visitor = Visitor(hub, "una")
-    start(hub, "una", "light")
-    hub.wait("una", ready=False)
+    hub = site.hub
+    log = site.change({"sbatch": forge})
+    visitor = Visitor(hub, "vera")
+    start(hub, "vera", "light")
+    hub.wait("vera", ready=False)
     forged = (tmp_path / "forged").read_text().strip()
 
     page = visitor.pending()
     assert (page.status, "Slurm is not responding" in page.text) == (503, True)
-    assert "sbatch failed: slurmctld is not responding." in hub.log.read_text()
-    assert "job_id" not in stored(hub, "una").get("child", {})
-    assert not wait_for(lambda: state(slurm_cluster, forged) not in ("PENDING", "RUNNING"), seconds=8)
-    assert f"job {forged}" not in hub.log.read_text()
+    assert "sbatch failed: slurmctld is not responding." in log()
+    assert "job_id" not in stored(hub, "vera").get("child", {})
+    assert not wait_for(lambda: state(site.slurm, forged) not in ("PENDING", "RUNNING"), seconds=8)
+    assert f"job {forged}" not in log()
 
-    slurm_cluster.run("scancel", forged)
-    hub.stop()
+    site.slurm.run("scancel", forged)
 
 
 PLUGIN = """
