@@ -13,12 +13,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -35,7 +36,7 @@ from jupyterhub_gpuspawner.demo.simulated import (
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from tests.fixtures.users import Classroom, processes_of
 from tests.hub.conftest import STAND_IN
-from tests.hub.test_courses import act, people, run, soon, token_of
+from tests.hub.test_courses import act, people, run, token_of
 from tests.hub.visitor import Page, Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users, pytest.mark.timeout(900)]
@@ -43,6 +44,14 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users, pytest.mark
 PYTHON = "/usr/bin/python3"
 PATIENCE = 300
 """Seconds in which fifty servers start or stop, however much else the machine does."""
+
+
+def soon(answer: Callable[[], Any], wanted: Any) -> None:
+    """Wait until ``answer()`` is ``wanted``; looking each second costs the hub little."""
+    ends_at = time.monotonic() + PATIENCE
+    while (found := answer()) != wanted and time.monotonic() < ends_at:
+        time.sleep(1)
+    assert found == wanted
 
 
 def dgx(name: str) -> SimulatedNode:
@@ -127,7 +136,7 @@ class Site:
             document = self.hub.api("GET", "/gpuspawner/courses", token=token).json()
             return {course["slug"] for course in document["courses"]}
 
-        soon(lambda: known() >= set(slugs), wanted=True, seconds=PATIENCE)
+        soon(lambda: known() >= set(slugs), wanted=True)
         return token
 
     def check(self) -> dict[str, tuple[int, int, str]]:
@@ -163,8 +172,8 @@ class Site:
     def has_scheduled(self) -> None:
         """Wait until Slurm has looked twice at all pending jobs, and can start no more of them."""
         first = self._cycles()
-        soon(lambda: self._cycles() >= first + 2, wanted=True, seconds=PATIENCE)
-        soon(lambda: set(self.alive()) <= {"RUNNING", "PENDING"}, wanted=True, seconds=PATIENCE)
+        soon(lambda: self._cycles() >= first + 2, wanted=True)
+        soon(lambda: set(self.alive()) <= {"RUNNING", "PENDING"}, wanted=True)
 
     def _cycles(self) -> int:
         """How often the backfill scheduler has run, which looks at every job; it does where something has changed."""
@@ -277,6 +286,7 @@ def drained(whole_site: Site) -> Iterator[None]:
 def test_as_many_start_as_the_check_counts(site: Site) -> None:
     """For seven courses whose fifty people do not all fit: each person starts, and as many run as the check said."""
     date, times, (zone, _) = hours(*NOW)
+    before = site.last_job()
     for slug, (numbers, chosen, nodes, _) in SHAPES.items():
         site.reserve(slug, nodes)
         session = f"{{date: {date}, {times}, reservation: {slug}}}"
@@ -286,7 +296,7 @@ def test_as_many_start_as_the_check_counts(site: Site) -> None:
     checked = site.check()
     for slug in SHAPES:
         act(site.hub, slug, "start", token)
-    soon(lambda: len(site.jobs()), 50, seconds=PATIENCE)
+    soon(lambda: len(site.jobs(after=before)), 50)
     site.has_scheduled()
     started = Counter(reservation for _, reservation, _ in site.jobs(state="running"))
 
@@ -296,7 +306,7 @@ def test_as_many_start_as_the_check_counts(site: Site) -> None:
     assert started == {slug: fit for slug, (_, fit, _) in checked.items()}
     for slug in SHAPES:
         act(site.hub, slug, "stop", token)
-    soon(site.left, [], seconds=PATIENCE)
+    soon(site.left, [])
 
 
 AHEAD = "start_ahead: 45min"
@@ -316,13 +326,13 @@ def test_the_roster_is_started_ahead_across_a_kill_of_the_hub(site: Site) -> Non
     site.course("ahead", FIFTY, AHEAD, profile=SEAT, sessions=session, zone=zone)
     checked = site.check()
     token = site.teacher("ahead")
-    soon(lambda: running(site, "ahead", token) >= 10, wanted=True, seconds=PATIENCE)
+    soon(lambda: running(site, "ahead", token) >= 10, wanted=True)
     ran = [user for user, state in people(site.hub, "ahead", token).items() if state == "running"]
 
     site.hub.restart()
 
     site.teacher("ahead")
-    soon(lambda: Counter(people(site.hub, "ahead", token).values()), {"running": 48, "waiting": 2}, seconds=PATIENCE)
+    soon(lambda: Counter(people(site.hub, "ahead", token).values()), {"running": 48, "waiting": 2})
     alive = site.jobs(state="running,pending")
     jobs = Counter(user for user, _, _ in site.jobs(after=before))
     assert checked == {"ahead": (50, 48, "gpus")}
@@ -334,7 +344,7 @@ def test_the_roster_is_started_ahead_across_a_kill_of_the_hub(site: Site) -> Non
 
     told = [line.split(":")[0] for line in stopped.stdout.splitlines()]
     assert told == [f"done      {user}" for user in site.room.people]
-    soon(site.left, [], seconds=PATIENCE)
+    soon(site.left, [])
     assert people(site.hub, "ahead", token) == dict.fromkeys(site.room.people, "absent")
 
 
@@ -361,7 +371,7 @@ def test_fifty_clicks_at_once(site: Site) -> None:
     with ThreadPoolExecutor(len(visitors)) as pool:
         shown = list(pool.map(click, visitors, forms))
 
-    soon(lambda: Counter(people(site.hub, "rush", token).values()), {"running": 48, "waiting": 2}, seconds=PATIENCE)
+    soon(lambda: Counter(people(site.hub, "rush", token).values()), {"running": 48, "waiting": 2})
     states = people(site.hub, "rush", token)
     waiting = [visitor for visitor in visitors if states[visitor.name] == "waiting"]
 
@@ -371,9 +381,9 @@ def test_fifty_clicks_at_once(site: Site) -> None:
 
     assert [user for user, _, _ in site.jobs(after=before)] == list(site.room.people)
     assert [url for url in shown if "/hub/spawn-pending/" not in url and "/user/" not in url] == []
-    soon(places, ["1 person ahead of you", "You are next"], seconds=PATIENCE)
+    soon(places, ["1 person ahead of you", "You are next"])
     act(site.hub, "rush", "stop", token)
-    soon(site.left, [], seconds=PATIENCE)
+    soon(site.left, [])
 
 
 def test_tomorrows_reservation_needs_no_hand(site: Site) -> None:
@@ -397,10 +407,10 @@ def test_tomorrows_reservation_needs_no_hand(site: Site) -> None:
         before = site.last_job()
         site.course("days", "01-06", AHEAD, profile=SEAT, sessions=sessions, zone=the_zone)
         site.teacher("days")
-        soon(lambda: Counter(people(site.hub, "days", token).values()), {"running": 6}, seconds=PATIENCE)
+        soon(lambda: Counter(people(site.hub, "days", token).values()), {"running": 6})
         assert site.jobs(after=before) == [(user, f"day-{day}", "RUNNING") for user in site.room.people[:6]]
         act(site.hub, "days", "stop", token)
-        soon(site.left, [], seconds=PATIENCE)
+        soon(site.left, [])
         site.release(f"day-{day}")
         with suppress(SlurmFailed):  # on the last day there is none
             site.slurm.run("scontrol", "update", f"ReservationName=day-{days[1]}", "StartTime=now")
