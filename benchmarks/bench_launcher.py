@@ -82,7 +82,8 @@ def main() -> int:
     worst = 0.0
     with tempfile.TemporaryDirectory() as name, ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
         threading.Thread(target=hub.serve_forever, daemon=True).start()
-        folder = Path(name)
+        folder = Path(name) / "gpuspawner.benchmark0"  # as the batch script names it
+        folder.mkdir()
         archive = folder / "launch.pyz"
         archive.write_bytes(launcher_archive())
         print(f"archive: {archive.stat().st_size} bytes; {options.runs} pairs; medians in ms")
@@ -92,6 +93,7 @@ def main() -> int:
         with_nvml = driver(folder, topology)
         cases: dict[str, tuple[LaunchPlan, dict[str, str]]] = {
             "sysfs": (LaunchPlan(), {}),
+            "sysfs, lab": (LaunchPlan(lab=True), {}),
             "file, 8 GPUs": (LaunchPlan(gpus=4, cpus=8, topology_file=str(folder / "n1.json")), {}),
         }
         if with_nvml is not None:
