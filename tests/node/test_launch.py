@@ -281,6 +281,7 @@ launch.main(sys.argv[3:])
         ("placing.PlacementDocument", "Placing the server failed: RuntimeError: broken by the test"),
         ("launch.to_document", None),
         ("launch.announce", None),
+        ("launch._bring_companion", None),
         ("launch.read_plan", "The launch plan could not be read: broken by the test"),
     ],
 )
@@ -290,7 +291,7 @@ def test_whatever_step_breaks_the_server_starts(
     """Each step in turn; the job's log names it, and so does the report, unless that is what broke."""
     topology = json.loads((MACHINES / "k80-2socket.json").read_text()) | {"simulated": False}
     (tmp_path / "k1.json").write_text(json.dumps(topology))
-    plan = LaunchPlan(gpus=1, cpus=1, topology_file=str(tmp_path / "k1.json")).dumps()
+    plan = LaunchPlan(gpus=1, cpus=1, topology_file=str(tmp_path / "k1.json"), lab=True).dumps()
     done = subprocess.run(
         [sys.executable, "-c", BREAK, str(archive), targets, "--plan", plan, "--", "/bin/echo", "started"],
         env={"PATH": "/usr/bin:/bin", **hub.environ, **IN_A_JOB},
