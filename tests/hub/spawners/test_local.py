@@ -110,7 +110,7 @@ def test_the_profile_tells_the_launcher_its_ports() -> None:
     spawner = GPULocalSpawner()
     spawner.request = resolve(profiles, {}, username="ada", groups=(), server_name="", now=datetime(2026, 3, 3))
 
-    assert spawner.plan() == LaunchPlan(gpus=1, port_range=(20000, 20100), claim="/var/tmp")  # noqa: S108 - the default
+    assert spawner.plan() == LaunchPlan(gpus=1, port_range=(20000, 20100), claim="/var/tmp", usage_interval=30.0)  # noqa: S108 - the default
 
 
 PROFILES = f"""

@@ -12,6 +12,7 @@ from jupyterhub_gpuspawner.hub.courses.participants import Participant, State
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.pages.server.card import TimeLeft, time_left
 from jupyterhub_gpuspawner.hub.pages.server.facts import got
+from jupyterhub_gpuspawner.hub.pages.server.usage import in_a_line
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.hub.text import course
 from jupyterhub_gpuspawner.hub.text.times import parse_time
@@ -87,7 +88,9 @@ def tile(found: Participant, *, now: float, since: float = 0.0) -> Tile:
         placement = server.placement
         if placement is None:
             return made
-        return replace(made, where=_where(placement), left=time_left(placement.ends_at, now))
+        use = in_a_line(server.usage)
+        lines = (Line(use),) if use else ()
+        return replace(made, where=_where(placement), left=time_left(placement.ends_at, now), lines=lines)
     if state in (State.WAITING, State.STARTING):
         return replace(made, lines=(Line(course.QUEUED),) if found.queued else tuple(_of_start(found, now)))
     if state in (State.FAILED, State.ENDED):
