@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WIDTH, HEIGHT = 240, 60
-_TOP, _LEFT = 4, 32
+_TOP, _LEFT = 4, 38
 _LIGHT = "--ink:#57606a;--line:#c3cad3;--bar:#0b57d0;--most:#1f2328"
 _DARK = "--ink:#a9b3be;--line:#46505c;--bar:#8ab8ff;--most:#e6edf3"
 STYLE = f"""
@@ -22,7 +22,7 @@ STYLE = f"""
 @media(prefers-color-scheme:dark){{&{{{_DARK}}}}}
 [data-bs-theme=light] &{{{_LIGHT}}}[data-bs-theme=dark] &{{{_DARK}}}
 & text{{fill:var(--ink)}}& .line{{stroke:var(--line);fill:none}}& .bar{{fill:var(--bar)}}
-& .most{{stroke:var(--most);stroke-width:1.5}}& .unknown{{stroke:var(--line);stroke-width:1.5;fill:none}}
+& .most{{stroke:var(--most);stroke-width:1.5}}& .unknown{{stroke:var(--ink);stroke-width:1.5;fill:none}}
 """.replace("&", ".gpuspawner-usage").strip()
 
 
