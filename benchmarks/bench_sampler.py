@@ -86,9 +86,8 @@ def main() -> int:
     reporting = before.user + before.system
     spent = times.user + times.system - reporting
     print(f"{options.seconds:g} s, a sample every {options.interval:g} s, {len(sent)} summaries")
-    print(
-        f"processor time: {spent:.2f} s ({100 * spent / options.seconds:.3f} % of a core); {reporting:.2f} s before, for the port"
-    )
+    share = 100 * spent / options.seconds
+    print(f"processor time: {spent:.2f} s ({share:.3f} % of a core); {reporting:.2f} s before, for the port")
     print(f"memory: {memory.rss / 2**20:.1f} MiB resident, {memory.uss / 2**20:.1f} MiB of its own")
     return int(options.check and (spent / options.seconds > CORE or memory.rss / 2**20 > MIB))
 

@@ -170,6 +170,14 @@ LINKS: dict[str, tuple[Rights, dict[str, JobWords]]] = {
             "9": JobWords("job 9 of ada"),
         },
     ),
+    "one who sees how much a server uses its GPU": (
+        Rights(use={("ada", ""): "GPU 83 %"}),
+        {
+            "7": JobWords("ada's server, job 7, GPU 83 %", "", "ada"),
+            "8": JobWords("ada's server a/b c, job 8", "", "ada/a%2Fb%20c"),
+            "9": JobWords("job 9 of ada"),
+        },
+    ),
     "one with rights for one server": (
         Rights(log=frozenset({("ada", "a/b c")}), stop=frozenset({("ada", "")})),
         {

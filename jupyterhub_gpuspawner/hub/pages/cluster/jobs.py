@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
@@ -11,7 +11,7 @@ from jupyterhub_gpuspawner.jobs.reason import meaning
 from jupyterhub_gpuspawner.words import counted, memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from jupyterhub_gpuspawner.cluster.cluster_map import Holder, WaitingJob
     from jupyterhub_gpuspawner.units import Gres
@@ -27,6 +27,8 @@ class Rights:
     log: frozenset[tuple[str, str]] = frozenset()
     """Those whose log the viewer may read."""
     stop: frozenset[tuple[str, str]] = frozenset()
+    use: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """How much servers use their GPUs, in words."""
 
 
 NO_RIGHTS = Rights()
@@ -107,8 +109,9 @@ class JobsInWords:
         if server is None:
             return JobWords(words, left)
         key = (user, server)
+        use = self._rights.use.get(key, "") if started else ""
         return JobWords(
-            words,
+            f"{words}, {use}" if use else words,
             left,
             path="/".join(quote(part, safe="@~") for part in key if part),
             log=started and key in self._rights.log,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.cluster.cluster_map import ClusterMap, ServedJob
 from jupyterhub_gpuspawner.cluster.survey import survey
 from jupyterhub_gpuspawner.hub.pages.cluster.jobs import Rights
 from jupyterhub_gpuspawner.hub.pages.cluster.rows import sections, summary
+from jupyterhub_gpuspawner.hub.pages.server.usage import in_a_line
 from jupyterhub_gpuspawner.hub.spawners.server import servers_with_jobs, starts_slurm_jobs
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
@@ -51,6 +52,8 @@ class Look:
     holders_known: bool = True
     partitions: tuple[str, ...] = ()
     """The names of all partitions, whatever the filter."""
+    use: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """How much servers, as pairs of user and name, use their GPUs, in words."""
 
 
 class ClusterSight:
@@ -79,7 +82,8 @@ class ClusterSight:
             return Look(None, silent=connection.silent)
         # not older than the snapshot
         allocations = await connection.allocations.recent(max(0.0, time.time() - snapshot.taken_at))
-        asked, servers = self.asked(), list(served_jobs(servers_with_jobs(self.settings["users"].values())))
+        known = list(servers_with_jobs(self.settings["users"].values()))
+        asked, servers = self.asked(), list(served_jobs(known))
         # takes some hundredths of a second for a thousand nodes: not in the event loop
         found = await asyncio.to_thread(lambda: survey(snapshot, allocations or {}, servers).only(**asked))
         return Look(
@@ -87,6 +91,7 @@ class ClusterSight:
             silent=connection.silent,
             holders_known=allocations is not None,
             partitions=tuple(each.name for each in snapshot.partitions),
+            use={(each.user, each.name): line for each in known if (line := in_a_line(each.usage))},
         )
 
     def _connection(self) -> Connection:
@@ -119,7 +124,9 @@ class ClusterPage(ClusterSight, BaseHandler):
         told: dict[str, Any] = {}
         if look.found is not None:
             taken = datetime.fromtimestamp(look.found.taken_at).astimezone()
-            rights = Rights(log=self._servers_in("access:servers"), stop=self._servers_in("delete:servers"))
+            rights = Rights(
+                log=self._servers_in("access:servers"), stop=self._servers_in("delete:servers"), use=look.use
+            )
             rows = await asyncio.to_thread(self._rows, look.found, asked, rights, self.template_namespace)
             told = {"rows": rows, "summary": summary(look.found), "taken": taken}
             told["age"] = max(0.0, time.time() - look.found.taken_at)
