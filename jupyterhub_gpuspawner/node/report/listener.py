@@ -152,7 +152,7 @@ def _table(path: str, port: int) -> list[Socket]:
             if wanted in line:  # splitting every line would take five times as long
                 words = line.split()
                 found.append(Socket(_address(words[1].split(b":")[0]), int(words[7]), int(words[9])))
-    return found
+    return list(dict.fromkeys(found))  # while others come and go, the kernel may list a socket twice
 
 
 def _address(text: bytes) -> str:
