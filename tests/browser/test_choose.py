@@ -75,7 +75,7 @@ def lesson(now: datetime) -> str:
     return f"""
 name: Deep learning in practice
 instructors: rosa
-roster: otto
+roster: paula
 profile: {{slug: k80, cpus: 2}}
 zone: {zone}
 sessions:
@@ -495,7 +495,7 @@ def test_a_fault_out_of_sight_stops_nobody(course: HubProcess, page: Page) -> No
 def test_a_course_comes_first_with_its_session(course: HubProcess, open_page: OpenPage) -> None:
     """For a participant, selected and with nothing to choose; on a phone, too."""
     page = open_page()
-    sign_in(page, course, "otto")
+    sign_in(page, course, "paula")
     form_of(page, course)
     card = page.locator(".gpuspawner-profile").first
     expect(card).to_contain_text("Deep learning in practice")
