@@ -99,7 +99,7 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     job = str(placement["job_id"])
     page.goto(f"{hub.url}/user/ada/lab")
     status = page.locator(".gpuspawner-status")
-    expect(status).to_have_text(re.compile(r"^(\d+ min|\d+ s) left · 2 . K80, 12 GB each$"), timeout=PATIENCE)
+    expect(status).to_have_text(re.compile(r"^(\d+ min|\d+ s) left · 2 . K80 \(12 GB\)$"), timeout=PATIENCE)
     page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
     page.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
     page.keyboard.insert_text(CELL)

@@ -475,7 +475,7 @@ def test_a_server_that_waits_ends_or_fails_says_so(
     slurm_cluster.run("scancel", job_of(hub, "gina", "ends"))
     expect(card(page, "ends")).to_contain_text("ended")
     expect(card(page, "ends")).to_contain_text(re.compile(r"The job was cancelled\.\s+It ended at .*\d\d"))
-    expect(page.locator("#gpuspawner-news")).to_contain_text("Server ends: ended.")
+    expect(page.locator("#gpuspawner-news")).to_contain_text("P100 (server ends): ended.")
     expect(card(page)).to_contain_text("running")
     well_made(page)
     shoot(page, "home-states")

@@ -86,7 +86,7 @@ def got(placement: PlacementDocument, node: NodeTopology | None) -> tuple[str, .
 
 
 def gpus_in_words(placement: PlacementDocument) -> tuple[str, ...]:
-    """Such as ``("2 x K80, 12 GB each",)``: one text for each kind of GPU."""
+    """Such as ``("2 x K80 (12 GB)",)``: one text for each kind of GPU."""
     kinds = Counter((_model(gpu), _memory(gpu)) for gpu in placement.gpus)
     return tuple(home.gpus(number, *kind) for kind, number in kinds.items())
 
