@@ -638,11 +638,12 @@ def test_the_map_lists_who_waits_and_stops_a_server_for_those_who_may(
     """Without a script: a job in line with what it asks for; Log and Stop of a server; Stop asks first."""
     job = other_job("-p", "gpu", "--gres=gpu:k80:4", "-c", "4", "--mem=1G")
     page = open_page(javascript=False)
-    open_map(page, hub, f"job {job}", "kim's server lab", "Waiting")
+    told = "All matching resources are in use."  # which Slurm knows when it has looked at the job
+    open_map(page, hub, f"job {job}", "kim's server lab", "Waiting", told)
     line = page.locator(".gpuspawner-queue li", has_text=f"job {job} of ")
     expect(line).to_contain_text("4 \N{MULTIPLICATION SIGN} k80, 4 CPUs, 1 GiB, 30 min")
     expect(line).to_contain_text(re.compile(r"for \d+ .*, since \d\d:\d\d"))
-    expect(line).to_contain_text("All matching resources are in use.")
+    expect(line).to_contain_text(told)
 
     lab = node(page, "g1").locator("div.own").first
     lab.get_by_role("link", name="Log").click()

@@ -107,6 +107,12 @@ def roles(hub: HubProcess, user: str) -> list[str]:
     return list(hub.api("GET", f"/users/{user}").json()["roles"])
 
 
+def read_anew(hub: HubProcess, user: str) -> set[str]:
+    """The roles of a user, after a request that has the hub read the courses' folder."""
+    hub.api("GET", "/gpuspawner/courses")
+    return set(roles(hub, user))
+
+
 def token_of(hub: HubProcess, user: str) -> str:
     """A new token with all that a user may do."""
     answer = hub.api("POST", f"/users/{user}/tokens", {"note": "for a test"})
@@ -276,20 +282,25 @@ def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubP
     }
     assert stages == {"fay": "started", "gus": "unvisited"}
     assert "Nobody opened this server" in Visitor(hub, "gus").look("/hub/home").text
+    (hub.folder / "courses" / "ahead.yaml").unlink()
+    soon(lambda: read_anew(hub, "ada"), {"user", "course-deep-instructors"})
 
 
 def test_a_course_that_goes_takes_its_rights_with_it(hub: HubProcess) -> None:
     """Without its file a course has no group and no role; a group of that name made by an admin is not taken over."""
-    for name in ("maths", "closed"):
-        (hub.folder / "courses" / f"{name}.yaml").unlink()
+    usual = {"user", "course-maths-instructors", "course-closed-instructors"}
+    brief, own = (hub.folder / "courses" / f"{name}.yaml" for name in ("brief", "own"))
+    brief.write_text(course_file("carl", "[dora]"))
+    soon(lambda: read_anew(hub, "carl"), {*usual, "course-brief-instructors"})
+    brief.unlink()
     hub.api("POST", "/groups/course-own", {})
-    (hub.folder / "courses" / "own.yaml").write_text(course_file("carl", "[dora]"))
+    own.write_text(course_file("carl", "[dora]"))
 
-    def found() -> set[str]:
-        hub.api("GET", "/gpuspawner/courses")  # reads the folder
-        return set(roles(hub, "carl"))
-
-    soon(found, {"user"})
+    soon(lambda: read_anew(hub, "carl"), usual)
     groups = {group["name"]: group["users"] for group in hub.api("GET", "/groups").json()}
     assert groups["course-own"] == []
-    assert "course-maths" not in groups
+    assert "course-brief" not in groups
+
+    own.unlink()
+    hub.api("DELETE", "/groups/course-own")
+    hub.api("GET", "/gpuspawner/courses")

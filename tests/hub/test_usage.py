@@ -39,9 +39,13 @@ def hub(start_light_hub: StartHub) -> HubProcess:
 
 @pytest.fixture(scope="module")
 def ada(hub: HubProcess) -> Iterator[Visitor]:
-    """Ada, whose server runs."""
+    """Ada, whose server runs, and has sent a summary."""
     visitor = Visitor(hub, "ada")  # signing in leads to a server that runs
     hub.spawn("ada", {"profile": "gpu"})
+    ends_at = time.monotonic() + 60
+    while asked(visitor, f"{PATH}/ada").status_code != 200:  # the first one comes after the second sample
+        assert time.monotonic() < ends_at, hub.log_end()
+        time.sleep(0.5)
     yield visitor
     hub.end("ada")
 

@@ -7,6 +7,7 @@ not in the configuration; its token is known to this process alone.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,11 @@ NAME = "gpuspawner-courses"
 """The name of the service and of its role."""
 TIME_LIMIT = 120.0
 """Seconds for one request; JupyterHub answers when a server is ready, or after ``slow_spawn_timeout``."""
+UNSEEN = 404
+"""JupyterHub's answer where the rights do not cover a user."""
+AGAIN = 6.0
+"""Seconds until such a request is repeated once: a login with ``manage_groups`` has just taken the user out of the
+course's group, and :mod:`.upkeep` puts them back within five seconds."""
 BUSY = 429
 """HTTP status where a limit of JupyterHub's is reached."""
 
@@ -96,6 +102,9 @@ class ServiceAccount:
         # of the hub's settings it has the certificates of internal_ssl
         try:
             answer = await AsyncHTTPClient().fetch(request, raise_error=False)
+            if answer.code == UNSEEN:
+                await asyncio.sleep(AGAIN)
+                answer = await AsyncHTTPClient().fetch(request, raise_error=False)
         except OSError as error:
             return Answer(599, str(error))
         if answer.code < 300:
