@@ -47,7 +47,7 @@ def test_what_a_profile_with_a_claim_submits(gpuspawner: Call, tmp_path: Path) -
     assert result.exit_code == 0, result.stderr
     plan = re.search(r"^'(\{.*\})'$", result.stdout, re.MULTILINE)
     assert plan is not None
-    assert recover_plan(plan[1]) == (LaunchPlan(gpus=2, cpus=4, claim="/run/claims"), "")
+    assert recover_plan(plan[1]) == (LaunchPlan(gpus=2, cpus=4, lab=True, usage_interval=30.0, claim="/run/claims"), "")
     assert "gres" not in result.stdout
     assert re.search(r"apptainer exec .*--nv", result.stdout)
 
