@@ -8,16 +8,14 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from sqlalchemy import Column, Float, MetaData, String, Table, Unicode, delete, insert, select
 
-from jupyterhub_gpuspawner.hub.site.database import roll_back
+from jupyterhub_gpuspawner.hub.site.database import have_table, roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sqlalchemy.engine import Engine
     from sqlalchemy.orm import Session
 
     from jupyterhub_gpuspawner.hub.courses.book import HubCourse
@@ -99,15 +97,7 @@ class Messages:
 
     def _loaded(self) -> dict[tuple[str, str], Message]:
         if self._known is None:
-            connection = self._session.connection()
-            if connection.engine not in _MADE:
-                _TABLE.create(connection, checkfirst=True)
-                self._session.commit()
-                _MADE.add(connection.engine)
+            have_table(self._session, _TABLE)
             rows = self._session.execute(select(_TABLE)).mappings()
             self._known = {(row["course"], row["user"]): Message(**row) for row in rows}
         return self._known
-
-
-_MADE: WeakSet[Engine] = WeakSet()
-"""Databases that are known to have the table."""

@@ -10,14 +10,12 @@ import time
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from sqlalchemy import Column, Float, Integer, MetaData, String, Table, Unicode, delete, insert, select
 
-from jupyterhub_gpuspawner.hub.site.database import roll_back
+from jupyterhub_gpuspawner.hub.site.database import have_table, roll_back
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import Engine
     from sqlalchemy.orm import Session
 
 KEPT = 30 * 86400.0
@@ -81,13 +79,13 @@ class CourseStarts:
 
     def find(self, course: str, session: str) -> dict[str, CourseStart]:
         """The starts of a session, by user."""
-        self._make()
+        have_table(self._session, _TABLE)
         asked = select(_TABLE).where(_TABLE.c.course == course, _TABLE.c.session == session)
         return {row.user: _start(row) for row in self._session.execute(asked)}
 
     def get(self, course: str, session: str, user: str) -> CourseStart | None:
         """The start for one person; None where there was none."""
-        self._make()
+        have_table(self._session, _TABLE)
         asked = select(_TABLE).filter_by(course=course, session=session, user=user)
         row = self._session.execute(asked).one_or_none()
         return _start(row) if row is not None else None
@@ -96,7 +94,7 @@ class CourseStarts:
         """Write a start, in the place of the one for the same person and session, and commit."""
         key = {"course": course, "session": session, "user": start.user}
         row = {**key, **asdict(start), "stage": start.stage.value, "fault": start.fault[:FAULT_LIMIT]}
-        self._make()
+        have_table(self._session, _TABLE)
         try:
             self._session.execute(delete(_TABLE).filter_by(**key))
             self._session.execute(insert(_TABLE).values(**row))
@@ -107,21 +105,10 @@ class CourseStarts:
 
     def forget_old(self) -> None:
         """Delete records older than :data:`KEPT`."""
-        self._make()
+        have_table(self._session, _TABLE)
         self._session.execute(delete(_TABLE).where(_TABLE.c.asked_at < time.time() - KEPT))
         self._session.commit()
-
-    def _make(self) -> None:
-        connection = self._session.connection()
-        if connection.engine not in _MADE:
-            _TABLE.create(connection, checkfirst=True)
-            self._session.commit()
-            _MADE.add(connection.engine)
 
 
 def _start(row: Any) -> CourseStart:
     return CourseStart(row.user, Stage(row.stage), row.tries, row.asked_at, row.ready_at, row.fault)
-
-
-_MADE: WeakSet[Engine] = WeakSet()
-"""Databases that are known to have the table."""

@@ -12,6 +12,7 @@ import asyncio
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from jupyterhub import orm
 from sqlalchemy import event, update
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jupyterhub.app import JupyterHub
+    from sqlalchemy import Table
     from sqlalchemy.engine import Engine, ExceptionContext
     from sqlalchemy.orm import Session
 
@@ -34,6 +36,20 @@ TO_START, TO_TELL, TO_STOP = 60.0, 20.0, 600.0
 AWAY_MESSAGE = "The hub's database did not respond while your server was being started. Please start it again."
 AWAY = (DBAPIError, PendingRollbackError)
 """Exceptions while the database is unreachable, full or locked: a later try may succeed."""
+
+
+_TABLES: WeakKeyDictionary[Engine, set[str]] = WeakKeyDictionary()
+"""Tables of ours that databases are known to have."""
+
+
+def have_table(session: Session, table: Table) -> None:
+    """Create a table of ours in JupyterHub's database unless it is there, and commit that; raises SQLAlchemyError."""
+    connection = session.connection()
+    known = _TABLES.setdefault(connection.engine, set())
+    if table.name not in known:
+        table.create(connection, checkfirst=True)
+        session.commit()
+        known.add(table.name)
 
 
 def fault(error: SQLAlchemyError) -> str:

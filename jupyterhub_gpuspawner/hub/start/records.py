@@ -9,18 +9,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from sqlalchemy import Column, Float, MetaData, String, Table, Unicode, delete, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.site.database import roll_back
+from jupyterhub_gpuspawner.hub.site.database import have_table, roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from sqlalchemy.engine import Engine
     from sqlalchemy.orm import Session
 
 KEPT = 180 * 86400.0
@@ -63,7 +61,7 @@ class StartRecords:
         """Record a start and commit; raises RecordFailed."""
         row = {"start_id": start_id, "user_name": start.user, "server_name": start.server, "made_at": time.time()}
         try:
-            self._make()
+            have_table(self._session, _TABLE)
             self._session.execute(insert(_TABLE).values(**row))
             self._session.commit()
         except SQLAlchemyError as error:
@@ -77,7 +75,7 @@ class StartRecords:
         """Those of ``start_ids`` that are recorded; raises SQLAlchemyError."""
         wanted, found = sorted(start_ids), dict[str, RecordedStart]()
         if wanted:
-            self._make()
+            have_table(self._session, _TABLE)
         for at in range(0, len(wanted), _AT_ONCE):
             asked = select(_TABLE).where(_TABLE.c.start_id.in_(wanted[at : at + _AT_ONCE]))
             for row in self._session.execute(asked):
@@ -86,18 +84,6 @@ class StartRecords:
 
     def forget_old(self) -> None:
         """Delete records older than :data:`KEPT`; raises SQLAlchemyError."""
-        self._make()
+        have_table(self._session, _TABLE)
         self._session.execute(delete(_TABLE).where(_TABLE.c.made_at < time.time() - KEPT))
         self._session.commit()
-
-    def _make(self) -> None:
-        connection = self._session.connection()
-        engine = connection.engine
-        if engine not in _MADE:
-            _TABLE.create(connection, checkfirst=True)
-            self._session.commit()
-            _MADE.add(engine)
-
-
-_MADE: WeakSet[Engine] = WeakSet()
-"""Databases that are known to have the table."""
