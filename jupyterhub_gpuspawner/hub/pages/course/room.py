@@ -108,7 +108,7 @@ class CourseRoom:
         return self._seats
 
     async def _site(self) -> Site | None:
-        """What the course is checked against; None where there are no profiles, or Slurm has not responded yet."""
+        """What the course is checked against; None where there are no profiles, or Slurm does not respond."""
         spawner_class = self._settings["spawner_class"]
         if not starts_slurm_jobs(spawner_class):
             return None
@@ -116,8 +116,9 @@ class CourseRoom:
         if spawner is None:
             return None
         site = spawner.slurm_site()
-        snapshot = await site.connection().cluster.recent(AGE)
-        if snapshot is None:
+        slurm = site.connection()
+        snapshot = await slurm.cluster.recent(AGE)
+        if snapshot is None or slurm.silent:
             return None
         offered = spawner.offered()
         return Site(offered, snapshot, site_defaults(site), groups=self._groups(offered))
