@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.cli.course_site import hub_limits
+from jupyterhub_gpuspawner.check.site import load_site
+from jupyterhub_gpuspawner.cli.course.site import hub_limits
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.cli.site import load_site
 from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm

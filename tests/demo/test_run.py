@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from unittest.mock import patch
 
-from jupyterhub_gpuspawner.cli.site import load_site
+from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.run import PROFILES
 

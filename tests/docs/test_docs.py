@@ -30,8 +30,8 @@ from docs.reference_pages.errors import error_classes
 from docs.reference_pages.profile import MODELS
 from docs.reference_pages.settings import CONFIGURED
 from docs.reference_pages.wording import anchor
+from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.cli.main import main as gpuspawner
-from jupyterhub_gpuspawner.cli.site import load_site
 from jupyterhub_gpuspawner.courses.course import Course
 from jupyterhub_gpuspawner.courses.course_profile import course_profile
 from jupyterhub_gpuspawner.courses.folder import CourseFolder

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.batch import script
-from jupyterhub_gpuspawner.cli.site import SOMEBODY, Site
+from jupyterhub_gpuspawner.check.site import SOMEBODY, Site
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.api.profiles_document import AskedResources, profiles_document
 from jupyterhub_gpuspawner.hub.pages.choose.offer import option_fields

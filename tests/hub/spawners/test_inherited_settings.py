@@ -16,8 +16,8 @@ from traitlets.config import Config
 from wrapspawner import ProfilesSpawner, WrapSpawner
 
 from docs.reference_pages import FOLDER, migration
+from jupyterhub_gpuspawner.check.site import SOMEBODY, Site
 from jupyterhub_gpuspawner.cli.main import main
-from jupyterhub_gpuspawner.cli.site import SOMEBODY, Site
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, WRAPSPAWNER, Effect, ignored_settings
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jupyterhub_gpuspawner.cli.source import Source, give_up, source_options
+from jupyterhub_gpuspawner.cli.node.source import Source, give_up, source_options
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.placement.choice import choose
 from jupyterhub_gpuspawner.placement.policies import POLICIES

@@ -25,7 +25,7 @@ from jupyterhub_gpuspawner.profiles.resources import over_defaults
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.cli.site import Site
+    from jupyterhub_gpuspawner.check.site import Site
     from jupyterhub_gpuspawner.courses.course import Course
     from jupyterhub_gpuspawner.courses.folder import CourseFile
     from jupyterhub_gpuspawner.courses.report import SessionReport

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jupyterhub_gpuspawner.cli.source import Source, source_options, write
+from jupyterhub_gpuspawner.cli.node.source import Source, source_options, write
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
@@ -43,11 +43,11 @@ def topology(
 
         write(svg, node_svg.svg(node, title=node.hostname or "Node") + "\n")
     if as_json:
-        from jupyterhub_gpuspawner.cli.listing import document
+        from jupyterhub_gpuspawner.cli.node.listing import document
 
         click.echo(json.dumps(document(node), indent=2))
     elif svg is None:
-        from jupyterhub_gpuspawner.cli.listing import listing
+        from jupyterhub_gpuspawner.cli.node.listing import listing
 
         click.echo(listing(node), nl=False)
 

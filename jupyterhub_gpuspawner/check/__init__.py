@@ -1,0 +1,1 @@
+"""A hub's configuration, read and checked without a running hub."""

@@ -1,0 +1,1 @@
+"""Commands that read the configuration of a hub, without a running hub."""
