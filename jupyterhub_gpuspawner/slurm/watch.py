@@ -165,9 +165,11 @@ class Watch:
     async def changed(self) -> JobStatus | None:
         """Wait until the status, :attr:`stale` or :attr:`hidden` differs from the last call; return the status.
 
-        Raises RuntimeError once the watch is closed.
+        Several tasks may wait at the same time; each is told of the next change. Raises RuntimeError once the watch is
+        closed.
         """
-        while not self._closed and self._seen == self._watched.version:
+        seen = self._seen  # the first task that is told sets it for the next call
+        while not self._closed and seen == self._watched.version:
             turn = asyncio.get_running_loop().create_future()
             self._watched.turns.add(turn)
             try:

@@ -272,6 +272,23 @@ async def test_change_between_two_calls_is_not_lost(watcher: JobWatcher, cluster
     assert await watch.changed() == job("7", "RUNNING")
 
 
+async def test_a_change_is_told_to_every_task_that_waits_on_one_watch(
+    watcher: JobWatcher, cluster: Cluster, clock: Clock
+) -> None:
+    """One task looks out for the end of a server while another one stops it."""
+    cluster.held["7"] = job("7", "RUNNING")
+    watch = watcher.watch("7")
+    await settle()
+    await watch.changed()
+    lookout, stop = (asyncio.create_task(watch.changed()) for _ in range(2))
+    await settle()
+
+    cluster.held["7"] = job("7", "CANCELLED")
+    await clock.pass_(30.0)
+
+    assert (await lookout, await stop) == (job("7", "CANCELLED"), job("7", "CANCELLED"))
+
+
 async def test_cancelled_listener_does_not_disturb_the_others(
     watcher: JobWatcher, cluster: Cluster, clock: Clock
 ) -> None:
