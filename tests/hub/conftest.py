@@ -31,6 +31,8 @@ LIGHT = f"""
   command: {COMMAND}
 """
 """Profiles as YAML: one that starts in a second, and one that fills a node."""
+AT_ONCE = 'c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}'
+"""A line of configuration: REST answers a start at once, instead of after ten seconds while the server is not ready."""
 
 
 def start_hub(

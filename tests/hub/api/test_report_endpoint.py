@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.api.report import BODY_TIMEOUT, REPORTS
 from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
-from tests.hub.conftest import LIGHT, StartHub
+from tests.hub.conftest import AT_ONCE, LIGHT, StartHub
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -37,7 +37,7 @@ NEXT = 60.0 / REPORTS.per_minute
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub) -> HubProcess:
     """A hub with one profile that starts a server and one that does not."""
-    return start_light_hub(profiles=LIGHT + SILENT)
+    return start_light_hub(lines=AT_ONCE, profiles=LIGHT + SILENT)
 
 
 class Started:
