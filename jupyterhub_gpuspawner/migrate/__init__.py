@@ -1,0 +1,1 @@
+"""Converts a hub's configuration for batchspawner, wrapspawner, moss or SlurmFormSpawner to one for this package."""

@@ -1,0 +1,121 @@
+"""Converts batchspawner's one kind of server, and wrapspawner's profiles, into documents of the profile schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, Effect
+from jupyterhub_gpuspawner.migrate.difference import Kind
+from jupyterhub_gpuspawner.migrate.draft import Draft, Offer
+from jupyterhub_gpuspawner.migrate.site_settings import REQUESTS, old_options, plain
+from jupyterhub_gpuspawner.profiles.profile import slug_of
+from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED, as_document, typed_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jupyterhub_gpuspawner.migrate.batch_template import BatchTemplate
+    from jupyterhub_gpuspawner.migrate.old_hub import OldHub
+    from jupyterhub_gpuspawner.migrate.site_settings import SiteSettings
+
+SERVER = "Notebook server"
+_TABLE = {each.name: each for each in BATCHSPAWNER}
+_WRAPPER = {
+    "form_template": "the form is this package's",
+    "first_template": "the form is this package's",
+    "input_template": "the form is this package's",
+    "child_class": "each profile says which spawner starts its server",
+    "child_config": "each profile says which spawner starts its server",
+}
+
+
+def convert_one(site: SiteSettings, values: Mapping[str, Any], template: BatchTemplate, draft: Draft) -> None:
+    """A hub of batchspawner alone becomes a hub with one profile."""
+    rest = dict(site.requests)
+    slurm = {name: value for name, value in typed_fields(rest).items() if value is not None}
+    document = {"display_name": SERVER, "slug": "server", "default": True, "slurm": _typed(slurm, template)}
+    draft.offers.append(Offer(document, old_options(template, values)))
+    for name, value in sorted(site.requests.items()):
+        draft.moved(site.where(name), value, f"profile server: slurm.{TYPED.get(name[4:], 'gpus')}")
+
+
+def convert_profiles(
+    hub: OldHub, values: Mapping[str, Any], template: BatchTemplate, draft: Draft
+) -> None:
+    """wrapspawner's profiles; raises ConfigError for one that is no tuple of its."""
+    found: Sequence[Any] = ()
+    for section in ("WrapSpawner", "OptionsFormSpawner", "ProfilesSpawner", "DockerProfilesSpawner"):
+        for name, value in sorted(hub.section(section).items()):
+            if name == "profiles":
+                found = value
+            elif name in _WRAPPER:
+                draft.note(Kind.DROPPED, f"c.{section}.{name}", value, "", _WRAPPER[name])
+            else:
+                draft.decide(
+                    f"c.{section}.{name}", value, "left out", "profiles do not read it", "Look what depends on it."
+                )
+    if "DockerProfilesSpawner" in (hub.spawner, *hub.config):
+        draft.note(
+            Kind.DROPPED,
+            "DockerProfilesSpawner",
+            "a list of Docker images",
+            "",
+            "it needs nvidia-docker-plugin, which is no longer developed; containers of a Slurm job are Apptainer's",
+        )
+    for at, item in enumerate(found):
+        _profile(at, item, values, template, draft)
+
+
+def _profile(at: int, item: Any, values: Mapping[str, Any], template: BatchTemplate, draft: Draft) -> None:
+    where = f"c.ProfilesSpawner.profiles[{at}]"
+    try:
+        document = as_document(item, slug_of)
+    except ValueError as error:
+        raise ConfigError(str(error), where=where) from error
+    document.setdefault("slug", slug_of(document["display_name"]))
+    if "Docker" in str(document.get("spawner_class", "")):
+        draft.note(
+            Kind.DROPPED,
+            where,
+            document["display_name"],
+            "",
+            "servers in Docker containers need a spawner class of their own",
+            "Name the class in c.GPUProfilesSpawner.profiles_dir_classes and write a profile of kind: other.",
+        )
+        return
+    *_, traits = item
+    pair = len(item) == 2  # noqa: PLR2004 - a pair may omit req_
+    was = None
+    if document["kind"] == "slurm":
+        own = {name if name.startswith("req_") or not pair else f"req_{name}": value for name, value in traits.items()}
+        was = old_options(template, {**values, **own})
+        document["slurm"] = _typed(document["slurm"], template)
+        _without_effect(document, where, template, draft)
+        del document["kind"]  # the default
+    draft.offers.append(Offer({name: value for name, value in document.items() if value not in ({}, None)}, was))
+    draft.moved(where, document["display_name"], f"profile {document['slug']}")
+
+
+def _typed(slurm: dict[str, Any], template: BatchTemplate) -> dict[str, Any]:
+    """The typed request, without what a template fixes, and with the type of GPU that it names."""
+    fixed = {TYPED.get(name, name) for name in template.constants} if template.typed else set()
+    found = {name: value for name, value in slurm.items() if name not in fixed}
+    if template.typed and "gpu_type" in template.constants and found.get("gpus"):
+        found["gpu_type"] = template.constants["gpu_type"]
+    return found
+
+
+def _without_effect(document: dict[str, Any], where: str, template: BatchTemplate, draft: Draft) -> None:
+    """Remove the traits that have no effect, and make shell lines the environment's."""
+    traits = document["traits"]
+    for name in sorted(traits):
+        row = _TABLE.get(name)
+        if name == "req_prologue":
+            document.setdefault("environment", {})["setup"] = traits.pop(name).strip("\n").split("\n")
+            draft.moved(f"{where}: {name}", document["environment"]["setup"], "environment.setup")
+        elif row is not None and name not in REQUESTS and row.effect is not Effect.KEPT:
+            if row.effect is Effect.TEMPLATE and not template.typed:
+                continue
+            value = traits.pop(name)
+            draft.note(Kind.DROPPED, f"{where}: {name}", value, "", plain(row.remark))

@@ -1,0 +1,290 @@
+"""Converts the settings of a Slurm spawner of batchspawner's family: what is kept, moved, dropped, to be decided."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from batchspawner import SlurmSpawner
+from batchspawner.batchspawner import format_template
+from jupyterhub.spawner import Spawner
+
+from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, Effect
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.migrate.batch_template import BatchTemplate, swallows_the_script
+from jupyterhub_gpuspawner.migrate.difference import Kind
+from jupyterhub_gpuspawner.migrate.draft import SOMEBODY, Draft
+from jupyterhub_gpuspawner.migrate.old_hub import System
+from jupyterhub_gpuspawner.migrate.sbatch_options import sbatch_options
+from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.migrate.old_hub import OldHub, OldSetting
+
+WRAPPERS = "/usr/local/libexec/gpuspawner"
+"""Where the wrapper scripts are, unless the admin has them elsewhere."""
+REQUESTS = frozenset({*(f"req_{name}" for name in TYPED), "req_gres"})
+"""Settings that request something of Slurm."""
+_TABLE = {each.name: each for each in BATCHSPAWNER}
+_SHELL = ("req_prologue", "req_epilogue")
+_SUDOERS = "Install config/wrappers and config/sudoers as docs/howto/sudo.md describes{}."
+
+
+def plain(markdown: str) -> str:
+    """Text of a table of the guide, without its Markdown."""
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", markdown).replace("`", "")
+
+
+def old_script(template: BatchTemplate, values: Mapping[str, Any]) -> str:
+    """The script that batchspawner renders for these ``req_*`` values; raises what its template raises."""
+    defaults = {
+        name: trait.default_value if isinstance(trait.default_value, str) else ""
+        for name, trait in SlurmSpawner.class_traits().items()
+        if name.startswith("req_")
+    }
+    named = {name.removeprefix("req_"): value for name, value in {**defaults, **values}.items()}
+    given = dict.fromkeys(template.unknown, "") | named
+    name, home = SOMEBODY
+    keepvars = ",".join(filter(None, ["JUPYTERHUB_API_TOKEN", str(given.get("keepvars_extra") or "")]))
+    given |= {"username": name, "homedir": home, "keepvars": keepvars, "cmd": "jupyterhub-singleuser"}
+    return str(format_template(template.text, **given))
+
+
+def old_options(template: BatchTemplate, values: Mapping[str, Any]) -> dict[str, str] | None:
+    """Its options; None if batchspawner could not render it."""
+    try:
+        return sbatch_options(old_script(template, values))
+    except Exception:  # noqa: BLE001 - an admin's template may raise anything, and then no job was ever submitted
+        return None
+
+
+class SiteSettings:
+    """Converts the settings of one hub; the converters of profiles read what it leaves in ``requests``."""
+
+    def __init__(self, hub: OldHub, template: BatchTemplate, draft: Draft) -> None:
+        self._hub, self._template, self._draft = hub, template, draft
+        self._settings = hub.settings()
+        self.requests: dict[str, Any] = {}
+        """``req_*`` values that request something of Slurm."""
+
+    def where(self, name: str) -> str:
+        """The setting that has the value of a request, as the admin wrote it."""
+        setting = self._settings.get(name)
+        fixed = self._template.typed and name.removeprefix("req_") in self._template.constants
+        found = self._settings.get("batch_script") if fixed or setting is None else setting
+        return str(found or "batch_script")
+
+    def as_defaults(self) -> None:
+        """Make what the hub requested the default of all profiles."""
+        for name, value in sorted(self.requests.items()):
+            self._draft.settings[name] = value
+            self._draft.moved(self.where(name), f"{name[4:]} = {value}", f"c.GPUSlurmSpawner.{name}")
+
+    def convert(self, theirs: frozenset[str] = frozenset()) -> None:
+        """Decide about every setting; ``theirs`` are those that another converter has read."""
+        for name, setting in sorted(self._settings.items()):
+            if name not in theirs:
+                self._one(name, setting)
+        for setting in self._hub.all_settings():
+            winner = self._settings.get(setting.name)
+            if setting.section in self._hub.sections and winner is not None and winner.section != setting.section:
+                self._draft.note(
+                    Kind.DROPPED, setting, setting.value, "", f"{winner} replaced it, and still does", ""
+                )
+        self._of_template()
+        self._shell_lines()
+        self._rights()
+
+    def _one(self, name: str, setting: OldSetting) -> None:
+        row = _TABLE.get(name)
+        if name in ("batch_script", "exec_prefix", *_SHELL):
+            return
+        if name in REQUESTS:
+            self._request(name, setting)
+        elif row is not None and row.effect is not Effect.KEPT:
+            self._without_effect(name, setting)
+        elif name in GPUSlurmSpawner.class_traits(config=True):
+            self._draft.keep[(setting.section, name)] = setting.value
+            self._draft.moved(setting, setting.value, f"c.GPUSlurmSpawner.{name}")
+            if self._hub.system is System.WRAPSPAWNER and name in Spawner.class_traits(config=True):
+                self._draft.note(
+                    Kind.CHANGED,
+                    setting,
+                    setting.value,
+                    "has an effect",
+                    "wrapspawner replaced it by the value of c.Spawner, or by JupyterHub's default",
+                    "Remove the line if the servers shall keep the value that they had.",
+                )
+        else:
+            self._draft.decide(
+                setting,
+                setting.value,
+                "left out",
+                "it is a setting of the site's own spawner class" if _own(self._hub) else "no spawner has it",
+                "Look whether anything depends on it.",
+            )
+
+    def _request(self, name: str, setting: OldSetting) -> None:
+        variable = name.removeprefix("req_")
+        if self._template.typed and variable in self._template.constants:
+            self._draft.note(
+                Kind.DROPPED, setting, setting.value, "", "the template fixes the option, so it had no effect"
+            )
+            return
+        if setting.value not in ("", None):
+            self.requests[name] = setting.value
+
+    def _without_effect(self, name: str, setting: OldSetting) -> None:
+        row = _TABLE[name]
+        if row.effect is Effect.TEMPLATE and not self._template.typed and f"{name[4:]}" in self._template.text:
+            self._draft.keep[(setting.section, name)] = setting.value
+            self._draft.moved(setting, setting.value, f"c.GPUSlurmSpawner.{name}, for batch_script")
+        elif name == "req_queue" and "queue" in self._template.used:
+            self.requests["req_partition"] = setting.value
+            self._draft.moved(setting, setting.value, "slurm.partition")
+        else:
+            todo = row.instead if row.instead.startswith("Set ") else ""
+            self._draft.note(Kind.DROPPED, setting, setting.value, "", plain(row.remark), todo)
+
+    def _of_template(self) -> None:
+        template, draft = self._template, self._draft
+        setting = self._settings.get("batch_script")
+        where = setting or "batch_script"
+        if not template.typed:
+            if template.unknown:
+                draft.decide(
+                    where,
+                    ", ".join(f"{{{name}}}" for name in template.unknown),
+                    "empty",
+                    "batchspawner has no such variable: the site's own spawner class or form gave its value",
+                    "Make it an option of the profiles, or write its value into batch_script.",
+                )
+            draft.settings["batch_script"] = with_variables(template)
+            reasons = "; ".join(dict.fromkeys(template.reasons))
+            draft.note(
+                Kind.MOVED,
+                where,
+                template.text,
+                "c.GPUSlurmSpawner.batch_script",
+                f"it cannot be expressed by typed fields: {reasons}",
+                "Read in docs/howto/migrate-from-batchspawner.md what becomes of a template.",
+            )
+            return
+        for variable, value in template.constants.items():
+            if variable != "gpu_type" and (variable, value) != ("nnodes", "1"):
+                self.requests[f"req_{variable}"] = value
+        if template.extra:
+            mine = [str(self.requests.get("req_options", "")), *template.extra]
+            self.requests["req_options"] = "\n".join(filter(None, mine))
+        if template.own and template.log_dir not in (None, "", "{homedir}"):
+            draft.settings["log_dir"] = template.log_dir
+            draft.moved(where, f"--output in {template.log_dir}", "c.GPUSlurmSpawner.log_dir")
+        if template.own and template.dropped:
+            draft.note(
+                Kind.DROPPED,
+                where,
+                "; ".join(dict.fromkeys(template.dropped)),
+                "",
+                "the script handles signals and the server's exit status itself",
+            )
+        if template.own and template.step:
+            draft.note(
+                Kind.CHANGED,
+                where,
+                template.step,
+                "the batch step",
+                "the launcher binds the server in the batch step, without another job step",
+            )
+
+    def _shell_lines(self) -> None:
+        """Prologue, epilogue, and the lines around the server in a template that became typed."""
+        draft, template = self._draft, self._template
+        parts = {"req_prologue": template.before, "req_epilogue": template.after} if template.typed else {}
+        values = {name: self._settings[name] for name in _SHELL if name in self._settings}
+        fault = swallows_the_script(str(values["req_prologue"].value)) if "req_prologue" in values else ""
+        if fault:
+            for setting in values.values():
+                draft.decide(
+                    setting,
+                    setting.value,
+                    "left out",
+                    f"{fault}, so nothing of the script after them would run",
+                    "The job's environment is made for it and has nothing of the hub's. If users' startup files shall "
+                    "not be read either, set login_shell: false in the profiles' environment.",
+                )
+            values = {}
+        for name in _SHELL:
+            lines = parts.get(name, ()) if template.own else ()
+            setting = values.get(name)
+            if lines:
+                own = str(setting.value).strip("\n") if setting is not None else ""
+                draft.settings[name] = "\n".join(filter(None, [*lines, own]))
+                where = "before" if name == "req_prologue" else "after"
+                was = f"{len(lines)} shell lines {where} the server"
+                draft.moved(self._settings.get("batch_script", "batch_script"), was, f"c.GPUSlurmSpawner.{name}")
+            elif setting is not None and str(setting.value).strip():
+                draft.keep[(setting.section, name)] = setting.value
+            if setting is not None and str(setting.value).strip():
+                draft.moved(setting, setting.value, f"c.GPUSlurmSpawner.{name}")
+
+    def _rights(self) -> None:
+        """How commands are run as the user."""
+        draft, setting = self._draft, self._settings.get("exec_prefix")
+        if self._hub.system is System.SLURMFORMSPAWNER:
+            draft.settings |= {"exec_prefix": "sudo -n -u {username}", "wrapper_dir": WRAPPERS}
+            draft.decide(
+                "c.GPUSlurmSpawner.exec_prefix",
+                "sudo --preserve-env=... -u {username} sbatch, scancel",
+                f"sudo -n -u {{username}}, wrapper_dir = {WRAPPERS}",
+                "SlurmFormSpawner had these commands in its class; sudo needs to allow fixed scripts only",
+                _SUDOERS.format(""),
+            )
+            return
+        if setting is None:
+            draft.note(
+                Kind.CHANGED,
+                "exec_prefix",
+                "sudo -E -u {username}",
+                "sudo -n -E -u {username}",
+                "the default never asks for a password",
+                "Without -E, and with fixed scripts: docs/howto/sudo.md.",
+            )
+            return
+        text = str(setting.value)
+        draft.keep[(setting.section, "exec_prefix")] = text
+        words = text.split()
+        if not words or "runuser" in words[0] or (words[0] != "ssh" and {"-E", "--preserve-env"} & set(words)):
+            draft.moved(setting, text, "c.GPUSlurmSpawner.exec_prefix")
+            return
+        draft.settings["wrapper_dir"] = WRAPPERS
+        there = " on the machine that ssh reaches" if "ssh" in words[0] else ""
+        draft.decide(
+            setting,
+            text,
+            f"the same, with wrapper_dir = {WRAPPERS}",
+            "the prefix does not pass on the environment, which has the job's token; the scripts read it from their "
+            "standard input",
+            _SUDOERS.format(there)
+            + (" squeue, scontrol and sinfo run on the hub's machine, as the hub." if there else ""),
+        )
+
+
+def _own(hub: OldHub) -> bool:
+    return hub.sections[0] not in ("SlurmSpawner", "MOSlurmSpawner", "SlurmFormSpawner")
+
+
+def with_variables(template: BatchTemplate) -> str:
+    """The template, with a value for those variables that this package does not have."""
+    if "{{" not in template.text and "{%" not in template.text:
+        text = template.text
+        for name in template.unknown:
+            text = text.replace(f"{{{name}}}", "")
+        return text
+    first, newline, rest = template.text.partition("\n")
+    sets = "".join(f'{{%- set {name} = "" %}}' for name in template.unknown)
+    sets += "{%- set gpus = gres %}" if re.search(r"\bgpus\b", template.text) else ""
+    for name, value in (("modules", "[]"), ("oversubscribe", "false")):
+        sets += f"{{%- set {name} = {value} %}}" if re.search(rf"\b{name}\b", template.text) else ""
+    return f"{first}{sets}{newline}{rest}"

@@ -1,0 +1,312 @@
+"""Converts SlurmFormSpawner's form: each of its profiles becomes one, whose options are the fields that are not locked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.migrate.batch_template import DEFAULT_TEMPLATE, FORM_VARIABLES, BatchTemplate, read_template
+from jupyterhub_gpuspawner.migrate.difference import Kind
+from jupyterhub_gpuspawner.migrate.draft import SOMEBODY, Draft, Offer
+from jupyterhub_gpuspawner.migrate.form_options import choice_option, number_option, text_option
+from jupyterhub_gpuspawner.migrate.sbatch_options import option_of_time
+from jupyterhub_gpuspawner.migrate.site_settings import old_options
+from jupyterhub_gpuspawner.profiles.profile import slug_of
+from jupyterhub_gpuspawner.profiles.wrapspawner import typed_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jupyterhub_gpuspawner.migrate.old_hub import OldHub
+
+SECTION = "SlurmFormSpawner"
+FORM = "SbatchForm"
+_WIDGETS: dict[str, dict[str, Any]] = {
+    "account": {},
+    "feature": {"def": []},
+    "gpus": {"def": "gpu:0"},
+    "memory": {"min": 1024, "step": 1},
+    "nprocs": {"min": 1, "def": 1, "step": 1},
+    "oversubscribe": {"def": False, "lock": True},
+    "partition": {"def": "", "lock": True},
+    "profile": {"def": "default"},
+    "reservation": {"def": ""},
+    "runtime": {"min": 0.25, "def": 1.0, "step": 0.25},
+    "ui": {"def": "lab", "choices": ["notebook", "lab", "terminal"]},
+}
+"""SlurmFormSpawner's defaults, where they are values."""
+_INTERFACES = {
+    "notebook": {"name": "Jupyter Notebook", "url": "/tree"},
+    "lab": {"name": "JupyterLab"},
+    "terminal": {"name": "Terminal", "url": "/terminals/1"},
+}
+_FIELDS = {
+    "account": ("Account", "slurm.account"),
+    "feature": ("Features of the node", "slurm.constraint"),
+    "memory": ("Memory", "slurm.memory"),
+    "nprocs": ("CPUs", "slurm.cpus"),
+    "partition": ("Partition", "slurm.partition"),
+    "reservation": ("Reservation", "slurm.reservation"),
+    "runtime": ("Hours", "slurm.time"),
+}
+_DROPPED = {
+    "error_template_path": "where Slurm does not answer, the form says so itself",
+    "form_template_path": "the profiles make the form",
+    "disable_form": "a profile without options has no fields",
+    "batch_submit_cmd": "SlurmFormSpawner ignored it, too",
+    "batch_cancel_cmd": "SlurmFormSpawner ignored it, too",
+}
+
+
+def form_template(hub: OldHub, draft: Draft) -> BatchTemplate:
+    """The template of the jobs, if the site has its own."""
+    setting = hub.settings().get("submit_template_path")
+    if setting is not None:
+        try:
+            template = read_template(Path(setting.value).read_text("utf-8"), FORM_VARIABLES)
+        except (OSError, UnicodeDecodeError) as error:
+            draft.decide(
+                setting,
+                setting.value,
+                "left out",
+                f"the file cannot be read here ({type(error).__name__})",
+                "Run the command again where the file is.",
+            )
+        else:
+            draft.moved(setting, setting.value, "c.GPUSlurmSpawner, as the other lines say")
+            return template
+    else:
+        draft.decide(
+            "SlurmFormSpawner's submit.sh",
+            "shell lines for the software of the Digital Research Alliance of Canada",
+            "left out",
+            "they are the package's and not the site's; they activate /opt/ipython-kernel and set PIP_PREFIX",
+            "If your nodes have that software, copy the lines to c.GPUSlurmSpawner.req_prologue.",
+        )
+    return BatchTemplate(DEFAULT_TEMPLATE, own=False)
+
+
+def convert_form(hub: OldHub, template: BatchTemplate, draft: Draft) -> frozenset[str]:
+    """Add the profiles; returns the names of the settings that were read."""
+    settings = hub.settings()
+    form = hub.section(FORM)
+    widgets = {name: {**widget, **(form.get(name) or {})} for name, widget in _WIDGETS.items()}
+    locked = bool(settings["disable_form"].value) if "disable_form" in settings else False
+    for name in sorted(form):
+        where = f"c.{FORM}.{name}"
+        if name in _DROPPED:
+            draft.note(Kind.DROPPED, where, form[name], "", _DROPPED[name])
+        else:
+            draft.moved(where, form[name], "the profiles' fields and options")
+    for name, value in sorted(hub.section("SlurmAPI").items()):
+        draft.note(Kind.DROPPED, f"c.SlurmAPI.{name}", value, "", "Slurm's answers are shared and kept by themselves")
+    for name in sorted(_DROPPED):
+        if name in settings:
+            draft.note(Kind.DROPPED, settings[name], settings[name].value, "", _DROPPED[name])
+    if "slurm_bin_path" in settings:
+        draft.settings["slurm_bin_dir"] = settings["slurm_bin_path"].value
+        draft.moved(settings["slurm_bin_path"], settings["slurm_bin_path"].value, "c.GPUSlurmSpawner.slurm_bin_dir")
+    else:
+        draft.settings["slurm_bin_dir"] = "/opt/slurm/bin"
+        draft.moved("SlurmFormSpawner's slurm_bin_path", "/opt/slurm/bin", "c.GPUSlurmSpawner.slurm_bin_dir")
+    interfaces = settings["ui_args"].value if "ui_args" in settings else _INTERFACES
+    presets = {"default": {"name": "Default", "params": {}}}
+    if "profile_args" in settings:
+        presets |= settings["profile_args"].value
+        draft.moved(settings["profile_args"], list(presets), "profiles")
+    if "ui_args" in settings:
+        draft.moved(settings["ui_args"], list(interfaces), "the option interface of each profile")
+    listed = widgets["profile"].get("choices")
+    for key in listed if isinstance(listed, (list, dict)) else presets:
+        converter = _Preset(widgets, presets[key].get("params", {}), interfaces, draft, all_locked=locked)
+        document = {"display_name": presets[key]["name"], "slug": slug_of(key), **converter.document()}
+        draft.offers.append(Offer(document, converter.was(template)))
+    draft.offers[0].document["default"] = True
+    return frozenset({"ui_args", "profile_args", "slurm_bin_path", "submit_template_path", *_DROPPED})
+
+
+class _Preset:
+    """One profile of the form."""
+
+    def __init__(
+        self,
+        widgets: Mapping[str, Mapping[str, Any]],
+        params: Mapping[str, Any],
+        interfaces: Mapping[str, Mapping[str, Any]],
+        draft: Draft,
+        *,
+        all_locked: bool,
+    ) -> None:
+        self._widgets, self._params, self._draft = widgets, params, draft
+        self._interfaces, self._all_locked = interfaces, all_locked
+        self._slurm: dict[str, Any] = {}
+        self._options: dict[str, Any] = {}
+        self._rest: dict[str, Any] = {}
+
+    def document(self) -> dict[str, Any]:
+        """Its fields and options."""
+        for name in ("nprocs", "memory", "runtime"):
+            self._number(name)
+        self._gpus()
+        for name in ("partition", "account", "reservation", "feature"):
+            self._text(name)
+        if self._value("oversubscribe"):
+            self._slurm["extra"] = ["--oversubscribe"]
+        if not self._locked("oversubscribe"):
+            self._say("oversubscribe", "the user's choice", f"{bool(self._value('oversubscribe'))}", "it is fixed now")
+        self._interface()
+        document = {**self._rest, "slurm": self._slurm, "profile_options": self._options}
+        return {name: value for name, value in document.items() if value}
+
+    def was(self, template: BatchTemplate) -> dict[str, str] | None:
+        """The options of its job, if nothing is changed in the form."""
+        hours = float(self._value("runtime") or 1)
+        chosen: dict[str, Any] = {
+            "account": self._value("account") or "",
+            "runtime": str(int(hours * 60)),
+            "memory": str(self._value("memory") or self._widgets["memory"]["min"]),
+            "nprocs": str(self._value("nprocs")),
+            "gpus": self._value("gpus"),
+            "reservation": self._value("reservation") or "",
+            "partition": self._value("partition") or "",
+            "constraint": "&".join(self._value("feature") or ()),
+            "oversubscribe": self._value("oversubscribe"),
+            "modules": [],
+        }
+        if template.own:
+            return old_options(template, {f"req_{name}": value for name, value in chosen.items()})
+        given = {
+            "account": chosen["account"],
+            "time": option_of_time(chosen["runtime"]),
+            "output": f"{SOMEBODY[1]}/.jupyterhub_slurmspawner_%j.log",
+            "job-name": "spawner-jupyterhub",
+            "chdir": SOMEBODY[1],
+            "mem": f"{chosen['memory']}M",
+            "cpus-per-task": chosen["nprocs"],
+            "export": "JUPYTERHUB_API_TOKEN",
+            "reservation": chosen["reservation"],
+            "gres": chosen["gpus"],
+            "partition": chosen["partition"],
+            "constraint": chosen["constraint"],
+        }
+        flag = {"oversubscribe": ""} if chosen["oversubscribe"] else {}
+        return {name: value for name, value in given.items() if value} | flag
+
+    def _value(self, name: str) -> Any:
+        """The value with which the form opens; None where a function of the site's computes it."""
+        value = self._params.get(name, self._widgets[name].get("def"))
+        return None if callable(value) else value
+
+    def _locked(self, name: str) -> bool:
+        lock = self._widgets[name].get("lock", False)
+        return self._all_locked or lock is True or (isinstance(lock, str) and bool(lock))
+
+    def _say(self, name: str, was: str, now: str, why: str, todo: str = "") -> None:
+        where = f"c.{FORM}.{name}"
+        if not any(each.where == where and each.was == was for each in self._draft.differences):
+            self._draft.note(Kind.DECIDE if todo else Kind.CHANGED, where, was, now, why, todo)
+
+    def _number(self, name: str) -> None:
+        title, sets = _FIELDS[name]
+        field, widget = sets.partition(".")[2], self._widgets[name]
+        value = self._value(name)
+        if value is None:
+            value = widget["min"]
+            self._say(
+                name, "a default computed from the cluster", str(value), "a profile has a fixed one", "Set the default."
+            )
+        if self._locked(name):
+            self._slurm[field] = _spelled(name, value)
+            return
+        high = widget.get("max")
+        if high is None or callable(high):
+            self._say(
+                name,
+                "a maximum taken from the cluster" if name != "runtime" or high else "no maximum",
+                "a text without an upper bound",
+                "profiles do not depend on the cluster; Slurm refuses what is too much, and the form says so",
+                "Replace the text by a range with the real maximum.",
+            )
+            first = {"slurm": {field: _spelled(name, value)}}
+            self._options[field] = text_option(
+                title if name != "runtime" else "Time", sets, str(_spelled(name, value)), first
+            )
+            return
+        unit = {"runtime": "hours", "memory": "M"}.get(name)
+        low, step = widget.get("min", 0), widget.get("step", 1)
+        self._options[field] = number_option(title, sets, low, high, default=value, step=step, unit=unit)
+
+    def _gpus(self) -> None:
+        value, choices = str(self._value("gpus") or "gpu:0"), self._widgets["gpus"].get("choices")
+        if self._locked("gpus"):
+            self._slurm |= _request(value)
+        elif isinstance(choices, (list, dict)):
+            listed = choices if isinstance(choices, dict) else {each: _title(each) for each in choices}
+            self._options["gpus"] = choice_option(
+                "GPUs", {key: {"display_name": str(text), "slurm": _request(key)} for key, text in listed.items()}, value
+            )
+        else:
+            self._say(
+                "gpus",
+                "each kind of GPU that a node has",
+                "a number of GPUs of any type",
+                "profiles do not depend on the cluster",
+                "Give the option gpus a choice for each type, with slurm.gpu_type.",
+            )
+            self._options["gpus"] = text_option("GPUs", "slurm.gpus", _title(value), {"slurm": _request(value)})
+
+    def _text(self, name: str) -> None:
+        title, sets = _FIELDS[name]
+        field, value = sets.partition(".")[2], self._value(name)
+        value = "&".join(value) if isinstance(value, (list, tuple)) else value
+        choices = self._widgets[name].get("choices")
+        if self._locked(name):
+            if value:
+                self._slurm[field] = value
+        elif isinstance(choices, (list, dict)) and choices and name != "feature":
+            names = [str(each) for each in choices]
+            listed = {each: {"display_name": each, "slurm": {field: each}} for each in names}
+            self._options[field] = choice_option(title, listed, value if value in names else names[0])
+        else:
+            if name != "feature":
+                self._say(name, "a list of the user's", "a text", "what it may be is Slurm's to say")
+            first = {"slurm": {field: value}} if value else None
+            self._options[field] = text_option(title, sets, value or "None", first)
+
+    def _interface(self) -> None:
+        value, choices = self._value("ui"), self._widgets["ui"].get("choices")
+        keys = [value] if self._locked("ui") else list(choices if isinstance(choices, (list, dict)) else self._interfaces)
+        listed = {key: _interface(self._interfaces[key]) for key in keys if key in self._interfaces}
+        if len(listed) == 1:
+            (only,) = listed.values()
+            self._rest |= {name: part for name, part in only.items() if name != "display_name"}
+        elif listed:
+            self._options["interface"] = choice_option("Interface", listed, value if value in listed else next(iter(listed)))
+
+
+def _interface(about: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"display_name": about["name"], "default_url": about.get("url", "/lab")}
+    if about.get("modules"):
+        found["environment"] = {"modules": list(about["modules"])}
+    if about.get("args"):
+        found["command"] = ["jupyterhub-singleuser", *about["args"]]
+    return found
+
+
+def _request(gres: str) -> dict[str, Any]:
+    """The typed request of a gres."""
+    count = re.fullmatch(r"gpu:0", gres)
+    found = {"gpus": 0} if count else typed_fields({"req_gres": gres})
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _title(gres: str) -> str:
+    if gres in ("", "gpu:0"):
+        return "None"
+    *names, count = gres.split(":")
+    return f"{count} x {' '.join(names[1:]).upper() or names[0].upper()}" if count.isdigit() else gres
+
+
+def _spelled(name: str, value: Any) -> Any:
+    return option_of_time(str(int(float(value) * 60))) if name == "runtime" else value
