@@ -94,12 +94,12 @@ def read_template(text: str, known: frozenset[str] = frozenset()) -> BatchTempla
     own = text != DEFAULT_TEMPLATE
     try:
         names = variables_of(text)
-        marks: dict[str, object] = {name: f"@{name}@" for name in names}
+        unknown = tuple(sorted(names - VARIABLES - FORM_VARIABLES - known))
+        marks: dict[str, object] = {name: "" if name in unknown else f"@{name}@" for name in names}
         marks.update({name: [f"@{name}@"] for name in names & {"modules"}})
         script = format_template(text, **marks)
     except (ValueError, TemplateError, AttributeError, KeyError, IndexError) as error:
         return BatchTemplate(text, own, reasons=(f"it cannot be rendered ({type(error).__name__})",))
-    unknown = tuple(sorted(names - VARIABLES - FORM_VARIABLES - known))
     head, body = _parts(script)
     found = _Header()
     for line in head:
@@ -119,7 +119,7 @@ def read_template(text: str, known: frozenset[str] = frozenset()) -> BatchTempla
         dropped=tuple(shell.dropped),
         step=shell.step,
         unknown=unknown,
-        reasons=(*found.reasons, *shell.reasons, *(f"there is no variable {name}" for name in unknown)),
+        reasons=(*found.reasons, *shell.reasons),
     )
 
 
@@ -145,7 +145,7 @@ class _Header:
         if not line.startswith("#SBATCH"):
             return
         text = line.removeprefix("#SBATCH").strip()
-        if text in ("@options@", "@other@"):
+        if text == "@options@":
             self.used.add("options")
             return
         for name, value in options_of(text):
@@ -155,7 +155,7 @@ class _Header:
         if name == "output":
             folder, _, _ = value.rpartition("/")
             self.log_dir = re.sub("@(homedir|username)@", r"{\1}", folder) if "@output@" not in value else None
-        if name in _REPLACED:
+        if name in _REPLACED or (not value and name in OPTIONS):
             self.replaced.append(name)
             return
         variable = OPTIONS.get(name)

@@ -34,7 +34,7 @@ class Difference:
     todo: str = ""
     """What the admin should do, as a sentence; empty if nothing."""
     profiles: tuple[str, ...] = ()
-    """Slugs of the profiles that differ; empty: it is of the whole hub."""
+    """Slugs of the profiles that differ; empty: all of them, or it is of the whole hub."""
 
     def document(self) -> dict[str, Any]:
         """The difference as JSON."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.migrate.difference import Difference, Kind, shown
@@ -39,14 +39,22 @@ class Draft:
     offers: list[Offer] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
 
-    def note(self, kind: Kind, where: object, was: object, now: str, why: str, todo: str = "") -> None:
-        """Add a difference."""
-        self.differences.append(Difference(kind, str(where), shown(was), now, why, todo))
+    def note(
+        self, kind: Kind, where: object, was: object, now: str, why: str, todo: str = "", *, profile: str = ""
+    ) -> None:
+        """Add a difference; the same one of another profile is joined to it."""
+        made = Difference(kind, str(where), shown(was), now, why, todo, (profile,) if profile else ())
+        for at, each in enumerate(self.differences):
+            if replace(each, profiles=()) == replace(made, profiles=()):
+                profiles = dict.fromkeys((*each.profiles, *made.profiles))
+                self.differences[at] = replace(each, profiles=tuple(profiles))
+                return
+        self.differences.append(made)
 
     def moved(self, where: object, was: object, now: str) -> None:
         """Add the difference of a setting that has another name now."""
         self.note(Kind.MOVED, where, was, now, "it means the same")
 
-    def decide(self, where: object, was: object, now: str, why: str, todo: str) -> None:
+    def decide(self, where: object, was: object, now: str, why: str, todo: str, *, profile: str = "") -> None:
         """Add a difference that the admin has to look at."""
-        self.note(Kind.DECIDE, where, was, now, why, todo)
+        self.note(Kind.DECIDE, where, was, now, why, todo, profile=profile)

@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.migrate.sbatch_options import option_changes, sbatch_
 from jupyterhub_gpuspawner.migrate.site_settings import SiteSettings
 from jupyterhub_gpuspawner.migrate.slurm_form import convert_form, form_template
 from jupyterhub_gpuspawner.migrate.source import Edited, SourceEditor
-from jupyterhub_gpuspawner.migrate.stand_in import SPAWNERS
+from jupyterhub_gpuspawner.migrate.stand_in import SPAWNERS, absent_modules
 from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, EVERYTHING, TRAITS, Rights, require
 from jupyterhub_gpuspawner.profiles.profile import parse_profile
 from jupyterhub_gpuspawner.profiles.schema import dotted
@@ -76,6 +76,7 @@ def migrate(path: Path) -> Migration:
     else:
         site.convert()
         convert_one(site, values, template, draft)
+    _tidy(draft)
     _of_form(hub, draft)
     _of_gpus(draft)
     edited = _edited(hub, draft)
@@ -99,6 +100,21 @@ def _template(hub: OldHub, draft: Draft) -> BatchTemplate:
         return form_template(hub, draft)
     text = str(setting.value) if setting is not None else DEFAULT_TEMPLATE
     return read_template(text, frozenset({"output"} if hub.system is System.MOSS else ()))
+
+
+def _tidy(draft: Draft) -> None:
+    """The first profile stays the default; names first and counts as numbers, as people write them."""
+    for at, offer in enumerate(draft.offers):
+        document = offer.document
+        document.pop("default", None)
+        names = {name: document.pop(name) for name in ("display_name", "slug", "description") if name in document}
+        rest = dict(document)
+        document.clear()
+        document |= {**names, **({"default": True} if at == 0 else {}), **rest}
+        slurm = document.get("slurm", {})
+        for name in ("cpus", "gpus", "shards", "nodes"):
+            if str(slurm.get(name, "")).isdigit():
+                slurm[name] = int(slurm[name])
 
 
 def _of_form(hub: OldHub, draft: Draft) -> None:
@@ -154,8 +170,10 @@ def _edited(hub: OldHub, draft: Draft) -> str:
             "it is derived from a class of the older spawners, or uses one",
             "Look whether it did anything that is still needed: docs/howto/add-a-profile.md has the fields for most.",
         )
+    if result.helpers:
+        draft.note(Kind.DROPPED, ", ".join(result.helpers), "definitions and imports", "", "only what was removed used them")
     for name in hub.stand_ins:
-        if name not in SPAWNERS:
+        if name in absent_modules(result.text):
             draft.decide(
                 f"import {name}",
                 name,
@@ -218,6 +236,7 @@ def _of_options(draft: Draft) -> list[Difference]:
             continue
         for each in option_changes(offer.was, sbatch_options(now)):
             found[each.option, each.was, each.now, each.why].append(offer.slug)
+    jobs = sum(offer.was is not None for offer in draft.offers)
     return [
         Difference(
             Kind.CHANGED,
@@ -226,7 +245,7 @@ def _of_options(draft: Draft) -> list[Difference]:
             spelled(option, now),
             why or "the new script has it as the profile says",
             "" if why else "Compare the profile with what you had.",
-            tuple(slugs),
+            () if len(slugs) == jobs else tuple(slugs),
         )
         for (option, was, now, why), slugs in found.items()
     ]

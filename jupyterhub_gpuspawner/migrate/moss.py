@@ -10,7 +10,7 @@ from jupyterhub_gpuspawner.migrate.difference import Kind
 from jupyterhub_gpuspawner.migrate.draft import SOMEBODY, Draft, Offer
 from jupyterhub_gpuspawner.migrate.form_options import choice_option, number_option, text_option
 from jupyterhub_gpuspawner.migrate.site_settings import old_options
-from jupyterhub_gpuspawner.profiles.profile import slug_of
+from jupyterhub_gpuspawner.profiles.profile import SLUG, slug_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +60,6 @@ def convert_moss(hub: OldHub, template: BatchTemplate, draft: Draft) -> frozense
         _partition(str(partitions), name, about, runtime, template, draft)
     if not any(about.get("simple", True) for about in partitions.value.values()):
         draft.note(Kind.DROPPED, partitions, "no simple partition", "", "there is one form for all")
-    draft.offers[0].document["default"] = True
     for field, was, why in _NOT_OFFERED:
         draft.note(Kind.CHANGED, f"moss's form: {field}", was, "not offered", why)
     return frozenset({"partitions", "singularity_cmd", *_DROPPED, *(f"req_{each}" for each in _FORM)})
@@ -69,6 +68,7 @@ def convert_moss(hub: OldHub, template: BatchTemplate, draft: Draft) -> frozense
 def _partition(
     setting: str, name: str, about: Mapping[str, Any], runtime: str, template: BatchTemplate, draft: Draft
 ) -> None:
+    slug = name if re.fullmatch(SLUG, name, re.ASCII) else slug_of(name)
     where = f"{setting}[{name!r}]"
     options: dict[str, Any] = {}
     most = about.get("max_nprocs")
@@ -76,8 +76,8 @@ def _partition(
         options["cpus"] = number_option("CPUs", "slurm.cpus", 1, most, default=1)
     else:
         options["cpus"] = text_option("CPUs", "slurm.cpus", "1", {"slurm": {"cpus": 1}})
-        _unbounded(where, "max_nprocs", draft)
-    gpu_type = _gpus(where, about, options, draft)
+        _unbounded(setting, "max_nprocs", slug, draft)
+    gpu_type = _gpus(setting, slug, about, options, draft)
     options["memory"] = text_option("Memory", "slurm.memory", "The partition's default")
     limit = about.get("max_runtime")
     if limit:
@@ -87,7 +87,7 @@ def _partition(
             draft.note(Kind.CHANGED, f"{where}: max_runtime", f"{limit} s", f"{limit // seconds} {unit}", "full hours")
     else:
         options["time"] = text_option("Time", "slurm.time", "1 hour", {"slurm": {"time": "1:00:00"}})
-        _unbounded(where, "max_runtime", draft)
+        _unbounded(setting, "max_runtime", slug, draft)
     environments = {
         key: _environment(f"{where}: {key}", each, runtime, draft)
         for key, each in about.get("jupyter_environments", {}).items()
@@ -106,7 +106,7 @@ def _partition(
     said = [f"Architecture: {about['architecture']}."] if about.get("architecture") else []
     document: dict[str, Any] = {
         "display_name": about.get("description") or name,
-        "slug": slug_of(name) if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", name) else name,
+        "slug": slug,
         "description": " ".join(said),
         "slurm": {"partition": name, **({"gpus": 0, "gpu_type": gpu_type} if gpu_type else {})},
         "profile_options": options,
@@ -114,21 +114,24 @@ def _partition(
     if not document["description"]:
         del document["description"]
     draft.offers.append(Offer(document, _was(name, template)))
-    draft.moved(where, about.get("description") or name, f"profile {document['slug']}")
+    draft.moved(where, about.get("description") or name, f"profile {slug}")
     if not about.get("simple", True):
-        draft.note(Kind.CHANGED, f"{where}: simple", False, "like the others", "there is one form for all")
+        draft.note(
+            Kind.CHANGED, f"{setting}: simple", False, "like the others", "there is one form for all", profile=slug
+        )
     if most:
         draft.note(
             Kind.CHANGED,
-            f"{where}: --exclusive",
+            f"{setting}: --exclusive",
             f"added for {most} CPUs or memory 0",
             "not added",
             "a profile says itself whether it takes whole nodes",
             "Write slurm: {exclusive: true} for a profile of whole nodes.",
+            profile=slug,
         )
 
 
-def _gpus(where: str, about: Mapping[str, Any], options: dict[str, Any], draft: Draft) -> str:
+def _gpus(setting: str, slug: str, about: Mapping[str, Any], options: dict[str, Any], draft: Draft) -> str:
     """The option for GPUs; returns their type, empty without one."""
     gres, most = about.get("gpu"), about.get("max_ngpus")
     if gres == "" or most == 0:
@@ -137,23 +140,29 @@ def _gpus(where: str, about: Mapping[str, Any], options: dict[str, Any], draft: 
     kind = (match[1] or "") if match else ""
     if gres and match is None:
         draft.decide(
-            f"{where}: gpu", gres, "GPUs of any type", "only gpu:{} and gpu:TYPE:{} are typed", "Set slurm.gpu_type."
+            f"{setting}: gpu",
+            gres,
+            "GPUs of any type",
+            "only gpu:{} and gpu:TYPE:{} are typed",
+            "Set slurm.gpu_type.",
+            profile=slug,
         )
     if most:
         options["gpus"] = number_option("GPUs", "slurm.gpus", 0, most, default=0)
         return kind
-    _unbounded(where, "max_ngpus", draft)
+    _unbounded(setting, "max_ngpus", slug, draft)
     options["gpus"] = text_option("GPUs", "slurm.gpus", "None", {"slurm": {"gpus": 0}})
     return kind
 
 
-def _unbounded(where: str, name: str, draft: Draft) -> None:
+def _unbounded(setting: str, name: str, slug: str, draft: Draft) -> None:
     draft.decide(
-        f"{where}: {name}",
+        f"{setting}: {name}",
         "taken from sinfo for each form",
         "a text without an upper bound",
         "the files of profiles do not depend on the cluster; Slurm refuses what is too much, and the form says so",
         "Replace the text by a range with the partition's real maximum.",
+        profile=slug,
     )
 
 
@@ -191,7 +200,7 @@ def _was(partition: str, template: BatchTemplate) -> dict[str, str] | None:
     return {
         "job-name": "spawner-jupyterhub",
         "chdir": SOMEBODY[1],
-        "export": "JUPYTERHUB_API_TOKEN",
+        "export": "(names)",
         "get-user-env": "",
         "output": "/dev/null",
         "partition": partition,

@@ -125,9 +125,12 @@ def _class_names(named: object) -> tuple[str, ...]:
     """The names of a spawner class and of those that it is derived from; of an unknown one, its own name alone."""
     if isinstance(named, str):
         found = next(iter(entry_points(group="jupyterhub.spawners", name=named)), None)
+        path = found.value.replace(":", ".") if found else named
         try:
-            named_class = import_item(found.value.replace(":", ".") if found else named)
-        except (ImportError, ValueError):
+            named_class = import_item(path) if "." in path else None
+        except ImportError:
+            named_class = None
+        if named_class is None:
             return (named.rpartition(".")[2],)
     else:
         named_class = named

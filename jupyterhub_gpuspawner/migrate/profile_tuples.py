@@ -34,7 +34,7 @@ def convert_one(site: SiteSettings, values: Mapping[str, Any], template: BatchTe
     """A hub of batchspawner alone becomes a hub with one profile."""
     rest = dict(site.requests)
     slurm = {name: value for name, value in typed_fields(rest).items() if value is not None}
-    document = {"display_name": SERVER, "slug": "server", "default": True, "slurm": _typed(slurm, template)}
+    document = {"display_name": SERVER, "slug": "server", "slurm": _typed(slurm, template)}
     draft.offers.append(Offer(document, old_options(template, values)))
     for name, value in sorted(site.requests.items()):
         draft.moved(site.where(name), value, f"profile server: slurm.{TYPED.get(name[4:], 'gpus')}")

@@ -42,7 +42,7 @@ def files(migration: Migration) -> dict[str, str]:
 def configuration(migration: Migration) -> str:
     """The configuration: what stays of the old one, and the settings of this package."""
     lines = ["# --- Servers on Slurm, by jupyterhub-gpuspawner " + "-" * 40]
-    if migration.in_files:
+    if migration.in_files and "import os" not in migration.edited.split("\n"):
         lines.append("import os")
     lines += ["", 'c.JupyterHub.spawner_class = "gpu-profiles"']
     if migration.in_files:

@@ -42,6 +42,8 @@ WHY = {
     "get-user-env": "a login shell runs the script, and Slurm need not start one for each job",
     "gid": "the job is submitted as its user, and only root may name another",
     "gres": "GPUs are requested as the profile's typed fields say",
+    "gpus": "GPUs are requested for each node, by --gres",
+    "gpus-per-node": "GPUs are requested by --gres",
     "gres-flags": "the placement policy requires it",
     "job-name": "each start has a name of its own, by which its job can be found",
     "no-requeue": "a server that lost its node has lost its work, and its user decides what comes next",
@@ -52,7 +54,10 @@ WHY = {
     "workdir": "the option has been called --chdir since Slurm 17.11",
 }
 """Why the scripts of this package differ in an option, whatever the configuration."""
-_UNUSED = "{} was set, but the template did not pass it on to sbatch"
+
+
+_ADDED = frozenset("chdir comment export job-name nodes no-requeue ntasks output gres-flags".split())
+"""Options that this package adds."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,8 @@ def _normal(name: str, value: str) -> str:
             return format_walltime(parse_walltime(value))
     except ValueError:
         pass
+    if name == "export" and value not in ("ALL", "NONE", "NIL"):
+        return "(names)"  # those of the hub's variables for a server
     if name == "gres":
         return re.sub(r"(?<=:)1$|^(gpu|shard)$", lambda found: found[0] if found[0] == "1" else f"{found[0]}:1", value)
     return value
@@ -115,18 +122,19 @@ def _normal(name: str, value: str) -> str:
 def option_changes(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[OptionChange, ...]:
     """The options in which two scripts differ, by name."""
     return tuple(
-        OptionChange(name, was.get(name), now.get(name), _why(name, was.get(name), now.get(name)))
+        OptionChange(name, was.get(name), now.get(name), _why(name, was))
         for name in sorted({*was, *now})
         if was.get(name) != now.get(name)
     )
 
 
-def _why(name: str, was: str | None, now: str | None) -> str:
-    if was is None and name not in ("comment", "nodes", "ntasks", "no-requeue", "gres-flags", "chdir", "export"):
-        known = "" if name in ("output", "job-name") else _UNUSED.format(f"the value of --{name}")
-        return known or WHY[name]
-    if was == "":
-        return WHY.get(name, "sbatch refuses the option without a value")
+def _why(name: str, was: Mapping[str, str]) -> str:
+    if name == "gres" and not {"gpus", "gpus-per-node"}.isdisjoint(was):
+        return WHY["gpus"]
+    if name not in was:
+        return WHY[name] if name in _ADDED else f"the value of --{name} was set, but the template did not pass it on"
+    if not was[name] and name not in _FLAGS:
+        return "sbatch refuses the option without a value"
     return WHY.get(name, "")
 
 

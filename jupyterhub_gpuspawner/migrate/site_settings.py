@@ -29,6 +29,7 @@ REQUESTS = frozenset({*(f"req_{name}" for name in TYPED), "req_gres"})
 """Settings that request something of Slurm."""
 _TABLE = {each.name: each for each in BATCHSPAWNER}
 _SHELL = ("req_prologue", "req_epilogue")
+_ONE_NODE = re.compile(r"(?<!\S)(--nodes=1|-N ?1|--ntasks=1|-n ?1)(?!\S)")
 _SUDOERS = "Install config/wrappers and config/sudoers as docs/howto/sudo.md describes{}."
 
 
@@ -133,8 +134,13 @@ class SiteSettings:
                 Kind.DROPPED, setting, setting.value, "", "the template fixes the option, so it had no effect"
             )
             return
-        if setting.value not in ("", None):
-            self.requests[name] = setting.value
+        value = setting.value
+        if name == "req_options" and isinstance(value, str):
+            value = _ONE_NODE.sub("", value).strip()
+            if value != setting.value:
+                self._draft.note(Kind.DROPPED, setting, setting.value, value, "one node and one task are the default")
+        if value not in ("", None):
+            self.requests[name] = value
 
     def _without_effect(self, name: str, setting: OldSetting) -> None:
         row = _TABLE[name]
@@ -144,6 +150,15 @@ class SiteSettings:
         elif name == "req_queue" and "queue" in self._template.used:
             self.requests["req_partition"] = setting.value
             self._draft.moved(setting, setting.value, "slurm.partition")
+        elif name == "batch_submit_cmd" and str(setting.value).split()[:1] != ["sbatch"]:
+            self._draft.decide(
+                setting,
+                setting.value,
+                "left out",
+                "the command is fixed; what is before it belongs to exec_prefix, which is used as words, not in a shell",
+                "Set c.GPUSlurmSpawner.exec_prefix, and wrapper_dir if it does not pass on the environment: "
+                "docs/howto/sudo.md.",
+            )
         else:
             todo = row.instead if row.instead.startswith("Set ") else ""
             self._draft.note(Kind.DROPPED, setting, setting.value, "", plain(row.remark), todo)
@@ -152,15 +167,15 @@ class SiteSettings:
         template, draft = self._template, self._draft
         setting = self._settings.get("batch_script")
         where = setting or "batch_script"
+        if template.unknown:
+            draft.decide(
+                where,
+                ", ".join(f"{{{name}}}" for name in template.unknown),
+                "left out",
+                "batchspawner has no such variable: the site's own spawner class or form gave its value",
+                "Look what it was; most of it can be a field or an option of the profiles.",
+            )
         if not template.typed:
-            if template.unknown:
-                draft.decide(
-                    where,
-                    ", ".join(f"{{{name}}}" for name in template.unknown),
-                    "empty",
-                    "batchspawner has no such variable: the site's own spawner class or form gave its value",
-                    "Make it an option of the profiles, or write its value into batch_script.",
-                )
             draft.settings["batch_script"] = with_variables(template)
             reasons = "; ".join(dict.fromkeys(template.reasons))
             draft.note(

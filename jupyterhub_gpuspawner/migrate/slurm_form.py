@@ -122,7 +122,6 @@ def convert_form(hub: OldHub, template: BatchTemplate, draft: Draft) -> frozense
         converter = _Preset(widgets, presets[key].get("params", {}), interfaces, draft, all_locked=locked)
         document = {"display_name": presets[key]["name"], "slug": slug_of(key), **converter.document()}
         draft.offers.append(Offer(document, converter.was(template)))
-    draft.offers[0].document["default"] = True
     return frozenset({"ui_args", "profile_args", "slurm_bin_path", "submit_template_path", *_DROPPED})
 
 
@@ -184,7 +183,7 @@ class _Preset:
             "chdir": SOMEBODY[1],
             "mem": f"{chosen['memory']}M",
             "cpus-per-task": chosen["nprocs"],
-            "export": "JUPYTERHUB_API_TOKEN",
+            "export": "(names)",
             "reservation": chosen["reservation"],
             "gres": chosen["gpus"],
             "partition": chosen["partition"],
@@ -203,9 +202,7 @@ class _Preset:
         return self._all_locked or lock is True or (isinstance(lock, str) and bool(lock))
 
     def _say(self, name: str, was: str, now: str, why: str, todo: str = "") -> None:
-        where = f"c.{FORM}.{name}"
-        if not any(each.where == where and each.was == was for each in self._draft.differences):
-            self._draft.note(Kind.DECIDE if todo else Kind.CHANGED, where, was, now, why, todo)
+        self._draft.note(Kind.DECIDE if todo else Kind.CHANGED, f"c.{FORM}.{name}", was, now, why, todo)
 
     def _number(self, name: str) -> None:
         title, sets = _FIELDS[name]

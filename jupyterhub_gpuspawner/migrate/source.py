@@ -27,7 +27,9 @@ class Edited:
     renamed: frozenset[tuple[str, str]]
     """Settings whose statement stayed, by section and name."""
     code: tuple[str, ...]
-    """Functions and classes that were removed, by name."""
+    """Functions and classes that were removed because they use the older spawners, by name."""
+    helpers: tuple[str, ...]
+    """Names that were defined for removed statements alone."""
 
 
 @dataclass
@@ -71,7 +73,10 @@ class SourceEditor:
                     names |= _bound(statement)
             if len(gone) == before:
                 break
+        code = tuple(each.name for each in self._tree.body if each in gone and isinstance(each, _CODE))
+        before_unused = frozenset(gone)
         self._remove_unused(gone)
+        helpers = sorted({name for each in gone - before_unused for name in _targets(each)})
         edit = _Edit()
         self._mark(self._tree.body, gone, edit)
         lines = self._source.encode().split(b"\n")
@@ -87,8 +92,7 @@ class SourceEditor:
             start = end - len(section.attr.encode())
             lines[section.end_lineno - 1] = line[:start] + b"GPUSlurmSpawner" + line[end:]
             renamed.add((section.attr, attribute.attr))
-        code = tuple(each.name for each in self._tree.body if each in gone and isinstance(each, _CODE))
-        return Edited(_joined(lines, edit), frozenset(renamed), code)
+        return Edited(_joined(lines, edit), frozenset(renamed), code, tuple(helpers))
 
     def _statements(self, body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
         """Every statement outside of functions and classes; the compound ones after what they contain."""
@@ -209,7 +213,11 @@ def _targets(statement: ast.stmt) -> set[str]:
         return _bound(statement)
     if isinstance(statement, (ast.If, ast.For, ast.With)):
         parts = [_targets(each) for body in _bodies(statement) for each in body]
-        return set().union(*parts) if all(parts) else set()
+        found = set().union(*parts) if all(parts) else set()
+        if found and isinstance(statement, ast.For):  # its variable stands for parts of what it goes through
+            found -= {node.id for node in ast.walk(statement.target) if isinstance(node, ast.Name)}
+            found |= {node.id for node in ast.walk(statement.iter) if isinstance(node, ast.Name)} if not found else set()
+        return found
     if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         return {_root(target) for target in targets}

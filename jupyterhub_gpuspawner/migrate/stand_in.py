@@ -101,7 +101,7 @@ class _Finder:
 
 def absent_modules(source: str) -> frozenset[str]:
     """The top-level packages that a configuration imports outside of ``try``, and that are not installed here."""
-    names = set(SPAWNERS)
+    names = set[str]()
     pending: list[ast.AST] = [ast.parse(source)]
     while pending:
         node = pending.pop()
@@ -112,12 +112,17 @@ def absent_modules(source: str) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.partition(".")[0])
         pending += ast.iter_child_nodes(node)
-    return frozenset(name for name in names if name not in sys.modules and importlib.util.find_spec(name) is None)
+    return frozenset(name for name in names if not _is_installed(name))
+
+
+def _is_installed(name: str) -> bool:
+    return name in sys.modules or importlib.util.find_spec(name) is not None
 
 
 @contextmanager
 def stand_ins(names: frozenset[str]) -> Iterator[set[str]]:
     """Provide these modules; yields the set of those that were imported."""
+    names |= {name for name in SPAWNERS if not _is_installed(name)}  # they may be named as text alone
     finder = _Finder(names)
     sys.meta_path.append(finder)  # type: ignore[arg-type]
     try:
