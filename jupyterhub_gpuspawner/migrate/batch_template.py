@@ -40,7 +40,9 @@ OPTIONS = {
 }
 """sbatch's option, and batchspawner's variable for it."""
 _ALIASES = {("partition", "queue"), ("gres", "gpus"), ("oversubscribe", "oversubscribe")}
-_REPLACED = frozenset("chdir comment error export get-user-env gid job-name output uid workdir".split())
+_REPLACED = frozenset(
+    ["chdir", "comment", "error", "export", "get-user-env", "gid", "job-name", "output", "uid", "workdir"]
+)
 """Options that this package sets itself."""
 _SHELL_OPTIONS = re.compile(r"set [-+][A-Za-z]+( pipefail)?|trap .*|echo \"?jupyterhub-singleuser ended gracefully\"?")
 _SERVER = re.compile(r"(exec |(?P<srun>srun|@srun@)( -\S+)* )?@cmd@")

@@ -39,7 +39,7 @@ class Draft:
     offers: list[Offer] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
 
-    def note(
+    def note(  # noqa: PLR0917 - the columns of the list
         self, kind: Kind, where: object, was: object, now: str, why: str, todo: str = "", *, profile: str = ""
     ) -> None:
         """Add a difference; the same one of another profile is joined to it."""

@@ -13,26 +13,26 @@ from jupyterhub_gpuspawner.check.site import SOMEBODY, Site
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.migrate.batch_template import DEFAULT_TEMPLATE, read_template
+from jupyterhub_gpuspawner.migrate.configuration.old_hub import System, read_old_hub
+from jupyterhub_gpuspawner.migrate.configuration.source import Edited, SourceEditor
+from jupyterhub_gpuspawner.migrate.configuration.stand_in import SPAWNERS, absent_modules
 from jupyterhub_gpuspawner.migrate.difference import Difference, Kind
 from jupyterhub_gpuspawner.migrate.draft import Draft, Offer
-from jupyterhub_gpuspawner.migrate.moss import convert_moss
-from jupyterhub_gpuspawner.migrate.old_hub import System, read_old_hub
+from jupyterhub_gpuspawner.migrate.forms.moss import convert_moss
+from jupyterhub_gpuspawner.migrate.forms.slurm_form import convert_form, form_template
 from jupyterhub_gpuspawner.migrate.profile_tuples import convert_one, convert_profiles
 from jupyterhub_gpuspawner.migrate.sbatch_options import option_changes, sbatch_options, spelled
 from jupyterhub_gpuspawner.migrate.site_settings import SiteSettings
-from jupyterhub_gpuspawner.migrate.slurm_form import convert_form, form_template
-from jupyterhub_gpuspawner.migrate.source import Edited, SourceEditor
-from jupyterhub_gpuspawner.migrate.stand_in import SPAWNERS, absent_modules
 from jupyterhub_gpuspawner.profiles.files.rights import ALLOWANCES, EVERYTHING, TRAITS, Rights, require
 from jupyterhub_gpuspawner.profiles.profile import parse_profile
 from jupyterhub_gpuspawner.profiles.schema import dotted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from jupyterhub_gpuspawner.migrate.batch_template import BatchTemplate
-    from jupyterhub_gpuspawner.migrate.old_hub import OldHub
+    from jupyterhub_gpuspawner.migrate.configuration.old_hub import OldHub
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,12 @@ def _tidy(draft: Draft) -> None:
     for at, offer in enumerate(draft.offers):
         document = offer.document
         document.pop("default", None)
-        names = {name: document.pop(name) for name in ("display_name", "slug", "description") if name in document}
+        names: dict[str, Any] = {
+            name: document.pop(name) for name in ("display_name", "slug", "description") if name in document
+        }
         rest = dict(document)
         document.clear()
-        document |= {**names, **({"default": True} if at == 0 else {}), **rest}
+        document |= names | ({"default": True} if at == 0 else {}) | rest
         slurm = document.get("slurm", {})
         for name in ("cpus", "gpus", "shards", "nodes"):
             if str(slurm.get(name, "")).isdigit():
@@ -171,7 +173,9 @@ def _edited(hub: OldHub, draft: Draft) -> str:
             "Look whether it did anything that is still needed: docs/howto/add-a-profile.md has the fields for most.",
         )
     if result.helpers:
-        draft.note(Kind.DROPPED, ", ".join(result.helpers), "definitions and imports", "", "only what was removed used them")
+        draft.note(
+            Kind.DROPPED, ", ".join(result.helpers), "definitions and imports", "", "only what was removed used them"
+        )
     for name in hub.stand_ins:
         if name in absent_modules(result.text):
             draft.decide(
@@ -225,7 +229,12 @@ def _places(
                 require(profile, Rights(EVERYTHING.allowed - {word}, needed), dotted)
             except ConfigError:
                 allows.add(word)
-    return tuple(files), tuple(configuration), tuple(word for word in ALLOWANCES if word in allows), tuple(sorted(classes))
+    return (
+        tuple(files),
+        tuple(configuration),
+        tuple(word for word in ALLOWANCES if word in allows),
+        tuple(sorted(classes)),
+    )
 
 
 def _of_options(draft: Draft) -> list[Difference]:
@@ -276,4 +285,3 @@ def _script(site: Site, offer: Offer) -> str | None:
         return str(spawner.child_spawner.batch_job(SOMEBODY).script)
     except GPUSpawnerError as error:
         raise ConfigError(f"the result has no batch script: {error}", where=f"profile {offer.slug}") from error
-

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from traitlets.utils.importstring import import_item
+
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, Effect
 from jupyterhub_gpuspawner.migrate.difference import Kind
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from jupyterhub_gpuspawner.migrate.batch_template import BatchTemplate
-    from jupyterhub_gpuspawner.migrate.old_hub import OldHub
+    from jupyterhub_gpuspawner.migrate.configuration.old_hub import OldHub
     from jupyterhub_gpuspawner.migrate.site_settings import SiteSettings
 
 SERVER = "Notebook server"
@@ -40,9 +42,7 @@ def convert_one(site: SiteSettings, values: Mapping[str, Any], template: BatchTe
         draft.moved(site.where(name), value, f"profile server: slurm.{TYPED.get(name[4:], 'gpus')}")
 
 
-def convert_profiles(
-    hub: OldHub, values: Mapping[str, Any], template: BatchTemplate, draft: Draft
-) -> None:
+def convert_profiles(hub: OldHub, values: Mapping[str, Any], template: BatchTemplate, draft: Draft) -> None:
     """wrapspawner's profiles; raises ConfigError for one that is no tuple of its."""
     found: Sequence[Any] = ()
     for section in ("WrapSpawner", "OptionsFormSpawner", "ProfilesSpawner", "DockerProfilesSpawner"):
@@ -74,18 +74,19 @@ def _profile(at: int, item: Any, values: Mapping[str, Any], template: BatchTempl
     except ValueError as error:
         raise ConfigError(str(error), where=where) from error
     document.setdefault("slug", slug_of(document["display_name"]))
-    if "Docker" in str(document.get("spawner_class", "")):
-        draft.note(
-            Kind.DROPPED,
+    named = document.get("spawner_class", "")
+    if named and not _can_be_imported(named):
+        draft.decide(
             where,
-            document["display_name"],
-            "",
-            "servers in Docker containers need a spawner class of their own",
-            "Name the class in c.GPUProfilesSpawner.profiles_dir_classes and write a profile of kind: other.",
+            f"{document['display_name']} ({named})",
+            "left out",
+            "the class cannot be imported here, and a hub does not start with a profile whose class it does not find",
+            "Install it, and write a profile of kind: other; the class goes into "
+            "c.GPUProfilesSpawner.profiles_dir_classes.",
         )
         return
     *_, traits = item
-    pair = len(item) == 2  # noqa: PLR2004 - a pair may omit req_
+    pair = len(item) == 2
     was = None
     if document["kind"] == "slurm":
         own = {name if name.startswith("req_") or not pair else f"req_{name}": value for name, value in traits.items()}
@@ -95,6 +96,14 @@ def _profile(at: int, item: Any, values: Mapping[str, Any], template: BatchTempl
         del document["kind"]  # the default
     draft.offers.append(Offer({name: value for name, value in document.items() if value not in ({}, None)}, was))
     draft.moved(where, document["display_name"], f"profile {document['slug']}")
+
+
+def _can_be_imported(dotted_name: str) -> bool:
+    try:
+        import_item(dotted_name)
+    except ImportError:
+        return False
+    return True
 
 
 def _typed(slurm: dict[str, Any], template: BatchTemplate) -> dict[str, Any]:

@@ -86,7 +86,9 @@ class _Dumper(yaml.SafeDumper):
 def profiles_yaml(documents: Sequence[Mapping[str, Any]]) -> str:
     """The profiles as one file."""
     text = [
-        yaml.dump([dict(each)], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100, default_flow_style=False)
+        yaml.dump(
+            [dict(each)], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100, default_flow_style=False
+        )
         for each in documents
     ]
     return "# Written by gpuspawner migrate. docs/reference/profile.md lists all fields.\n\n" + "\n".join(text)
@@ -148,7 +150,7 @@ def write(migration: Migration, folder: Path, *, source: Path, force: bool) -> l
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             mode = stat.S_IMODE(source.stat().st_mode) if path.name == CONFIGURATION else 0o644
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode), "w") as file:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode), "w") as file:
                 os.fchmod(file.fileno(), mode)
                 file.write(text)
     except OSError as error:

@@ -30,7 +30,9 @@ LONG = {
 }
 """sbatch's short options."""
 _DIRECTIVE = re.compile(r"#SBATCH\s*(?P<options>.*)")
-_FLAGS = frozenset("exclusive get-user-env no-requeue requeue oversubscribe hold overcommit contiguous".split())
+_FLAGS = frozenset(
+    ["exclusive", "get-user-env", "no-requeue", "requeue", "oversubscribe", "hold", "overcommit", "contiguous"]
+)
 """Options that are complete without a value."""
 
 WHY = {
@@ -56,7 +58,7 @@ WHY = {
 """Why the scripts of this package differ in an option, whatever the configuration."""
 
 
-_ADDED = frozenset("chdir comment export job-name nodes no-requeue ntasks output gres-flags".split())
+_ADDED = frozenset(["chdir", "comment", "export", "job-name", "nodes", "no-requeue", "ntasks", "output", "gres-flags"])
 """Options that this package adds."""
 
 

@@ -12,16 +12,16 @@ from jupyterhub.spawner import Spawner
 from jupyterhub_gpuspawner.hub.spawners.inherited_settings import BATCHSPAWNER, Effect
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.migrate.batch_template import BatchTemplate, swallows_the_script
+from jupyterhub_gpuspawner.migrate.configuration.old_hub import System
 from jupyterhub_gpuspawner.migrate.difference import Kind
 from jupyterhub_gpuspawner.migrate.draft import SOMEBODY, Draft
-from jupyterhub_gpuspawner.migrate.old_hub import System
 from jupyterhub_gpuspawner.migrate.sbatch_options import sbatch_options
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jupyterhub_gpuspawner.migrate.old_hub import OldHub, OldSetting
+    from jupyterhub_gpuspawner.migrate.configuration.old_hub import OldHub, OldSetting
 
 WRAPPERS = "/usr/local/libexec/gpuspawner"
 """Where the wrapper scripts are, unless the admin has them elsewhere."""
@@ -91,9 +91,7 @@ class SiteSettings:
         for setting in self._hub.all_settings():
             winner = self._settings.get(setting.name)
             if setting.section in self._hub.sections and winner is not None and winner.section != setting.section:
-                self._draft.note(
-                    Kind.DROPPED, setting, setting.value, "", f"{winner} replaced it, and still does", ""
-                )
+                self._draft.note(Kind.DROPPED, setting, setting.value, "", f"{winner} replaced it, and still does", "")
         self._of_template()
         self._shell_lines()
         self._rights()
@@ -155,7 +153,7 @@ class SiteSettings:
                 setting,
                 setting.value,
                 "left out",
-                "the command is fixed; what is before it belongs to exec_prefix, which is used as words, not in a shell",
+                "the command is fixed, and what is before it belongs to exec_prefix, which is no shell command",
                 "Set c.GPUSlurmSpawner.exec_prefix, and wrapper_dir if it does not pass on the environment: "
                 "docs/howto/sudo.md.",
             )
@@ -232,17 +230,17 @@ class SiteSettings:
             values = {}
         for name in _SHELL:
             lines = parts.get(name, ()) if template.own else ()
-            setting = values.get(name)
+            found = values.get(name)
             if lines:
-                own = str(setting.value).strip("\n") if setting is not None else ""
+                own = str(found.value).strip("\n") if found is not None else ""
                 draft.settings[name] = "\n".join(filter(None, [*lines, own]))
                 where = "before" if name == "req_prologue" else "after"
                 was = f"{len(lines)} shell lines {where} the server"
                 draft.moved(self._settings.get("batch_script", "batch_script"), was, f"c.GPUSlurmSpawner.{name}")
-            elif setting is not None and str(setting.value).strip():
-                draft.keep[(setting.section, name)] = setting.value
-            if setting is not None and str(setting.value).strip():
-                draft.moved(setting, setting.value, f"c.GPUSlurmSpawner.{name}")
+            elif found is not None and str(found.value).strip():
+                draft.keep[(found.section, name)] = found.value
+            if found is not None and str(found.value).strip():
+                draft.moved(found, found.value, f"c.GPUSlurmSpawner.{name}")
 
     def _rights(self) -> None:
         """How commands are run as the user."""

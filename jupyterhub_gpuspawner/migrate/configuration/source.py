@@ -61,7 +61,7 @@ class SourceEditor:
 
     def edited(self, keep: Collection[tuple[str, str]]) -> Edited:
         """Remove what belongs to the older spawners, except for the settings in ``keep``, which become ours."""
-        renames: dict[ast.stmt, ast.Attribute] = {}
+        renames: dict[ast.stmt, tuple[ast.Attribute, str]] = {}
         gone: set[ast.stmt] = set()
         names: set[str] = set()
         while True:
@@ -81,17 +81,14 @@ class SourceEditor:
         self._mark(self._tree.body, gone, edit)
         lines = self._source.encode().split(b"\n")
         renamed = set()
-        for statement, attribute in renames.items():
+        for statement, (section, name) in renames.items():
             if statement in gone:
                 continue
-            section = attribute.value
-            assert isinstance(section, ast.Attribute)
-            assert section.end_lineno is not None
-            assert section.end_col_offset is not None
-            line, end = lines[section.end_lineno - 1], section.end_col_offset
+            number, end = (section.end_lineno or 0) - 1, section.end_col_offset or 0
+            line = lines[number]
             start = end - len(section.attr.encode())
-            lines[section.end_lineno - 1] = line[:start] + b"GPUSlurmSpawner" + line[end:]
-            renamed.add((section.attr, attribute.attr))
+            lines[number] = line[:start] + b"GPUSlurmSpawner" + line[end:]
+            renamed.add((section.attr, name))
         return Edited(_joined(lines, edit), frozenset(renamed), code, tuple(helpers))
 
     def _statements(self, body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -107,7 +104,7 @@ class SourceEditor:
         statement: ast.stmt,
         names: set[str],
         keep: Collection[tuple[str, str]],
-        renames: dict[ast.stmt, ast.Attribute],
+        renames: dict[ast.stmt, tuple[ast.Attribute, str]],
     ) -> bool:
         if isinstance(statement, ast.Import):
             return all(alias.name.partition(".")[0] in self._packages for alias in statement.names)
@@ -125,7 +122,7 @@ class SourceEditor:
                 target = _single_target(statement)
                 if target is None or target.value is not node or (node.attr, target.attr) not in keep:
                     return True
-                renames[statement] = target
+                renames[statement] = (node, target.attr)
             if node.value.id in self._config_names and node.attr == "JupyterHub":
                 target = _single_target(statement)
                 if target is not None and target.value is node and target.attr == "spawner_class":
@@ -192,14 +189,9 @@ def _bound(statement: ast.stmt) -> set[str]:
     if isinstance(statement, _CODE):
         return {statement.name}
     if isinstance(statement, ast.Assign):
-        return {node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)} - {
-            node.id for target in statement.targets for node in ast.walk(target) if _is_loaded(node)
-        }
+        names = [node for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+        return {node.id for node in names if isinstance(node.ctx, ast.Store)}
     return set()
-
-
-def _is_loaded(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
 
 
 def _loaded(statement: ast.stmt) -> set[str]:
@@ -216,7 +208,9 @@ def _targets(statement: ast.stmt) -> set[str]:
         found = set().union(*parts) if all(parts) else set()
         if found and isinstance(statement, ast.For):  # its variable stands for parts of what it goes through
             found -= {node.id for node in ast.walk(statement.target) if isinstance(node, ast.Name)}
-            found |= {node.id for node in ast.walk(statement.iter) if isinstance(node, ast.Name)} if not found else set()
+            found |= (
+                {node.id for node in ast.walk(statement.iter) if isinstance(node, ast.Name)} if not found else set()
+            )
         return found
     if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]

@@ -11,7 +11,7 @@ from traitlets.config.loader import LazyConfigValue, PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.migrate.stand_in import absent_modules, stand_ins
+from jupyterhub_gpuspawner.migrate.configuration.stand_in import absent_modules, stand_ins
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,7 +155,7 @@ def _system(names: tuple[str, ...], config: Config) -> tuple[System, tuple[str, 
     if own or any(name in config for name in BATCH_SECTIONS):
         return System.BATCHSPAWNER, (*own, *BATCH_SECTIONS)
     raise ConfigError(
-        f"{names[0] or 'JupyterHub’s own'!r} is not a spawner that can be migrated.",
+        f"{names[0] or 'LocalProcessSpawner'!r} is not a spawner that can be migrated.",
         where="c.JupyterHub.spawner_class",
         hint="It must be batchspawner's SlurmSpawner, wrapspawner's ProfilesSpawner, moss's MOSlurmSpawner or "
         "SlurmFormSpawner, or derived from one.",

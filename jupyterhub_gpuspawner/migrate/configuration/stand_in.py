@@ -19,7 +19,7 @@ from traitlets.config import Configurable
 from wrapspawner import WrapSpawner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, MutableSequence
 
 SPAWNERS = frozenset({"batchspawner", "wrapspawner", "jupyterhub_moss", "slurmformspawner", "optionsspawner"})
 """The packages that this one replaces."""
@@ -54,7 +54,7 @@ class StandIn(metaclass=_Anything):
 class StandInModule(ModuleType):
     """A module that is not installed here."""
 
-    __path__: Sequence[str] = ()
+    __path__: MutableSequence[str] = []  # noqa: RUF012 - Python's own name for a package's folders
 
     def __getattr__(self, name: str) -> Any:
         """A class of this name, derived from what its name says."""
@@ -62,7 +62,7 @@ class StandInModule(ModuleType):
             raise AttributeError(name)
         if name == "set_config":
             return _set_moss
-        made = _Anything(name, (StandIn,), {})
+        made: type = _Anything(name, (StandIn,), {})
         if name.endswith("SlurmSpawner") or name == "SlurmFormSpawner":
             made = type(name, (SlurmSpawner,), {"__module__": self.__name__})
         elif name == "OptionsFormSpawner":
@@ -124,10 +124,10 @@ def stand_ins(names: frozenset[str]) -> Iterator[set[str]]:
     """Provide these modules; yields the set of those that were imported."""
     names |= {name for name in SPAWNERS if not _is_installed(name)}  # they may be named as text alone
     finder = _Finder(names)
-    sys.meta_path.append(finder)  # type: ignore[arg-type]
+    sys.meta_path.append(finder)
     try:
         yield finder.made
     finally:
-        sys.meta_path.remove(finder)  # type: ignore[arg-type]
+        sys.meta_path.remove(finder)
         for name in [each for each in sys.modules if each.partition(".")[0] in names]:
             del sys.modules[name]

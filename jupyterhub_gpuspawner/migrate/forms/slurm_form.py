@@ -1,4 +1,4 @@
-"""Converts SlurmFormSpawner's form: each of its profiles becomes one, whose options are the fields that are not locked."""
+"""Converts SlurmFormSpawner's form: each of its profiles becomes one; its options are the fields without a lock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub_gpuspawner.migrate.batch_template import DEFAULT_TEMPLATE, FORM_VARIABLES, BatchTemplate, read_template
 from jupyterhub_gpuspawner.migrate.difference import Kind
 from jupyterhub_gpuspawner.migrate.draft import SOMEBODY, Draft, Offer
-from jupyterhub_gpuspawner.migrate.form_options import choice_option, number_option, text_option
+from jupyterhub_gpuspawner.migrate.forms.form_options import choice_option, number_option, text_option
 from jupyterhub_gpuspawner.migrate.sbatch_options import option_of_time
 from jupyterhub_gpuspawner.migrate.site_settings import old_options
 from jupyterhub_gpuspawner.profiles.profile import slug_of
@@ -18,7 +18,7 @@ from jupyterhub_gpuspawner.profiles.wrapspawner import typed_fields
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jupyterhub_gpuspawner.migrate.old_hub import OldHub
+    from jupyterhub_gpuspawner.migrate.configuration.old_hub import OldHub
 
 SECTION = "SlurmFormSpawner"
 FORM = "SbatchForm"
@@ -111,7 +111,7 @@ def convert_form(hub: OldHub, template: BatchTemplate, draft: Draft) -> frozense
         draft.settings["slurm_bin_dir"] = "/opt/slurm/bin"
         draft.moved("SlurmFormSpawner's slurm_bin_path", "/opt/slurm/bin", "c.GPUSlurmSpawner.slurm_bin_dir")
     interfaces = settings["ui_args"].value if "ui_args" in settings else _INTERFACES
-    presets = {"default": {"name": "Default", "params": {}}}
+    presets: dict[str, Any] = {"default": {"name": "Default", "params": {}}}
     if "profile_args" in settings:
         presets |= settings["profile_args"].value
         draft.moved(settings["profile_args"], list(presets), "profiles")
@@ -241,7 +241,9 @@ class _Preset:
         elif isinstance(choices, (list, dict)):
             listed = choices if isinstance(choices, dict) else {each: _title(each) for each in choices}
             self._options["gpus"] = choice_option(
-                "GPUs", {key: {"display_name": str(text), "slurm": _request(key)} for key, text in listed.items()}, value
+                "GPUs",
+                {key: {"display_name": str(text), "slurm": _request(key)} for key, text in listed.items()},
+                value,
             )
         else:
             self._say(
@@ -273,13 +275,17 @@ class _Preset:
 
     def _interface(self) -> None:
         value, choices = self._value("ui"), self._widgets["ui"].get("choices")
-        keys = [value] if self._locked("ui") else list(choices if isinstance(choices, (list, dict)) else self._interfaces)
+        keys = (
+            [value] if self._locked("ui") else list(choices if isinstance(choices, (list, dict)) else self._interfaces)
+        )
         listed = {key: _interface(self._interfaces[key]) for key in keys if key in self._interfaces}
         if len(listed) == 1:
             (only,) = listed.values()
             self._rest |= {name: part for name, part in only.items() if name != "display_name"}
         elif listed:
-            self._options["interface"] = choice_option("Interface", listed, value if value in listed else next(iter(listed)))
+            self._options["interface"] = choice_option(
+                "Interface", listed, value if value in listed else next(iter(listed))
+            )
 
 
 def _interface(about: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.migrate.difference import Kind
 from jupyterhub_gpuspawner.migrate.draft import SOMEBODY, Draft, Offer
-from jupyterhub_gpuspawner.migrate.form_options import choice_option, number_option, text_option
+from jupyterhub_gpuspawner.migrate.forms.form_options import choice_option, number_option, text_option
 from jupyterhub_gpuspawner.migrate.site_settings import old_options
 from jupyterhub_gpuspawner.profiles.profile import SLUG, slug_of
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jupyterhub_gpuspawner.migrate.batch_template import BatchTemplate
-    from jupyterhub_gpuspawner.migrate.old_hub import OldHub
+    from jupyterhub_gpuspawner.migrate.configuration.old_hub import OldHub
 
-_FORM = frozenset("partition runtime nprocs memory reservation ngpus options gres".split())
+_FORM = frozenset(["partition", "runtime", "nprocs", "memory", "reservation", "ngpus", "options", "gres"])
 """``req_*`` settings that moss's form replaces, even by an empty value."""
 _DROPPED = {
     "slurm_info_cmd": "one sinfo and one scontrol answer for all users, and their form is fixed",
@@ -57,7 +57,7 @@ def convert_moss(hub: OldHub, template: BatchTemplate, draft: Draft) -> frozense
             "Give the containers their binds in environment.container.",
         )
     for name, about in partitions.value.items():
-        _partition(str(partitions), name, about, runtime, template, draft)
+        _partition(str(partitions), name, about, runtime=runtime, template=template, draft=draft)
     if not any(about.get("simple", True) for about in partitions.value.values()):
         draft.note(Kind.DROPPED, partitions, "no simple partition", "", "there is one form for all")
     for field, was, why in _NOT_OFFERED:
@@ -66,7 +66,7 @@ def convert_moss(hub: OldHub, template: BatchTemplate, draft: Draft) -> frozense
 
 
 def _partition(
-    setting: str, name: str, about: Mapping[str, Any], runtime: str, template: BatchTemplate, draft: Draft
+    setting: str, name: str, about: Mapping[str, Any], *, runtime: str, template: BatchTemplate, draft: Draft
 ) -> None:
     slug = name if re.fullmatch(SLUG, name, re.ASCII) else slug_of(name)
     where = f"{setting}[{name!r}]"
@@ -117,7 +117,7 @@ def _partition(
     draft.moved(where, about.get("description") or name, f"profile {slug}")
     if not about.get("simple", True):
         draft.note(
-            Kind.CHANGED, f"{setting}: simple", False, "like the others", "there is one form for all", profile=slug
+            Kind.CHANGED, f"{setting}: simple", "False", "like the others", "there is one form for all", profile=slug
         )
     if most:
         draft.note(
@@ -177,7 +177,11 @@ def _environment(where: str, about: Mapping[str, Any], runtime: str, draft: Draf
         environment["modules"] = modules
         if setup:
             draft.note(
-                Kind.CHANGED, f"{where}: prologue", "before the modules", "after the modules", "modules are loaded first"
+                Kind.CHANGED,
+                f"{where}: prologue",
+                "before the modules",
+                "after the modules",
+                "modules are loaded first",
             )
     if path.endswith(".sif"):
         environment["container"] = {"image": path, "runtime": runtime}

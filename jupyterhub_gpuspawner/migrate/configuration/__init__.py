@@ -1,0 +1,1 @@
+"""Reads a configuration of the older spawners, and edits its text."""

@@ -1,0 +1,163 @@
+"""Configurations like those of public sites: the result loads, and differs as it says, and in nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from batchspawner import SlurmSpawner
+from traitlets.config import Config
+from wrapspawner import ProfilesSpawner
+
+from jupyterhub_gpuspawner.check.site import NamedHub, NamedUser, load_site
+from jupyterhub_gpuspawner.migrate.configuration.old_hub import System, read_old_hub
+from jupyterhub_gpuspawner.migrate.migration import migrate
+from jupyterhub_gpuspawner.migrate.result_files import write
+from jupyterhub_gpuspawner.migrate.sbatch_options import sbatch_options, spelled
+from tests.migrate.conftest import SITES, Migrated
+
+USER, HOME = "somebody", "/home/somebody"
+MOSS_JOB = {
+    "chdir": HOME,
+    "comment": "jupyterhub-gpuspawner/hub/somebody/",
+    "cpus-per-task": "8",
+    "export": "ALL",
+    "gres": "gpu:V100-SXM2-32GB:2",
+    "job-name": "jupyterhub",
+    "mem": "16384M",
+    "no-requeue": "",
+    "nodes": "1",
+    "ntasks": "1",
+    "output": f"{HOME}/jupyterhub-%j.log",
+    "partition": "gpu",
+    "reservation": "today",
+    "time": "1:00:00",
+}
+
+
+class SiteSlurmSpawner(SlurmSpawner):  # type: ignore[misc]
+    """The class of the site's own that a configuration names."""
+
+
+class ReadProfiles(ProfilesSpawner):  # type: ignore[misc]
+    """The real wrapspawner, asked which child it would make."""
+
+    def child_of(self, key: str) -> tuple[type[Any], dict[str, Any]]:
+        """Class and settings of a profile's server."""
+        self.select_profile(key)
+        return self.child_class, self.child_config
+
+
+def rendered(made_by: type[Any], config: Config, **traits: Any) -> str:
+    """The script that batchspawner itself renders."""
+    spawner = made_by(
+        config=config, user=NamedUser(USER), hub=NamedHub(), req_homedir=HOME, req_keepvars="JUPYTERHUB_USER", **traits
+    )
+    variables = {**spawner.get_req_subvars(), "cmd": "jupyterhub-singleuser", "other": ""}
+    return str(asyncio.run(spawner._get_batch_script(**variables)))
+
+
+def old_options(path: Path) -> dict[str, dict[str, str]]:
+    """sbatch's options of each Slurm profile of an old hub, by its display name."""
+    hub = read_old_hub(path)
+    if hub.system is System.BATCHSPAWNER:
+        return {"Notebook server": sbatch_options(rendered(SiteSlurmSpawner, hub.config))}
+    found = {}
+    for item in hub.config.ProfilesSpawner.profiles:
+        traits = item[-1]
+        if len(item) == 4:  # a pair is for batchspawner, and wrapspawner does not know it
+            if "SlurmSpawner" not in str(item[2]):
+                continue
+            _, traits = ReadProfiles(config=Config(), profiles=[item]).child_of(item[1])
+        found[item[0]] = sbatch_options(rendered(SlurmSpawner, hub.config, **traits))
+    return found
+
+
+def new_options(folder: Path, slug: str, **options: str) -> dict[str, str]:
+    """sbatch's options of a profile of the new hub."""
+    site = load_site(folder / "jupyterhub_config.py")
+    site.config.GPUSlurmSpawner.update({"hub_name": "hub", "req_homedir": "/home/{username}"})
+    return sbatch_options(asyncio.run(site.job({"profile": slug, **options}, user=USER)).script)
+
+
+def test_the_result_is_without_fault(migrated: Migrated) -> None:
+    """It loads, every profile has a job, and no setting is without effect; only Slurm is not here to be asked."""
+    findings = asyncio.run(load_site(migrated.folder / "jupyterhub_config.py").findings())
+    documents = (*migrated.migration.in_files, *migrated.migration.in_configuration)
+
+    assert [each for each in findings if (not each.ok or each.warning) and each.subject != "Slurm"] == []
+    assert {f"profile {each['slug']}" for each in documents} <= {each.subject for each in findings}
+
+
+@pytest.mark.parametrize("migrated", ["comet", "isambard", "workshop", "wrapspawner"], indirect=True)
+def test_jobs_differ_as_the_list_says_and_in_nothing_else(migrated: Migrated) -> None:
+    """Every profile's options in batchspawner's own script, against those of ours."""
+    documents = {each["display_name"]: each["slug"] for each in migrated.migration.in_files}
+    listed = [each for each in migrated.migration.differences if each.where.startswith("--")]
+    for name, was in old_options(migrated.old).items():
+        slug = documents[name]
+        now = new_options(migrated.folder, slug)
+        real = {
+            (f"--{each}", spelled(each, was.get(each)), spelled(each, now.get(each)))
+            for each in {*was, *now}
+            if was.get(each) != now.get(each)
+        }
+
+        assert real == {(e.where, e.was, e.now) for e in listed if not e.profiles or slug in e.profiles}, slug
+    assert [each for each in listed if not each.why or each.todo] == []
+
+
+@pytest.mark.parametrize("migrated", ["moss"], indirect=True)
+def test_mosss_form_is_the_profiles_options(migrated: Migrated) -> None:
+    """What a user chose in moss's form can be chosen, and becomes the same request."""
+    chosen = {"cpus": "8", "gpus": "2", "memory": "16G", "time": "1", "reservation": "today"}
+
+    assert new_options(migrated.folder, "gpu", **chosen) == MOSS_JOB
+
+
+@pytest.mark.parametrize(
+    ("slug", "chosen", "expected"),
+    [
+        ("default", {}, {"cpus-per-task": "2", "mem": "4096M", "time": "2:00:00"}),
+        ("default", {"gpus": "gpu:1g.10gb:1", "time": "0.5"}, {"gres": "gpu:1g.10gb:1", "time": "0:30:00"}),
+        ("terminal", {}, {"cpus-per-task": "1", "mem": "4096M", "oversubscribe": "", "time": "2:00:00"}),
+        ("training", {}, {"cpus-per-task": "8", "mem": "32768M", "gres": "gpu:a100:1", "time": "4:00:00"}),
+    ],
+)
+@pytest.mark.parametrize("migrated", ["presets"], indirect=True)
+def test_presets_of_a_form_are_profiles(
+    migrated: Migrated, slug: str, chosen: dict[str, str], expected: dict[str, str]
+) -> None:
+    """SlurmFormSpawner's profiles keep their values, and what is not locked can be chosen."""
+    options = new_options(migrated.folder, slug, **chosen)
+
+    assert options | expected == options
+    assert (options["partition"], options["account"]) == ("teaching", "course")
+
+
+def test_every_setting_is_in_the_list(migrated: Migrated) -> None:
+    """Nothing is dropped silently."""
+    told = " ".join(each.where for each in migrated.migration.differences)
+    settings = [str(each) for each in read_old_hub(migrated.old).all_settings()]
+
+    assert [each for each in settings if each not in told] == []
+
+
+def test_nothing_of_the_old_packages_is_left(migrated: Migrated) -> None:
+    """The result needs none of them, and sets nothing of theirs."""
+    edited = migrated.migration.edited
+
+    assert [name for name in ("batchspawner", "wrapspawner", "moss", "slurmform", "c.Slurm") if name in edited] == []
+
+
+def test_the_same_configuration_gives_the_same_result(tmp_path: Path) -> None:
+    """A second run, over the first, changes nothing."""
+    old = SITES / "wrapspawner" / "jupyterhub_config.py"
+    texts = []
+    for _ in range(2):
+        paths = write(migrate(old), tmp_path, source=old, force=True)
+        texts.append([path.read_text() for path in paths])
+
+    assert texts[0] == texts[1]
