@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import commands, course, documents, errors, metrics, migration, profile, settings, states
+from . import commands, course, documents, errors, metrics, migration, profile, settings, sites, states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,9 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+@cache
 def rendered() -> dict[str, str]:
-    """The text of each page, by file name, of the migration guide, whose tables are generated, and of the schema."""
+    """The text of each page, by file name, of the migration guide with its tables, the sites, the schema."""
     pages = {name: NOTE + page() for name, page in PAGES.items()}
-    return {**pages, migration.NAME: migration.page(), course.NAME: course.schema()}
+    moved_in = {name: NOTE + text for name, text in sites.pages().items()}
+    return {**pages, **moved_in, migration.NAME: migration.page(), course.NAME: course.schema()}

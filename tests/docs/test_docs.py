@@ -47,7 +47,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)])
 INDEX = ROOT / "tests" / "data" / "slurm-outputs" / "INDEX.tsv"
 TUTORIAL = ROOT / "docs" / "tutorial" / "hub-without-root.md"
-WRITTEN = [path for path in PAGES if path.parent != FOLDER or path.name == "README.md"]
+SITES = ROOT / "docs" / "sites"
+WRITTEN = [path for path in PAGES if path.parent not in (FOLDER, SITES) or path.name == "README.md"]
 """Pages that are written by hand."""
 
 _FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

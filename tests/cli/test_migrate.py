@@ -1,0 +1,115 @@
+"""``gpuspawner migrate``: files, permissions, refusals and exit statuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Call
+
+OLD = """
+c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
+c.ConfigurableHTTPProxy.auth_token = "secret"
+c.SlurmSpawner.req_partition = "gpu"
+c.SlurmSpawner.req_gres = "gpu:2"
+c.SlurmSpawner.exec_prefix = "sudo -E -u {username}"
+"""
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A configuration with a secret."""
+    path = tmp_path / "jupyterhub_config.py"
+    path.write_text(OLD)
+    path.chmod(0o640)
+    return path
+
+
+def test_what_is_written_is_printed(gpuspawner: Call, old: Path, tmp_path: Path) -> None:
+    """The new configuration is as private as the old one, which is not changed."""
+    folder = tmp_path / "new"
+    done = gpuspawner("migrate", old, "--output", folder)
+
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        0,
+        [
+            f"written   {folder}/jupyterhub_config.py",
+            f"written   {folder}/differences.md",
+            f"written   {folder}/profiles/profiles.yaml",
+            "      9   changed",
+            "      3   the same under another name",
+            f"Next: gpuspawner check --config {folder}/jupyterhub_config.py",
+        ],
+    )
+    assert (folder / "jupyterhub_config.py").stat().st_mode & 0o777 == 0o640
+    assert old.read_text() == OLD
+
+
+def test_nothing_is_written_over_without_force(gpuspawner: Call, old: Path, tmp_path: Path) -> None:
+    """Not even one of three files; and never the configuration itself."""
+    folder = tmp_path / "new"
+    folder.mkdir()
+    (folder / "differences.md").write_text("mine")
+    refused = gpuspawner("migrate", old, "-o", folder)
+
+    assert (refused.exit_code, refused.stderr) == (
+        1,
+        f"gpuspawner: {folder}/differences.md: there is such a file already. --force writes over it.\n",
+    )
+    assert [path.name for path in folder.iterdir()] == ["differences.md"]
+    assert gpuspawner("migrate", old, "-o", folder, "--force").exit_code == 0
+    assert gpuspawner("migrate", old, "-o", tmp_path, "--force").exit_code == 1
+    assert old.read_text() == OLD
+
+
+def test_the_list_is_there_for_programs(gpuspawner: Call, old: Path, tmp_path: Path) -> None:
+    """Each difference is a value with its kind."""
+    listed = json.loads(gpuspawner("migrate", old, "-o", tmp_path / "new", "--json").stdout)
+
+    assert {
+        "kind": "moved",
+        "where": "c.SlurmSpawner.req_gres",
+        "was": "gpu:2",
+        "now": "profile server: slurm.gpus",
+        "why": "it means the same",
+        "todo": "",
+        "profiles": [],
+    } in listed
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "c.JupyterHub.spawner_class = 'kubespawner.KubeSpawner'",
+            "'KubeSpawner' is not a spawner that can be migrated.",
+        ),
+        ("c.JupyterHub.port = 8000", "'LocalProcessSpawner' is not a spawner that can be migrated."),
+        ("c.JupyterHub.spawner_class = 'gpu-profiles'", "this hub has a spawner of this package already."),
+        ("c.JupyterHub.port = ", "SyntaxError: invalid syntax"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        (
+            "c.JupyterHub.spawner_class = 'wrapspawner.ProfilesSpawner'\nc.ProfilesSpawner.profiles = [('a', 'b', 'c')]",
+            "c.ProfilesSpawner.profiles[0]: a tuple of 3 is not a profile",
+        ),
+        ("c.JupyterHub.spawner_class = 'jupyterhub_moss.MOSlurmSpawner'", "moss needs a table of partitions."),
+    ],
+)
+def test_what_cannot_be_migrated_is_refused(gpuspawner: Call, tmp_path: Path, text: str, message: str) -> None:
+    """With a sentence and status 1; nothing is written."""
+    path = tmp_path / "jupyterhub_config.py"
+    path.write_text(text)
+    refused = gpuspawner("migrate", path, "-o", tmp_path / "new")
+
+    assert refused.exit_code == 1
+    assert message in refused.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_there_has_to_be_a_file(gpuspawner: Call, tmp_path: Path) -> None:
+    """The error names it."""
+    refused = gpuspawner("migrate", tmp_path / "missing.py")
+
+    assert (refused.exit_code, "missing.py: FileNotFoundError" in refused.stderr) == (1, True)

@@ -1,0 +1,70 @@
+"""An admin's job script, taken apart into typed options and shell lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.migrate.batch_template import DEFAULT_TEMPLATE, BatchTemplate, read_template
+
+HEAD = "#!/bin/bash\n#SBATCH --partition={partition}\n"
+
+
+def test_batchspawners_own_template_needs_nothing() -> None:
+    """Every option in it is a field, and no line of its is the site's."""
+    assert read_template(DEFAULT_TEMPLATE) == BatchTemplate(
+        DEFAULT_TEMPLATE,
+        own=False,
+        used=frozenset({"partition", "runtime", "memory", "gres", "nprocs", "reservation", "options"}),
+        replaced=("output", "job-name", "chdir", "export", "get-user-env"),
+        log_dir="{homedir}",
+        dropped=(
+            "set -euo pipefail",
+            "trap 'echo SIGTERM received' TERM",
+            'echo "jupyterhub-singleuser ended gracefully"',
+        ),
+    )
+
+
+def test_constants_options_and_shell_lines_are_told_apart() -> None:
+    """What no field expresses is passed on as it is."""
+    text = (
+        f"{HEAD}#SBATCH -A physics -t 8:00:00 --mail-type=END --gres=gpu:a100:{{ngpus}}\n"
+        f"#SBATCH -o /logs/{{username}}/%j\n"
+        "module load CUDA\ncd {homedir}\nsrun --unbuffered {cmd}\nrm -rf /scratch/$SLURM_JOB_ID\n"
+    )
+
+    assert read_template(text) == BatchTemplate(
+        text,
+        own=True,
+        constants={"account": "physics", "runtime": "8:00:00", "gpu_type": "a100"},
+        used=frozenset({"partition", "ngpus"}),
+        extra=("--mail-type=END",),
+        replaced=("output",),
+        log_dir="/logs/{username}",
+        before=("module load CUDA", "cd $HOME"),
+        after=("rm -rf /scratch/$SLURM_JOB_ID",),
+        step="srun --unbuffered",
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("singularity run image.sif {cmd}", "its last command is more than {cmd}"),
+        ("singularity run \\\n  image.sif \\\n  {cmd}", "its last command is more than {cmd}"),
+        ("true", "it has no line, or more than one, that starts the server"),
+        ("#SBATCH --mem={memory}gb\n{cmd}", "--mem={memory}gb combines a variable with text"),
+        ("export QUEUE={queue}\n{cmd}", "its shell lines use variables"),
+        ("env -i bash <<EOF\n{cmd}\nEOF", "its lines open a here document (EOF) that they do not end"),
+        ("exec bash\n{cmd}", "its lines replace the shell (exec)"),
+        ("echo ${HOME\n{cmd}", "it cannot be rendered (ValueError)"),
+    ],
+)
+def test_what_cannot_be_typed_is_said(body: str, reason: str) -> None:
+    """Such a template is kept."""
+    assert read_template(HEAD + body).reasons == (reason,)
+
+
+def test_a_variable_of_the_sites_own_is_named() -> None:
+    """batchspawner has none of this name."""
+    assert read_template(f"{HEAD}{{other}}\n{{cmd}}\n").unknown == ("other",)
