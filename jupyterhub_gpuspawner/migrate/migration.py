@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.check.site import SOMEBODY, Site
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.migrate.batch_template import DEFAULT_TEMPLATE, read_template
-from jupyterhub_gpuspawner.migrate.configuration.old_hub import System, read_old_hub
+from jupyterhub_gpuspawner.migrate.configuration.old_hub import System, read_old_hub, settings_left
 from jupyterhub_gpuspawner.migrate.configuration.source import Edited, SourceEditor
 from jupyterhub_gpuspawner.migrate.configuration.stand_in import SPAWNERS, absent_modules
 from jupyterhub_gpuspawner.migrate.difference import Difference, Kind
@@ -151,6 +151,14 @@ def _edited(hub: OldHub, draft: Draft) -> str:
     """The configuration's text; what is not renamed in it is written anew."""
     editor = SourceEditor(hub.source, sections=hub.old_sections, packages=SPAWNERS)
     result: Edited = editor.edited(draft.keep.keys())
+    for setting in settings_left(hub, result.text):
+        draft.decide(
+            setting,
+            setting.value,
+            "as it is",
+            "it is set in another file, which is not changed, and would still be read",
+            "Remove it there.",
+        )
     for (section, name), value in draft.keep.items():
         if (section, name) in result.renamed:
             continue

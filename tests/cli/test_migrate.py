@@ -91,7 +91,7 @@ def test_the_list_is_there_for_programs(gpuspawner: Call, old: Path, tmp_path: P
         ("c.JupyterHub.port = ", "SyntaxError: invalid syntax"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         (
-            "c.JupyterHub.spawner_class = 'wrapspawner.ProfilesSpawner'\nc.ProfilesSpawner.profiles = [('a', 'b', 'c')]",
+            "c.JupyterHub.spawner_class = 'wrapspawner.ProfilesSpawner'\nc.ProfilesSpawner.profiles = [(1, 2, 3)]",
             "c.ProfilesSpawner.profiles[0]: a tuple of 3 is not a profile",
         ),
         ("c.JupyterHub.spawner_class = 'jupyterhub_moss.MOSlurmSpawner'", "moss needs a table of partitions."),
@@ -106,6 +106,18 @@ def test_what_cannot_be_migrated_is_refused(gpuspawner: Call, tmp_path: Path, te
     assert refused.exit_code == 1
     assert message in refused.stderr
     assert not (tmp_path / "new").exists()
+
+
+def test_settings_in_another_file_are_told(gpuspawner: Call, old: Path, tmp_path: Path) -> None:
+    """Only the named file is edited."""
+    (tmp_path / "slurm.py").write_text("c.SlurmSpawner.req_qos = 'interactive'\n")
+    old.write_text(f"load_subconfig('slurm.py')\n{OLD}")
+    done = gpuspawner("migrate", old, "-o", tmp_path / "new")
+
+    assert [line for line in done.stdout.splitlines() if line.startswith("decide")] == [
+        "decide    c.SlurmSpawner.req_qos: it is set in another file, which is not changed, and would still be read. "
+        "Remove it there."
+    ]
 
 
 def test_there_has_to_be_a_file(gpuspawner: Call, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
@@ -119,6 +119,38 @@ def read_old_hub(path: Path) -> OldHub:
         used = tuple(sorted(imported))
     system, sections = _system(names, config)
     return OldHub(path, source, config, system, names[0], sections, used)
+
+
+class _TextLoader(PyFileConfigLoader):
+    """Executes a text in place of the file's; of a file that this one loads, the file's own."""
+
+    text: str | None = None
+
+    def _read_file_as_dict(self) -> None:
+        if self.text is None:
+            super()._read_file_as_dict()
+            return
+        names = {"c": self.config, "load_subconfig": self.load_subconfig, "get_config": lambda: self.config}
+        exec(compile(self.text, self.full_filename, "exec"), {**names, "__file__": self.full_filename})  # noqa: S102
+
+
+def settings_left(hub: OldHub, text: str) -> list[OldSetting]:
+    """Settings of the old sections that an edited text still has, because another file sets them.
+
+    Raises ConfigError if the text cannot be executed.
+    """
+    try:
+        with stand_ins(absent_modules(text)):
+            loader = _TextLoader(hub.path.name, path=str(hub.path.parent))
+            loader.text = text
+            config = loader.load_config()
+    except Exception as error:
+        raise ConfigError(
+            f"the edited configuration does not run: {type(error).__name__}: {error}.",
+            where=str(hub.path),
+            hint="Simplify the statements that set c.SlurmSpawner and its kin, such as by plain assignments.",
+        ) from error
+    return replace(hub, config=config).all_settings()
 
 
 def _class_names(named: object) -> tuple[str, ...]:
