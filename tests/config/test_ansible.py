@@ -53,7 +53,7 @@ def test_every_task_has_a_name_and_one_module() -> None:
     modules = [set(task) - KEYWORDS for task in tasks()]
 
     assert [len(each) for each in modules] == [1] * len(modules)
-    assert all(re.fullmatch(r"(ansible\.builtin|community\.general)\.\w+", name) for each in modules for name in each)
+    assert all(re.fullmatch(r"ansible\.builtin\.\w+", name) for each in modules for name in each)
     assert all(task["name"] for task in tasks())
     assert {task["notify"] for task in tasks() if "notify" in task} == handlers
 
