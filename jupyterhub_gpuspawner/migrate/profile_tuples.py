@@ -91,7 +91,11 @@ def _profile(at: int, item: Any, values: Mapping[str, Any], template: BatchTempl
     if document["kind"] == "slurm":
         own = {name if name.startswith("req_") or not pair else f"req_{name}": value for name, value in traits.items()}
         was = old_options(template, {**values, **own})
-        document["slurm"] = _typed(document["slurm"], template)
+        said = document["slurm"]
+        document["slurm"] = _typed(said, template)
+        for name in sorted(set(said) - set(document["slurm"])):
+            why = "the template fixes the option, so the profile's value had no effect"
+            draft.note(Kind.DROPPED, f"{where}: {name}", said[name], "", why)
         _without_effect(document, where, template, draft)
         del document["kind"]  # the default
     draft.offers.append(Offer({name: value for name, value in document.items() if value not in ({}, None)}, was))

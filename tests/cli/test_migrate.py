@@ -108,6 +108,45 @@ def test_what_cannot_be_migrated_is_refused(gpuspawner: Call, tmp_path: Path, te
     assert not (tmp_path / "new").exists()
 
 
+FIXED = """
+c.JupyterHub.spawner_class = "wrapspawner.ProfilesSpawner"
+c.SlurmSpawner.exec_prefix = "sudo -E -u {username}"
+c.SlurmSpawner.batch_script = "#!/bin/bash\\n#SBATCH --partition=gpu --gres=gpu:{ngpus}\\n{cmd}\\n"
+c.ProfilesSpawner.profiles = [("A", "a", "batchspawner.SlurmSpawner", dict(req_partition="batch", req_ngpus="1"))]
+"""
+KEPT = """
+c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
+c.SlurmSpawner.exec_prefix = "sudo -E -u {username}"
+c.SlurmSpawner.req_ngpus = "1"
+c.SlurmSpawner.batch_script = "#!/bin/bash\\n#SBATCH --gres=gpu:{{ngpus}}\\nsingularity run {{image}} {{cmd}}\\n"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param(
+            FIXED, ("dropped", "c.ProfilesSpawner.profiles[0]: partition", "batch", ""), id="a value without effect"
+        ),
+        pytest.param(KEPT, ("decide", "c.SlurmSpawner.batch_script", "{image}", "left out"), id="an unknown variable"),
+    ],
+)
+def test_what_a_template_fixes_or_lacks_is_told(
+    gpuspawner: Call, tmp_path: Path, text: str, told: tuple[str, str, str, str]
+) -> None:
+    """The result loads, with the job that was submitted before."""
+    old = tmp_path / "jupyterhub_config.py"
+    old.write_text(text)
+    done = gpuspawner("migrate", old, "-o", tmp_path / "new", "--json")
+    slug = "a" if text == FIXED else "server"
+    with (tmp_path / "new" / "jupyterhub_config.py").open("a") as file:
+        file.write("c.GPUSlurmSpawner.req_homedir = '/home/{username}'\n")
+    shown = gpuspawner("show", slug, "--user", "ada", "--config", tmp_path / "new" / "jupyterhub_config.py")
+
+    assert told in [(each["kind"], each["where"], each["was"], each["now"]) for each in json.loads(done.stdout)]
+    assert "#SBATCH --gres=gpu:1\n" in shown.stdout
+
+
 def test_settings_in_another_file_are_told(gpuspawner: Call, old: Path, tmp_path: Path) -> None:
     """Only the named file is edited."""
     (tmp_path / "slurm.py").write_text("c.SlurmSpawner.req_qos = 'interactive'\n")
