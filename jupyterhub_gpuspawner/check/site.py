@@ -207,7 +207,7 @@ async def _of_rights(client: SlurmClient, exec_prefix: str) -> list[Finding]:
             return []
     except GPUSpawnerError as error:
         return [Finding(SLURM, f"cannot tell whether jobs are hidden (PrivateData): {error}", ok=False)]
-    name = own_account() or "this account"
+    name = await client.account() or "this account"
     return [
         Finding(
             SLURM,

@@ -23,7 +23,7 @@ from jupyterhub_gpuspawner.slurm.parse.job import parse_job
 from jupyterhub_gpuspawner.slurm.parse.records import ignored
 from jupyterhub_gpuspawner.slurm.parse.squeue import columns, parse_squeue
 from jupyterhub_gpuspawner.slurm.parse.trial import WillRun, parse_trial
-from jupyterhub_gpuspawner.slurm.privileges import has_all_rights, own_account
+from jupyterhub_gpuspawner.slurm.privileges import asking_account, has_all_rights
 from jupyterhub_gpuspawner.slurm.run_as import CANCEL, LOG, SUBMIT, TRIAL, submission
 from jupyterhub_gpuspawner.slurm.snapshot import OUTPUT_LIMIT, SnapshotReader
 from jupyterhub_gpuspawner.slurm.time_limit import (
@@ -52,7 +52,7 @@ _UNKNOWN_JOB = "Invalid job id specified"
 
 
 class SlurmClient:
-    """One cluster, by the Slurm commands installed on this machine.
+    """One cluster, by Slurm's commands on this machine or, by ``query_prefix``, on another one.
 
     Every method raises SlurmUnavailable if Slurm gives no answer (down, time-out, missing command or configuration)
     and SlurmOutputError if the answer is not understood.
@@ -167,7 +167,8 @@ class SlurmClient:
         if prefix:
             refuses_nothing(await self._slurm.run(EXTEND, wrapper=EXTEND, prefix=prefix, where=SETTING))
             return True
-        return await has_all_rights(self._slurm, await self.config())
+        # the script `query`, which query_prefix runs, changes nothing
+        return not self._slurm.query_prefix and await has_all_rights(self._slurm, await self.config())
 
     # --- as the hub ----------------------------------------------------------------------------
 
@@ -264,10 +265,14 @@ class SlurmClient:
         from an answer is not necessarily gone. An account whose rights cannot be determined counts as unprivileged; an
         account coordinator's right to see the jobs of some accounts is not considered.
         """
-        if user and user == own_account():
+        if user and user == await self.account():
             return True
         config = await self.config()
         return not config.hides_jobs or await has_all_rights(self._slurm, config)
+
+    async def account(self) -> str:
+        """The name of the account that Slurm sees in these questions; empty for a uid without a name."""
+        return (await asking_account(self._slurm)).name
 
     async def version(self) -> str:
         """The version of the commands, such as ``22.05.8``."""

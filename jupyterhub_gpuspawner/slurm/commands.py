@@ -1,4 +1,7 @@
-"""The local installation of Slurm's commands: paths, environment, and limits on how many run at once."""
+"""An installation of Slurm's commands: paths, environment, and limits on how many run at once.
+
+It is on this machine, or behind a prefix such as ``ssh login`` on another one.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.login_node.query import QUERY, SETTING, request
+from jupyterhub_gpuspawner.slurm.login_node.ssh import FAILED, LoginNodeUnreachable, command_line, is_remote
 from jupyterhub_gpuspawner.slurm.messages import failure, last_line
 from jupyterhub_gpuspawner.slurm.process import Answer, run
 
@@ -19,6 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     Observer = Callable[[str, float, int | None], None]
+
+
+_SHELLS_REFUSAL = (126, 127)
+"""Exit status of a shell for a command that it cannot execute or does not find."""
 
 
 @dataclass
@@ -39,7 +48,7 @@ class Installation:
         *,
         bin_dir: str = "",
         wrapper_dir: str = "",
-        prefix: Sequence[str] = (),
+        query_prefix: Sequence[str] = (),
         timeout: float = 10.0,
         limit: int = 8,
         environment: Mapping[str, str] | None = None,
@@ -47,7 +56,8 @@ class Installation:
     ) -> None:
         """``wrapper_dir`` holds the scripts that replace sbatch and scancel when these run as another account.
 
-        ``prefix`` is put before the commands that only read. ``timeout`` in seconds. At most ``limit`` commands run at
+        ``query_prefix`` runs the script ``query`` of ``wrapper_dir`` in place of the commands that only read, so that
+        this machine needs none. ``timeout`` in seconds. At most ``limit`` commands run at
         once, and at most half of them with one user's prefix. Once that many commands of a user cannot be ended, no
         more are run for this user, who can stop (SIGSTOP) whatever runs under their account.
 
@@ -56,7 +66,7 @@ class Installation:
         """
         self.bin_dir = bin_dir
         self.wrapper_dir = wrapper_dir
-        self.prefix = tuple(prefix)
+        self.query_prefix = tuple(query_prefix)
         self.timeout = timeout
         self._observe = observe or _unobserved
         self._turns = asyncio.Semaphore(limit)
@@ -89,12 +99,17 @@ class Installation:
         Raises SlurmUnavailable, ConfigError naming ``where`` if the prefix's command is missing, and SlurmOutputError
         beyond the limit.
         """
-        before = self.prefix if prefix is None else tuple(prefix)
-        folder = self.wrapper_dir if wrapper else self.bin_dir
-        words = (*before, str(Path(folder, wrapper or command)) if folder else command, *arguments)
         env = {**self._environment, **(environment or {})}
+        if prefix is None and self.query_prefix:
+            before, where = self.query_prefix, SETTING
+            wrapper, stdin, arguments = QUERY, request(command, arguments), ()
+        else:
+            before = tuple(prefix or ())
         if prefix is None:
             env["SLURM_TIME_FORMAT"] = "%s"  # not for a user's commands, since a job would inherit it
+        folder = self.wrapper_dir if wrapper else self.bin_dir
+        program = str(Path(folder, wrapper or command)) if folder else command
+        words = command_line(before, (program, *arguments))
         # searched in the hub's PATH, which may differ from the job's
         path = shutil.which(words[0], path=self._environment["PATH"])
         if path is None:
@@ -117,7 +132,14 @@ class Installation:
                 self._observe(command, time.monotonic() - began, None)
                 raise
             self._observe(command, time.monotonic() - began, answer.code)
-            return answer
+        if answer.code == FAILED and is_remote(before):
+            raise LoginNodeUnreachable(command, answer.stderr)
+        if answer.code in _SHELLS_REFUSAL and is_remote(before):
+            raise CommandMissing(
+                f"{command} did not run on the login node: {last_line(answer.stderr)}.",
+                hint="wrapper_dir is the folder of the scripts on the login node.",
+            )
+        return answer
 
     @asynccontextmanager
     async def _share_of(self, prefix: tuple[str, ...]) -> AsyncIterator[set[int]]:

@@ -1,4 +1,4 @@
-"""What Slurm allows the account that this process runs as."""
+"""What Slurm allows the account that the hub's questions come from: its own, or that of ``query_prefix``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.login_node.accounts import SystemAccount, parse_identity
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.slurm.commands import Installation
@@ -15,10 +16,23 @@ if TYPE_CHECKING:
 
 
 def own_account() -> str:
-    """The name of the account; empty for a uid without a name."""
+    """The name of this process's account; empty for a uid without a name."""
     with suppress(KeyError):
         return pwd.getpwuid(os.geteuid()).pw_name
     return ""
+
+
+async def asking_account(slurm: Installation) -> SystemAccount:
+    """The account that Slurm sees in the hub's questions; its name is empty for a uid without one.
+
+    Raises SlurmUnavailable and SlurmOutputError where another machine has to be asked and does not answer.
+    """
+    if not slurm.query_prefix:
+        return SystemAccount(own_account(), os.geteuid())
+    answer = await slurm.run("id")
+    if answer.code != 0:
+        raise SlurmUnavailable(f"id failed on the login node: {answer.stderr.strip()[:200]}")
+    return parse_identity(answer.stdout)
 
 
 async def has_all_rights(slurm: Installation, config: SlurmConfig) -> bool:
@@ -26,15 +40,15 @@ async def has_all_rights(slurm: Installation, config: SlurmConfig) -> bool:
 
     Slurm shows these accounts everything, whatever PrivateData says, and lets them raise time limits.
     """
-    if slurm.prefix:
-        return False  # the prefix may make it any account
-    if os.geteuid() == 0 or os.geteuid() == config.slurm_uid:
-        return True
-    me = own_account()
-    if not config.accounting or not me:
-        return False
     try:
-        answer = await slurm.run("sacctmgr", "-n", "-P", "show", "user", "where", f"name={me}", "format=AdminLevel")
+        me = await asking_account(slurm)
+        if me.uid in (0, config.slurm_uid):
+            return True
+        if not config.accounting or not me.name:
+            return False
+        answer = await slurm.run(
+            "sacctmgr", "-n", "-P", "show", "user", "where", f"name={me.name}", "format=AdminLevel"
+        )
     except SlurmUnavailable:
         return False
     return answer.code == 0 and answer.stdout.strip() in ("Operator", "Administrator")

@@ -59,6 +59,20 @@ def command_prefix(text: str | Sequence[str], username: str, **values: str) -> t
     return tuple(_FIELD.sub(filled, word) for word in words)
 
 
+def fixed_prefix(text: str, *, where: str, hint: str = "") -> tuple[str, ...]:
+    """A prefix without fields, for one account, as words; raises ConfigError that names the setting ``where``."""
+    if "{" in text:
+        raise ConfigError(
+            f"{text!r} has a field, but the account is the same for all servers.",
+            where=where,
+            hint=hint,
+        )
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is not a valid command: {error}.", where=where) from error
+
+
 SUBMIT, TRIAL, CANCEL, LOG = "submit", "trial", "cancel", "log"
 """Names of the scripts of ``config/wrappers``, which ``wrapper_dir`` holds."""
 

@@ -5,11 +5,11 @@ Slurm lets a user lower the limit of a job; only root, SlurmUser and operators m
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.slurm.messages import failure, is_forbidden, is_over, last_line
+from jupyterhub_gpuspawner.slurm.run_as import fixed_prefix
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.errors import GPUSpawnerError
@@ -27,16 +27,7 @@ _OF_ANOTHER_HUB = "extend: this is not a running job of this hub"
 
 def operator_prefix(text: str) -> tuple[str, ...]:
     """``extend_prefix`` as words; raises ConfigError. It has no fields: one account extends all servers."""
-    if "{" in text:
-        raise ConfigError(
-            f"{text!r} has a field, but the account is the same for all servers.",
-            where=SETTING,
-            hint="Name the account of a Slurm operator, such as sudo -n -u slurm.",
-        )
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        raise ConfigError(f"{text!r} is not a valid command: {error}.", where=SETTING) from error
+    return fixed_prefix(text, where=SETTING, hint="Name the account of a Slurm operator, such as sudo -n -u slurm.")
 
 
 def update_arguments(job_id: str, minutes: int) -> tuple[str, ...]:

@@ -256,11 +256,13 @@ async def _without_account(slurm: GPUSlurmSpawner, names: Sequence[str]) -> froz
     missing = set()
     for name in names:
         try:
-            account = await account_of(name, home=slurm.req_homedir.replace("{username}", name))
+            home = slurm.req_homedir.replace("{username}", name)
+            account = await account_of(name, home=home, cluster=slurm.connection().accounts)
         except ConfigError:
             missing.add(name)
             continue
-        if not slurm.req_homedir and not await asyncio.to_thread(_may_be_folder, account.home):
+        of_here = not slurm.req_homedir and not slurm.query_prefix
+        if of_here and not await asyncio.to_thread(_may_be_folder, account.home):
             missing.add(name)
     return frozenset(missing)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.slurm.login_node.accounts import LoginNodeAccounts
 
 NAMING = ("allowed_users", "admin_users", "username_map")
 """Settings of an authenticator that name users; ``username_map`` does so in its values."""
@@ -83,12 +84,15 @@ def owner_number(exec_prefix: str, account: Account) -> int | None:
     return account.uid if "username" in exec_prefix else None
 
 
-async def account_of(username: str, *, home: str = "") -> Account:
+async def account_of(username: str, *, home: str = "", cluster: LoginNodeAccounts | None = None) -> Account:
     """Return the account of ``username``; with ``home``, the account need not exist on the hub's machine.
 
-    Raises ConfigError if there is no account, and for a name that no account can have.
+    ``cluster`` is asked instead of the hub's machine. Raises ConfigError if there is no account, for a name that no
+    account can have, and for an account of the cluster with uid 0; SlurmUnavailable if the cluster does not answer.
     """
     checked_user_name(username)
+    if cluster is not None:
+        return await _of_cluster(username, home, cluster)
     entry = await _entry(username)
     if home:
         return Account(username, home, uid=entry.pw_uid if entry is not None else None)
@@ -101,6 +105,21 @@ async def account_of(username: str, *, home: str = "") -> Account:
     return Account(username, entry.pw_dir, entry.pw_shell or "/bin/bash", entry.pw_uid)
 
 
+async def _of_cluster(username: str, home: str, cluster: LoginNodeAccounts) -> Account:
+    found = await cluster.of(username)
+    if found is not None and found.uid == 0:
+        raise _root_refused(username)
+    if home:
+        return Account(username, home, uid=found.uid if found is not None else None)
+    if found is None:
+        raise ConfigError(
+            f"There is no account {username!r} on the login node.",
+            told="You have no account on this cluster.",
+            hint="Create it, or set c.GPUSlurmSpawner.req_homedir if jobs run as another account.",
+        )
+    return Account(username, found.home, found.shell or "/bin/bash", found.uid)
+
+
 async def refuse_root(username: str) -> None:
     """Raise ConfigError for a user name whose account has uid 0, and for a name that no account can have.
 
@@ -110,11 +129,15 @@ async def refuse_root(username: str) -> None:
     checked_user_name(username)
     entry = await _entry(username)
     if entry is not None and entry.pw_uid == 0:
-        raise ConfigError(
-            f"{username!r} {_ROOT}",
-            told="Servers are not started for this account.",
-            hint="Keep it from signing in: c.Authenticator.blocked_users.",
-        )
+        raise _root_refused(username)
+
+
+def _root_refused(username: str) -> ConfigError:
+    return ConfigError(
+        f"{username!r} {_ROOT}",
+        told="Servers are not started for this account.",
+        hint="Keep it from signing in: c.Authenticator.blocked_users.",
+    )
 
 
 async def _entry(username: str) -> pwd.struct_passwd | None:

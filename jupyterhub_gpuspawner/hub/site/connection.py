@@ -11,6 +11,7 @@ from jupyterhub_gpuspawner.hub.site.shared_view import AllocationsView, ClusterV
 from jupyterhub_gpuspawner.hub.site.unread import UnreadRecords
 from jupyterhub_gpuspawner.slurm.client import SlurmClient
 from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.login_node.accounts import LoginNodeAccounts
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL, JobWatcher
 
 
@@ -20,6 +21,7 @@ class ConnectionSettings:
 
     bin_dir: str = ""
     wrapper_dir: str = ""
+    query_prefix: tuple[str, ...] = ()
     timeout: float = 10.0
     limit: int = 8
     active_interval: float = ACTIVE_INTERVAL
@@ -35,6 +37,8 @@ class Connection:
     cluster: ClusterView
     allocations: AllocationsView
     operator: OperatorView
+    accounts: LoginNodeAccounts | None = None
+    """Accounts as the cluster knows them; None where this machine does."""
 
     @property
     def silent(self) -> bool:
@@ -50,19 +54,19 @@ def connection(settings: ConnectionSettings) -> Connection:
     """Return the connection of this event loop for these settings, which is made on first use."""
     known = _CONNECTIONS.setdefault(asyncio.get_running_loop(), {})
     if settings not in known:
-        client = SlurmClient(
-            Installation(
-                bin_dir=settings.bin_dir,
-                wrapper_dir=settings.wrapper_dir,
-                timeout=settings.timeout,
-                limit=settings.limit,
-                observe=metrics.slurm_command,
-            ),
-            report=UnreadRecords().report,
+        installation = Installation(
+            bin_dir=settings.bin_dir,
+            wrapper_dir=settings.wrapper_dir,
+            query_prefix=settings.query_prefix,
+            timeout=settings.timeout,
+            limit=settings.limit,
+            observe=metrics.slurm_command,
         )
+        client = SlurmClient(installation, report=UnreadRecords().report)
         watcher = JobWatcher(client, active_interval=settings.active_interval, rest_interval=settings.rest_interval)
         # a page that gets no answer has the watcher ask at once, so that all pages say the same
         view = ClusterView(client.snapshot, on_silence=watcher.ask_soon)
         operator = OperatorView(client.may_extend)
-        known[settings] = Connection(client, watcher, view, AllocationsView(client.allocations), operator)
+        accounts = LoginNodeAccounts(installation) if settings.query_prefix else None
+        known[settings] = Connection(client, watcher, view, AllocationsView(client.allocations), operator, accounts)
     return known[settings]

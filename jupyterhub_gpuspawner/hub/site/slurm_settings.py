@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.hub.site.connection import Connection, ConnectionSett
 from jupyterhub_gpuspawner.hub.spawner_bases import SlurmSpawner
 from jupyterhub_gpuspawner.placement.policies import MEMORY_POLICIES, POLICIES
 from jupyterhub_gpuspawner.profiles.placement_rules import CLAIM_FOLDER
+from jupyterhub_gpuspawner.slurm.run_as import fixed_prefix
 from jupyterhub_gpuspawner.slurm.watcher import ACTIVE_INTERVAL, REST_INTERVAL
 from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
 
@@ -55,8 +56,18 @@ class SlurmSettings(SlurmSpawner):
         "",
         config=True,
         help="""Folder of the scripts from config/wrappers: `submit`, `trial`, `cancel` and `log`. They run as the
-        server's user in place of sbatch and scancel, and read the end of a log. They take only standard input, so that
+        server's user in place of sbatch and scancel, and read the end of a log. With a prefix that begins with ssh, it
+        is a folder of the login node. They take only standard input, so that
         sudo can allow exactly these scripts, without `-E`. Empty: run sbatch and scancel directly.""",
+    )
+    query_prefix = Unicode(
+        "",
+        config=True,
+        help="""Prefix that runs the script `query` of `wrapper_dir`, such as `ssh login`, for everything that the hub
+        asks Slurm: squeue, scontrol show, sinfo, sacctmgr show, sshare, and the accounts of its users (getent). The
+        hub's machine then needs neither Slurm nor munge nor its users' accounts. It is split into words, without a
+        shell; after ssh's destination each word is quoted for the shell of the other machine. `exec_prefix` begins with
+        the same words: `ssh login sudo -n -u {username}`. Empty: the commands on the hub's machine.""",
     )
     extend_prefix = Unicode(
         "",
@@ -183,6 +194,7 @@ class SlurmSettings(SlurmSpawner):
             ConnectionSettings(
                 bin_dir=self.slurm_bin_dir,
                 wrapper_dir=self.wrapper_dir,
+                query_prefix=fixed_prefix(self.query_prefix, where="query_prefix"),
                 timeout=self.slurm_timeout,
                 limit=self.slurm_limit,
                 active_interval=self.waiting_interval,

@@ -7,13 +7,12 @@ rest is done by the objects that it owns (:mod:`..start`, :mod:`..report`, :mod:
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traitlets import default
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import database_away
 from jupyterhub_gpuspawner.hub.ending.joblog import JobLog
 from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, stored_ending
@@ -41,8 +40,8 @@ from jupyterhub_gpuspawner.hub.start.submission import cancel_surely
 from jupyterhub_gpuspawner.jobs.comment import tag
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.profiles.resolve import queue_limit
+from jupyterhub_gpuspawner.slurm.login_node.command_settings import check_commands
 from jupyterhub_gpuspawner.slurm.run_as import command_prefix
-from jupyterhub_gpuspawner.slurm.time_limit import operator_prefix
 from jupyterhub_gpuspawner.units import parse_wait
 
 if TYPE_CHECKING:
@@ -182,18 +181,7 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
     def check(self) -> None:
         """Raise ConfigError for a setting with which every start would fail."""
         site_profile(self)
-        command_prefix(self.exec_prefix, "somebody")
-        if self.wrapper_dir and not Path(self.wrapper_dir).is_absolute():
-            raise ConfigError(
-                f"{self.wrapper_dir!r} is not a full path.",
-                where=self.configured_as("wrapper_dir"),
-                hint="Use the folder's path as written in the sudoers file.",
-            )
-        operator_prefix(self.extend_prefix)
-        if self.extend_prefix.strip() and not self.wrapper_dir:
-            raise ConfigError(
-                "The script `extend` is in wrapper_dir, which is not set.", where=self.configured_as("extend_prefix")
-            )
+        check_commands(self)
         launcher_archive()  # takes a fifth of a second, once: now, not in the hub's loop during a start
 
     def ignored_settings(self) -> tuple[IgnoredSetting, ...]:
@@ -204,7 +192,8 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
 
     async def account(self) -> Account:
         """Home and shell of the server's user; raises ConfigError if there is no such account."""
-        return await account_of(self.user.name, home=self.req_homedir.replace("{username}", self.user.name))
+        home = self.req_homedir.replace("{username}", self.user.name)
+        return await account_of(self.user.name, home=home, cluster=self.connection().accounts)
 
     def job_environment(self, account: Account) -> dict[str, str]:
         """The environment of sbatch, and so of the job: JupyterHub's variables for a server, and the account's."""

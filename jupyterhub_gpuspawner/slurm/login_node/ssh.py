@@ -1,0 +1,170 @@
+"""Command lines that ssh runs on another machine, and what ssh says when it does not reach it. Pure.
+
+ssh joins the words of a remote command with blanks, and the account's shell on the other machine splits them again
+(ssh(1)). So that each word arrives as it was, :func:`command_line` quotes it for that shell.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple
+
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FAILED = 255
+"""Exit status of ssh for its own errors; otherwise it is that of the remote command."""
+_WITH_VALUE = frozenset("BbcDEeFIiJLlmOoPpQRSWw")
+"""ssh's options that take a value."""
+
+
+def command_line(prefix: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command that ``prefix`` runs: each one after ssh's destination is quoted for the remote shell.
+
+    Raises ConfigError if ``prefix`` has an ssh without a destination.
+    """
+    command = (*prefix, *words)
+    at = _program(prefix)
+    if at is None:
+        return command
+    begin = _remote_command(prefix, at)
+    return (*command[:begin], *map(shlex.quote, command_line(prefix[begin:], words)))
+
+
+def is_remote(prefix: Sequence[str]) -> bool:
+    """Whether ssh runs the command."""
+    return _program(prefix) is not None
+
+
+def ssh_options(prefix: Sequence[str]) -> tuple[str, ...]:
+    """The words of the prefix up to ssh's destination, which is the last of them; empty without ssh.
+
+    Raises ConfigError if it has no destination.
+    """
+    at = _program(prefix)
+    return tuple(prefix[: _remote_command(prefix, at)]) if at is not None else ()
+
+
+def _program(prefix: Sequence[str]) -> int | None:
+    return next((at for at, word in enumerate(prefix) if PurePath(word).name == "ssh"), None)
+
+
+def _remote_command(prefix: Sequence[str], at: int) -> int:
+    """Where the remote command begins: after the destination, which options may follow."""
+    destination = expects_value = False
+    for index in range(at + 1, len(prefix)):
+        word = prefix[index]
+        if expects_value:
+            expects_value = False
+        elif word == "--":
+            if destination:
+                return index + 1
+        elif len(word) > 1 and word.startswith("-"):
+            expects_value = _takes_the_next(word)
+        elif destination:
+            return index
+        else:
+            destination = True
+    if not destination or expects_value:
+        fault = f"ssh's option {prefix[-1]} has no value" if expects_value else "ssh has no destination"
+        raise ConfigError(f"{fault}: {' '.join(prefix)}.", hint="Name the login node: ssh [OPTION]... LOGIN-NODE.")
+    return len(prefix)
+
+
+def _takes_the_next(options: str) -> bool:
+    """Whether the word after these options (``-p``, ``-vp``, ``-p22``) is the value of the last one."""
+    for at, letter in enumerate(options[1:], start=1):
+        if letter in _WITH_VALUE:
+            return at == len(options) - 1
+    return False
+
+
+class Reason(NamedTuple):
+    """Why ssh did not run a command."""
+
+    name: str
+    """A stable name of the kind."""
+    said: str
+    """A pattern of ssh's messages."""
+    ours: str
+    hint: str
+    lasting: bool
+    """Whether it stays so until an admin changes something."""
+
+
+REASONS = (
+    Reason(
+        "host-key",
+        r"Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED|No .* host key is known",
+        "the login node's host key is unknown, or not the one that was recorded",
+        "Check the key (ssh-keygen -lf on the login node), and put it into UserKnownHostsFile.",
+        lasting=True,
+    ),
+    Reason(
+        "refused-key",
+        r"Permission denied|Too many authentication failures|No supported authentication methods"
+        r"|Could not open .* identity|bad permissions|invalid format",
+        "the login node does not accept the hub's key",
+        "Check IdentityFile, its owner and mode, and authorized_keys on the login node.",
+        lasting=True,
+    ),
+    Reason(
+        "no-account",
+        r"No user exists for uid",
+        "the hub's process runs under a uid without an account, and ssh refuses to run for it",
+        "Add one line for this uid to /etc/passwd in the hub's container.",
+        lasting=True,
+    ),
+    Reason(
+        "unknown-host",
+        r"Could not resolve hostname",
+        "the login node's name cannot be resolved",
+        "Check HostName in ssh_config, and the resolver of the hub's machine or container.",
+        lasting=False,
+    ),
+    Reason(
+        "configuration",
+        r"Bad configuration option|[Cc]an't open user config file|terminating, \d+ bad configuration"
+        r"|Bad owner or permissions on|unknown option|illegal option|command-line: line",
+        "ssh does not accept its configuration",
+        "Run the command by hand as the hub's account.",
+        lasting=True,
+    ),
+    Reason(
+        "too-many",
+        r"kex_exchange_identification: (?:Connection closed|read: Connection reset)|Exceeded MaxStartups"
+        r"|Not allowed at this time|Session open refused",
+        "the login node does not take so many connections at once",
+        "Use one connection for all commands (ControlPath), or raise MaxStartups and MaxSessions in sshd_config.",
+        lasting=False,
+    ),
+)
+_UNREACHABLE = Reason(
+    "unreachable",
+    "",
+    "the login node cannot be reached by ssh",
+    "Run ssh by hand as the hub's account.",
+    lasting=False,
+)
+
+
+def reason_of(stderr: str) -> Reason:
+    """The reason for ssh's exit status :data:`FAILED`, from its messages."""
+    return next((each for each in REASONS if re.search(each.said, stderr)), _UNREACHABLE)
+
+
+class LoginNodeUnreachable(SlurmUnavailable):
+    """ssh did not run the command, or lost the connection; ``ssh_reason`` says why."""
+
+    def __init__(self, command: str, stderr: str) -> None:
+        self.ssh_reason = reason_of(stderr)
+        lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+        last = next((line for line in reversed(lines) if re.search(self.ssh_reason.said, line)), "no message")
+        told = "The hub cannot reach Slurm: it is not set up correctly." if self.ssh_reason.lasting else ""
+        super().__init__(
+            f"{command} did not run: {self.ssh_reason.ours} ({last[:200]}).", hint=self.ssh_reason.hint, told=told
+        )

@@ -1,0 +1,180 @@
+"""A hub whose questions go to the script ``query`` on a login node, by a stand-in for ssh."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.site.account import Account, account_of
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.commands import CommandMissing, Installation
+from jupyterhub_gpuspawner.slurm.login_node.accounts import LoginNodeAccounts
+from jupyterhub_gpuspawner.slurm.login_node.query import request
+from jupyterhub_gpuspawner.slurm.login_node.ssh import LoginNodeUnreachable
+
+WRAPPERS = Path(__file__).parents[3] / "config" / "wrappers"
+SSH = """#!/bin/sh
+# as ssh does: options, a destination, and the other words, joined by blanks, for the account's shell
+shift 1
+[ ! -e {folder}/down ] || {{ echo 'ssh: connect to host login port 22: Connection refused' >&2; exit 255; }}
+exec env -i PATH=/usr/bin:/bin sh -c "$*"
+"""
+ENTRY = "ada:x:1001:1001::/data/home/ada:/bin/zsh"
+
+
+class LoginNode:
+    """A folder with a stand-in for ssh, the script ``query``, and stand-ins for what it runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.add("ssh", SSH.format(folder=folder))
+        text = (WRAPPERS / "query").read_text()
+        text = text.replace('SLURM = "/usr/bin"', f'SLURM = "{folder}"').replace('"/usr/bin:/bin"', f'"{folder}"')
+        self.add("query", text)
+        self.add("id", "#!/bin/sh\necho 'uid=990(hubreader) gid=990(hubreader) groups=990(hubreader)'\n")
+        self.add("getent", f"#!/bin/sh\ncase $2 in ada) echo {ENTRY};; toor) echo toor:x:0:0::/:;; *) exit 2;; esac\n")
+
+    def add(self, name: str, text: str) -> None:
+        """Add a program."""
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    @property
+    def installation(self) -> Installation:
+        """The hub's, which reaches all of it by ssh."""
+        return Installation(wrapper_dir=str(self.folder), query_prefix=(f"{self.folder}/ssh", "login"))
+
+
+@pytest.fixture
+def login(tmp_path: Path) -> LoginNode:
+    """A login node that answers."""
+    return LoginNode(tmp_path)
+
+
+async def test_a_question_arrives_with_its_words_and_an_environment_of_its_own(login: LoginNode) -> None:
+    """Blanks and characters of a shell are data, and times are seconds, whatever the time zone of the login node."""
+    login.add("squeue", '#!/bin/sh\nprintf "%s|" "$@"; echo "$SLURM_TIME_FORMAT ${TZ-no zone} $LANG"\n')
+    answer = await login.installation.run("squeue", "-O", "a:|x $(id) 'q',b", "")
+
+    assert (answer.code, answer.stdout) == (0, "-O|a:|x $(id) 'q',b||%s no zone C.UTF-8\n")
+
+
+async def test_a_login_node_that_is_away_is_no_answer(login: LoginNode) -> None:
+    """Servers are kept, as when slurmctld is down; a later question is answered again."""
+    client = SlurmClient(login.installation)
+    login.add("squeue", "#!/bin/sh\n")
+    (login.folder / "down").touch()
+    with pytest.raises(LoginNodeUnreachable, match="squeue did not run: the login node cannot be reached"):
+        await client.jobs(["7"])
+    (login.folder / "down").unlink()
+
+    assert await client.jobs(["7"]) == {}
+
+
+async def test_a_missing_script_is_named(login: LoginNode) -> None:
+    """With the message of the login node's shell."""
+    (login.folder / "query").unlink()
+
+    with pytest.raises(CommandMissing, match=r"squeue did not run on the login node: .*query.* not found"):
+        await login.installation.run("squeue")
+
+
+async def test_a_missing_ssh_is_named_with_its_setting() -> None:
+    """The hub's machine has none."""
+    with pytest.raises(ConfigError, match=r"^query_prefix: The command 'no-ssh' does not exist"):
+        await Installation(wrapper_dir="/x", query_prefix=("no-ssh", "login")).run("squeue")
+
+
+async def test_the_account_that_asks_is_that_of_the_login_node(login: LoginNode) -> None:
+    """Slurm shows that account its own jobs, and lets `query` change no time limit."""
+    login.add("scontrol", "#!/bin/sh\necho 'PrivateData = jobs'; echo 'SlurmUser = slurm(64030)'\n")
+    client = SlurmClient(login.installation)
+
+    assert (await client.account(), await client.sees_jobs_of("hubreader"), await client.may_extend()) == (
+        "hubreader",
+        True,
+        False,
+    )
+
+
+async def test_an_account_is_that_of_the_login_node(login: LoginNode) -> None:
+    """Home, shell and uid, so that the hub's machine needs no account; with a home of its own as well."""
+    accounts = LoginNodeAccounts(login.installation)
+
+    assert await account_of("ada", cluster=accounts) == Account("ada", "/data/home/ada", "/bin/zsh", 1001)
+    assert await account_of("ada", home="/h", cluster=accounts) == Account("ada", "/h", uid=1001)
+    assert await account_of("eve", home="/h", cluster=accounts) == Account("eve", "/h")
+    with pytest.raises(ConfigError, match="There is no account 'eve' on the login node"):
+        await account_of("eve", cluster=accounts)
+    with pytest.raises(ConfigError, match="'toor' is an account of uid 0"):
+        await account_of("toor", home="/h", cluster=accounts)
+
+
+async def test_a_login_node_that_is_away_says_nothing_about_an_account(login: LoginNode) -> None:
+    """The start fails with a message that says so; a known account is kept for a minute."""
+    accounts = LoginNodeAccounts(login.installation)
+    await account_of("ada", cluster=accounts)
+    (login.folder / "down").touch()
+
+    assert (await account_of("ada", cluster=accounts)).uid == 1001
+    with pytest.raises(SlurmUnavailable):
+        await account_of("bob", cluster=accounts)
+
+
+ALLOWED = [
+    ("squeue", "-h", "-O", "jobid"),
+    ("sinfo", "--version"),
+    ("sshare", "-n"),
+    ("scontrol", "ping"),
+    ("scontrol", "--local", "show", "job", "-o", "7"),
+    ("sacctmgr", "-n", "-P", "show", "qos"),
+    ("getent", "passwd", "ada"),
+    ("id",),
+]
+REFUSED = [
+    ("scontrol", "update", "JobId=7", "TimeLimit=1"),
+    ("scontrol", "-M", "show", "update", "JobId=7"),
+    ("scontrol", "-u", "show", "requeue", "7"),
+    ("scontrol",),
+    ("scontrol", "--local"),
+    ("sacctmgr", "-n", "delete", "user", "ada"),
+    ("sacctmgr", "-i", "show"),
+    ("sbatch", "--wrap=id"),
+    ("scancel", "7"),
+    ("getent", "shadow", "ada"),
+    ("getent", "passwd", "-s"),
+    ("getent", "passwd"),
+    ("id", "-u"),
+    ("sh", "-c", "id"),
+    ("../bin/sh",),
+    ("",),
+]
+
+
+@pytest.mark.parametrize("words", [*ALLOWED, *REFUSED], ids=" ".join)
+def test_the_script_runs_what_only_reads(login: LoginNode, words: tuple[str, ...]) -> None:
+    """Anything else is refused before it is run."""
+    for name in {each[0] for each in (*ALLOWED, *REFUSED) if each[0].isalpha()}:
+        login.add(name, "#!/bin/sh\necho ran\n")
+    asked = subprocess.run(
+        [login.folder / "query"], input=request(words[0], words[1:]), text=True, capture_output=True, check=False
+    )
+
+    refused = (1, "", "query: this is not a question of the hub\n")
+    assert (asked.returncode, asked.stdout, asked.stderr) == ((0, "ran\n", "") if words in ALLOWED else refused)
+
+
+@pytest.mark.parametrize("text", [b"", b"squeue", b"squeue\0-h", b"a\0" * 70_000], ids=["nothing", "1", "2", "long"])
+def test_the_script_refuses_what_is_no_list_of_words(text: bytes) -> None:
+    """A request that was cut off is never run."""
+    asked = subprocess.run([WRAPPERS / "query"], input=text, capture_output=True, check=False, env=dict(os.environ))
+
+    assert (asked.returncode, asked.stderr) == (
+        1,
+        b"query: the input is not a list of words that each end with a NUL\n",
+    )

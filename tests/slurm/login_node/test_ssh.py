@@ -1,0 +1,147 @@
+"""ssh's command lines: every word arrives as it was, whatever shell the account on the other machine has."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.slurm.login_node.ssh import (
+    FAILED,
+    LoginNodeUnreachable,
+    command_line,
+    is_remote,
+    reason_of,
+    ssh_options,
+)
+from jupyterhub_gpuspawner.slurm.run_as import command_prefix
+
+SCRIPT = "/usr/local/libexec/gpuspawner/submit"
+HOSTILE = (
+    "ada;id",
+    "ada$(id)",
+    "ada`id`",
+    "ada|id",
+    "ada&id",
+    "ada>x",
+    "a'b",
+    'a"b',
+    "a\\b",
+    "~root",
+    "a*",
+    "a{b,c}",
+    "$HOME",
+    "!!",
+    "#x",
+    "ä",
+    "",
+    " a  b ",
+    "a\tb",
+)
+SHELLS = [path for name in ("sh", "bash", "dash", "busybox") if (path := shutil.which(name))]
+
+WORDS = {
+    "no ssh": ("sudo -n -u {username}", ("sudo", "-n", "-u", "a;b", SCRIPT)),
+    "a login node": ("ssh login", ("ssh", "login", SCRIPT)),
+    "an account": ("ssh login sudo -n -u {username}", ("ssh", "login", "sudo", "-n", "-u", "'a;b'", SCRIPT)),
+    "a path": ("/usr/bin/ssh hub@login", ("/usr/bin/ssh", "hub@login", SCRIPT)),
+    "options": (
+        "ssh -TF /etc/ssh_config -oBatchMode=yes -o 'ConnectTimeout 5' login env",
+        ("ssh", "-TF", "/etc/ssh_config", "-oBatchMode=yes", "-o", "ConnectTimeout 5", "login", "env", SCRIPT),
+    ),
+    "options behind the destination": (
+        "ssh login -p 22 -- sudo -u {username}",
+        ("ssh", "login", "-p", "22", "--", "sudo", "-u", "'a;b'", SCRIPT),
+    ),
+    "a command before ssh": (
+        "timeout 9 ssh login env {username}",
+        ("timeout", "9", "ssh", "login", "env", "'a;b'", SCRIPT),
+    ),
+    "a second login node": (
+        "ssh gate ssh login env {username}",
+        ("ssh", "gate", "ssh", "login", "env", "''\"'\"'a;b'\"'\"''", SCRIPT),
+    ),
+}
+
+
+@pytest.mark.parametrize(("prefix", "expected"), WORDS.values(), ids=WORDS)
+def test_the_words_behind_the_destination_are_quoted(prefix: str, expected: tuple[str, ...]) -> None:
+    """ssh's own options are not; behind a second ssh a word is quoted twice."""
+    assert (
+        command_line(command_prefix(prefix.replace("{username}", "{word}"), "ada", word="a;b"), (SCRIPT,)) == expected
+    )
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_word_arrives_as_it_was(shell: str) -> None:
+    """What ssh hands to the remote shell is split into the same words again, and nothing of it is run."""
+    _, _, *sent = command_line(("ssh", "login"), ("printf", "%s\\n", *HOSTILE))
+    command = [shell, "sh"] if shell.endswith("busybox") else [shell]
+    ran = subprocess.run([*command, "-c", " ".join(sent)], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.split("\n")[:-1] == list(HOSTILE)
+
+
+@pytest.mark.parametrize("prefix", ["ssh", "ssh -v", "ssh -p 22", "ssh login -o", "ssh gate ssh"])
+def test_an_ssh_without_a_destination_is_refused(prefix: str) -> None:
+    """It would take the script for the name of a machine."""
+    with pytest.raises(ConfigError, match=r"^ssh('s option -o)? has no (destination|value)"):
+        command_line(prefix.split(), (SCRIPT,))
+
+
+def test_the_destination_and_what_precedes_it() -> None:
+    """For a question about the connection itself."""
+    prefix = ("ssh", "-F", "/etc/x", "login", "sudo", "-u", "ada")
+
+    assert (ssh_options(prefix), ssh_options(("sudo",)), is_remote(prefix), is_remote(("sudo", "sshd"))) == (
+        ("ssh", "-F", "/etc/x", "login"),
+        (),
+        True,
+        False,
+    )
+
+
+SAID = {
+    "Host key verification failed.\n": "host-key",
+    "@@@\n@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n": "host-key",
+    "No ED25519 host key is known for login and you have requested strict checking.\nHost key verification failed.\n": (
+        "host-key"
+    ),
+    "hub@login: Permission denied (publickey,password).\n": "refused-key",
+    "Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures\n": "refused-key",
+    "No user exists for uid 64999\n": "no-account",
+    "ssh: Could not resolve hostname login: Name or service not known\n": "unknown-host",
+    "ssh: connect to host login port 22: Connection refused\n": "unreachable",
+    "ssh: connect to host login port 22: Connection timed out\n": "unreachable",
+    "Connection to login closed by remote host.\n": "unreachable",
+    "client_loop: send disconnect: Broken pipe\n": "unreachable",
+    "": "unreachable",
+    "kex_exchange_identification: Connection closed by remote host\nConnection closed by 10.0.0.1\n": "too-many",
+    "mux_client_request_session: session request failed: Session open refused by peer\n": "too-many",
+    "/etc/x: line 3: Bad configuration option: controlpth\n/etc/x: terminating, 1 bad configuration options\n": (
+        "configuration"
+    ),
+}
+
+
+@pytest.mark.parametrize(("stderr", "name"), SAID.items())
+def test_what_ssh_says_has_a_reason(stderr: str, name: str) -> None:
+    """Messages of OpenSSH 9.2."""
+    assert reason_of(stderr).name == name
+
+
+def test_a_lost_connection_is_no_answer_of_slurm() -> None:
+    """So servers are kept; a participant reads that Slurm does not respond, or that the hub is not set up."""
+    lost = LoginNodeUnreachable("squeue", "ssh: connect to host login port 22: Connection refused\r\n")
+    unknown = LoginNodeUnreachable("squeue", "Host key verification failed.\r\n")
+
+    assert (lost.status_code, lost.told, str(lost)) == (
+        503,
+        "Slurm is not responding at the moment.",
+        "squeue did not run: the login node cannot be reached by ssh (ssh: connect to host login port 22: Connection "
+        "refused). Run ssh by hand as the hub's account.",
+    )
+    assert (unknown.status_code, unknown.told) == (503, "The hub cannot reach Slurm: it is not set up correctly.")
+    assert FAILED == 255
