@@ -10,6 +10,7 @@ from traitlets import TraitError
 from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
+from jupyterhub_gpuspawner.check.remote import of_login_node
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.site.account import Account, refused_names
@@ -160,6 +161,7 @@ class Site:
             asked[configured_as(child, "req_partition")] = defaults.partition
         client = child.connection().client
         extended = [each.slug for each in profiles if each.extend is not None]
+        found += [each.finding(Finding) for each in await of_login_node(child)]
         found += await _of_slurm(client, asked, child.exec_prefix)
         return found + (await _of_extending(client, child.extend_prefix) if extended else [])
 

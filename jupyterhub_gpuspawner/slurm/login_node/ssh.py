@@ -40,13 +40,13 @@ def is_remote(prefix: Sequence[str]) -> bool:
     return _program(prefix) is not None
 
 
-def ssh_options(prefix: Sequence[str]) -> tuple[str, ...]:
-    """The words of the prefix up to ssh's destination, which is the last of them; empty without ssh.
+def configuration_query(prefix: Sequence[str]) -> tuple[str, ...]:
+    """The command that prints ssh's configuration for the destination of ``prefix`` (``ssh -G``), without connecting.
 
-    Raises ConfigError if it has no destination.
+    Empty without ssh. Raises ConfigError if it has no destination.
     """
     at = _program(prefix)
-    return tuple(prefix[: _remote_command(prefix, at)]) if at is not None else ()
+    return (prefix[at], "-G", *prefix[at + 1 : _remote_command(prefix, at)]) if at is not None else ()
 
 
 def _program(prefix: Sequence[str]) -> int | None:

@@ -12,9 +12,9 @@ from jupyterhub_gpuspawner.slurm.login_node.ssh import (
     FAILED,
     LoginNodeUnreachable,
     command_line,
+    configuration_query,
     is_remote,
     reason_of,
-    ssh_options,
 )
 from jupyterhub_gpuspawner.slurm.run_as import command_prefix
 
@@ -91,16 +91,12 @@ def test_an_ssh_without_a_destination_is_refused(prefix: str) -> None:
         command_line(prefix.split(), (SCRIPT,))
 
 
-def test_the_destination_and_what_precedes_it() -> None:
-    """For a question about the connection itself."""
-    prefix = ("ssh", "-F", "/etc/x", "login", "sudo", "-u", "ada")
+def test_the_configuration_is_asked_for_the_same_destination() -> None:
+    """With ssh's own options, and without the remote command."""
+    prefix = ("timeout", "9", "/usr/bin/ssh", "-F", "/etc/x", "login", "-p", "22", "sudo", "-u", "ada")
 
-    assert (ssh_options(prefix), ssh_options(("sudo",)), is_remote(prefix), is_remote(("sudo", "sshd"))) == (
-        ("ssh", "-F", "/etc/x", "login"),
-        (),
-        True,
-        False,
-    )
+    assert configuration_query(prefix) == ("/usr/bin/ssh", "-G", "-F", "/etc/x", "login", "-p", "22")
+    assert (configuration_query(("sudo",)), is_remote(prefix), is_remote(("sudo", "sshd"))) == ((), True, False)
 
 
 SAID = {

@@ -1,0 +1,249 @@
+"""A hub whose machine has no Slurm, no munge and no accounts of users, in front of a cluster that it reaches by ssh.
+
+The login node has a real sshd with the files of config/ssh, real sudo and a real Slurm. The hub's machine is a network
+namespace and a mount namespace of this host; see tests/fixtures/login_node.py for what that leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+import requests
+
+from jupyterhub_gpuspawner.demo import hub as demo_hub
+from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.login_node import HUB_UID, LoginNode, login_node, missing
+from tests.hub.conftest import STAND_IN
+from tests.hub.visitor import Visitor
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users, pytest.mark.timeout(600)]
+
+PYTHON = "/usr/bin/python3"
+PATIENCE = 120.0
+FIFTY = """
+import asyncio, json, sys
+from jupyterhub_gpuspawner.slurm.client import SlurmClient
+from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.run_as import command_prefix, fixed_prefix
+
+async def main(query, wrappers, person):
+    client = SlurmClient(
+        Installation(wrapper_dir=wrappers, query_prefix=fixed_prefix(query, where="query_prefix"), timeout=60)
+    )
+    prefix = command_prefix(f"{query} sudo -n -u {{username}}", person)
+    script = "#!/bin/sh\\n#SBATCH --hold --output=/dev/null --comment=fifty\\nexit\\n"
+    jobs = await asyncio.gather(*(client.submit(script, prefix=prefix) for _ in range(50)))
+    seen = await client.jobs(jobs)
+    await asyncio.gather(*(client.cancel(job, prefix=prefix) for job in jobs))
+    print(json.dumps([len(set(jobs)), len(seen), sorted({each.user for each in seen.values()})]))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+class HubElsewhere(HubProcess):
+    """A hub on the hub's machine: it is asked at that machine's address."""
+
+    def answers(self) -> bool:
+        """Whether the hub answers through its proxy."""
+        try:
+            return requests.get(f"{self.url}/hub/health", timeout=2).ok
+        except requests.RequestException:
+            return False
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    """Wait for something that takes a moment."""
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, f"not within {PATIENCE} s: {what}"
+        time.sleep(0.3)
+
+
+@pytest.fixture(scope="module")
+def machines(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, site_folder: Path) -> Iterator[LoginNode]:
+    """The login node, and the hub's machine, which reaches the nodes by the login node's address."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+
+    def nodes_at(address: str) -> None:
+        for node in slurm_cluster.cluster.nodes:
+            slurm_cluster.run("scontrol", "update", f"NodeName={node.name}", f"NodeAddr={address}")
+
+    with ExitStack() as stack:
+        found = stack.enter_context(login_node(site_folder / "login", slurm_cluster, two_users))
+        stack.callback(nodes_at, "127.0.0.1")
+        nodes_at(found.address)
+        tried = found.run(sys.executable, "-c", "import jupyterhub_gpuspawner.hub.spawners.slurm")
+        if tried.returncode != 0:
+            pytest.skip(f"another account cannot run {sys.executable}: {tried.stderr[-200:]}")
+        yield found
+
+
+@pytest.fixture(scope="module")
+def hub(machines: LoginNode, site_folder: Path) -> Iterator[HubProcess]:
+    """A hub there, in another time zone than the login node."""
+    if shutil.which("configurable-http-proxy") is None:
+        pytest.skip("configurable-http-proxy is not on the PATH")
+    folder = site_folder / "hub-elsewhere"
+    (folder / "profiles").mkdir(parents=True)
+    server = site_folder / f"elsewhere-{STAND_IN.name}"
+    shutil.copy(STAND_IN, server)
+    server.chmod(0o644)
+    (folder / "profiles" / "own.yaml").write_text(
+        "- {display_name: One, slug: one, slurm: {partition: gpu, gpus: 1, cpus: 1, memory: 100M, time: 0:10:00}, "
+        f"command: [{PYTHON}, {server}]}}\n"
+    )
+    own = HubElsewhere(
+        folder,
+        config=folder / "jupyterhub_config.py",
+        prefix=machines.entry,
+        environment={"TZ": "Asia/Kolkata", "GPUSPAWNER_DEMO_TOPOLOGY": machines.slurm.topology_pattern},
+    )
+    own.url = f"http://{machines.hub_address}:{own.ports[0]}"
+    own.config.write_text(f"""
+load_subconfig({str(demo_hub.CONFIG)!r})
+c.GPUProfilesSpawner.profiles_dir_allows = ["command"]
+c.JupyterHub.bind_url = {own.url!r}
+c.JupyterHub.hub_bind_url = "http://{machines.hub_address}:{own.ports[1]}"
+c.GPUSlurmSpawner.resting_interval = 1
+{machines.settings}
+""")
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, HUB_UID, HUB_UID)
+    with own:
+        yield own
+
+
+def test_the_hubs_machine_has_neither_slurm_nor_accounts(machines: LoginNode) -> None:
+    """What the other tests of this module rest on."""
+    asked = machines.run("sh", "-c", "command -v sbatch squeue scontrol sinfo; ls -d /etc/slurm* /etc/munge; id -un")
+    known = machines.run("getent", "passwd", machines.person)
+
+    assert (asked.stdout.split(), known.returncode) == (["jupyterhub"], 2)
+    assert machines.run("ls", str(machines.slurm.folder)).stdout == ""
+
+
+def test_a_server_starts_as_the_person_and_stops(hub: HubProcess, machines: LoginNode) -> None:
+    """Its account, home and end are the cluster's; the placement is reported; the hub has no account for it."""
+    began = time.time()
+    placement = hub.spawn(machines.person, {"profile": "one"})
+    address = f"{hub.url}/user/{machines.person}"
+    process = requests.get(f"{address}/process", timeout=10).json()
+    seen = requests.get(f"{address}/environ", timeout=10).json()
+    account = pwd.getpwnam(machines.person)
+    ends = datetime.fromisoformat(placement["ends_at"].replace("Z", "+00:00")).astimezone(timezone.utc)
+
+    assert (placement["job_id"], len(placement["gpus"])) == (seen["SLURM_JOB_ID"], 1)
+    assert (process["uid"], process["folder"], seen["HOME"], seen["USER"]) == (
+        account.pw_uid,
+        account.pw_dir,
+        account.pw_dir,
+        machines.person,
+    )
+    assert abs(ends.timestamp() - began - 600) < PATIENCE
+
+    hub.end(machines.person)
+    until(
+        lambda: seen["SLURM_JOB_ID"] not in machines.slurm.run("squeue", "-h", "-o", "%i").split(),
+        "the job is cancelled",
+    )
+
+
+def test_a_login_node_that_goes_away_takes_no_server_along(hub: HubProcess, machines: LoginNode) -> None:
+    """The page says that Slurm does not answer; a start fails and says so; when the node is back, all goes on."""
+    person = Visitor(hub, machines.person)
+    hub.spawn(machines.person, {"profile": "one"})
+    machines.stop_sshd()
+    try:
+        until(lambda: "Slurm is not responding" in person.look("/hub/home").text, "the page says so")
+        until(lambda: "servers are kept" in hub.log.read_text(), "the log says so")
+        hub.api("POST", f"/users/{machines.account}")
+        refused = hub.api("POST", f"/users/{machines.account}/server", {"profile": "one"})
+        kept = hub.server(machines.person)
+    finally:
+        machines.start_sshd()
+    until(lambda: "Slurm is responding again" in hub.log.read_text(), "the hub asks again")
+    until(lambda: "Slurm is not responding" not in person.look("/hub/home").text, "the page says so")
+
+    assert kept is not None
+    assert kept["ready"]
+    assert refused.status_code == 503
+    assert refused.json()["message"].startswith("Slurm is not responding at the moment. Try again in a minute")
+    assert "the login node cannot be reached by ssh" in hub.log.read_text()
+
+    hub.end(machines.person)
+
+
+def test_fifty_submissions_share_a_connection(machines: LoginNode) -> None:
+    """Within the limits that config/ssh sets, all at once as far as the hub lets them."""
+    log = machines.folder / "sshd.log"
+    before = log.read_text().count("Accepted publickey")
+
+    asked = machines.run(sys.executable, "-c", FIFTY, machines.query_prefix, str(machines.wrappers), machines.person)
+
+    assert asked.returncode == 0, asked.stderr
+    assert json.loads(asked.stdout) == [50, 50, [machines.person]]
+    assert log.read_text().count("Accepted publickey") - before <= 1  # where ControlPersist has just ended
+
+
+REFUSED = {
+    "a command": ["id"],
+    "a shell": ["sh", "-c", "id"],
+    "another script": ["/bin/cat", "/etc/passwd"],
+    "a user's script without a user": ["{wrappers}/submit"],
+    "arguments": ["{wrappers}/query", "id"],
+    "another folder": ["sudo", "-n", "-u", "{person}", "/usr/bin/submit"],
+    "a uid": ["sudo", "-n", "-u", "'#0'", "{wrappers}/submit"],
+    "an option": ["sudo", "-n", "-u", "-i", "{wrappers}/submit"],
+    "a user's script for another command": ["sudo", "-n", "-u", "{person}", "{wrappers}/query"],
+    "two commands": ["{wrappers}/query;", "id"],
+    "another operator": ["sudo", "-n", "-u", "{person}", "{wrappers}/extend"],
+    "no command": [],
+    "open quotes": ["'{wrappers}/query"],
+}
+
+
+@pytest.mark.parametrize("words", REFUSED.values(), ids=REFUSED)
+def test_the_hubs_key_runs_the_scripts_and_nothing_else(machines: LoginNode, words: list[str]) -> None:
+    """Whatever somebody who has the key sends; sudo is not even asked."""
+    sent = [word.format(wrappers=machines.wrappers, person=machines.person) for word in words]
+    asked = machines.run("ssh", "-F", str(machines.ssh_config), "login", *sent, stdin="id\0")
+
+    assert (asked.returncode, asked.stdout, asked.stderr) == (1, "", "gate: the hub may not run this\n")
+
+
+def test_the_hubs_key_opens_no_way_into_the_network(machines: LoginNode) -> None:
+    """No forwarding, with a connection of its own."""
+    asked = machines.run("ssh", "-F", str(machines.ssh_config), "-S", "none", "-W", "127.0.0.1:22", "login")
+
+    assert asked.returncode != 0
+    assert re.search("administratively prohibited|forwarding failed", asked.stderr) or asked.stdout == ""
+
+
+def test_a_name_with_characters_of_a_shell_is_a_name(machines: LoginNode) -> None:
+    """It reaches sudo as one word, which knows no such user."""
+    script = (
+        "import asyncio, sys\n"
+        "from jupyterhub_gpuspawner.slurm.commands import Installation\n"
+        "from jupyterhub_gpuspawner.slurm.run_as import command_prefix\n"
+        "prefix = command_prefix(sys.argv[1] + ' sudo -n -u {username}', 'x;touch${IFS}y')\n"
+        "run = Installation(wrapper_dir=sys.argv[2]).run('sbatch', wrapper='submit', prefix=prefix, stdin='x')\n"
+        "print(asyncio.run(run).stderr)\n"
+    )
+    asked = machines.run(sys.executable, "-c", script, machines.query_prefix, str(machines.wrappers))
+
+    assert "unknown user x;touch${IFS}y" in asked.stdout + asked.stderr
