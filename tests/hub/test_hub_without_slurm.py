@@ -30,6 +30,7 @@ from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users, pytest.mark.timeout(600)]
 
+CONFIG = Path(__file__).parents[2] / "docker" / "hub" / "jupyterhub_config.py"
 PYTHON = "/usr/bin/python3"
 PATIENCE = 120.0
 FIFTY = """
@@ -95,15 +96,18 @@ def machines(two_users: tuple[str, str], slurm_cluster: PrivateSlurm, site_folde
 
 @pytest.fixture(scope="module")
 def hub(machines: LoginNode, site_folder: Path) -> Iterator[HubProcess]:
-    """A hub there, in another time zone than the login node."""
+    """A hub there with the configuration of docker/hub, in another time zone than the login node."""
     if shutil.which("configurable-http-proxy") is None:
         pytest.skip("configurable-http-proxy is not on the PATH")
     folder = site_folder / "hub-elsewhere"
-    (folder / "profiles").mkdir(parents=True)
+    etc = machines.ssh_config.parent  # /etc/jupyterhub of the image
+    for name in ("profiles", "courses"):
+        (etc / name).mkdir()
+    folder.mkdir()
     server = site_folder / f"elsewhere-{STAND_IN.name}"
     shutil.copy(STAND_IN, server)
     server.chmod(0o644)
-    (folder / "profiles" / "own.yaml").write_text(
+    (etc / "profiles" / "own.yaml").write_text(
         "- {display_name: One, slug: one, slurm: {partition: gpu, gpus: 1, cpus: 1, memory: 100M, time: 0:10:00}, "
         f"command: [{PYTHON}, {server}]}}\n"
     )
@@ -111,18 +115,22 @@ def hub(machines: LoginNode, site_folder: Path) -> Iterator[HubProcess]:
         folder,
         config=folder / "jupyterhub_config.py",
         prefix=machines.entry,
-        environment={"TZ": "Asia/Kolkata", "GPUSPAWNER_DEMO_TOPOLOGY": machines.slurm.topology_pattern},
+        environment={"TZ": "Asia/Kolkata", "HUB_ETC": str(etc), "HUB_ADDRESS": machines.hub_address},
     )
     own.url = f"http://{machines.hub_address}:{own.ports[0]}"
     own.config.write_text(f"""
 load_subconfig({str(demo_hub.CONFIG)!r})
+c.GPUSlurmSpawner.slurm_bin_dir = c.GPUSlurmSpawner.req_homedir = ""
+load_subconfig({str(CONFIG)!r})
 c.GPUProfilesSpawner.profiles_dir_allows = ["command"]
+c.GPUSlurmSpawner.wrapper_dir = {str(machines.wrappers)!r}
+c.GPUSlurmSpawner.topology_file = {machines.slurm.topology_pattern!r}
+c.JupyterHub.cleanup_servers = c.JupyterHub.cleanup_proxy = True
 c.JupyterHub.bind_url = {own.url!r}
 c.JupyterHub.hub_bind_url = "http://{machines.hub_address}:{own.ports[1]}"
-c.GPUSlurmSpawner.resting_interval = 1
-{machines.settings}
+c.GPUSlurmSpawner.waiting_interval, c.GPUSlurmSpawner.resting_interval = 0.5, 1
 """)
-    for path in (folder, *folder.rglob("*")):
+    for path in (folder, *folder.rglob("*"), *etc.rglob("*")):
         os.chown(path, HUB_UID, HUB_UID)
     with own:
         yield own
@@ -161,6 +169,27 @@ def test_a_server_starts_as_the_person_and_stops(hub: HubProcess, machines: Logi
         lambda: seen["SLURM_JOB_ID"] not in machines.slurm.run("squeue", "-h", "-o", "%i").split(),
         "the job is cancelled",
     )
+
+
+def test_check_finds_all_in_order_and_a_host_key_that_is_not(hub: HubProcess, machines: LoginNode) -> None:
+    """From the hub's machine, with the hub's configuration; an unknown key is named, and nobody is asked."""
+    command = ["env", *(f"{name}={value}" for name, value in hub._environment().items()), "gpuspawner", "check"]
+    command += ["-f", str(hub.config)]
+    fine = machines.run(*command)
+    known_hosts = machines.ssh_config.parent / "known_hosts"
+    text = known_hosts.read_text()
+    known_hosts.write_text("")
+    subprocess.run([*machines.entry, "ssh", "-F", machines.ssh_config, "-O", "exit", "login"], check=False)
+    try:
+        unknown = machines.run(*command)
+    finally:
+        known_hosts.write_text(text)
+
+    assert (fine.returncode, fine.stderr) == (0, "")
+    assert f"ok    query_prefix: Slurm is asked as {machines.account}" in fine.stdout.splitlines()
+    assert [line for line in fine.stdout.splitlines() if line.startswith("WRONG")] == []
+    assert unknown.returncode == 3
+    assert "the login node's host key is unknown, or not the one that was recorded" in unknown.stdout
 
 
 def test_a_login_node_that_goes_away_takes_no_server_along(hub: HubProcess, machines: LoginNode) -> None:

@@ -1,0 +1,68 @@
+"""The image of a hub in front of a real Slurm: its steps are scripts, and its configuration is in order.
+
+tests/hub/test_hub_without_slurm.py runs a hub with this configuration on a machine without Slurm.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jupyterhub_gpuspawner.check.site import load_site
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docker" / "hub"
+
+
+def test_each_step_is_a_script_of_the_repository() -> None:
+    """The image runs only executable scripts from scripts/, by the ways that scripts/setup knows."""
+    text = (FOLDER / "Dockerfile").read_text()
+    hub = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]["hub"]
+    steps = [shlex.split(step)[0] for step in re.findall(r"^RUN (.*)$", text, re.MULTILINE)]
+    munge = yaml.safe_load((FOLDER / "compose.munge.yaml").read_text())["services"]["hub"]
+    ways = [re.findall(r"^ARG WAY=(\S+)$", text, re.MULTILINE)[0], munge["build"]["args"]["WAY"]]
+    setup = (ROOT / "scripts" / "setup").read_text()
+
+    assert [*steps, hub["command"][0]] == ["scripts/setup", "scripts/accounts", "scripts/serve-hub"]
+    assert [os.access(ROOT / step, os.X_OK) for step in steps] == [True, True]
+    assert (ROOT / hub["command"][1]).exists()
+    assert [way for way in ways if f"    {way}) set_up" not in setup] == []
+    assert [name for name in re.findall(r"scripts/apt-[\w-]+\.txt", setup) if not (ROOT / name).exists()] == []
+
+
+def test_the_container_gets_no_key_that_would_act_as_everybody() -> None:
+    """Neither munge's key nor Slurm's, by either way."""
+    for name in ("compose.yaml", "compose.munge.yaml"):
+        volumes = yaml.safe_load((FOLDER / name).read_text())["services"]["hub"]["volumes"]
+        assert [each for each in volumes if re.search(r"\.key|/etc/munge|jwt", each)] == []
+
+
+SSH = "ssh -F {etc}/ssh_config login"
+WAYS = {
+    "ssh": (SSH, f"{SSH} sudo -n -u {{{{username}}}}"),
+    "munge": ("", "sudo -n -u {{username}}"),
+}
+
+
+@pytest.mark.parametrize(("way", "prefixes"), WAYS.items(), ids=WAYS)
+def test_the_configuration_loads(
+    way: str, prefixes: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub would start with it, and the site's own file has the last word."""
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "courses").mkdir()
+    (tmp_path / "site.py").write_text("c.GPUSlurmSpawner.req_partition = 'mine'\n")
+    for name, value in {"HUB_ETC": str(tmp_path), "HUB_ADDRESS": "10.0.0.10", "HUB_WAY": way}.items():
+        monkeypatch.setenv(name, value)
+    site = load_site(FOLDER / "jupyterhub_config.py")
+    slurm = site.config.GPUSlurmSpawner
+    site.spawner("nobody").check()
+
+    assert (slurm.get("query_prefix", ""), slurm.exec_prefix) == tuple(each.format(etc=tmp_path) for each in prefixes)
+    assert (slurm.req_partition, slurm.hub_name, site.config.JupyterHub.hub_ip) == ("mine", "jupyter", "10.0.0.10")
+    assert site.config.GPUProfilesSpawner.profiles_dir == str(tmp_path / "profiles")
