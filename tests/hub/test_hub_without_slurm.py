@@ -113,7 +113,7 @@ def hub(machines: LoginNode, site_folder: Path) -> Iterator[HubProcess]:
     )
     own = HubElsewhere(
         folder,
-        config=folder / "jupyterhub_config.py",
+        config=folder / "configuration.py",
         prefix=machines.entry,
         environment={"TZ": "Asia/Kolkata", "HUB_ETC": str(etc), "HUB_ADDRESS": machines.hub_address},
     )
@@ -173,15 +173,14 @@ def test_a_server_starts_as_the_person_and_stops(hub: HubProcess, machines: Logi
 
 def test_check_finds_all_in_order_and_a_host_key_that_is_not(hub: HubProcess, machines: LoginNode) -> None:
     """From the hub's machine, with the hub's configuration; an unknown key is named, and nobody is asked."""
-    command = ["env", *(f"{name}={value}" for name, value in hub._environment().items()), "gpuspawner", "check"]
-    command += ["-f", str(hub.config)]
-    fine = machines.run(*command)
+    check = ("gpuspawner", "check", "-f", str(hub.write_configuration()))
+    fine = machines.run(*check)
     known_hosts = machines.ssh_config.parent / "known_hosts"
     text = known_hosts.read_text()
-    known_hosts.write_text("")
-    subprocess.run([*machines.entry, "ssh", "-F", machines.ssh_config, "-O", "exit", "login"], check=False)
     try:
-        unknown = machines.run(*command)
+        known_hosts.write_text("")
+        machines.run("ssh", "-F", str(machines.ssh_config), "-O", "exit", "login")
+        unknown = machines.run(*check)
     finally:
         known_hosts.write_text(text)
 

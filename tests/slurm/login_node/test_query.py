@@ -76,6 +76,15 @@ async def test_a_login_node_that_is_away_is_no_answer(login: LoginNode) -> None:
     assert await client.jobs(["7"]) == {}
 
 
+async def test_a_submission_whose_connection_is_lost_may_have_made_a_job(login: LoginNode) -> None:
+    """It has no answer, so the hub looks for the job; it is not taken for a refusal."""
+    login.add("submit", "#!/bin/sh\ncat > /dev/null; echo 'Connection to login closed by remote host.' >&2; exit 255\n")
+    client = SlurmClient(login.installation)
+
+    with pytest.raises(LoginNodeUnreachable, match="sbatch did not run: the login node cannot be reached by ssh"):
+        await client.submit("#!/bin/sh\n", prefix=(f"{login.folder}/ssh", "login"))
+
+
 async def test_a_missing_script_is_named(login: LoginNode) -> None:
     """With the message of the login node's shell."""
     (login.folder / "query").unlink()
