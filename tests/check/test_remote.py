@@ -78,7 +78,7 @@ def test_a_login_node_that_cannot_be_reached(tmp_path: Path, said: str, told: st
     assert checked.stdout.splitlines()[3:] == [
         "warn  query_prefix: ssh may ask for a password or about a host key, and nobody would see the question. Set "
         "BatchMode yes.",
-        f"WRONG Slurm: sinfo did not run: {told}",
+        f"WRONG Slurm: sinfo has no answer: {told}",
     ]
 
 

@@ -166,5 +166,5 @@ class LoginNodeUnreachable(SlurmUnavailable):
         last = next((line for line in reversed(lines) if re.search(self.ssh_reason.said, line)), "no message")
         told = "The hub cannot reach Slurm: it is not set up correctly." if self.ssh_reason.lasting else ""
         super().__init__(
-            f"{command} did not run: {self.ssh_reason.ours} ({last[:200]}).", hint=self.ssh_reason.hint, told=told
+            f"{command} has no answer: {self.ssh_reason.ours} ({last[:200]}).", hint=self.ssh_reason.hint, told=told
         )

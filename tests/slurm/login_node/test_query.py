@@ -69,7 +69,7 @@ async def test_a_login_node_that_is_away_is_no_answer(login: LoginNode) -> None:
     client = SlurmClient(login.installation)
     login.add("squeue", "#!/bin/sh\n")
     (login.folder / "down").touch()
-    with pytest.raises(LoginNodeUnreachable, match="squeue did not run: the login node cannot be reached"):
+    with pytest.raises(LoginNodeUnreachable, match="squeue has no answer: the login node cannot be reached"):
         await client.jobs(["7"])
     (login.folder / "down").unlink()
 
@@ -81,7 +81,7 @@ async def test_a_submission_whose_connection_is_lost_may_have_made_a_job(login: 
     login.add("submit", "#!/bin/sh\ncat > /dev/null; echo 'Connection to login closed by remote host.' >&2; exit 255\n")
     client = SlurmClient(login.installation)
 
-    with pytest.raises(LoginNodeUnreachable, match="sbatch did not run: the login node cannot be reached by ssh"):
+    with pytest.raises(LoginNodeUnreachable, match="sbatch has no answer: the login node cannot be reached by ssh"):
         await client.submit("#!/bin/sh\n", prefix=(f"{login.folder}/ssh", "login"))
 
 

@@ -136,7 +136,7 @@ def test_a_lost_connection_is_no_answer_of_slurm() -> None:
     assert (lost.status_code, lost.told, str(lost)) == (
         503,
         "Slurm is not responding at the moment.",
-        "squeue did not run: the login node cannot be reached by ssh (ssh: connect to host login port 22: Connection "
+        "squeue has no answer: the login node cannot be reached by ssh (ssh: connect to host login port 22: Connection "
         "refused). Run ssh by hand as the hub's account.",
     )
     assert (unknown.status_code, unknown.told) == (503, "The hub cannot reach Slurm: it is not set up correctly.")
