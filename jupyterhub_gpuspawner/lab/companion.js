@@ -1,7 +1,7 @@
 /*
- * What JupyterLab 4 shows of the Slurm job that it runs in: the time left and the GPUs in the status bar, notices
- * before the end with "More time", messages of instructors, and a panel with all of it. Open documents are saved
- * before the end.
+ * What JupyterLab 4 shows of the Slurm job that it runs in: the time left and the use of the GPUs in the status bar,
+ * notices before the end with "More time", messages of instructors and administrators, and a panel with all of it.
+ * Open documents are saved before the end.
  *
  * This is a module federation container, written by hand: it is loaded as it is, without a build. Its data come from
  * this server's own extension (gpuspawner_companion.py). Everything from there is shown as text.
@@ -11,6 +11,8 @@
 
   const NAME = "gpuspawner-companion";
   const POLL = 60000; // milliseconds between two questions to the hub
+  const POLL_USE = 20000; // milliseconds between two readings of the last sample, which this server has
+  const LISTED = 4; // GPUs whose use the status bar lists; of more it gives the mean
   const SHORT = 140; // characters that a notification shows
   const OPEN = "gpuspawner:open-panel";
   const MORE = "gpuspawner:more-time";
@@ -58,6 +60,42 @@
   function clock(at) {
     if (at.toDateString() === new Date().toDateString()) return at.toLocaleTimeString([], { timeStyle: "short" });
     return at.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+  }
+
+  const UNKNOWN = "use unknown";
+  const isNumber = (value) => typeof value === "number";
+  const percent = (value) => (isNumber(value) ? `${Math.round(value)}\u00a0%` : UNKNOWN);
+
+  /** "21 of 40 GB"; empty where it is unknown. */
+  function memory(used, total) {
+    if (!isNumber(used)) return "";
+    const gb = used >= 10240 || used === 0 ? Math.round(used / 1024) : (used / 1024).toFixed(1);
+    return total ? `${gb} of ${Math.round(total / 1024)} GB` : `${gb} GB`;
+  }
+
+  const sum = (values) => values.reduce((all, each) => all + each, 0);
+
+  /** "GPU 83 %, 21 of 40 GB", for all GPUs of the server together; unknown is not idle. */
+  function useInShort(gpus) {
+    if (!gpus.length) return "";
+    const told = gpus.map((gpu) => gpu.utilization).filter(isNumber);
+    const parts = [];
+    if (!told.length) parts.push(UNKNOWN);
+    else if (gpus.length > LISTED && told.length === gpus.length) parts.push(`${percent(sum(told) / told.length)} on average`);
+    else if (gpus.length > LISTED) parts.push(`${percent(sum(told) / told.length)} on average, ${gpus.length - told.length} unknown`);
+    else parts.push(gpus.map((gpu) => (isNumber(gpu.utilization) ? percent(gpu.utilization) : "unknown")).join(" / "));
+    if (gpus.every((gpu) => isNumber(gpu.memory_used_mib))) {
+      parts.push(memory(sum(gpus.map((gpu) => gpu.memory_used_mib)), sum(gpus.map((gpu) => gpu.memory_mib || 0))));
+    }
+    return `GPU ${parts.join(", ")}`;
+  }
+
+  /** "GPU 0: 83 %, 21 of 40 GB, 2 processes". */
+  function useOf(gpu) {
+    const name = gpu.mig ? `GPU ${gpu.index} MIG ${gpu.mig}` : `GPU ${gpu.index}`;
+    const number = gpu.processes;
+    const processes = !isNumber(number) ? "" : number === 0 ? "no process" : `${number} process${number > 1 ? "es" : ""}`;
+    return `${name}: ${[percent(gpu.utilization), memory(gpu.memory_used_mib, gpu.memory_mib), processes].filter(Boolean).join(", ")}`;
   }
 
   const list = (value) => (Array.isArray(value) ? value : []);
@@ -130,6 +168,7 @@
     let panel = null;
     let stopped = false;
     let lastEnd = null;
+    let use = {}; // the last sample of the GPUs
 
     const url = (path) => `${settings.baseUrl}gpuspawner/${path}`;
     const ask = (path, init) => ServerConnection.makeRequest(url(path), init, settings);
@@ -154,6 +193,18 @@
       }
     }
 
+    async function refreshUse() {
+      if (stopped) return;
+      try {
+        const answer = await ask("usage", {});
+        use = answer.status === 200 ? await answer.json() : {};
+        use.measured = new Date(Date.now() - 1000 * use.age).toLocaleTimeString([], { timeStyle: "medium" });
+      } catch {
+        use = { ...use, gpus: list(use.gpus).map(({ index, mig }) => ({ index, mig })) }; // the server does not answer
+      }
+      show();
+    }
+
     // --- the status bar and the panel
 
     const item = new Widget({ node: element("button", "", "gpuspawner-status") });
@@ -164,17 +215,22 @@
         item,
         align: "right",
         rank: 1,
-        isActive: () => session.left !== null,
+        isActive: () => Boolean(inShort()),
         activeStateChanged: { connect: (slot, context) => (item.changed = () => slot.call(context)) },
       });
     }
 
-    function show() {
+    function inShort() {
       const gpus = list(session.document.gpus).join(", ");
-      const words = [session.words, gpus].filter(Boolean).join(" · ");
+      return [session.words, gpus, useInShort(list(use.gpus))].filter(Boolean).join(" · ");
+    }
+
+    function show() {
+      const words = inShort();
       if (item.node.textContent !== words) {
         item.node.textContent = words;
-        item.node.title = session.endsAt === null ? "" : `This server ends at ${clock(new Date(session.endsAt))}. Click for details.`;
+        const end = session.endsAt === null ? "" : `This server ends at ${clock(new Date(session.endsAt))}. `;
+        item.node.title = `${end}Click for details.`;
         if (item.changed) item.changed();
       }
       const first = Math.max(0, ...numbers(session.document.notices));
@@ -186,6 +242,7 @@
       const known = session.document;
       const end = session.endsAt === null ? "" : `${session.words}, until ${clock(new Date(session.endsAt))}`;
       panel.time.textContent = end || "The end of this server is not known.";
+      drawUse();
       const more = known.more_time || {};
       const key = JSON.stringify([known.node, known.job_id, known.has, known.messages, more.possible, more.message, known.picture]);
       if (key === panel.drawn) return;
@@ -213,6 +270,18 @@
       panel.rest.replaceChildren(...parts);
     }
 
+    function drawUse() {
+      const gpus = list(use.gpus);
+      const lines = [...gpus.map(useOf), ...list(use.problems).map(String)];
+      const when = `Measured at ${use.measured}.${use.simulated ? " Simulated, like the GPUs." : ""}`;
+      const key = JSON.stringify([lines, when]);
+      if (key === panel.drawnUse) return;
+      panel.drawnUse = key;
+      const rows = element("ul");
+      rows.append(...lines.map((line) => element("li", line)));
+      panel.use.replaceChildren(...(gpus.length ? [element("h3", "Use of the GPUs"), rows, element("p", when)] : []));
+    }
+
     function openPanel() {
       if (!panel || panel.isDisposed) {
         panel = new Widget({ node: element("div", "", "gpuspawner-panel") });
@@ -221,8 +290,9 @@
         panel.title.caption = "This server: time left, node and GPUs";
         panel.title.closable = true;
         panel.time = element("h2");
+        panel.use = element("div");
         panel.rest = element("div");
-        panel.node.append(panel.time, panel.rest);
+        panel.node.append(panel.time, panel.use, panel.rest);
       }
       if (!panel.isAttached) labShell.add(panel, "main", { mode: "tab-after" });
       draw();
@@ -306,10 +376,12 @@
 
     const style = element("style", STYLE);
     document.head.append(style);
-    app.restored.then(refresh).catch(() => null);
+    const look = () => Promise.all([refresh(), refreshUse()]);
+    app.restored.then(look).catch(() => null);
     setInterval(tick, 1000);
     setInterval(() => document.hidden || refresh(), POLL);
-    document.addEventListener("visibilitychange", () => document.hidden || refresh());
+    setInterval(() => document.hidden || refreshUse(), POLL_USE);
+    document.addEventListener("visibilitychange", () => document.hidden || look());
   }
 
   const STYLE = `

@@ -3,6 +3,9 @@
 It runs inside the single-user server, in that server's Python (3.9 or newer), and imports nothing of this package. The
 browser asks it below the server's own address, so that neither the hub's cookies nor a token reach the page's scripts.
 A hub that does not answer is 204, and one line in this server's log until it answers again.
+
+The use of the server's GPUs does not come from the hub: the process that samples it writes the last sample beside this
+file.
 """
 
 from __future__ import annotations
@@ -30,6 +33,11 @@ FRESH = 15.0
 TIMEOUT = 10.0
 """Seconds for which the hub is waited for; more time is Slurm's to give, and may take longer."""
 SLOW = 60.0
+USAGE_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "usage.json")
+USAGE_VERSION = 1
+"""Of the document in it."""
+USAGE_LATE = 3
+"""Intervals after which a sample is too old to say anything of now."""
 ANSWER_LIMIT = 1_000_000
 """Bytes; a picture of a large node has about a hundred thousand."""
 
@@ -149,6 +157,38 @@ class ExtendHandler(_Handler):
         await self.finish(answer.document() or {"message": "The hub does not answer at the moment. Try again later."})
 
 
+def latest_usage(file: str, now: float) -> dict[str, Any] | None:
+    """The last sample of the server's GPUs, with its age in seconds; None where nothing is measured.
+
+    Of an old one, whose process has ended or hangs, the values are left out: they are unknown.
+    """
+    try:
+        with open(file, encoding="utf-8") as reading:
+            found = json.load(reading)
+        if found.get("version") != USAGE_VERSION or not isinstance(found["gpus"], list):
+            return None
+        age = max(0.0, now - float(found["at"]))
+        if age > USAGE_LATE * float(found["interval"]):
+            found["gpus"] = [{"index": gpu["index"], "mig": gpu["mig"]} for gpu in found["gpus"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return {**found, "age": round(age)}
+
+
+class UsageHandler(_Handler):
+    """The last sample of the server's own GPUs, also while the hub does not answer; 204 where nothing is measured."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """200 or 204."""
+        found = latest_usage(USAGE_FILE, time.time())
+        if found is None:
+            self.set_status(204)
+            await self.finish()
+            return
+        await self.finish(found)
+
+
 class PictureHandler(_Handler):
     """The picture of the node, which a page may show as an image and nothing else; 204 where there is none."""
 
@@ -170,11 +210,11 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 
 def _load_jupyter_server_extension(app: Any) -> None:
-    """Add the three addresses, in a server that a hub has started."""
+    """Add the addresses, in a server that a hub has started."""
     if not (os.environ.get("JUPYTERHUB_API_URL") and os.environ.get("JUPYTERHUB_API_TOKEN")):
         return
     web_app = app.web_app
     web_app.settings["gpuspawner_hub"] = Hub(dict(os.environ), app.log)
     base = url_path_join(web_app.settings["base_url"], "gpuspawner")
-    handlers = {"session": SessionHandler, "extend": ExtendHandler, "picture": PictureHandler}
+    handlers = {"session": SessionHandler, "extend": ExtendHandler, "usage": UsageHandler, "picture": PictureHandler}
     web_app.add_handlers(".*$", [(url_path_join(base, path), handler) for path, handler in handlers.items()])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -16,6 +18,7 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
 from jupyterhub_gpuspawner.lab import gpuspawner_companion as companion
+from jupyterhub_gpuspawner.lab.files import companion_files
 
 SESSION: dict[str, Any] = {"version": 1, "ends_at": "2026-03-02T17:00:05+00:00", "messages": []}
 EXTENDED = {"version": 1, "possible": False, "extended": 1800}
@@ -134,6 +137,55 @@ async def test_the_hub_is_asked_with_the_servers_own_token(lab: str) -> None:
     assert FakeHub.asked == [session, extend, session]
 
 
+SAMPLE: dict[str, Any] = {
+    "version": 1,
+    "at": 1000.0,
+    "interval": 30.0,
+    "simulated": False,
+    "gpus": [{"index": 0, "mig": None, "utilization": 83.0, "memory_mib": 40960, "memory_used_mib": 21504}],
+    "problems": [],
+}
+UNKNOWN = {**SAMPLE, "gpus": [{"index": 0, "mig": None}]}
+SAMPLES: dict[str, tuple[str | None, float, dict[str, Any] | None]] = {
+    "of now": (json.dumps(SAMPLE), 1012.0, {**SAMPLE, "age": 12}),
+    "two intervals ago": (json.dumps(SAMPLE), 1060.0, {**SAMPLE, "age": 60}),
+    "too old": (json.dumps(SAMPLE), 1091.0, {**UNKNOWN, "age": 91}),
+    "a clock set back": (json.dumps(SAMPLE), 400.0, {**SAMPLE, "age": 0}),
+    "none": (None, 1000.0, None),
+    "of another version": (json.dumps({**SAMPLE, "version": 2}), 1000.0, None),
+    "half written": ('{"version": 1, "at"', 1000.0, None),
+    "a list": ("[1]", 1000.0, None),
+    "without GPUs": ('{"version": 1, "at": 1, "interval": 1, "gpus": 3}', 1.0, None),
+    "of nonsense": ('{"version": 1, "at": 1, "interval": 1, "gpus": [3]}', 1000.0, None),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_last_sample_is_shown_as_long_as_it_tells_of_now(tmp_path: Path, name: str) -> None:
+    """With its age; of an old one, whose sampler was killed or hangs, the use is unknown. Other files are none."""
+    text, now, expected = SAMPLES[name]
+    file = tmp_path / "usage.json"
+    if text is not None:
+        file.write_text(text)
+
+    assert companion.latest_usage(str(file), now) == expected
+
+
+async def test_the_use_of_the_gpus_is_shown_without_the_hub(
+    lab: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not asked; where nothing is measured there is no content."""
+    monkeypatch.setattr(companion, "USAGE_FILE", str(tmp_path / "usage.json"))
+    nothing = await fetched(f"{lab}/usage")
+    sample = {**SAMPLE, "at": time.time()}
+    (tmp_path / "usage.json").write_text(json.dumps(sample))
+    status, found = await fetched(f"{lab}/usage")
+
+    assert nothing == (204, None)
+    assert (status, {**found, "age": 0}) == (200, {**sample, "age": 0})
+    assert FakeHub.asked == []
+
+
 async def test_the_picture_is_an_image_and_nothing_else(lab: str) -> None:
     """A script in it would not run, even where somebody opens it as a page."""
     FakeHub.answers = {"picture": (200, "<svg/>")}
@@ -164,6 +216,11 @@ async def test_a_hub_that_is_away_is_one_line_in_the_log(
     assert [record.getMessage() for record in caplog.records if record.name == "lab"] == [
         "gpuspawner: the hub does not tell when this session ends (no answer); asking again"
     ]
+
+
+def test_the_companion_is_small() -> None:
+    """Every job carries it, and every browser loads it."""
+    assert sum(len(text.encode()) for text in companion_files().values()) <= 40_000
 
 
 async def test_without_a_hub_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,19 @@ thread of it; it ends with the server. Whatever fails here, the server does not 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import select
 import signal
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.usage.aside import Aside
 from jupyterhub_gpuspawner.node.usage.window import Sample, Window, same_number
 from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT, printable
-from jupyterhub_gpuspawner.wire.usage import FIRST_SAMPLES, LONGEST, SAMPLES, GpuUse, UsageSummary
+from jupyterhub_gpuspawner.wire.usage import FIRST_SAMPLES, LONGEST, SAMPLES, USAGE_VERSION, GpuUse, UsageSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +35,8 @@ HUB_PATIENCE = 30.0
 """Seconds that sending a summary may take, with looking up the hub's name."""
 LAST_PATIENCE = 1.0
 """The same for the last summary, whose answer is not waited for."""
+LATEST = "usage.json"
+"""In the folder of the companion of JupyterLab: the last sample, which the companion shows."""
 _POLL = 2.0
 """Seconds between two looks whether the server lives, where the kernel has no pidfd (Linux before 5.3)."""
 _GONE = (404, 405)
@@ -110,14 +113,51 @@ def accompany(
         ],
     )
     post = Aside()
+    looking, folder = Looking(placement, environ, server), companion_folder(environ)
+
+    def look() -> Sample:
+        sample = looking.look()
+        show(sample, about, folder)
+        return sample
+
     sampler = Sampler(
         about,
-        look=Looking(placement, environ, server).look,
+        look=look,
         send=lambda summary: _send(summary, environ, post),
         over=over,
     )
     if not sampler.run():
         reporting.join()
+
+
+def companion_folder(environ: Mapping[str, str]) -> str:
+    """The folder of the companion of JupyterLab, if there is one, beside the launcher."""
+    from jupyterhub_gpuspawner.node.job_dir import COMPANION
+
+    return os.path.join(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")), COMPANION)
+
+
+def show(sample: Sample, about: UsageSummary, folder: str) -> None:
+    """Write the GPUs' part of a sample for the companion, in place of the one before; without the folder, nothing.
+
+    JupyterLab shows it also while the hub does not respond. Nothing depends on it: an error is ignored.
+    """
+    gpus = [{"index": of.index, "mig": of.mig, **asdict(reading)} for of, reading in zip(about.gpus, sample.gpus)]
+    document = {
+        "version": USAGE_VERSION,
+        "at": time.time(),
+        "interval": about.interval,
+        "simulated": about.simulated,
+        "gpus": gpus,
+        "problems": sample.problems,
+    }
+    file = os.path.join(folder, LATEST)
+    try:
+        with open(f"{file}.new", "w", encoding="utf-8") as writing:
+            json.dump(document, writing)
+        os.replace(f"{file}.new", file)
+    except OSError:
+        return
 
 
 class Looking:

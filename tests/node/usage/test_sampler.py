@@ -17,6 +17,7 @@ import pytest
 
 from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.hub.report.usage_reader import parse_usage
+from jupyterhub_gpuspawner.lab.gpuspawner_companion import latest_usage
 from jupyterhub_gpuspawner.node.usage import sampler
 from jupyterhub_gpuspawner.node.usage.aside import Aside
 from jupyterhub_gpuspawner.node.usage.sampler import Looking, Sampler, UnwantedError, until_over
@@ -182,6 +183,32 @@ def test_simulated_gpus_have_a_simulated_curve() -> None:
     assert [gpu.utilization is not None for gpu in found.gpus] == [True, True]
     assert [gpu.memory_mib for gpu in found.gpus] == [12288, 12288]
     assert found.gpus[1].power_watts is None
+
+
+def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
+    """In place of the one before; in a folder that is not there nothing is, and nothing fails."""
+    readings = (GpuReading(83, 40960, 21504, 2, 250, 100.0), GpuReading())
+    about = replace(ABOUT, gpus=(GpuUse(0, "GPU-a"), GpuUse(3, "MIG-b", "1g.5gb")))
+    for problems in ((), ("The use of GPU 3 is unknown.",)):
+        sampler.show(Sample(5.0, readings, problems=problems), about, str(tmp_path))
+    sampler.show(Sample(5.0, readings), about, str(tmp_path / "no-such-folder"))
+
+    assert [file.name for file in tmp_path.iterdir()] == ["usage.json"]
+    found = latest_usage(str(tmp_path / "usage.json"), time.time())
+    assert found is not None
+    known = {"memory_mib": 40960, "memory_used_mib": 21504, "processes": 2, "power_watts": 250, "energy_joules": 100.0}
+    assert {**found, "at": 0} == {
+        "version": 1,
+        "at": 0,
+        "interval": 30,
+        "simulated": False,
+        "gpus": [
+            {"index": 0, "mig": None, "utilization": 83, **known},
+            {"index": 3, "mig": "1g.5gb", "utilization": None, **dict.fromkeys(known)},
+        ],
+        "problems": ["The use of GPU 3 is unknown."],
+        "age": 0,
+    }
 
 
 def test_work_aside_gives_its_result_or_its_error() -> None:
