@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 from jupyterhub_gpuspawner.cluster import cluster_map
 from jupyterhub_gpuspawner.courses import report
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.api import course_document, profiles_document, session
+from jupyterhub_gpuspawner.hub.api import course_document, messages, profiles_document, session
 from jupyterhub_gpuspawner.hub.api import usage as usage_api
 from jupyterhub_gpuspawner.placement import topology
 from jupyterhub_gpuspawner.wire import documents
@@ -75,6 +75,12 @@ def page() -> str:
         *_records(course_document.OutcomesDocument),
         f"## Session document, version {session.VERSION}\n",
         *_records(session.SessionDocument),
+        f"## Messages document, version {messages.VERSION}\n",
+        "A request to show a message has a JSON object with its `message`, a text; `to`, one of "
+        '`{"everybody": true}`, `{"user": name}`, `{"user": name, "server": name}` (empty for the default server), '
+        '`{"profile": slug}` and `{"node": name}`; and `minutes` for which it is shown, '
+        f"{messages.SHOWN} if absent. A request to withdraw one has `to`.\n",
+        *_records(messages.MessagesDocument),
         f"## Cluster map, version {cluster_map.VERSION}\n",
         "In addition to the fields below it has `totals` of all nodes; `age_s`, its age in seconds; `silent`, true "
         "while Slurm does not answer; and `holders_known`, false if Slurm did not say which job has which GPU.\n",

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.hub.courses.upkeep import course_messages
+from jupyterhub_gpuspawner.hub.api.messages import messages_to
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
 from jupyterhub_gpuspawner.hub.pages.course.page import teaches_any
@@ -33,7 +33,7 @@ class PageTools:
     times = times
     usage = usage
     messages = course_actions
-    course_messages = staticmethod(course_messages)
+    messages_to = staticmethod(messages_to)
     may_see_cluster = staticmethod(may_see_cluster)
     is_admin = staticmethod(is_admin)
     teaches_any = staticmethod(teaches_any)

@@ -13,7 +13,7 @@ from jupyterhub.handlers.base import UserUrlHandler
 from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
-from jupyterhub_gpuspawner.hub.api import course, more_time, profiles, report, session, usage
+from jupyterhub_gpuspawner.hub.api import course, messages, more_time, profiles, report, session, usage
 from jupyterhub_gpuspawner.hub.api.progress_stream import ProgressStream
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
@@ -43,6 +43,7 @@ API: list[tuple[Any, ...]] = [
     *report.HANDLERS,
     *profiles.HANDLERS,
     *course.HANDLERS,
+    *messages.HANDLERS,
     *more_time.HANDLERS,
     *session.HANDLERS,
     *usage.HANDLERS,

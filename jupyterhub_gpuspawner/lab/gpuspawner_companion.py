@@ -15,6 +15,7 @@ import json
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -33,7 +34,7 @@ FRESH = 15.0
 TIMEOUT = 10.0
 """Seconds for which the hub is waited for; more time is Slurm's to give, and may take longer."""
 SLOW = 60.0
-USAGE_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "usage.json")
+USAGE_FILE = Path(__file__).resolve().with_name("usage.json")
 USAGE_VERSION = 1
 """Of the document in it."""
 USAGE_LATE = 3
@@ -157,14 +158,13 @@ class ExtendHandler(_Handler):
         await self.finish(answer.document() or {"message": "The hub does not answer at the moment. Try again later."})
 
 
-def latest_usage(file: str, now: float) -> dict[str, Any] | None:
+def latest_usage(file: Path, now: float) -> dict[str, Any] | None:
     """The last sample of the server's GPUs, with its age in seconds; None where nothing is measured.
 
     Of an old one, whose process has ended or hangs, the values are left out: they are unknown.
     """
     try:
-        with open(file, encoding="utf-8") as reading:
-            found = json.load(reading)
+        found = json.loads(file.read_text("utf-8"))
         if found.get("version") != USAGE_VERSION or not isinstance(found["gpus"], list):
             return None
         age = max(0.0, now - float(found["at"]))

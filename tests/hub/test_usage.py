@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import requests
@@ -97,3 +101,38 @@ def test_only_the_servers_own_token_sends_a_summary(hub: HubProcess) -> None:
     own = environ["JUPYTERHUB_API_TOKEN"]
     assert send(hub.token) == send("0" * 64) == 403
     assert (send(own, job_id="1000000"), send(own, cores=-1), send(own)) == (409, 400, 204)
+
+
+def test_an_administrators_message_is_shown_to_those_it_is_for(hub: HubProcess, ada: Visitor) -> None:
+    """By the command, to whoever has a server on the node: on the pages and in JupyterLab, until it is withdrawn."""
+    node = hub.api("GET", "/gpuspawner/placement/ada").json()["node"]
+    others = {name: Visitor(hub, name) for name in ("ben", "admin")}
+    token = requests.get(f"{hub.url}/user/ada/environ", timeout=10).json()["JUPYTERHUB_API_TOKEN"]
+    nodes = {"ada": node, "elsewhere": f"{node}x"}
+
+    told = {
+        where: sent(hub, f"Save <b>now</b>, {where}.", "--node", name).stdout.rpartition(";")[2]
+        for where, name in nodes.items()
+    }
+    seen = {who.name: "Save <b>now</b>, ada." in who.look("/hub/home").text for who in (ada, *others.values())}
+    session = hub.api("GET", "/gpuspawner/session", token=token).json()
+    refused = hub.api("POST", "/gpuspawner/messages", {"message": "x", "to": {"everybody": True}}, token=token)
+    withdrawn = sent(hub, "--withdraw", "--node", node)
+
+    assert told == {
+        "ada": " it is for the users of 1 server at the moment.\n",
+        "elsewhere": " it is for the users of no server at the moment.\n",
+    }
+    assert seen == {"ada": True, "ben": False, "admin": False}
+    assert [(each["course"], each["sender"], each["text"]) for each in session["messages"]] == [
+        ("", "demo", "Save <b>now</b>, ada.")
+    ]
+    assert (refused.status_code, withdrawn.stdout) == (403, "The message is withdrawn.\n")
+    assert "Save <b>now</b>" not in ada.look("/hub/home").text
+
+
+def sent(hub: HubProcess, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run ``gpuspawner message``."""
+    environ = {**os.environ, "JUPYTERHUB_API_TOKEN": hub.token, "JUPYTERHUB_API_URL": f"{hub.url}/hub/api"}
+    command = [str(Path(sys.executable).with_name("gpuspawner")), "message", *words]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=True)

@@ -168,14 +168,14 @@ def test_the_last_sample_is_shown_as_long_as_it_tells_of_now(tmp_path: Path, nam
     if text is not None:
         file.write_text(text)
 
-    assert companion.latest_usage(str(file), now) == expected
+    assert companion.latest_usage(file, now) == expected
 
 
 async def test_the_use_of_the_gpus_is_shown_without_the_hub(
     lab: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not asked; where nothing is measured there is no content."""
-    monkeypatch.setattr(companion, "USAGE_FILE", str(tmp_path / "usage.json"))
+    monkeypatch.setattr(companion, "USAGE_FILE", tmp_path / "usage.json")
     nothing = await fetched(f"{lab}/usage")
     sample = {**SAMPLE, "at": time.time()}
     (tmp_path / "usage.json").write_text(json.dumps(sample))

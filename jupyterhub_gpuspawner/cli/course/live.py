@@ -2,87 +2,37 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
-import requests
 
+from jupyterhub_gpuspawner.cli.hub_api import HUB, hub_of, printable
 from jupyterhub_gpuspawner.cli.options import fail
-from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.errors import GPUSpawnerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-TOKEN = "JUPYTERHUB_API_TOKEN"  # noqa: S105 - a variable's name
 EXIT_REFUSED = 1
-TIME_LIMIT = 60.0
-"""Seconds for one request."""
-
-HUB = click.option(
-    "--hub",
-    "address",
-    required=True,
-    envvar="JUPYTERHUB_API_URL",
-    metavar="URL",
-    help="The hub's address, such as https://hub.example.org or https://example.org/jupyter. Default: the environment "
-    "variable JUPYTERHUB_API_URL.",
-)
 ONLY = click.option("--only", multiple=True, metavar="USER", help="For this participant alone; may be repeated.")
 
 
-@dataclass(frozen=True)
-class Hub:
-    """A hub's REST API for courses."""
-
-    address: str
-    token: str
-
-    def ask(self, method: str, course_name: str, action: str = "", body: Mapping[str, Any] | None = None) -> Any:
-        """The document of an answer; raises GPUSpawnerError with the hub's sentence."""
-        base = self.address.rstrip("/").removesuffix("/hub/api").removesuffix("/hub")
-        url = "/".join(filter(None, (f"{base}/hub/api/gpuspawner/courses", quote(course_name, safe=""), action)))
-        try:
-            answer = requests.request(
-                method,
-                url,
-                json=dict(body) if body is not None else None,
-                headers={"Authorization": f"token {self.token}"},
-                timeout=TIME_LIMIT,
-            )
-        except requests.RequestException as error:
-            raise GPUSpawnerError(f"The hub does not answer at {url}: {type(error).__name__}.") from error
-        try:
-            document = answer.json()
-        except ValueError:
-            raise GPUSpawnerError(f"The hub's answer is not understood: status {answer.status_code}.") from None
-        if not answer.ok:
-            raise GPUSpawnerError(f"{document.get('message') or answer.reason} (status {answer.status_code})")
-        return document
-
-
-def hub_of(address: str) -> Hub:
-    """The hub at this address, with the token of the environment; raises ConfigError."""
-    token = os.environ.get(TOKEN, "")
-    if not token:
-        raise ConfigError(
-            f"{TOKEN} is not set.",
-            hint="Make a token on the hub's page Token, and put it into this environment variable.",
-        )
-    return Hub(address, token)
+def _ask(address: str, method: str, name: str, action: str = "", body: Mapping[str, Any] | None = None) -> Any:
+    """The document of an answer about course ``name``; raises GPUSpawnerError."""
+    path = "/".join(filter(None, ("courses", quote(name, safe=""), action)))
+    return hub_of(address).ask(method, path, body)
 
 
 def _act(address: str, name: str, action: str, only: Sequence[str], **more: object) -> None:
     """Do an action and print what became of it for each person; exit code 1 where somebody is refused."""
     body = {**({"only": list(only)} if only else {}), **more}
     try:
-        document = hub_of(address).ask("POST", name, action, body)
+        document = _ask(address, "POST", name, action, body)
     except GPUSpawnerError as error:
         fail(error)
     for each in document["outcomes"]:
-        click.echo(_clean(f"{each['result']:<9} {each['user']}: {each['sentence']}"))
+        click.echo(printable(f"{each['result']:<9} {each['user']}: {each['sentence']}"))
     if any(each["result"] == "refused" for each in document["outcomes"]):
         raise SystemExit(EXIT_REFUSED)
 
@@ -116,7 +66,7 @@ def stop(*, name: str, only: tuple[str, ...], address: str) -> None:
 @ONLY
 @HUB
 def message(*, name: str, text: str, only: tuple[str, ...], address: str) -> None:
-    """Show TEXT to the participants of course NAME on the hub's pages, until the session ends."""
+    """Show TEXT to the participants of course NAME on the hub's pages and in JupyterLab, until the session ends."""
     _act(address, name, "message", only, message=text)
 
 
@@ -142,16 +92,16 @@ def report(*, name: str, only: tuple[str, ...], address: str) -> None:
     The hub keeps no other history of a session.
     """
     try:
-        document = hub_of(address).ask("GET", name)
+        document = _ask(address, "GET", name)
     except GPUSpawnerError as error:
         fail(error)
     course_of, people = document["course"], document["people"]
     session = course_of["session_now"]
     held = f"session {session['name']}" if session else "no session now"
-    click.echo(_clean(f"{course_of['name']}: {held}"))
+    click.echo(printable(f"{course_of['name']}: {held}"))
     click.echo(", ".join(f"{number} {state}" for state, number in document["totals"].items()) or "nobody")
     for fault in course_of["faults"]:
-        click.echo(_clean(f"WRONG {fault}"))
+        click.echo(printable(f"WRONG {fault}"))
     rows = [
         (each["user"], each["state"], each["stage"], each["node"], each["last_activity"] or "never", each["fault"])
         for each in people
@@ -163,14 +113,9 @@ def report(*, name: str, only: tuple[str, ...], address: str) -> None:
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """The rows as lines with aligned columns."""
-    clean = [[_clean(cell) for cell in row] for row in rows]
+    clean = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*clean, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in clean]
-
-
-def _clean(text: str) -> str:
-    """The text without characters that a terminal would act on."""
-    return "".join(filter(str.isprintable, text))
 
 
 COMMANDS = (start, stop, message, extend, report)

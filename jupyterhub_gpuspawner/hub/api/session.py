@@ -13,10 +13,11 @@ from jupyterhub.apihandlers import APIHandler
 from jupyterhub.user import User
 from tornado import web
 
+from jupyterhub_gpuspawner.hub.api.messages import messages_to
 from jupyterhub_gpuspawner.hub.api.more_time import PATIENCE, more_time_document
 from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
 from jupyterhub_gpuspawner.hub.api.report import reporting_server
-from jupyterhub_gpuspawner.hub.courses.upkeep import course_book, course_messages
+from jupyterhub_gpuspawner.hub.courses.upkeep import course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
 from jupyterhub_gpuspawner.hub.pages.server.facts import gpus_in_words, server_facts
 from jupyterhub_gpuspawner.hub.spawners.server import lab_minutes, refresh_more_time, server_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from jupyterhub.spawner import Spawner
 
-    from jupyterhub_gpuspawner.hub.courses.messages import Message
+    from jupyterhub_gpuspawner.hub.messages.message import Message
     from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 VERSION = 1
@@ -36,16 +37,16 @@ REQUESTS = RateLimit(burst=30, per_minute=20)
 
 @dataclass(frozen=True)
 class SessionMessage:
-    """What an instructor tells, to be shown as text."""
+    """What an instructor or an administrator tells, to be shown as text."""
 
     course: str
-    """The course's title."""
+    """The course's title; empty for an administrator's message."""
     at: str
     """ISO 8601, UTC."""
     text: str
     """Up to 500 characters, in one or more lines."""
     sender: str
-    """The instructor's user name."""
+    """Their user name."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class SessionDocument:
     more_time: Mapping[str, Any]
     """As ``GET .../extend`` answers."""
     messages: tuple[SessionMessage, ...]
-    """What instructors tell now, the newest first."""
+    """What instructors and administrators tell now, the newest first."""
     notices: tuple[int, ...]
     """Minutes before the end at which JupyterLab tells it (``lab_notices``)."""
     saves: tuple[int, ...]
@@ -149,7 +150,7 @@ class SessionHandler(_OwnServer):
         notices, saves = lab_minutes(spawner)
         document = session_document(
             server_of(spawner),
-            course_messages(user),
+            messages_to(user, spawner),
             now=time.time(),
             titles={course.slug: course.title for course in (book.courses() if book is not None else ())},
             notices=notices,

@@ -19,10 +19,11 @@ from traitlets.log import get_logger
 
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
-from jupyterhub_gpuspawner.hub.courses.messages import Message, Messages, clean_text, shown_until
 from jupyterhub_gpuspawner.hub.courses.pace import Pace
 from jupyterhub_gpuspawner.hub.courses.service_account import BUSY
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
+from jupyterhub_gpuspawner.hub.messages.message import Audience, Kind, Message, clean_text
+from jupyterhub_gpuspawner.hub.messages.store import messages_of
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import cancel_start, keep_stop, stop_record
 from jupyterhub_gpuspawner.hub.text import course_actions as text
@@ -48,6 +49,8 @@ EXTENDED_AT_ONCE = 4
 """How many servers are given more time at the same time: Slurm is asked for each."""
 NO_SESSION = "-"
 """The session of a start by hand in a course without a session to come."""
+WITHOUT_SESSION = 86400.0
+"""Seconds that a message is shown where the course has no session to come."""
 _AT_ONCE = 200
 
 
@@ -83,6 +86,12 @@ def session_name(course: HubCourse) -> str:
     return session.name if session is not None else NO_SESSION
 
 
+def shown_until(course: HubCourse, now: float) -> float:
+    """When a message of now expires: with the session under way, else with the next one."""
+    ends = (session.end.timestamp() for session in course.sessions)
+    return next((end for end in ends if end > now), now + WITHOUT_SESSION)
+
+
 class CourseActions:
     """The actions of one hub; its methods run in the hub's event loop."""
 
@@ -91,7 +100,7 @@ class CourseActions:
         self._account = account
         self.pace = Pace(settings.every, settings.at_once)
         self.starts = CourseStarts(app.db)
-        self.messages = Messages(app.db)
+        self.messages = messages_of(app.db)
 
     # --- what is there --------------------------------------------------------------------------
 
@@ -174,7 +183,8 @@ class CourseActions:
         now = time.time()
 
         def written(user: str) -> Message:
-            return Message(course.slug, user, by, shown, at=now, until=shown_until(course, now))
+            to = Audience(Kind.COURSE, course.slug, user)
+            return Message(to, by, shown, at=now, until=shown_until(course, now))
 
         if not shown:
             return tuple(Outcome(user, Result.REFUSED, text.EMPTY_MESSAGE) for user in _wanted(course, only))

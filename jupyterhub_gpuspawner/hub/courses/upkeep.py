@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub.user import User
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.log import get_logger
 
@@ -18,6 +17,7 @@ from jupyterhub_gpuspawner.hub.courses.book import CourseBook
 from jupyterhub_gpuspawner.hub.courses.rights import CourseRights, HubDirectory, on_changes
 from jupyterhub_gpuspawner.hub.courses.service_account import ServiceAccount
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+from jupyterhub_gpuspawner.hub.messages.message import Audience, Kind
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, faults_of
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from jupyterhub.app import JupyterHub
 
-    from jupyterhub_gpuspawner.hub.courses.messages import Message
 
 ACTIONS = "gpuspawner_course_actions"
 """Where the hub's tornado settings hold the actions."""
@@ -53,19 +52,11 @@ def course_actions(settings: Mapping[str, Any]) -> CourseActions:
     return actions
 
 
-def course_messages(user: Any) -> tuple[Message, ...]:
-    """What instructors tell this user of the hub now, the newest first; none while the database is away.
-
-    ``user`` is whoever a page is for; a service has no messages.
-    """
-    book = course_book(user.settings) if isinstance(user, User) else None
-    courses = book.courses_of(user.name) if book is not None else ()
-    try:
-        return course_actions(user.settings).messages.shown_to(user.name, courses) if courses else ()
-    except SQLAlchemyError as error:
-        get_logger().warning("The messages of courses cannot be read: %s", fault(error))
-        roll_back(user.db)
-        return ()
+def course_audiences(settings: Mapping[str, Any], user_name: str) -> tuple[Audience, ...]:
+    """The audiences of instructors' messages to which this user belongs: everybody in their courses, and they alone."""
+    book = course_book(settings)
+    courses = book.courses_of(user_name) if book is not None else ()
+    return tuple(Audience(Kind.COURSE, course.slug, to) for course in courses for to in ("", user_name))
 
 
 class CourseUpkeep:

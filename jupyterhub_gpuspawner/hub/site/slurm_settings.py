@@ -86,9 +86,9 @@ class SlurmSettings(SlurmSpawner):
     lab_companion = Bool(
         default_value=True,
         config=True,
-        help="""Whether JupyterLab 4 shows the time left, the server's GPUs, notices before the end, *More time* and the
-        messages of instructors. The job brings it along; nothing is installed on nodes. A profile may have
-        `lab: false`.""",
+        help="""Whether JupyterLab 4 shows the time left, the server's GPUs and their use, notices before the end,
+        *More time* and the messages of instructors and administrators. The job brings it along; nothing is installed
+        on nodes. A profile may have `lab: false`.""",
     )
     lab_notices = Minutes(
         [30, 10, 2], config=True, help="Minutes before a server's end at which JupyterLab shows a notice."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jupyterhub_gpuspawner.hub.api.session import session_document
-from jupyterhub_gpuspawner.hub.courses.messages import Message
+from jupyterhub_gpuspawner.hub.messages.message import EVERYBODY, Audience, Kind, Message
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
@@ -25,8 +25,9 @@ SERVER = Server(
     ),
 )
 MESSAGES = (
-    Message("dl", "", "tea", "Open notebook 3.\nNow.", NOW - 60, NOW + 60),
-    Message("gone", "ada", "tea", "Hello", NOW - 120, NOW + 60),
+    Message(EVERYBODY, "root", "Down at 12.", NOW - 30, NOW + 60),
+    Message(Audience(Kind.COURSE, "dl"), "tea", "Open notebook 3.\nNow.", NOW - 60, NOW + 60),
+    Message(Audience(Kind.COURSE, "gone", "ada"), "tea", "Hello", NOW - 120, NOW + 60),
 )
 MINUTES = {"notices": (30, 10, 2), "saves": (10,)}
 DOCUMENT = {
@@ -40,7 +41,8 @@ DOCUMENT = {
     "gpus": ("1 \N{MULTIPLICATION SIGN} K80 (12 GB)",),
     "more_time": {"version": 1, "possible": False, "ends_at": "2026-03-02T10:00:00+00:00"},
     "messages": (
-        {"course": "Deep learning", "at": "2026-03-02T08:59:00+00:00", "text": MESSAGES[0].text, "sender": "tea"},
+        {"course": "", "at": "2026-03-02T08:59:30+00:00", "text": "Down at 12.", "sender": "root"},
+        {"course": "Deep learning", "at": "2026-03-02T08:59:00+00:00", "text": MESSAGES[1].text, "sender": "tea"},
         {"course": "gone", "at": "2026-03-02T08:58:00+00:00", "text": "Hello", "sender": "tea"},
     ),
     "notices": (30, 10, 2),

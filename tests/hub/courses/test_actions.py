@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from jupyterhub import orm, roles
 
 from jupyterhub_gpuspawner.courses.folder import CourseFile
-from jupyterhub_gpuspawner.hub.courses.actions import NO_SESSION, CourseActions, Outcome, Result
+from jupyterhub_gpuspawner.courses.sessions import Session as CourseSession
+from jupyterhub_gpuspawner.hub.courses.actions import NO_SESSION, CourseActions, Outcome, Result, shown_until
 from jupyterhub_gpuspawner.hub.courses.book import HubCourse
 from jupyterhub_gpuspawner.hub.courses.service_account import Answer
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
@@ -21,6 +23,26 @@ from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
 
 COURSE = HubCourse("deep", CourseFile("deep"), ("ada", "bob", "eve"), unknown=("eve",))
+
+
+def at(day: int, hour: int) -> datetime:
+    """A full hour of March 2026."""
+    return datetime(2026, 3, day, hour, tzinfo=timezone.utc)
+
+
+SESSIONS = (CourseSession(at(2, 9), at(2, 12), "2026-03-02"), CourseSession(at(3, 9), at(3, 12), "2026-03-03"))
+EXPIRES = {
+    "in a session": (at(2, 10), at(2, 12)),
+    "before the first session": (at(1, 10), at(2, 12)),
+    "between two sessions": (at(2, 13), at(3, 12)),
+    "after the last session": (at(3, 12), at(4, 12)),
+}
+
+
+@pytest.mark.parametrize(("now", "until"), EXPIRES.values(), ids=EXPIRES.keys())
+def test_a_message_expires_with_the_session(now: datetime, until: datetime) -> None:
+    """It is shown to the end of the session under way, else of the next one, else for a day."""
+    assert shown_until(replace(COURSE, sessions=SESSIONS), now.timestamp()) == until.timestamp()
 
 
 @dataclass

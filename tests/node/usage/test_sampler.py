@@ -194,7 +194,7 @@ def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
     sampler.show(Sample(5.0, readings), about, str(tmp_path / "no-such-folder"))
 
     assert [file.name for file in tmp_path.iterdir()] == ["usage.json"]
-    found = latest_usage(str(tmp_path / "usage.json"), time.time())
+    found = latest_usage(tmp_path / "usage.json", time.time())
     assert found is not None
     known = {"memory_mib": 40960, "memory_used_mib": 21504, "processes": 2, "power_watts": 250, "energy_joules": 100.0}
     assert {**found, "at": 0} == {

@@ -18,10 +18,10 @@ from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.courses.course_profile import participants_link
 from jupyterhub_gpuspawner.hub.api.progress_stream import OpenStreams
-from jupyterhub_gpuspawner.hub.courses.messages import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.courses.rights import STARTING, STOPPING, teaches
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
+from jupyterhub_gpuspawner.hub.messages.message import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.pages.course.question import ACTIONS, asked, told
 from jupyterhub_gpuspawner.hub.pages.course.room import CourseRoom, room_of_course
 from jupyterhub_gpuspawner.hub.pages.course.tiles import EXTEND, MESSAGE, START, STOP, Line

@@ -1,7 +1,16 @@
-// The cards of a user's servers, kept up to date.
+// The cards of a user's servers and the messages to them, kept up to date.
 
 import { keepUpToDate, page } from "./hub.js";
 import { duration, showTimes } from "./times.js";
+
+/** Shows the messages of a newer page. */
+function showMessages(fresh) {
+  const [was, is] = [document, fresh].map((each) => each.getElementById("gpuspawner-messages"));
+  if (!was || !is || was.dataset.version === is.dataset.version) return;
+  was.replaceChildren(...document.importNode(is, true).childNodes);
+  was.dataset.version = is.dataset.version;
+  showTimes(was);
+}
 
 // keeps the time left up to date; a change is announced once, when it happens
 function servers(place) {
@@ -39,8 +48,10 @@ function servers(place) {
   const byName = (list) => new Map([...list.children].map((card) => [card.dataset.serverName, card]));
 
   async function look() {
-    const fresh = (await page())?.getElementById("gpuspawner-cards");
+    const found = await page();
+    const fresh = found?.getElementById("gpuspawner-cards");
     if (!fresh) return;
+    showMessages(found);
     const was = byName(cards);
     const is = byName(fresh);
     const changed = [...is].filter(([name, card]) => was.get(name)?.dataset.version !== card.dataset.version);
@@ -68,7 +79,7 @@ function servers(place) {
 
   tick(false);
   setInterval(() => tick(true), 5_000);
-  keepUpToDate(look);
+  keepUpToDate(look, () => [...cards.children].some((card) => /^st(art|opp)ing$/.test(card.dataset.state)));
 }
 
 const serversPlace = document.getElementById("gpuspawner-servers");

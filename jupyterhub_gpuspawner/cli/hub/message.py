@@ -1,0 +1,59 @@
+"""``gpuspawner message``: tell people something on the hub's pages and in JupyterLab."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from jupyterhub_gpuspawner.cli.hub_api import HUB, hub_of, printable
+from jupyterhub_gpuspawner.cli.options import fail
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+
+WHOM = "--everybody, --user, --server, --profile or --node"
+
+
+@click.command()
+@click.argument("text", required=False, default="")
+@click.option("--everybody", is_flag=True, help="To all users of the hub.")
+@click.option("--user", metavar="USER", help="To one user, on the hub's pages and in all of their servers.")
+@click.option("--server", metavar="USER[/NAME]", help="To one server; without NAME, the user's default server.")
+@click.option("--profile", metavar="SLUG", help="To the users of all servers of a profile.")
+@click.option("--node", metavar="NODE", help="To the users of all servers on a node.")
+@click.option("--minutes", type=int, default=1440, show_default=True, help="How long it is shown.")
+@click.option("--withdraw", is_flag=True, help="Show the message to these people no longer.")
+@HUB
+def message(*, text: str, minutes: int, withdraw: bool, address: str, **whom: Any) -> None:
+    """Show TEXT to people on the hub's pages and in JupyterLab.
+
+    It takes the place of an earlier message to the same people. The token in JUPYTERHUB_API_TOKEN must have the scope
+    admin:servers.
+    """
+    try:
+        to = audience(**whom)
+        if withdraw == bool(text):
+            raise ConfigError("Give either a text or --withdraw.")
+        if withdraw:
+            hub_of(address).ask("DELETE", "messages", {"to": to})
+            click.echo("The message is withdrawn.")
+            return
+        body = {"message": text, "to": to, "minutes": minutes}
+        document = hub_of(address).ask("POST", "messages", body)
+    except GPUSpawnerError as error:
+        fail(error)
+    until = printable(document["messages"][0]["until"])
+    number = document["servers"]
+    servers = "no server" if number == 0 else "1 server" if number == 1 else f"{number} servers"
+    click.echo(f"The message is shown until {until}; it is for the users of {servers} at the moment.")
+
+
+def audience(**whom: str | bool | None) -> dict[str, str | bool]:
+    """Whom the hub's REST API is told; raises ConfigError unless there is exactly one."""
+    given = [(option, name) for option, name in whom.items() if name not in (None, False)]
+    if len(given) != 1:
+        raise ConfigError(f"Say to whom the message is, by one of {WHOM}.")
+    [(option, name)] = given
+    if option != "server":
+        return {option: name or ""}
+    user, _, server = str(name).partition("/")
+    return {"user": user, "server": server}

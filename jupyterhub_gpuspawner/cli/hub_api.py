@@ -1,0 +1,75 @@
+"""The REST API of a running hub, for commands: its address, the token, and errors in the hub's words."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+import requests
+
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOKEN = "JUPYTERHUB_API_TOKEN"  # noqa: S105 - a variable's name
+TIME_LIMIT = 60.0
+"""Seconds for one request."""
+
+HUB = click.option(
+    "--hub",
+    "address",
+    required=True,
+    envvar="JUPYTERHUB_API_URL",
+    metavar="URL",
+    help="The hub's address, such as https://hub.example.org or https://example.org/jupyter. Default: the environment "
+    "variable JUPYTERHUB_API_URL.",
+)
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A hub's REST API of this package."""
+
+    address: str
+    token: str
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The document at ``path`` below ``/hub/api/gpuspawner``; raises GPUSpawnerError with the hub's sentence."""
+        base = self.address.rstrip("/").removesuffix("/hub/api").removesuffix("/hub")
+        url = f"{base}/hub/api/gpuspawner/{path}"
+        try:
+            answer = requests.request(
+                method,
+                url,
+                json=dict(body) if body is not None else None,
+                headers={"Authorization": f"token {self.token}"},
+                timeout=TIME_LIMIT,
+            )
+        except requests.RequestException as error:
+            raise GPUSpawnerError(f"The hub does not answer at {url}: {type(error).__name__}.") from error
+        try:
+            document = answer.json()
+        except ValueError:
+            raise GPUSpawnerError(f"The hub's answer is not understood: status {answer.status_code}.") from None
+        if not answer.ok:
+            raise GPUSpawnerError(f"{document.get('message') or answer.reason} (status {answer.status_code})")
+        return document
+
+
+def hub_of(address: str) -> Hub:
+    """The hub at this address, with the token of the environment; raises ConfigError."""
+    token = os.environ.get(TOKEN, "")
+    if not token:
+        raise ConfigError(
+            f"{TOKEN} is not set.",
+            hint="Make a token on the hub's page Token, and put it into this environment variable.",
+        )
+    return Hub(address, token)
+
+
+def printable(text: str) -> str:
+    """The text without characters that a terminal would act on."""
+    return "".join(filter(str.isprintable, text))

@@ -1,0 +1,104 @@
+"""The messages of a hub, kept in its database until they expire: for each audience the last one."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Column, Float, MetaData, String, Table, Unicode, delete, insert, select
+
+from jupyterhub_gpuspawner.hub.messages.message import TEXT_LIMIT, Audience, Kind, Message
+from jupyterhub_gpuspawner.hub.site.database import have_table, roll_back
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from sqlalchemy.orm import Session
+
+_TABLE = Table(
+    "gpuspawner_messages",
+    MetaData(),
+    Column("kind", String(16), primary_key=True),
+    Column("name", Unicode(255), primary_key=True),
+    Column("user", Unicode(255), primary_key=True),
+    Column("sender", Unicode(255), nullable=False),
+    Column("text", Unicode(TEXT_LIMIT), nullable=False),
+    Column("at", Float, nullable=False),
+    Column("until", Float, nullable=False),
+)
+_STORE = "gpuspawner_messages"
+"""Where a session keeps its store, in SQLAlchemy's dictionary for such things."""
+
+
+class Messages:
+    """The messages of a hub. Writing blocks for as long as the database takes; reading is from memory."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[Audience, Message] | None = None
+
+    def keep(self, messages: Iterable[Message]) -> None:
+        """Keep messages in the place of earlier ones to the same people; raises SQLAlchemyError."""
+        known = self._loaded()
+        messages = tuple(messages)
+        try:
+            self._session.execute(delete(_TABLE).where(_TABLE.c.until < time.time()))
+            for message in messages:
+                self._session.execute(delete(_TABLE).filter_by(**_row(message.to)))
+                said = {"sender": message.sender, "text": message.text, "at": message.at, "until": message.until}
+                self._session.execute(insert(_TABLE).values(**_row(message.to), **said))
+            self._session.commit()
+        except BaseException:
+            roll_back(self._session)
+            raise
+        known.update({message.to: message for message in messages})
+
+    def withdraw(self, audience: Audience) -> bool:
+        """Show the message to this audience no longer; returns whether there was one. Raises SQLAlchemyError."""
+        known = self._loaded()
+        try:
+            self._session.execute(delete(_TABLE).filter_by(**_row(audience)))
+            self._session.commit()
+        except BaseException:
+            roll_back(self._session)
+            raise
+        return known.pop(audience, None) is not None
+
+    def shown_to(self, audiences: Iterable[Audience], *, now: float | None = None) -> tuple[Message, ...]:
+        """What somebody who belongs to ``audiences`` reads now, the newest first.
+
+        Raises SQLAlchemyError at the first call.
+        """
+        known = self._loaded()
+        found = (known.get(audience) for audience in dict.fromkeys(audiences)) if known else ()
+        return _current((message for message in found if message is not None), now)
+
+    def shown(self, *, now: float | None = None) -> tuple[Message, ...]:
+        """All that are shown to somebody now, the newest first; raises SQLAlchemyError at the first call."""
+        return _current(self._loaded().values(), now)
+
+    def _loaded(self) -> dict[Audience, Message]:
+        if self._known is None:
+            have_table(self._session, _TABLE)
+            found: dict[Audience, Message] = {}
+            for row in self._session.execute(select(_TABLE)).mappings():
+                to = Audience(Kind(row["kind"]), row["name"], row["user"])
+                found[to] = Message(to, row["sender"], row["text"], row["at"], row["until"])
+            self._known = found
+        return self._known
+
+
+def messages_of(session: Session) -> Messages:
+    """The messages in this session's database; JupyterHub has one session for all of its life."""
+    store: Messages = session.info.setdefault(_STORE, Messages(session))
+    return store
+
+
+def _row(audience: Audience) -> dict[str, Any]:
+    return {"kind": audience.kind.value, "name": audience.name, "user": audience.user}
+
+
+def _current(messages: Iterable[Message], now: float | None) -> tuple[Message, ...]:
+    at = time.time() if now is None else now
+    return tuple(sorted((message for message in messages if message.until > at), key=lambda message: -message.at))
