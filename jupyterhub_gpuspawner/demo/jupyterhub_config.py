@@ -1,6 +1,7 @@
 """The demo's hub, with this package's spawner and a private Slurm. Only for one user on one machine."""
 
 import os
+import shlex
 from pathlib import Path
 
 folder = Path(os.environ["GPUSPAWNER_DEMO_FOLDER"])
@@ -42,6 +43,7 @@ c.JupyterHub.load_roles = [
 ]
 
 homes = folder / "homes"
+commands = os.environ.get("GPUSPAWNER_DEMO_COMMANDS", "")
 c.Spawner.cmd = [os.environ["GPUSPAWNER_DEMO_SINGLEUSER"]]
 c.Spawner.args = ["--allow-root"] if os.getuid() == 0 else []
 c.Spawner.http_timeout = 120
@@ -56,8 +58,14 @@ c.GPULocalSpawner.home_dir_template = str(homes / "{username}")
 
 
 def make_home(spawner):  # noqa: ANN001, ANN201 - an admin's file needs no types
-    """Create the user's home folder: users of the demo have no accounts."""
-    (homes / spawner.user.name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Create the user's home folder: users of the demo have no accounts.
+
+    Jobs and JupyterLab's terminals are login shells, which find the nvidia-smi of the simulated GPUs by it.
+    """
+    home = homes / spawner.user.name
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if commands and not (home / ".profile").exists():
+        (home / ".profile").write_text(f"export PATH={shlex.quote(commands)}:$PATH\n")
 
 
 c.Spawner.pre_spawn_hook = make_home

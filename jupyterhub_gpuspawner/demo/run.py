@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.demo.course import SLUG, course_file
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
+from jupyterhub_gpuspawner.demo.nvidia_smi import command_file
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder
@@ -72,6 +73,7 @@ def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
             **slurm.environment,
             "GPUSPAWNER_DEMO_SLURM": slurm.bin_dir,
             "GPUSPAWNER_DEMO_TOPOLOGY": slurm.topology_pattern,
+            "GPUSPAWNER_DEMO_COMMANDS": str(simulated_commands(folder, slurm.topology_pattern)),
         }
     else:
         say(f"Slurm is not available ({reason}); offering only the profile that runs on this machine.")
@@ -79,6 +81,16 @@ def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
     courses.mkdir(exist_ok=True)
     (courses / f"{SLUG}.yaml").write_text(course_file(datetime.now().astimezone(), with_slurm=reason is None))
     return HubProcess(folder, environment=environment, port=port)
+
+
+def simulated_commands(folder: Path, topology_pattern: str) -> Path:
+    """A folder with the ``nvidia-smi`` of the simulated GPUs, for the PATH of sessions."""
+    commands = folder / "commands"
+    commands.mkdir(exist_ok=True)
+    file = commands / "nvidia-smi"
+    file.write_text(command_file(sys.executable, topology_pattern))
+    file.chmod(0o755)
+    return commands
 
 
 def spawn_each(hub: HubProcess, folder: ProfileFolder) -> Iterator[dict[str, object]]:

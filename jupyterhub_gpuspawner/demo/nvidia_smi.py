@@ -1,0 +1,219 @@
+"""``nvidia-smi`` of the demo's simulated nodes: the job's own simulated GPUs, with the use that the pages show.
+
+It knows the listing (``-L``), ``--query-gpu`` with common fields as CSV, and the table without arguments. Everything
+that it prints says that it is simulated. Source: nvidia-smi(1), driver 550.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.node.usage import simulated
+from jupyterhub_gpuspawner.placement.topology import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.node.usage.window import GpuReading
+    from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
+
+NO_DEVICES = 6
+"""Exit code of nvidia-smi(1) where there is nothing to show."""
+FORMATS = ("csv", "csv,noheader", "csv,nounits", "csv,noheader,nounits")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A GPU of the job, and its use now."""
+
+    index: int
+    gpu: Gpu
+    use: GpuReading
+    driver: str
+
+    @property
+    def name(self) -> str:
+        """Its name, which says that it is simulated."""
+        part = f" MIG {self.gpu.mig}" if self.gpu.mig else ""
+        return f"{self.gpu.name}{part} (simulated)"
+
+    @property
+    def bus_id(self) -> str:
+        """As nvidia-smi writes it, with an eight-digit domain."""
+        return f"0000{self.gpu.pci.upper()}"
+
+
+def _free(gpu: Shown) -> int | None:
+    total, used = gpu.use.memory_mib, gpu.use.memory_used_mib
+    return None if total is None or used is None else total - used
+
+
+FIELDS: dict[str, tuple[str, Callable[[Shown], object]]] = {
+    "timestamp": ("", lambda _: datetime.now().strftime("%Y/%m/%d %H:%M:%S.000")),  # noqa: DTZ005 - as nvidia-smi
+    "index": ("", lambda gpu: gpu.index),
+    "name": ("", lambda gpu: gpu.name),
+    "gpu_name": ("", lambda gpu: gpu.name),
+    "uuid": ("", lambda gpu: gpu.gpu.uuid),
+    "gpu_uuid": ("", lambda gpu: gpu.gpu.uuid),
+    "pci.bus_id": ("", lambda gpu: gpu.bus_id),
+    "gpu_bus_id": ("", lambda gpu: gpu.bus_id),
+    "driver_version": ("", lambda gpu: gpu.driver),
+    "utilization.gpu": ("%", lambda gpu: gpu.use.utilization),
+    "utilization.memory": ("%", lambda _: None),
+    "memory.total": ("MiB", lambda gpu: gpu.use.memory_mib),
+    "memory.used": ("MiB", lambda gpu: gpu.use.memory_used_mib),
+    "memory.free": ("MiB", _free),
+    "power.draw": ("W", lambda gpu: None if gpu.use.power_watts is None else f"{gpu.use.power_watts:.2f}"),
+    "temperature.gpu": ("", lambda _: None),
+    "pcie.link.gen.max": ("", lambda gpu: gpu.gpu.pcie_generation),
+    "mig.mode.current": ("", lambda gpu: "Enabled" if gpu.gpu.mig else "Disabled"),
+}
+"""Unit and value of each field; None is printed as ``[N/A]``."""
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str], pattern: str, *, now: float | None = None) -> int:
+    """Print what nvidia-smi would; returns its exit code, or raises SystemExit for arguments that it does not know.
+
+    ``pattern`` is a topology file's, with ``{node}``.
+    """
+    asked = _parser().parse_args(arguments)
+    while True:
+        found = gpus_of(environ, pattern, time.time() if now is None else now)
+        if asked.id is not None:
+            found = [gpu for gpu in found if str(gpu.index) in asked.id.split(",")]
+        if not found:
+            print("No devices were found")
+            return NO_DEVICES
+        if asked.list_gpus:
+            lines = [f"GPU {gpu.index}: {gpu.name} (UUID: {gpu.gpu.uuid})" for gpu in found]
+        else:
+            lines = _csv(found, asked.query_gpu, asked.format.split(",")) if asked.query_gpu else _table(found)
+        print("\n".join(lines), flush=True)
+        if not asked.loop:
+            return 0
+        time.sleep(asked.loop)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nvidia-smi",
+        description="The nvidia-smi of simulated GPUs. Without options: a table of this job's GPUs.",
+        epilog=f"Fields: {', '.join(FIELDS)}",
+    )
+    parser.add_argument("-L", "--list-gpus", action="store_true", help="names and UUIDs")
+    parser.add_argument("--query-gpu", type=_fields, metavar="FIELD,...", help="these fields of each GPU")
+    parser.add_argument("--format", choices=FORMATS, default="csv", help="of the query")
+    parser.add_argument("-i", "--id", metavar="INDEX,...", help="these GPUs alone")
+    parser.add_argument("-l", "--loop", type=int, nargs="?", const=5, metavar="SECONDS", help="again and again")
+    return parser
+
+
+def _fields(text: str) -> tuple[str, ...]:
+    fields = tuple(field.strip() for field in text.split(","))
+    for field in fields:
+        if field not in FIELDS:
+            raise argparse.ArgumentTypeError(f'Field "{field}" is not a valid field to query.')
+    return fields
+
+
+def gpus_of(environ: Mapping[str, str], pattern: str, now: float) -> list[Shown]:
+    """The GPUs of the job of this environment; none outside of a job."""
+    node = environ.get("SLURMD_NODENAME", "")
+    names = environ.get("CUDA_VISIBLE_DEVICES", environ.get("SLURM_JOB_GPUS", "")) if node else ""
+    if not names:
+        return []
+    try:
+        topology = load(pattern.replace("{node}", Path(node).name))
+    except (OSError, ValueError):
+        return []
+    found = [_shown(name, topology, now) for name in names.split(",")]
+    return sorted((gpu for gpu in found if gpu is not None), key=lambda gpu: gpu.index)
+
+
+def _shown(name: str, topology: NodeTopology, now: float) -> Shown | None:
+    """The GPU of this name in ``CUDA_VISIBLE_DEVICES``: its number in Slurm's order, or its UUID."""
+    if name.isdigit():
+        gpu = topology.gpus[int(name)] if int(name) < len(topology.gpus) else None
+    else:
+        gpu = next((each for each in topology.gpus if each.uuid == name), None)
+    if gpu is None:
+        return None
+    index = int(name) if name.isdigit() else gpu.index
+    use = simulated.reading(index, gpu.memory_mib, now, mig=gpu.mig is not None)
+    return Shown(index, gpu, use, topology.driver)
+
+
+def _csv(gpus: Sequence[Shown], fields: Sequence[str], options: Sequence[str]) -> list[str]:
+    units = "nounits" not in options
+
+    def cell(gpu: Shown, name: str) -> str:
+        unit, value = FIELDS[name]
+        found = value(gpu)
+        if found is None:
+            return "[N/A]"
+        text = f"{found:g}" if isinstance(found, float) else str(found)
+        return f"{text} {unit}" if unit and units else text
+
+    heads = [f"{name} [{FIELDS[name][0]}]" if units and FIELDS[name][0] else name for name in fields]
+    rows = [[cell(gpu, name) for name in fields] for gpu in gpus]
+    return [", ".join(row) for row in ([] if "noheader" in options else [heads]) + rows]
+
+
+def _table(gpus: Sequence[Shown]) -> list[str]:
+    now = datetime.now().strftime("%a %b %d %H:%M:%S %Y")  # noqa: DTZ005 - as nvidia-smi
+    head = ("GPU", "Name", "Bus-Id", "Power", "Memory-Usage", "GPU-Util")
+    rows = [
+        (
+            str(gpu.index),
+            gpu.name,
+            gpu.bus_id,
+            "N/A" if gpu.use.power_watts is None else f"{gpu.use.power_watts:.0f}W",
+            f"{gpu.use.memory_used_mib}MiB / {gpu.use.memory_mib}MiB",
+            "N/A" if gpu.use.utilization is None else f"{gpu.use.utilization:.0f}%",
+        )
+        for gpu in gpus
+    ]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    rule = f"+{'+'.join('-' * (width + 2) for width in widths)}+"
+    title = f"NVIDIA-SMI of simulated GPUs      Driver Version: {gpus[0].driver or 'none'} (simulated)"
+    inside = len(rule) - 4
+    processes = sum(gpu.use.processes or 0 for gpu in gpus)
+    said = f"Processes: {processes or 'none'}, simulated. This node has no GPU; nothing was measured."
+
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(map(str.ljust, cells, widths))} |"
+
+    outer = f"+{'-' * (len(rule) - 2)}+"
+    return [
+        now,
+        outer,
+        f"| {title:<{inside}} |",
+        rule,
+        line(head),
+        rule.replace("-", "="),
+        *map(line, rows),
+        rule,
+        f"| {said:<{inside}} |",
+        outer,
+    ]
+
+
+def command_file(python: str, pattern: str) -> str:
+    """The text of an executable file ``nvidia-smi`` for the nodes of this pattern of topology files."""
+    words = (python, "-I", "-m", "jupyterhub_gpuspawner.demo.nvidia_smi", pattern)
+    return f'#!/bin/sh\n# nvidia-smi of the simulated GPUs of gpuspawner demo\nexec {shlex.join(words)} "$@"\n'
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[2:], os.environ, sys.argv[1]))
+    except (KeyboardInterrupt, BrokenPipeError):
+        sys.exit(1)
