@@ -220,9 +220,10 @@
       });
     }
 
+    /** "12 min left · GPU 83 %, 21 of 40 GB"; where nothing is measured, "12 min left · 1 × A100 (40 GB)". */
     function inShort() {
-      const gpus = list(session.document.gpus).join(", ");
-      return [session.words, gpus, useInShort(list(use.gpus))].filter(Boolean).join(" · ");
+      const gpus = useInShort(list(use.gpus)) || list(session.document.gpus).join(", ");
+      return [session.words, gpus].filter(Boolean).join(" · ");
     }
 
     function show() {
@@ -230,7 +231,8 @@
       if (item.node.textContent !== words) {
         item.node.textContent = words;
         const end = session.endsAt === null ? "" : `This server ends at ${clock(new Date(session.endsAt))}. `;
-        item.node.title = `${end}Click for details.`;
+        const gpus = list(session.document.gpus).join(", ");
+        item.node.title = `${gpus ? `${gpus}. ` : ""}${end}Click for details.`;
         if (item.changed) item.changed();
       }
       const first = Math.max(0, ...numbers(session.document.notices));

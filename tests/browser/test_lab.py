@@ -1,4 +1,4 @@
-"""The companion in a real JupyterLab: the time left, notices, saving before the end, *More time*."""
+"""The companion in a real JupyterLab: the time left, use of the GPUs, notices, saving before the end, *More time*."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ PROFILES = """
 MINUTES = """
 c.GPUSlurmSpawner.lab_notices = [30, 2, 1]
 c.GPUSlurmSpawner.lab_saves = [2, 1]
+c.GPUSlurmSpawner.usage_interval = 5
 """
 """A second chance, for a machine on which JupyterLab takes more than a minute to load."""
 CELL = "# written before the end"
@@ -86,7 +87,7 @@ def sources(notebook: Path) -> str:
 
 @pytest.mark.timeout(300)
 def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
-    """In a job of three minutes: the time left; a notice and the notebook saved, although the hub does not answer.
+    """In a job of three minutes: the time left; without the hub's answer: GPU use, a notice, the notebook saved.
 
     When it does again, *More time* moves the end in Slurm.
     """
@@ -99,7 +100,7 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     job = str(placement["job_id"])
     page.goto(f"{hub.url}/user/ada/lab")
     status = page.locator(".gpuspawner-status")
-    expect(status).to_have_text(re.compile(r"^(\d+ min|\d+ s) left · 2 . K80 \(12 GB\)$"), timeout=PATIENCE)
+    expect(status).to_have_text(re.compile(r"^(\d+ min|\d+ s) left · (2 . K80 \(12 GB\)|GPU .+)$"), timeout=PATIENCE)
     page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
     page.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
     page.keyboard.insert_text(CELL)
@@ -109,6 +110,7 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
         expect(notice.first).to_contain_text("Open documents are saved now.")
         (notebook,) = home.glob("*.ipynb")
         eventually(lambda: CELL in sources(notebook))
+        expect(status).to_have_text(re.compile(r" left · GPU \d+\s% / \d+\s%, [\d.]+ of 22 GB$"), timeout=PATIENCE)
         shoot(page, "lab-notice")
 
     page.get_by_role("button", name="More time").first.click()
@@ -119,6 +121,10 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     panel = page.locator(".gpuspawner-panel")
     expect(panel).to_contain_text(placement["node"], timeout=PATIENCE)
     expect(panel.locator("img")).to_have_js_property("complete", value=True)
+    expect(panel.get_by_role("listitem")).to_have_text(
+        [re.compile(rf"^GPU {gpu['index']}: \d+\s%, ") for gpu in placement["gpus"]]
+    )
+    expect(panel).to_contain_text("Simulated, like the GPUs.")
     page.set_viewport_size({"width": 1100, "height": 1600})
     shoot(page, "lab-panel")
     assert faults == []

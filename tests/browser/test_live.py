@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
+import requests
 from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
@@ -25,6 +26,12 @@ c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}  # a start over REST i
 c.GPUSlurmSpawner.waiting_interval = 0.5
 c.GPUSlurmSpawner.resting_interval = 1.0
 c.GPUSlurmSpawner.slurm_timeout = 4.0
+c.GPUSlurmSpawner.usage_interval = 600  # no summary but those that a test sends
+import os, time
+from pathlib import Path
+from jupyterhub_gpuspawner.hub.report.usage import ServerUsage
+clock = Path(os.environ["GPUSPAWNER_DEMO_FOLDER"]) / "clock"
+ServerUsage.__init__.__kwdefaults__["clock"] = lambda: time.time() - (float(clock.read_text()) if clock.exists() else 0)
 c.JupyterHub.load_roles = [*c.JupyterHub.load_roles, {
     "name": "operators",
     "scopes": ["admin-ui", "list:users", "read:servers", "access:servers!user=kim"],
@@ -167,6 +174,56 @@ def test_cards_say_what_rest_says_in_words_and_in_the_picture(hub: HubProcess, p
     sign_in_again(dark, hub, "ada")
     well_made(dark)
     shoot(dark, "home-cards-dark")
+
+
+MEANS: tuple[tuple[float | None, ...], ...] = ((0, 20, 85, 92, None, 95, 40, 83), (0, 0, 0, 0, 0, 0, 12, 60))
+"""The mean use of two GPUs in each eighth of an hour."""
+
+
+def send_the_last_hour(hub: HubProcess, user: str, placement: Mapping[str, Any]) -> None:
+    """Send summaries with the server's own token, as if each had come at its time."""
+    token = requests.get(f"{hub.url}/user/{user}/environ", timeout=30).json()["JUPYTERHUB_API_TOKEN"]
+    for at, means in enumerate(zip(*MEANS, strict=True)):
+        (hub.folder / "clock").write_text(str(450 * (7 - at)))
+        gpus = []
+        for gpu, mean in zip(placement["gpus"], means, strict=True):
+            gpus.append({key: gpu[key] for key in ("index", "uuid", "mig", "memory_mib")})
+            if mean is not None:
+                gpus[-1].update(utilization=mean, utilization_mean=mean, utilization_max=min(100, mean + 5))
+                gpus[-1].update(utilization_samples=15, processes=2, memory_used_mib=4096, memory_used_max_mib=5120)
+        summary = {"version": 1, "seconds": 450, "samples": 15, "interval": 30, "simulated": True, "gpus": gpus}
+        answer = hub.api("POST", "/gpuspawner/usage", {**summary, "cores": 1.5, "memory_mib": 3072}, token=token)
+        assert answer.status_code == 204, answer.text
+
+
+def test_the_use_of_gpus_is_the_same_in_words_and_in_the_chart(hub: HubProcess, page: Page) -> None:
+    """Now, and the last hour: each bar is a row of the table; a time for which it is unknown is hatched, not idle."""
+    placement = hub.spawn("uma", {"profile": "k80"})
+    send_the_last_hour(hub, "uma", placement)
+    sign_in_again(page, hub, "uma")
+    use = card(page).locator(".gpuspawner-use")
+    expect(use).to_contain_text("Simulated, like the GPUs.")
+    shoot(page, "home-use")
+    page.set_viewport_size(PHONE)
+    well_made(page)
+    shoot(page, "home-use-phone")
+    use.get_by_text("The chart in words").click()
+    well_made(page)
+
+    for number, (gpu, means, now) in enumerate(zip(placement["gpus"], MEANS, ("83", "60"), strict=True)):
+        shown, table = use.locator(".gpuspawner-gpu").nth(number), use.locator("table").nth(number)
+        name, known = f"GPU {gpu['index']}", [mean for mean in means if mean is not None]
+        expect(shown.locator("p")).to_have_text(f"{name}: {now}\N{NO-BREAK SPACE}%, 4.0 of 11 GB, 2 processes")
+        said = f"used {sum(known) / len(known):.0f} % on average, at most {max(known) + 5:.0f} %."
+        expect(shown.locator("svg desc")).to_have_text(said)
+        expect(table.locator("caption")).to_have_text(f"{name}: {said}")
+        rows = table.locator("tbody tr td:nth-child(2)").all_inner_texts()
+        assert rows == ["use unknown" if mean is None else f"{mean:.0f}\N{NO-BREAK SPACE}%" for mean in means]
+        bars = shown.locator("rect.bar")
+        heights = bars.evaluate_all("(bars) => bars.map((bar) => Number(bar.getAttribute('height')))")
+        tallest = max(heights)
+        assert [round(max(known) * height / tallest) for height in heights] == pytest.approx(known, abs=1)
+        expect(shown.locator("path.unknown")).to_have_count(len(means) - len(known))
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
