@@ -27,6 +27,8 @@ PROCESSES = 64
 """Processes on a GPU that are counted in the first call."""
 _UNKNOWN_MEMORY = 2**64 - 1
 """NVML_VALUE_NOT_AVAILABLE."""
+_MOST_MILLIWATTS = 10_000_000
+"""More than any GPU takes: a driver in trouble may answer with the largest number there is."""
 
 
 class NvmlError(Exception):
@@ -161,7 +163,7 @@ class Gpus:
             total,
             used,
             number,
-            None if milliwatts is None else milliwatts / 1000,
+            None if milliwatts is None or milliwatts > _MOST_MILLIWATTS else milliwatts / 1000,
             None if millijoules is None else millijoules / 1000,
         )
 
@@ -178,7 +180,10 @@ class Gpus:
             memory = Memory()
             if self._nvml.call("nvmlDeviceGetMemoryInfo", device, byref(memory)):
                 return None, None
-        return int(memory.total) >> 20, int(memory.used) >> 20
+        total, used = int(memory.total), int(memory.used)
+        if total == _UNKNOWN_MEMORY:
+            return None, None
+        return total >> 20, used >> 20 if used <= total else None
 
     def _processes(self, device: c_void_p) -> list[Any] | None:
         room = PROCESSES

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,17 @@ print(json.dumps({
     "power_watts": pynvml.nvmlDeviceGetPowerUsage(device) / 1000,
     "energy_joules": pynvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1000,
 }))
+"""
+
+
+_PYNVML_OF_MIG = """
+import json, pynvml
+pynvml.nvmlInit()
+device = pynvml.nvmlDeviceGetHandleByUUID("MIG-c")
+try:
+    print(json.dumps(pynvml.nvmlDeviceGetUtilizationRates(device).gpu))
+except pynvml.NVMLError as error:
+    print(json.dumps(str(error)))
 """
 
 
@@ -176,6 +187,46 @@ def test_what_the_driver_does_not_tell_is_unknown(node: Node, fail: str, expecte
     [((found,), problems)] = node.read(WHOLE, at=(45,), machine=f"{MACHINE}fail {fail}\n")
 
     assert (found, problems) == (expected, ())
+
+
+def test_what_a_driver_cannot_mean_is_unknown(node: Node) -> None:
+    """More than 100 %, more memory than there is, four megawatts: values of drivers in trouble.
+
+    The hub would refuse a summary with them, and with it all the rest.
+    """
+    lying = f"{MACHINE}curve 0 -1 60 4294967295 50000 2 4294967\n"
+
+    [((found,), problems)] = node.read(WHOLE, at=(60,), machine=lying)
+
+    assert (replace(found, energy_joules=None), problems) == (GpuReading(None, 40960, None, 2), ())
+
+
+NOT_SUPPORTED = (
+    ("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", GpuReading(None, 20480, 10240, 1)),
+    ("nvmlDeviceGetGpuInstanceId", GpuReading(None, 20480, 10240, 1)),
+    ("nvmlGpmQueryDeviceSupport", GpuReading(None, 20480, 10240, 1)),
+    ("nvmlGpmMigSampleGet", GpuReading(None, 20480, 10240, 1)),
+    ("nvmlGpmMetricsGet", GpuReading(None, 20480, 10240, 1)),
+    ("nvmlDeviceGetMemoryInfo_v2", GpuReading(40, 20480, 10240, 1)),
+    ("nvmlDeviceGetComputeRunningProcesses_v3", GpuReading(40, 20480, 10240, None)),
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"), NOT_SUPPORTED, ids=lambda each: each if isinstance(each, str) else ""
+)
+def test_a_mig_device_that_answers_not_supported_is_unknown(node: Node, function: str, expected: GpuReading) -> None:
+    """A driver that has GPM, and does not permit a part of it: that part is unknown and never zero."""
+    *_, ((found,), problems) = node.read(PART, at=(0, 30), machine=f"{WITH_GPM}fail {function} 3 -1\n")
+
+    assert (found, problems) == (expected, ())
+
+
+@pytest.mark.skipif(find_spec("pynvml") is None, reason="pynvml (nvidia-ml-py) is not installed")
+def test_pynvml_has_no_use_of_a_mig_device_either(node: Node) -> None:
+    """The real pynvml over the same library: the driver answers NOT_SUPPORTED."""
+    assert node.run(_PYNVML_OF_MIG, MACHINE) == ["Not Supported"]
+    assert node.read(PART)[0][0][0].utilization is None
 
 
 def test_a_gpu_that_is_lost_is_unknown_and_named(node: Node) -> None:
