@@ -108,9 +108,10 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
         notice = page.locator(".jp-toast-message, .Toastify__toast").filter(has_text="This server ends in")
         expect(notice.first).to_be_visible(timeout=120_000)
         expect(notice.first).to_contain_text("Open documents are saved now.")
-        (notebook,) = home.glob("*.ipynb")
+        (notebook,) = home.glob("[!.]*.ipynb")  # beside it there may be a file that is just being written
         eventually(lambda: CELL in sources(notebook))
         expect(status).to_have_text(re.compile(r" left · GPU \d+\s% / \d+\s%, [\d.]+ of 22 GB$"), timeout=PATIENCE)
+        notice.first.hover()  # waits until it has moved in
         shoot(page, "lab-notice")
 
     page.get_by_role("button", name="More time").first.click()

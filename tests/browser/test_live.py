@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import requests
-from playwright.sync_api import ConsoleMessage, Locator, Page, expect
+from playwright.sync_api import ConsoleMessage, Locator, Page, Route, expect
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
@@ -289,6 +289,38 @@ def test_the_page_shows_the_first_server_that_starts_and_that_it_has_gone(hub: H
     expect(card(page)).to_contain_text("running")
     hub.end("odo")
     expect(page.locator("#gpuspawner-cards")).to_contain_text("You have no running server.")
+
+
+def test_the_page_looks_sooner_while_a_server_stops_and_shows_new_messages(hub: HubProcess, page: Page) -> None:
+    """Every three seconds instead of every thirty, by the browser's clock; as text, whatever a message contains."""
+    sign_in(page, hub, "pia")
+    looks: list[str] = []
+    page.on("request", lambda request: looks.append(request.url) if request.url.endswith(HOME) else None)
+    state = re.compile(r'data-version=""\s+data-state="stopped"')
+
+    def stopping(route: Route) -> None:
+        html, changed = state.subn('data-version="1" data-state="stopping"', route.fetch().text())
+        assert changed == 1
+        route.fulfill(body=html, content_type="text/html")
+
+    page.clock.install()
+    page.route(f"**{HOME}", stopping, times=1)
+    page.goto(hub.url + HOME)
+    shown = page.locator("#gpuspawner-cards > section")
+    expect(shown).to_have_attribute("data-state", "stopping")
+    page.clock.run_for(4_000)
+    expect(shown).to_have_attribute("data-state", "stopped")
+    before = len(looks)
+    page.clock.run_for(20_000)
+    assert len(looks) == before
+
+    text = "g1 is restarted <b>at noon</b>."
+    answer = hub.api("POST", "/gpuspawner/messages", {"message": text, "to": {"user": "pia"}})
+    assert answer.status_code == 200, answer.text
+    page.clock.run_for(15_000)
+    expect(page.locator("#gpuspawner-messages")).to_contain_text(text)
+    expect(page.locator("#gpuspawner-messages")).to_contain_text("Message from demo")
+    well_made(page)
 
 
 def sign_in_again(page: Page, hub: HubProcess, name: str, path: str = HOME) -> None:
