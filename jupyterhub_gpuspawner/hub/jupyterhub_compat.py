@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Mapping
 
+    from jupyter_events.logger import EventLogger
     from jupyterhub.app import JupyterHub
     from jupyterhub.handlers.base import BaseHandler
     from jupyterhub.user import UserDict
@@ -317,3 +318,9 @@ def spawn_exception(message: str, *, reason: str, status_code: int, html: str, d
         failure = make(message, reason=reason, message_html=html, status_code=status_code)
     vars(failure).update(jupyterhub_message=text, jupyterhub_html_message=html)
     return failure
+
+
+def event_log(app: JupyterHub) -> EventLogger:
+    """Return the hub's event log, which it has made before it sets up its handlers."""
+    log: EventLogger = app.eventlog
+    return log

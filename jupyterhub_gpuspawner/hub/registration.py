@@ -11,7 +11,9 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * sets the objects of the started hub aside from garbage collections (:mod:`.upkeep.garbage`);
 * starts the search for jobs without a server (:mod:`.upkeep.reconciliation`) and for servers that the hub does not
   watch (:mod:`.upkeep.unfinished`);
-* keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.courses.upkeep`).
+* keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.courses.upkeep`);
+* writes the events of servers to the hub's event log (:mod:`.events.log`), and keeps a record of each session
+  (:mod:`.sessions.keeper`).
 
 A hub imports the spawners of all installed packages while it is being constructed, so an import must not change it.
 :func:`register` is called when a spawner is taken from the package by name, and does its work only in a hub that exists
@@ -32,10 +34,13 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.courses.upkeep import register_courses
+from jupyterhub_gpuspawner.hub.events.log import register_events
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import leave_out_of_spawn_limit, stock_template_paths
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
 from jupyterhub_gpuspawner.hub.registered import record, this_hub
+from jupyterhub_gpuspawner.hub.sessions.keeper import register_sessions
+from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
 from jupyterhub_gpuspawner.hub.site.account import refused_names
 from jupyterhub_gpuspawner.hub.site.database import register_descriptions
 from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
@@ -103,6 +108,7 @@ def register_check(app: JupyterHub) -> None:
             spawner = app.spawner_class(config=app.config)
             spawner.check()
             GPUCourses(config=app.config)
+            GPUSessions(config=app.config)
             for ignored in getattr(spawner, "ignored_settings", tuple)():
                 app.log.warning("%s", ignored)
         except (ConfigError, TraitError) as error:
@@ -140,3 +146,5 @@ def register() -> None:
         register_reconciliation(app)
         register_unfinished(app)
         register_courses(app)
+        register_events(app)
+        register_sessions(app)

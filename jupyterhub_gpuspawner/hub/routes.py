@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyterhub.apihandlers.users import SpawnProgressAPIHandler
+from jupyterhub.apihandlers.users import SpawnProgressAPIHandler, UserServerAPIHandler
 from jupyterhub.handlers.base import UserUrlHandler
 from jupyterhub.handlers.pages import HomeHandler, SpawnHandler, SpawnPendingHandler
 from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 
 from jupyterhub_gpuspawner.hub.api import course, messages, more_time, profiles, report, session, usage
 from jupyterhub_gpuspawner.hub.api.progress_stream import ProgressStream
+from jupyterhub_gpuspawner.hub.api.stop import ServerHandler
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage
@@ -75,5 +76,6 @@ TAKEN_OVER: dict[type, type] = {
     SpawnPendingHandler: WaitingPage,
     UserUrlHandler: NotRunningPage,
     SpawnProgressAPIHandler: ProgressStream,
+    UserServerAPIHandler: ServerHandler,
 }
 """Handlers of JupyterHub's, and ours that replace them."""

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+NAME_LENGTH = 60
+"""Characters of a reason's name that are kept."""
+
 
 class Meaning(NamedTuple):
     """What one reason means."""
@@ -205,6 +208,11 @@ _MEASURES = {
     "Billing": "billing units",
     "Unknown": "some resource",
 }
+
+
+def reason_name(reason: str) -> str:
+    """The name of a reason without what Slurm adds for one job: nodes, or a time."""
+    return re.split(r"[,(]", reason, maxsplit=1)[0].strip()[:NAME_LENGTH]
 
 
 def meaning(reason: str) -> Meaning:

@@ -128,6 +128,8 @@ class JobRequest:
     """How often the user may extend the server; None: not."""
     lab: bool = True
     """Whether the companion may be brought to JupyterLab."""
+    course: str = ""
+    """The slug of the course whose profile it is; empty for any other profile."""
     http_timeout: int | None = None
     poll_interval: int | None = None
     traits: Mapping[str, Any] = field(default_factory=dict)

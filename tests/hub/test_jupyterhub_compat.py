@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jupyterhub import apihandlers, handlers, orm, roles, scopes
 from jupyterhub.apihandlers.base import APIHandler
-from jupyterhub.apihandlers.users import SpawnProgressAPIHandler
+from jupyterhub.apihandlers.users import SpawnProgressAPIHandler, UserServerAPIHandler
 from jupyterhub.app import JupyterHub
 from jupyterhub.auth import Authenticator
 from jupyterhub.handlers.base import BaseHandler, UserUrlHandler
@@ -56,6 +56,10 @@ NAMES = {
     "who is in a group": (orm.user_group_map.c, ["group_id", "user_id"]),
     "a service": (orm.Service, ["name", "admin", "from_config", "new_api_token"]),
     "activity": (JupyterHub, ["update_last_activity"]),
+    "the event log": (JupyterHub, ["init_eventlog"]),
+    "a stop over REST": (UserServerAPIHandler, ["delete", "stop_single_user"]),
+    "a user who asks": (orm.User, ["kind", "name"]),
+    "a service that asks": (orm.Service, ["kind", "name"]),
     "who may sign in": (Authenticator, ["allow_all", "allow_existing_users", "allowed_users", "blocked_users"]),
 }
 
@@ -89,7 +93,8 @@ def test_each_page_that_is_taken_over_is_one_of_the_hubs() -> None:
     """The replaced handlers are among JupyterHub's own."""
     theirs = {handler for _, handler, *_ in (*handlers.default_handlers, *apihandlers.default_handlers)}
 
-    taken = {HomeHandler, SpawnHandler, SpawnPendingHandler, UserUrlHandler, SpawnProgressAPIHandler}
+    pages = {HomeHandler, SpawnHandler, SpawnPendingHandler, UserUrlHandler}
+    taken = pages | {SpawnProgressAPIHandler, UserServerAPIHandler}
     assert set(routes.TAKEN_OVER) == taken
     assert taken <= theirs
     assert isinstance(apihandlers.default_handlers, list)

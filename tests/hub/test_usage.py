@@ -8,13 +8,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
+from jupyterhub_gpuspawner.sessions.cause import Cause, Kind
+from jupyterhub_gpuspawner.sessions.events import Ended, Placed, Ready, Submitted, Usage
+from jupyterhub_gpuspawner.sessions.record import SessionRecord
+from jupyterhub_gpuspawner.sessions.store import SessionStore
 from tests.hub.conftest import COMMAND, StartHub
+from tests.hub.test_life import wait_for
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -26,11 +33,14 @@ PROFILES = f"""
   command: {COMMAND}
 """
 LINES = """
+import logging
+
 c.GPUSlurmSpawner.usage_interval = 1
+c.EventLogger.handlers = [logging.FileHandler("events.log")]
 c.JupyterHub.load_roles += [
     {"name": "reader", "users": ["rea"], "scopes": ["read:servers"]},
 ]
-c.Authenticator.allowed_users = {"ada", "ben", "rea"}
+c.Authenticator.allowed_users = {"ada", "ben", "rea", "eve"}
 """
 PATH = "/hub/api/gpuspawner/usage"
 
@@ -78,6 +88,47 @@ def test_a_summary_reaches_the_card_rest_and_the_metrics(hub: HubProcess, ada: V
     assert "Simulated, like the GPUs." in card.text
     assert 'gpuspawner_gpus_measured{partition="gpu",profile="gpu",use="known"} 2.0' in metrics
     assert 'gpuspawner_gpus_busy{partition="gpu",profile="gpu"}' in metrics
+
+
+def test_a_session_is_told_in_events_and_kept_as_a_record(hub: HubProcess) -> None:
+    """From sbatch's answer to the stop; the hub is killed in between, and the one after it completes the record."""
+    visitor = Visitor(hub, "eve")  # signing in leads to a server that runs
+    placement = hub.spawn("eve", {"profile": "gpu"})
+    assert wait_for(lambda: asked(visitor, f"{PATH}/eve").status_code == 200, seconds=60), hub.log_end()
+    hub.kill()
+    hub.start()
+    hub.wait("eve", ready=True)
+    hub.end("eve")
+
+    def events() -> list[dict[str, Any]]:
+        lines = (hub.folder / "events.log").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if event.get("username") == "eve" and "session" in event]
+
+    ended = Ended.schema_id()
+    assert wait_for(lambda: events()[-1]["__schema__"] == ended, seconds=20), events()
+    told = events()
+    kinds = [event["__schema__"] for event in told if event["__schema__"] != Usage.schema_id()]
+    assert kinds == [Submitted.schema_id(), Placed.schema_id(), Ready.schema_id(), ended]
+    assert len(told) > len(kinds)
+    assert {event["job_id"] for event in told} == {placement["job_id"]}
+
+    def records() -> list[SessionRecord]:
+        with closing(SessionStore(hub.folder / "sessions.sqlite", create=False)) as store:
+            return [each for each in store.sessions(username="eve") if each.cause is not None]
+
+    assert wait_for(lambda: bool(records()), seconds=20)
+    (record,) = records()
+    assert (record.session, record.job_id, record.cause) == (
+        told[0]["session"],
+        placement["job_id"],
+        Cause(Kind.CULLED),  # the service of these tests stopped it
+    )
+    assert (record.profile, record.asked_gpus, record.gpus, record.gpu_model) == ("gpu", 2, 2, "Tesla K80")
+    assert (record.node, record.aligned) == (placement["node"], placement["aligned"])
+    assert record.gpu_seconds_held is not None
+    assert record.wait_seconds is not None
+    assert 0 < record.gpu_seconds_busy < record.gpu_seconds_measured < record.gpu_seconds_held
+    assert None not in (record.queue_seconds, record.start_seconds, record.ready_seconds, record.run_seconds)
 
 
 def test_a_servers_use_is_for_those_who_may_read_the_server(hub: HubProcess, ada: Visitor) -> None:

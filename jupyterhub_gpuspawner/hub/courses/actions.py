@@ -27,6 +27,7 @@ from jupyterhub_gpuspawner.hub.messages.store import messages_of
 from jupyterhub_gpuspawner.hub.spawners.server import extend_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import cancel_start, keep_stop, stop_record
 from jupyterhub_gpuspawner.hub.text import course_actions as text
+from jupyterhub_gpuspawner.sessions.cause import Stopper
 from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
@@ -172,7 +173,9 @@ class CourseActions:
                 return Outcome(user, Result.DONE if dropped else Result.UNCHANGED, told)
             if server.pending == "stop":
                 return Outcome(user, Result.UNCHANGED, text.STOPS_ALREADY)
-            self.put_stop(spawners[user], lambda found: stop_record(found, at=time.time(), by=by))
+            self.put_stop(
+                spawners[user], lambda found: stop_record(found, at=time.time(), by=by, stopper=Stopper.INSTRUCTOR)
+            )
             return Outcome(user, Result.DONE, text.STOPS)
 
         return _for_each(course, only, stop)

@@ -23,6 +23,7 @@ from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
 from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of
 from jupyterhub_gpuspawner.hub.text import course_actions as text
+from jupyterhub_gpuspawner.sessions.cause import Stopper, stopped_by
 
 if TYPE_CHECKING:
     from jupyterhub.app import JupyterHub
@@ -215,7 +216,7 @@ class StartsAhead:
 def unvisited_record(course: HubCourse, server: Server, *, at: float) -> Ending:
     """What the card says of a server that was stopped since nobody had opened it."""
     told = text.unvisited(course.title, job_id=server.job_id, gpus=gpus_of(server))
-    return Ending(told, job_id=server.job_id, at=at, stopped=True)
+    return Ending(told, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(Stopper.SERVICE))
 
 
 def _after(step: Step, name: str, start: CourseStart | None, found: Seen, now: float) -> CourseStart | None:

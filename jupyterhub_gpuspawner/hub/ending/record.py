@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.sessions.cause import Cause, parse_cause
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -36,10 +38,14 @@ class Ending:
     """The server had been running; False for a start that failed."""
     stopped: bool = False
     """A person stopped it: ``what`` says so, with ``{time}`` in the place of ``at``."""
+    cause: Cause | None = None
+    """The same as a value; None where an earlier version has stored it."""
 
     def to_json(self) -> dict[str, Any]:
         """For the spawner's state: the fields that are set, each text cut to its limit (``lines`` keeps its end)."""
         kept = {key: value for key, value in asdict(self).items() if value}
+        if self.cause is not None:
+            kept["cause"] = self.cause.to_json()
         return {
             key: value[-TEXT_LIMIT:] if key == "lines" else value[:TEXT_LIMIT] if isinstance(value, str) else value
             for key, value in kept.items()
@@ -57,7 +63,7 @@ def parse_ending(document: object) -> Ending | None:
     if at is not None and not isinstance(at, (int, float)):
         return None
     served, stopped = (document.get(name) is True for name in ("served", "stopped"))
-    return Ending(**texts, at=at, served=served, stopped=stopped)
+    return Ending(**texts, at=at, served=served, stopped=stopped, cause=parse_cause(document.get("cause")))
 
 
 def of_profile(ending: Ending | None, display_name: str) -> Ending | None:

@@ -15,12 +15,15 @@ from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.text import home, wait
 from jupyterhub_gpuspawner.jobs.advice import SILENT, advice
 from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase, admin_hint, sentence
+from jupyterhub_gpuspawner.sessions.cause import UNKNOWN, end_of_job, job_ended_in_start
+from jupyterhub_gpuspawner.sessions.cause import start_failed as failed_start
 from jupyterhub_gpuspawner.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jupyterhub_gpuspawner.hub.ending.joblog import JobLog
+    from jupyterhub_gpuspawner.sessions.cause import Cause
 
 TIME_LIMIT = 5.0
 """Seconds to find out how a job ended, and to read its log."""
@@ -60,6 +63,11 @@ class ServerEnding:
         """How the last server ended, or why the last start failed; None where there is nothing to tell."""
         return self._spawner().ending
 
+    @property
+    def cause(self) -> Cause | None:
+        """Why it ended; None where that is not kept."""
+        return self.last.cause if self.last is not None else None
+
     def forget(self) -> None:
         """A new start begins."""
         self._keep(None)
@@ -82,6 +90,7 @@ class ServerEnding:
             hint=f"Job {self._job.job_id}: {sentence(status)} {admin_hint(status)}".strip(),
             job_id=self._job.job_id,
             at=time.time(),
+            cause=failed_start(SubmitRejected.reason),
         )
         self._keep(ending)
         return start_failed(
@@ -98,6 +107,7 @@ class ServerEnding:
             hint=advice(status, contact=self.contact),
             status_code=500 if status.end in _BY_ITSELF else 503,
             silent=SILENT if status.end in _BY_ITSELF and not reported else "",
+            cause=job_ended_in_start(status.end),
         )
 
     def timed_out(self, seconds: float, known: str, *, hidden_because: str = "") -> Exception:
@@ -129,7 +139,8 @@ class ServerEnding:
 
     def _given_up(self, what: str, *, advice: str, hint: str = "", reason: str, status_code: int) -> Exception:
         advised = advice.format(contact=self.contact)
-        ending = Ending(what, advice=advised, hint=hint, job_id=self._job.job_id, at=time.time())
+        cause = failed_start(reason)
+        ending = Ending(what, advice=advised, hint=hint, job_id=self._job.job_id, at=time.time(), cause=cause)
         self._keep(ending)
         return start_failed(what, reason=reason, status_code=status_code, ending=ending)
 
@@ -142,14 +153,17 @@ class ServerEnding:
         reason: str = "job_ended",
         status_code: int,
         silent: str = "",
+        cause: Cause | None = None,
     ) -> Exception:
         """The error of a start that failed, with the last lines of its job's log.
 
-        ``hint`` is the advice; ``silent`` replaces it where the log has no line.
+        ``hint`` is the advice; ``silent`` replaces it where the log has no line. ``cause`` is by default a start that
+        failed for ``reason``.
         """
+        cause = cause or failed_start(reason)
         advised = hint.format(contact=self.contact)
         ending = await self._completed(
-            Ending(what, advice=advised, hint=for_admin, job_id=self._job.job_id, at=time.time())
+            Ending(what, advice=advised, hint=for_admin, job_id=self._job.job_id, at=time.time(), cause=cause)
         )
         if silent and not ending.lines.strip():
             ending = replace(ending, advice=silent)
@@ -167,7 +181,12 @@ class ServerEnding:
             at = status.ends_at if status.ends_at is not None else time.time()
             what = sentence(status) if status.phase is Phase.ENDED else _REQUEUED
             ending = Ending(
-                what, advice=advice(status, contact=self.contact), job_id=self._job.job_id, at=at, served=True
+                what,
+                advice=advice(status, contact=self.contact),
+                job_id=self._job.job_id,
+                at=at,
+                served=True,
+                cause=end_of_job(status.end),
             )
             await self._completed(ending, status)
 
@@ -175,7 +194,14 @@ class ServerEnding:
         """Keep that a server no longer answers whose job Slurm does not show to the hub."""
         if self.last is None and not self._job.stopping:
             await self._completed(
-                Ending(wait.CLOSED, advice=wait.CLOSED_ADVICE, job_id=self._job.job_id, at=time.time(), served=True)
+                Ending(
+                    wait.CLOSED,
+                    advice=wait.CLOSED_ADVICE,
+                    job_id=self._job.job_id,
+                    at=time.time(),
+                    served=True,
+                    cause=UNKNOWN,
+                )
             )
 
     def stop_unconfirmed(self) -> None:
@@ -202,5 +228,6 @@ class ServerEnding:
         lines = await self._log.last_lines(detail.stdout_path)
         if status is not None and outgrew_memory(status, lines):
             status = replace(status, state="OUT_OF_MEMORY", end=End.OUT_OF_MEMORY)
-            ending = replace(ending, what=sentence(status), advice=advice(status, contact=self.contact))
+            told = advice(status, contact=self.contact)
+            ending = replace(ending, what=sentence(status), advice=told, cause=end_of_job(status.end))
         return replace(ending, log=detail.stdout_path, lines=lines)

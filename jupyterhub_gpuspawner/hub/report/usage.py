@@ -70,9 +70,13 @@ class ServerUsage:
         *,
         job_id: Callable[[], str] | None = None,
         clock: Callable[[], float] = time.time,
+        taken: Callable[[UsageSummary], None] = lambda _: None,
     ) -> None:
-        """``job_id`` returns the id of the server's Slurm job; summaries of another one are refused and not shown."""
-        self._spawner, self._job_id, self._clock = spawner, job_id, clock
+        """``job_id`` returns the id of the server's Slurm job; summaries of another one are refused and not shown.
+
+        ``taken`` is called with each summary that is kept.
+        """
+        self._spawner, self._job_id, self._clock, self._taken = spawner, job_id, clock, taken
         self._kept: deque[tuple[str, Use]] = deque(maxlen=KEPT_AT_MOST)
         MEASURED.add(self)
 
@@ -90,7 +94,9 @@ class ServerUsage:
             raise ReportError(f"usage.job_id: must be {job_id}, the job of this server")
         own = {(gpu.index, gpu.uuid, gpu.mig) for gpu in placement.gpus}
         gpus = tuple(gpu for gpu in summary.gpus if (gpu.index, gpu.uuid, gpu.mig) in own)
-        self._kept.append((job_id, Use(self._clock(), replace(summary, gpus=gpus))))
+        own_summary = replace(summary, gpus=gpus)
+        self._kept.append((job_id, Use(self._clock(), own_summary)))
+        self._taken(own_summary)
 
     def last_hour(self) -> tuple[Use, ...]:
         """The summaries of the last hour, oldest first."""

@@ -6,7 +6,6 @@ node. Counters that may stay at zero for long are exported from the start, so th
 
 from __future__ import annotations
 
-import time
 from collections import Counter as Tally
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
@@ -15,12 +14,15 @@ from prometheus_client import REGISTRY, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from jupyterhub_gpuspawner.hub.events.stream import STREAM
 from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.sessions.events import Ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from jupyterhub_gpuspawner.jobs.status import JobStatus
+    from jupyterhub_gpuspawner.sessions.events import Event
     from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 TYPES_AT_MOST = 20
@@ -106,37 +108,16 @@ _RESTORED: WeakSet[object] = WeakSet()
 """Servers that were read from the database and are not yet known to be there."""
 
 
-class StartTimes:
-    """Measures the stages of one start; a start that does not get ready is not counted."""
+def observe_stages(event: Event) -> None:
+    """Observe the stages of a start when its server answers; a start that does not get there is not counted."""
+    if isinstance(event, Ready):
+        for stage in ("queue", "start", "ready"):
+            seconds: float | None = getattr(event, f"{stage}_seconds")
+            if seconds is not None:
+                _STAGES.labels(event.profile, stage).observe(seconds)
 
-    def __init__(self, profile: str) -> None:
-        """``profile`` is the slug of the profile whose job was submitted just now."""
-        self._profile = profile
-        self._submitted = time.time()
-        self._started: float | None = None
-        self._reported: float | None = None
 
-    def started(self, when: float | None) -> None:
-        """Record when Slurm started the job (seconds since the epoch, by slurmctld's clock)."""
-        self._started = when
-
-    def reported(self) -> None:
-        """Record that the launcher's report has arrived."""
-        self._reported = time.time()
-
-    def ready(self) -> None:
-        """Observe the durations of the stages, now that the server answers."""
-        now = time.time()
-        if self._started is None or self._reported is None:
-            return
-        # Slurm reports whole seconds, and its clock may differ
-        began = min(max(self._started, self._submitted), self._reported)
-        for stage, seconds in (
-            ("queue", began - self._submitted),
-            ("start", self._reported - began),
-            ("ready", now - self._reported),
-        ):
-            _STAGES.labels(self._profile, stage).observe(max(seconds, 0.0))
+STREAM.subscribe(observe_stages)
 
 
 def slurm_command(command: str, seconds: float, status: int | None) -> None:

@@ -8,6 +8,7 @@ gets the settings that :mod:`.child` names.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -160,8 +161,9 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
 
     def resolve(self, user_options: Mapping[str, object]) -> JobRequest:
         """Return the job request for these user options; raises RequestError or ConfigError."""
-        return resolve(
-            self.offered(),
+        courses = {each.profile.slug: each for each in self.course_profiles()}
+        request = resolve(
+            (*self.source.profiles(), *(each.profile for each in courses.values())),
             user_options,
             username=self.user.name,
             groups=self.groups_of_user(),
@@ -169,6 +171,7 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
             now=datetime.now().astimezone(),
             defaults=site_defaults(self.slurm_site()),
         )
+        return replace(request, course=courses[request.profile].course) if request.profile in courses else request
 
     def prepare(self, request: JobRequest) -> None:
         """Build the child for ``request``; raises ConfigError."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.hub.ending.joblog import Extent
     from jupyterhub_gpuspawner.hub.ending.record import Ending
+    from jupyterhub_gpuspawner.hub.events.life import Life
     from jupyterhub_gpuspawner.hub.extension.extension import Extended, Extension, Offer
     from jupyterhub_gpuspawner.hub.report.usage import ServerUsage, Use
     from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -233,6 +234,11 @@ def usage_taker(spawner: Any) -> Callable[[UsageSummary], None] | None:
     """What takes a summary of this server's use; None for a spawner that takes none, and where nothing runs."""
     usage: ServerUsage | None = getattr(_inner(spawner), "usage", None)
     return usage.accept if usage is not None and spawner.active else None
+
+
+def life_of(spawner: Any) -> Life | None:
+    """The sessions of this server; None for a spawner whose servers are no Slurm jobs of ours."""
+    return getattr(_inner(spawner), "life", None)
 
 
 def with_profiles(spawner: Any) -> GPUProfilesSpawner | None:

@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.hub.ending.failure import database_away
 from jupyterhub_gpuspawner.hub.ending.joblog import JobLog
 from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, stored_ending
 from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
+from jupyterhub_gpuspawner.hub.events.life import Life
 from jupyterhub_gpuspawner.hub.extension.extension import Extension
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import LogName, OwnStartTimeout, UserOptions
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
@@ -73,7 +74,8 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
         self._state = StoredState(lambda: self.known, **name)
         self._job = JobWatch(self)
         self._report = ServerReport(lambda: self.known, self._state, job_id=lambda: self.job_id, **name)
-        self.usage = ServerUsage(self, job_id=lambda: self.job_id)
+        self.life = Life()
+        self.usage = ServerUsage(self, job_id=lambda: self.job_id, taken=self.life.used)
         self._log_file = JobLog(self._job, self, **name)
         self._ending = ServerEnding(self._job, self._log_file, lambda: self.known)
         self._startup = Startup(self, self._job, self._report, self._ending, self._state, name=self._log_name)
@@ -294,25 +296,23 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
     def get_state(self) -> dict[str, Any]:
         """The facts of job, start and report; where nothing runs, how the last server ended."""
         ended = {} if self.job_id else ending_state(self.ending)
-        parts = (self._job, self._startup, self._report, self.extension)
+        parts = (self._job, self._startup, self._report, self.extension, self.life)
         return {key: value for part in parts for key, value in part.to_state().items()} | ended
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the job up again; what cannot be read is dropped."""
         self._username = self.user.name if self.user else ""
         self._job.load(state, server=self._log_name, log=self.log)
-        self._startup.load(state)
-        self._report.load(state)
-        self.extension.load(state)
+        for part in (self._startup, self._report, self.extension, self.life):
+            part.load(state)
         self.ending = stored_ending(state)
         metrics.restored(self)
         if self.job_id:
             metrics.SERVERS.add(self)
 
     def clear_state(self) -> None:
-        """Forget the job; only JupyterHub decides when."""
+        """Forget the job, whose session is over; only JupyterHub decides when."""
         Spawner.clear_state(self)
-        self._job.forget()
-        self._report.forget()
-        self.extension.forget()
-        self._startup.forget()
+        self.life.ended(self._ending.cause, self.job)
+        for part in (self._job, self._report, self.extension, self._startup):
+            part.forget()

@@ -6,12 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.hub.ending.record import Ending
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import last_start
-from jupyterhub_gpuspawner.hub.spawners.server import server_of
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin, last_start
+from jupyterhub_gpuspawner.hub.spawners.server import life_of, server_of
 from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.sessions.cause import Stopper, stopped_by
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 CANCELLED = 10.0
@@ -33,18 +36,34 @@ async def cancel_start(spawner: Any) -> None:
         await asyncio.sleep(_LOOK)
 
 
-def stop_record(server: Server, *, at: float, by: str = "") -> Ending:
+def stopper_of(requester: Any, owner: Any, parsed_scopes: Mapping[str, object]) -> Stopper:
+    """As what the requester of a stop acts, who has the right to it: a user or a service of the hub."""
+    if requester.kind == "service":
+        return Stopper.SERVICE
+    if requester.name == owner.name:
+        return Stopper.OWNER
+    return Stopper.ADMIN if is_admin(parsed_scopes) else Stopper.INSTRUCTOR
+
+
+def stop_record(server: Server, *, at: float, by: str = "", stopper: Stopper = Stopper.OWNER) -> Ending:
     """What the card says after this server was stopped at ``at``; ``by`` is the person, where it is not its user."""
     told = home.stopped(
         server_title(server), job_id=server.job_id, gpus=gpus_of(server), by=by, waited=waits_in_line(server)
     )
-    return Ending(told, job_id=server.job_id, at=at, stopped=True)
+    return Ending(told, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(stopper))
 
 
 def keep_stop(spawner: Any, record: Ending | None) -> None:
     """Have the spawner keep how it was stopped, in its state, until the next start; None takes that back."""
     if server_of(spawner, with_start=False).keeps_ending:
         spawner.ending = record
+
+
+def note_stopper(spawner: Any, stopper: Stopper) -> None:
+    """Have the session's record say who asked JupyterHub itself to stop the server; its card does not change."""
+    life = life_of(spawner)
+    if life is not None:
+        life.stopper = stopper
 
 
 def gpus_of(server: Server) -> int:

@@ -95,14 +95,19 @@ class Readiness:
         ending: ServerEnding,
         *,
         store: Callable[[], None],
+        placed: Callable[[], None] = lambda: None,
     ) -> None:
-        """``store`` writes the spawner's state to the hub's database, soon."""
+        """``store`` writes the spawner's state to the hub's database, soon.
+
+        ``placed`` is called when the placement to show is known.
+        """
         self._server = server
         self._start = start
         self._job = job
         self._report = report
         self._ending = ending
         self._store = store
+        self._placed = placed
         self._looked = asyncio.Event()
 
     async def wait(self) -> None:
@@ -204,6 +209,7 @@ class Readiness:
                         report.topology = None
                     report.place(confirmed(claimed, detail))
                     self._start.job_started(detail.starts_at)
+                    self._placed()
                     return address
                 if detail is None and self._job.hidden and report.claimed is not None and report.claimed.node:
                     return await self._unconfirmed(report.claimed)
@@ -217,6 +223,7 @@ class Readiness:
         address = await self._server.connection().client.address(claimed.node)
         problems = (*claimed.problems, wait.UNCONFIRMED)
         self._report.place(replace(claimed, job_id=self._job.job_id, problems=problems))
+        self._placed()
         return address
 
     def _already_known(self) -> JobDetail | None:

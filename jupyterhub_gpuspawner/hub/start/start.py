@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from jupyterhub_gpuspawner.hub.site.metrics import StartTimes
 from jupyterhub_gpuspawner.hub.start.deadline import (
     Stage,
     StartClock,
@@ -16,11 +15,16 @@ from jupyterhub_gpuspawner.hub.start.deadline import (
     new_clock,
     restored_clock,
 )
+from jupyterhub_gpuspawner.jobs.reason import reason_name
+from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jupyterhub_gpuspawner.jobs.status import JobStatus
+
+REASONS_AT_MOST = 20
+"""Reasons that are kept of one start."""
 
 
 @dataclass
@@ -37,8 +41,8 @@ class Start:
     """Environment variables with the contents of the certificates' files; empty without ``internal_ssl``."""
     latest: float | None = None
     """When Slurm removes its job if that is still pending, in seconds since the epoch; None: never, or not known."""
-    times: StartTimes | None = None
-    """For the metrics; None before the submission, and after a restart of the hub."""
+    reasons: dict[str, None] = field(default_factory=dict)
+    """Slurm's reasons why the job was pending, in the order in which they were met."""
 
     @classmethod
     def begin(cls, mark: str, timeouts: Timeouts) -> Start:
@@ -52,9 +56,10 @@ class Start:
     @classmethod
     def stored(cls, state: Mapping[str, Any], defaults: Timeouts) -> Start:
         """The start in a spawner's state, after a restart of the hub; see :func:`restored_clock`."""
-        reached, latest = state.get("reached"), state.get("latest_start")
+        reached, latest, reasons = state.get("reached"), state.get("latest_start"), state.get("reasons")
         return cls(
             latest=float(latest) if isinstance(latest, (int, float)) else None,
+            reasons=dict.fromkeys(map(str, reasons if isinstance(reasons, list) else ())),
             clock=restored_clock(state, clocks(), defaults=defaults),
             reached={
                 str(stage): at
@@ -65,32 +70,25 @@ class Start:
 
     def to_state(self) -> dict[str, Any]:
         """The start's part of the spawner's state."""
-        state = {"clock": self.clock.to_json()} if self.clock is not None else {}
+        state: dict[str, Any] = {"clock": self.clock.to_json()} if self.clock is not None else {}
         state |= {"reached": dict(self.reached)} if self.reached else {}
+        state |= {"reasons": list(self.reasons)} if self.reasons else {}
         return state | ({"latest_start": self.latest} if self.latest is not None else {})
 
-    def queued(self, profile: str) -> None:
-        """sbatch has made a job of ``profile``."""
+    def queued(self) -> None:
+        """sbatch has made the job."""
         self.reached["queued"] = time.time()
         if self.clock is not None:
             self.clock = self.clock.queued(clocks())
-        self.times = StartTimes(profile)
 
     def reported(self) -> None:
         """The launcher has reported."""
         self.reached.setdefault("starting", time.time())
-        if self.times is not None:
-            self.times.reported()
 
     def job_started(self, at: float | None) -> None:
         """Slurm started the job then, in seconds since the epoch; None where it does not say."""
-        if self.times is not None:
-            self.times.started(at)
-
-    def ready(self) -> None:
-        """The server answers."""
-        if self.times is not None:
-            self.times.ready()
+        if at is not None:
+            self.reached["allocated"] = at
 
     # --- when it is given up --------------------------------------------------------------------
 
@@ -105,6 +103,8 @@ class Start:
         ``since_pending``: seconds since the job was last seen pending; None if this process has not.
         """
         before = self.clock
+        if job is not None and job.phase is Phase.QUEUED and job.reason and len(self.reasons) < REASONS_AT_MOST:
+            self.reasons.setdefault(reason_name(job.reason))
         if before is not None:
             reported = "starting" in self.reached
             self.clock = before.following(job, reported=reported, since_pending=since_pending, now=clocks())

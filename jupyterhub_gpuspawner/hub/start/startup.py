@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
+    from jupyterhub_gpuspawner.hub.events.life import Life
     from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
     from jupyterhub_gpuspawner.hub.site.account import Account
     from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
@@ -47,6 +48,8 @@ class SubmittingServer(StartingServer, Protocol):
     """What is needed of the server's spawner."""
 
     cert_paths: dict[str, str]
+    life: Life
+    """Its sessions."""
 
     @property
     def queue_limit(self) -> int | None:
@@ -97,6 +100,7 @@ class Startup:
         self._report = report
         self._ending = ending
         self._state = state
+        self._life = server.life
         self._name = name
 
     def facts(self) -> StartFacts:
@@ -134,6 +138,12 @@ class Startup:
         self._job.stopping = False
         timeouts = Timeouts(server.start_timeout, server.queue_limit)
         self.start = Start.begin(hub_mark(cookie_secret(server)), timeouts)
+        self._life.begin(
+            self.start.start_id,
+            username=server.user.name,
+            servername=server.name,
+            begun_at=self.start.reached["submitted"],
+        )
         try:
             require_registration()
             checked_server_name(server.name)
@@ -143,10 +153,13 @@ class Startup:
             if isinstance(error, SubmitRejected):
                 cluster = server.connection().cluster
                 error.told = await why_never(server.request, cluster, exec_prefix=server.exec_prefix) or error.told
+            self._life.fault = error.reason
             raise spawn_failure(error, server=self._name, contact=self._ending.contact) from error
         except SQLAlchemyError as error:
+            self._life.fault = "database"
             raise database_away(server.known.orm_spawner) from error
-        self.start.ready()
+        finally:
+            self._life.waited_for(tuple(self.start.reasons))
         self._serves()
         server.log.info(
             "Job %s of %s serves at %s:%d", self._job.job_id, self._name, self._report.address, self._report.port
@@ -180,7 +193,8 @@ class Startup:
             cancel=server.cancellation(server.user.name, job.identity, trusted_until=None),
         )
         self._job.submitted(job_id, job.identity, trusted=TRUSTED)
-        self.start.queued(server.request.profile if server.request else "default")
+        self.start.queued()
+        self._life.submitted(job_id, server.request)
         self._state.store_soon()
         server.log.info("Submitted %s as job %s", self._name, job_id)
         if DEADLINE in job.script:
@@ -211,14 +225,22 @@ class Startup:
         try:
             await self._readiness().wait()
         except GPUSpawnerError as error:
+            self._life.fault = error.reason
             raise spawn_failure(error, server=self._name, contact=self._ending.contact) from error
         self._serves()
         self._state.store_soon()  # after start() JupyterHub does that itself
 
     def _readiness(self) -> Readiness:
-        return Readiness(self._server, self.start, self._job, self._report, self._ending, store=self._state.store_soon)
+        parts = (self._server, self.start, self._job, self._report, self._ending)
+        return Readiness(*parts, store=self._state.store_soon, placed=self._placed)
+
+    def _placed(self) -> None:
+        self._life.waited_for(tuple(self.start.reasons))
+        if self._report.placement is not None:
+            self._life.placed(self._report.placement, self.start.reached.get("allocated"))
 
     def _serves(self) -> None:
+        self._life.ready(self.start.reached)
         self._report.hand_over()
         self._state.count_age_from_now()
         self._job.serves(self._server.known.poll_and_notify)

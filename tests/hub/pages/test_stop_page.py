@@ -8,6 +8,7 @@ from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.spawners.stop_record import stop_record
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.sessions.cause import Cause, Kind, Stopper
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
 QUEUED = JobStatus("42", Phase.QUEUED)
@@ -52,4 +53,9 @@ TOLD = {
 @pytest.mark.parametrize(("server", "by", "told"), TOLD.values(), ids=TOLD.keys())
 def test_a_stop_is_told(server: Server, by: str, told: str) -> None:
     """Which server, who stopped it if that was not its user, its job, and the GPUs that are free now."""
-    assert stop_record(server, at=1.0, by=by) == Ending(told, job_id=server.job_id, at=1.0, stopped=True)
+    stopper = Stopper.ADMIN if by else Stopper.OWNER
+    cause = Cause(Kind.STOPPED_BY_ADMIN if by else Kind.STOPPED_BY_USER)
+
+    found = stop_record(server, at=1.0, by=by, stopper=stopper)
+
+    assert found == Ending(told, job_id=server.job_id, at=1.0, stopped=True, cause=cause)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +11,8 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
-from jupyterhub_gpuspawner.hub.site.metrics import TYPES_AT_MOST, StartTimes, gpus_in_use
+from jupyterhub_gpuspawner.hub.events.life import Life
+from jupyterhub_gpuspawner.hub.site.metrics import TYPES_AT_MOST, gpus_in_use
 from jupyterhub_gpuspawner.hub.start import submission
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
@@ -189,32 +190,17 @@ async def test_a_job_that_lost_its_server_is_counted_once(
     assert REGISTRY.get_sample_value(name, {"how": how}) == before + 1
 
 
-@pytest.mark.parametrize(
-    ("started", "expected"),
-    [
-        (103.0, {"queue": 3.0, "start": 4.0, "ready": 2.0}),
-        (98.0, {"queue": 0.0, "start": 7.0, "ready": 2.0}),
-        (200.0, {"queue": 7.0, "start": 0.0, "ready": 2.0}),
-        (None, {}),
-    ],
-    ids=["as it was", "slurmctld's clock is behind", "slurmctld's clock is ahead", "Slurm told no start"],
-)
-def test_stages_add_up_whatever_slurmctlds_clock_says(
-    monkeypatch: pytest.MonkeyPatch, started: float | None, expected: dict[str, float]
-) -> None:
-    """Submitted at 100, reported at 107, ready at 109; no stage has a negative duration."""
-    profile = f"clock {started}"
-    for now, what in ((100.0, "submitted"), (107.0, "reported"), (109.0, "ready")):
-        monkeypatch.setattr("time.time", lambda now=now: now)
-        if what == "submitted":
-            times = StartTimes(profile)
-        elif what == "reported":
-            times.reported()
-            times.started(started)
-        else:
-            times.ready()
-    name = "gpuspawner_spawn_stage_seconds_sum"
-    found = {stage: REGISTRY.get_sample_value(name, {"profile": profile, "stage": stage}) for stage in expected}
+async def test_a_start_that_gets_ready_is_observed_by_its_stages() -> None:
+    """Of a start of which a time is not known, as after a restart, no stage is counted."""
+    name, times = "gpuspawner_spawn_stage_seconds_sum", {"queued": 100.0, "allocated": 103.0, "starting": 107.0}
+    for profile, reached in (("known", times), ("half known", {"queued": 100.0})):
+        life = Life(clock=lambda: 109.0)
+        life.begin(profile, username="ada", servername="", begun_at=99.0)
+        assert life.session is not None
+        life.session = replace(life.session, profile=profile)
+        life.ready(reached)
 
-    assert found == expected
-    assert REGISTRY.get_sample_value(name, {"profile": profile, "stage": "ready"}) == expected.get("ready")
+    stages = ("queue", "start", "ready")
+    found = [REGISTRY.get_sample_value(name, {"profile": "known", "stage": stage}) for stage in stages]
+    assert found == [3.0, 4.0, 2.0]
+    assert REGISTRY.get_sample_value(name, {"profile": "half known", "stage": "ready"}) is None

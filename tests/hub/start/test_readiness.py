@@ -41,7 +41,7 @@ class Job:
 def waiting(job: Job, timeouts: Timeouts) -> asyncio.Task[None]:
     """The wait for a server whose job was submitted just now, and whose node never reports."""
     start = Start.begin("", timeouts)
-    start.queued("p")
+    start.queued()
     spawner: Any = SimpleNamespace(ending=None)
     report: Any = SimpleNamespace(reported=asyncio.Event(), address="")
     ending = ServerEnding(job, SimpleNamespace(), lambda: spawner)  # type: ignore[arg-type]

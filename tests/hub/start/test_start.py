@@ -25,7 +25,7 @@ def test_the_queue_has_its_own_time() -> None:
     """Only while the job is pending, and only where it has a limit."""
     start = Start.begin("", TIMEOUTS)
     found = [(start.in_queue, start.left(), start.keeps_place_until)]
-    start.queued("k80")
+    start.queued()
     found.append((start.in_queue, start.left(), start.keeps_place_until))
     moved = start.follow(JobStatus("7", Phase.RUNNING), since_pending=None)
     found.append((start.in_queue, start.left(), start.keeps_place_until))
@@ -40,7 +40,7 @@ def test_the_queue_has_its_own_time() -> None:
 def test_a_place_that_is_kept_for_ever() -> None:
     """Without a limit of the queue."""
     start = Start.begin("", Timeouts(600.0))
-    start.queued("k80")
+    start.queued()
 
     assert (start.in_queue, start.left(), start.keeps_place_until) == (True, None, None)
 
@@ -49,7 +49,7 @@ def test_a_place_that_is_kept_for_ever() -> None:
 def test_a_jobs_own_deadline_ends_its_place(queue: float | None, kept: float) -> None:
     """Unless the queue's limit comes first; also in the hub after this one."""
     start = Start.begin("", Timeouts(600.0, queue))
-    start.queued("k80")
+    start.queued()
     start.latest = 4.0e9
     again = Start.stored(json.loads(json.dumps(start.to_state())), TIMEOUTS)
     until = kept if queue is None else start.reached["queued"] + kept
@@ -60,7 +60,7 @@ def test_a_jobs_own_deadline_ends_its_place(queue: float | None, kept: float) ->
 def test_the_stages_are_kept_in_the_state() -> None:
     """With the clock; the first report counts."""
     start = Start.begin("", TIMEOUTS)
-    start.queued("k80")
+    start.queued()
     start.reported()
     reached = dict(start.reached)
     start.reported()

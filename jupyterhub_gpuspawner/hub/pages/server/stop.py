@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.hub.spawners.stop_record import (
     keep_stop,
     server_title,
     stop_record,
+    stopper_of,
     waits_in_line,
 )
 from jupyterhub_gpuspawner.hub.text import home
@@ -101,7 +102,8 @@ async def stop_server(handler: BaseHandler, user: Any, server_name: str, *, by: 
     """
     spawner = user.spawners[server_name]
     server = server_of(spawner)
-    record = stop_record(server, at=time.time(), by=by) if server.keeps_ending else None
+    stopper = stopper_of(handler.current_user, user, handler.parsed_scopes)
+    record = stop_record(server, at=time.time(), by=by, stopper=stopper) if server.keeps_ending else None
     if spawner.pending == "spawn":
         keep_stop(spawner, record)
         await cancel_start(spawner)

@@ -1,0 +1,251 @@
+"""The sessions of one spawner: publishes what happens to its server, each thing once.
+
+What is needed for the events to come is part of the spawner's state, so a session goes on after a restart of the hub.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.cpulist import parse_cpulist
+from jupyterhub_gpuspawner.hub.events.stream import STREAM
+from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.sessions.cause import Stopper, cause_of
+from jupyterhub_gpuspawner.sessions.events import Ended, Placed, Ready, Submitted, Usage, stages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from jupyterhub_gpuspawner.hub.events.stream import Stream
+    from jupyterhub_gpuspawner.jobs.status import JobStatus
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+    from jupyterhub_gpuspawner.sessions.cause import Cause
+    from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+    from jupyterhub_gpuspawner.wire.usage import UsageSummary
+
+_MODEL_LENGTH = 60
+"""Characters of a GPU's model that are kept: a node's report may say anything."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session that is under way."""
+
+    id: str
+    username: str
+    servername: str
+    begun_at: float
+    """Seconds since the epoch."""
+    job_id: str = ""
+    profile: str = ""
+    course: str = ""
+    placed: bool = False
+    served: bool = False
+    reasons: tuple[str, ...] = ()
+    """Why the job was pending."""
+    used_at: float | None = None
+    """When the last summary of its use came; before that, when it was placed."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the spawner's state."""
+        kept = {name: value for name, value in asdict(self).items() if value not in ("", None, False, ())}
+        return kept | {"servername": self.servername, "reasons": list(self.reasons)}
+
+
+@dataclass
+class Life:
+    """What has happened to the server of one spawner."""
+
+    stream: Stream = field(default=STREAM, repr=False)
+    clock: Callable[[], float] = time.time
+    session: Session | None = None
+    """The session that is under way."""
+    stopper: Stopper | None = None
+    """Who asked JupyterHub to stop the server; None where nobody did, or where the spawner's ending says it."""
+    fault: str = ""
+    """The class of the error with which the start failed."""
+
+    def begin(self, session: str, *, username: str, servername: str, begun_at: float) -> None:
+        """A start begins. One that nobody has ended is over."""
+        if self.session is not None:
+            self.ended()
+        self.stopper, self.fault = None, ""
+        self.session = Session(session, username, servername, begun_at)
+
+    def submitted(self, job_id: str, request: JobRequest | None) -> None:
+        """sbatch has returned the id of the job for this request; None in a hub without profiles."""
+        if self.session is None:
+            return
+        profile, course = (request.profile, request.course) if request is not None else ("", "")
+        self.session = replace(self.session, job_id=job_id, profile=profile, course=course)
+        asked: dict[str, Any] = {}
+        if request is not None:
+            found = request.resources
+            asked = {
+                name: getattr(found, name) for name in ("partition", "nodes", "gpus", "gpu_type", "shards", "cpus")
+            }
+            asked |= {"memory_mib": found.memory, "seconds": found.time if isinstance(found.time, int) else None}
+        self.stream.publish(
+            Submitted(
+                **self._common(self.session), begun_at=self.session.begun_at, profile=profile, course=course, **asked
+            )
+        )
+
+    def waited_for(self, reasons: Sequence[str]) -> None:
+        """Slurm's reasons why the job was pending."""
+        if self.session is not None:
+            self.session = replace(self.session, reasons=tuple(reasons))
+
+    def placed(self, placement: PlacementDocument, allocated_at: float | None) -> None:
+        """The hub knows where the server runs; ``allocated_at`` as Slurm reports it."""
+        session = self.session
+        if session is None or session.placed:
+            return
+        self.session = replace(session, placed=True, used_at=self.clock())
+        others = placement.other_nodes
+        models = [gpu.mig or gpu.name for gpu in placement.gpus] or [
+            node.gpu_type or "" for node in others if node.gpus
+        ]
+        self.stream.publish(
+            Placed(
+                **self._common(session),
+                allocated_at=allocated_at,
+                node=placement.node,
+                nodes=1 + len(others),
+                partition=placement.partition,
+                gpus=len(placement.gpus) + sum(len(node.gpus) for node in others),
+                gpu_model=models[0][:_MODEL_LENGTH] if models else "",
+                cpus=_number_of(placement.cpus),
+                memory_mib=placement.memory_mib,
+                aligned=placement.aligned,
+                weakest_link=placement.weakest_link,
+                simulated=placement.simulated,
+                reasons=session.reasons,
+            )
+        )
+
+    def ready(self, reached: Mapping[str, float]) -> None:
+        """The server answers; ``reached`` says when its stages were reached, as far as that is known."""
+        session = self.session
+        if session is None or session.served:
+            return
+        self.session = replace(session, served=True)
+        queue, start, ready = stages(reached, self.clock()) or (None, None, None)
+        self.stream.publish(
+            Ready(
+                **self._common(session),
+                profile=session.profile,
+                queue_seconds=queue,
+                start_seconds=start,
+                ready_seconds=ready,
+            )
+        )
+
+    def used(self, summary: UsageSummary) -> None:
+        """A summary of the server's use has come."""
+        session = self.session
+        if session is None or session.used_at is None:
+            return
+        now = self.clock()
+        self.session = replace(session, used_at=now)
+        # whoever owns the server can send what they like: not more than the time that has passed
+        seconds = max(min(summary.seconds, now - session.used_at), 0.0)
+        part = seconds / summary.seconds if summary.seconds else 0.0
+        known = [
+            (seconds * min(gpu.utilization_samples / summary.samples, 1.0), gpu.utilization_mean)
+            for gpu in summary.gpus
+            if gpu.utilization_mean is not None and summary.samples
+        ]
+        energies = [gpu.energy_joules for gpu in summary.gpus if gpu.energy_joules is not None]
+        memories = [gpu.memory_used_max_mib for gpu in summary.gpus if gpu.memory_used_max_mib is not None]
+        self.stream.publish(
+            Usage(
+                **self._common(session),
+                seconds=seconds,
+                gpu_seconds_measured=sum(length for length, _ in known),
+                gpu_seconds_busy=sum(length * mean / 100 for length, mean in known),
+                gpu_memory_max_mib=max(memories, default=None),
+                memory_max_mib=summary.memory_max_mib,
+                joules=sum(energies) * part if energies else None,
+                simulated=summary.simulated,
+            )
+        )
+
+    def ended(self, known: Cause | None = None, job: JobStatus | None = None) -> None:
+        """The session is over.
+
+        ``known`` is the cause that the spawner's ending holds; ``job`` is the job as Slurm last reported it.
+        """
+        session, self.session = self.session, None
+        if session is None:
+            return
+        over = job if job is not None and job.phase is Phase.ENDED else None
+        cause = cause_of(
+            known=known, stopper=self.stopper, fault=self.fault, end=over.end if over is not None else None
+        )
+        common = self._common(session)
+        if over is not None and over.ends_at is not None:  # Slurm's clock may differ
+            common["at"] = min(max(over.ends_at, session.begun_at), common["at"])
+        self.stream.publish(
+            Ended(
+                **common,
+                begun_at=session.begun_at,
+                profile=session.profile,
+                course=session.course,
+                served=session.served,
+                cause=cause,
+                reasons=session.reasons,
+            )
+        )
+
+    def _common(self, session: Session) -> dict[str, Any]:
+        return {
+            "session": session.id,
+            "username": session.username,
+            "servername": session.servername,
+            "job_id": session.job_id,
+            "at": self.clock(),
+        }
+
+    # --- the spawner's state --------------------------------------------------------------------
+
+    def to_state(self) -> dict[str, Any]:
+        """The part of the spawner's state with the session that is under way."""
+        return {"session": self.session.to_json()} if self.session is not None and self.session.job_id else {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on with the session in the state; a server of an earlier version has none."""
+        self.session = _stored(state.get("session"))
+
+
+def session_in(state: Any) -> str:
+    """The id of the session in a spawner's stored state, with or without a child; empty where there is none."""
+    parts = (state, state.get("child")) if isinstance(state, dict) else ()
+    for part in parts:
+        found = _stored(part.get("session")) if isinstance(part, dict) else None
+        if found is not None:
+            return found.id
+    return ""
+
+
+def _stored(document: object) -> Session | None:
+    """The session in a state; None where there is none, or where it cannot be read."""
+    if not isinstance(document, dict) or not isinstance(document.get("reasons", []), list):
+        return None
+    try:
+        found = Session(**{**document, "reasons": tuple(map(str, document.get("reasons", ())))})
+    except TypeError:  # of another version
+        return None
+    texts = (found.id, found.username, found.servername, found.job_id, found.profile, found.course)
+    times = (found.begun_at, found.used_at or 0.0)
+    good = all(isinstance(text, str) for text in texts) and all(isinstance(at, (int, float)) for at in times)
+    return found if good else None
+
+
+def _number_of(cpus: str) -> int | None:
+    try:
+        return len(parse_cpulist(cpus)) or None
+    except ValueError:
+        return None

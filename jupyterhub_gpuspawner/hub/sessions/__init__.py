@@ -1,0 +1,1 @@
+"""Keeps a record of each session of the hub's servers."""

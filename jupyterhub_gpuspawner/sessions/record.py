@@ -1,0 +1,191 @@
+"""The record of one session: the row that is kept of it, and how each event changes it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from jupyterhub_gpuspawner.sessions.cause import UNKNOWN, Cause
+from jupyterhub_gpuspawner.sessions.events import Ended, Event, Placed, Ready, Submitted, Usage
+
+
+@dataclass(frozen=True)
+class SessionRecord:
+    """What is kept of a session. Times are seconds since the epoch; None is unknown, or not yet."""
+
+    session: str
+    username: str
+    servername: str = ""
+    job_id: str = ""
+    profile: str = ""
+    course: str = ""
+    begun_at: float = 0.0
+    """When the start was asked for."""
+    submitted_at: float | None = None
+    """When sbatch had returned the job's id."""
+    allocated_at: float | None = None
+    """When Slurm started the job."""
+    placed_at: float | None = None
+    """When the hub knew where the server runs."""
+    ready_at: float | None = None
+    ended_at: float | None = None
+    seen_at: float = 0.0
+    """When the last event came."""
+    queue_seconds: float | None = None
+    """In Slurm's queue."""
+    start_seconds: float | None = None
+    """From the job's start to the launcher's report."""
+    ready_seconds: float | None = None
+    """From the report until the server answered."""
+    reasons: tuple[str, ...] = ()
+    """Slurm's reasons why the job was pending, in the order in which they were met."""
+    asked_partition: str | None = None
+    asked_nodes: int | None = None
+    asked_gpus: int | None = None
+    asked_gpu_type: str | None = None
+    asked_shards: int | None = None
+    asked_cpus: int | None = None
+    asked_memory_mib: int | None = None
+    asked_seconds: int | None = None
+    partition: str | None = None
+    node: str = ""
+    nodes: int | None = None
+    gpus: int | None = None
+    gpu_model: str = ""
+    cpus: int | None = None
+    memory_mib: int | None = None
+    aligned: bool | None = None
+    weakest_link: str | None = None
+    simulated: bool = False
+    gpu_seconds_measured: float = 0.0
+    gpu_seconds_busy: float = 0.0
+    gpu_memory_max_mib: int | None = None
+    memory_max_mib: int | None = None
+    joules: float | None = None
+    cause: Cause | None = None
+    """None while it is under way."""
+
+    @property
+    def wait_seconds(self) -> float | None:
+        """From the click until the server answered."""
+        return None if self.ready_at is None else max(self.ready_at - self.begun_at, 0.0)
+
+    @property
+    def run_seconds(self) -> float | None:
+        """From then until its end."""
+        if self.ready_at is None or self.ended_at is None:
+            return None
+        return max(self.ended_at - self.ready_at, 0.0)
+
+    @property
+    def gpu_seconds_held(self) -> float | None:
+        """GPUs times the seconds for which the job had them; None where it is not known, or not over."""
+        began = self.allocated_at if self.allocated_at is not None else self.placed_at
+        if self.gpus is None or began is None or self.ended_at is None:
+            return None
+        return self.gpus * max(self.ended_at - began, 0.0)
+
+
+def applied(record: SessionRecord | None, event: Event) -> SessionRecord | None:
+    """The record after this event; ``record`` is None where there was none.
+
+    A session begins with its job's submission, or ends before it. Any other event of a session without a record is
+    one of a session that was forgotten: it stays so.
+    """
+    if isinstance(event, Submitted):
+        return _begun(event)
+    if record is None:
+        return _over(_new(event), event) if isinstance(event, Ended) and not event.job_id else None
+    if record.ended_at is not None:
+        return record
+    return _after(replace(record, seen_at=max(record.seen_at, event.at)), event)
+
+
+def _after(record: SessionRecord, event: Event) -> SessionRecord:
+    if isinstance(event, Placed):
+        return _placed(record, event)
+    if isinstance(event, Ready):
+        return _served(record, event)
+    if isinstance(event, Usage):
+        return _used(record, event)
+    return _over(record, event) if isinstance(event, Ended) else record
+
+
+def lost(record: SessionRecord) -> SessionRecord:
+    """The record of a session whose end nobody saw: it ended at some time after its last event."""
+    return replace(record, ended_at=record.seen_at, cause=UNKNOWN)
+
+
+def _new(event: Submitted | Ended) -> SessionRecord:
+    return SessionRecord(
+        event.session,
+        event.username,
+        event.servername,
+        event.job_id,
+        event.profile,
+        event.course,
+        begun_at=event.begun_at,
+        seen_at=event.at,
+    )
+
+
+def _begun(event: Submitted) -> SessionRecord:
+    return replace(
+        _new(event),
+        submitted_at=event.at,
+        asked_partition=event.partition,
+        asked_nodes=event.nodes,
+        asked_gpus=event.gpus,
+        asked_gpu_type=event.gpu_type,
+        asked_shards=event.shards,
+        asked_cpus=event.cpus,
+        asked_memory_mib=event.memory_mib,
+        asked_seconds=event.seconds,
+    )
+
+
+def _placed(record: SessionRecord, event: Placed) -> SessionRecord:
+    return replace(
+        record,
+        allocated_at=event.allocated_at,
+        placed_at=event.at,
+        partition=event.partition,
+        node=event.node,
+        nodes=event.nodes,
+        gpus=event.gpus,
+        gpu_model=event.gpu_model,
+        cpus=event.cpus,
+        memory_mib=event.memory_mib,
+        aligned=event.aligned,
+        weakest_link=event.weakest_link,
+        simulated=event.simulated,
+        reasons=event.reasons,
+    )
+
+
+def _served(record: SessionRecord, event: Ready) -> SessionRecord:
+    return replace(
+        record,
+        ready_at=event.at,
+        queue_seconds=event.queue_seconds,
+        start_seconds=event.start_seconds,
+        ready_seconds=event.ready_seconds,
+    )
+
+
+def _used(record: SessionRecord, event: Usage) -> SessionRecord:
+    return replace(
+        record,
+        gpu_seconds_measured=record.gpu_seconds_measured + event.gpu_seconds_measured,
+        gpu_seconds_busy=record.gpu_seconds_busy + event.gpu_seconds_busy,
+        gpu_memory_max_mib=_larger(record.gpu_memory_max_mib, event.gpu_memory_max_mib),
+        memory_max_mib=_larger(record.memory_max_mib, event.memory_max_mib),
+        joules=record.joules if event.joules is None else (record.joules or 0.0) + event.joules,
+    )
+
+
+def _over(record: SessionRecord, event: Ended) -> SessionRecord:
+    return replace(record, ended_at=event.at, cause=event.cause, reasons=event.reasons or record.reasons)
+
+
+def _larger(one: int | None, two: int | None) -> int | None:
+    return max((each for each in (one, two) if each is not None), default=None)

@@ -1,0 +1,249 @@
+"""The file of session records: SQLite, one row for each session.
+
+The hub writes it from a thread of its own, and the command line reads it meanwhile, so it is in WAL mode; it must be on
+a local disk. Its format has a version: an older file is brought up to date when it is opened, and one of a later
+version is refused. It contains user names, and is readable by its owner alone. What is deleted is overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.sessions.cause import Cause, Kind
+from jupyterhub_gpuspawner.sessions.record import SessionRecord, applied, lost
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from jupyterhub_gpuspawner.sessions.events import Event
+
+_PATIENCE = 20.0
+"""Seconds to wait for another process that writes."""
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE sessions (
+        session TEXT PRIMARY KEY,
+        username TEXT NOT NULL,
+        servername TEXT NOT NULL,
+        job_id TEXT NOT NULL,
+        profile TEXT NOT NULL,
+        course TEXT NOT NULL,
+        begun_at REAL NOT NULL,
+        submitted_at REAL,
+        allocated_at REAL,
+        placed_at REAL,
+        ready_at REAL,
+        ended_at REAL,
+        seen_at REAL NOT NULL,
+        queue_seconds REAL,
+        start_seconds REAL,
+        ready_seconds REAL,
+        reasons TEXT NOT NULL,
+        asked_partition TEXT,
+        asked_nodes INTEGER,
+        asked_gpus INTEGER,
+        asked_gpu_type TEXT,
+        asked_shards INTEGER,
+        asked_cpus INTEGER,
+        asked_memory_mib INTEGER,
+        asked_seconds INTEGER,
+        partition TEXT,
+        node TEXT NOT NULL,
+        nodes INTEGER,
+        gpus INTEGER,
+        gpu_model TEXT NOT NULL,
+        cpus INTEGER,
+        memory_mib INTEGER,
+        aligned INTEGER,
+        weakest_link TEXT,
+        simulated INTEGER NOT NULL,
+        gpu_seconds_measured REAL NOT NULL,
+        gpu_seconds_busy REAL NOT NULL,
+        gpu_memory_max_mib INTEGER,
+        memory_max_mib INTEGER,
+        joules REAL,
+        cause TEXT,
+        fault TEXT NOT NULL
+    );
+    CREATE INDEX sessions_begun ON sessions (begun_at);
+    CREATE INDEX sessions_user ON sessions (username);
+    """,
+)
+"""The statements that lead from each version of the format to the next; the file's is SQLite's ``user_version``."""
+
+_COLUMNS = (*(field.name for field in fields(SessionRecord)), "fault")
+_WRITE = (
+    f"INSERT OR REPLACE INTO sessions ({', '.join(_COLUMNS)}) "  # noqa: S608 - names of this module
+    f"VALUES ({', '.join('?' for _ in _COLUMNS)})"
+)
+_READ = f"SELECT {', '.join(_COLUMNS)} FROM sessions"  # noqa: S608
+
+
+class StoreError(GPUSpawnerError):
+    """The file of session records could not be read or written."""
+
+    reason = "session_records"
+
+
+class SessionStore:
+    """The records in one file. Every method blocks; an object is used by one thread."""
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        """Open the file, and make it unless ``create`` is false. Raises ConfigError, StoreError."""
+        if not create and not path.is_file():
+            raise ConfigError(
+                f"there is no file {path}.", hint="The hub makes it at its first start; see c.GPUSessions.path."
+            )
+        self.path = path
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            self._db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(
+                f"the file of session records cannot be opened: {error}.", where="c.GPUSessions.path"
+            ) from error
+        try:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db.execute("PRAGMA secure_delete = ON")
+            self._migrate()
+        except sqlite3.Error as error:
+            self._db.close()
+            raise StoreError(f"{path} is not a file of session records: {error}.") from error
+        except GPUSpawnerError:
+            self._db.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _migrate(self) -> None:
+        version = self._version()
+        if version == len(MIGRATIONS):
+            return
+        if version > len(MIGRATIONS):
+            raise StoreError(
+                f"{self.path} has version {version} of the format; this version of the package knows up to "
+                f"{len(MIGRATIONS)}.",
+                hint="Use the version of the package that the hub runs with.",
+            )
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            version = self._version()  # another process may have been faster
+            for script in MIGRATIONS[version:]:
+                for statement in filter(str.strip, script.split(";")):
+                    self._db.execute(statement)
+            self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def _version(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def take(self, event: Event) -> None:
+        """Apply an event to the record of its session; raises StoreError."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                record = applied(self._get(event.session), event)
+                if record is not None:
+                    self._db.execute(_WRITE, _row(record))
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise StoreError(f"A session could not be recorded in {self.path}: {error}.") from error
+
+    def close_lost(self, sessions: Collection[str]) -> int:
+        """Complete the records of sessions whose end nobody saw, and return how many were open; raises StoreError."""
+        found = [record for record in self.under_way() if record.session in sessions]
+        try:
+            for record in found:
+                self._db.execute(_WRITE, _row(lost(record)))
+        except sqlite3.Error as error:
+            raise StoreError(f"Sessions could not be completed in {self.path}: {error}.") from error
+        return len(found)
+
+    def expire(self, before: float) -> int:
+        """Delete the records of sessions that ended before this time, and return how many; raises StoreError."""
+        try:
+            return self._db.execute("DELETE FROM sessions WHERE ended_at < ?", (before,)).rowcount
+        except sqlite3.Error as error:
+            raise StoreError(f"Old sessions could not be deleted from {self.path}: {error}.") from error
+
+    def forget(self, username: str) -> int:
+        """Delete all records of a user so that nothing of them is left in the file, and return how many.
+
+        Raises StoreError, also where another process has kept the file from being rewritten.
+        """
+        try:
+            number = self._db.execute("DELETE FROM sessions WHERE username = ?", (username,)).rowcount
+            self._db.execute("VACUUM")
+            busy, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path} could not be rewritten: {error}.", hint="Try again.") from error
+        if busy:
+            raise StoreError(
+                f"The records are deleted, but another process reads {self.path}, and its log could not be emptied.",
+                hint="Run the command again.",
+            )
+        return number
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def sessions(
+        self, *, since: float | None = None, course: str = "", profile: str = "", username: str = ""
+    ) -> Iterator[SessionRecord]:
+        """The records that match, oldest first; raises StoreError."""
+        asked: list[tuple[str, Any]] = [("begun_at >= ?", since)] if since is not None else []
+        equal = (("course", course), ("profile", profile), ("username", username))
+        asked += [(f"{column} = ?", value) for column, value in equal if value]
+        where = f" WHERE {' AND '.join(condition for condition, _ in asked)}" if asked else ""
+        try:
+            with closing(
+                self._db.execute(f"{_READ}{where} ORDER BY begun_at, session", [value for _, value in asked])
+            ) as rows:
+                yield from map(_record, rows)
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path} cannot be read: {error}.") from error
+
+    def under_way(self) -> list[SessionRecord]:
+        """The records without an end; raises StoreError."""
+        try:
+            return list(map(_record, self._db.execute(f"{_READ} WHERE ended_at IS NULL")))
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path} cannot be read: {error}.") from error
+
+    def _get(self, session: str) -> SessionRecord | None:
+        row = self._db.execute(f"{_READ} WHERE session = ?", (session,)).fetchone()
+        return None if row is None else _record(row)
+
+
+def _row(record: SessionRecord) -> list[Any]:
+    values = {name: getattr(record, name) for name in _COLUMNS[:-1]}
+    values["reasons"] = ",".join(record.reasons)
+    values["cause"] = record.cause.kind.value if record.cause is not None else None
+    return [*values.values(), record.cause.fault if record.cause is not None else ""]
+
+
+def _record(row: tuple[Any, ...]) -> SessionRecord:
+    values = dict(zip(_COLUMNS, row, strict=True))
+    fault = values.pop("fault")
+    values["reasons"] = tuple(filter(None, values["reasons"].split(",")))
+    values["cause"] = Cause(Kind(values["cause"]), fault) if values["cause"] else None
+    values["aligned"] = None if values["aligned"] is None else bool(values["aligned"])
+    values["simulated"] = bool(values["simulated"])
+    return SessionRecord(**values)

@@ -1,0 +1,224 @@
+"""What happens to a server, as events: each thing once, also after a restart of the hub."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.events.life import Life, session_in
+from jupyterhub_gpuspawner.hub.events.stream import Stream
+from jupyterhub_gpuspawner.jobs.status import End, JobStatus, Phase
+from jupyterhub_gpuspawner.profiles.environment import Environment
+from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, ResolvedResources
+from jupyterhub_gpuspawner.sessions.cause import Cause, Kind, Stopper
+from jupyterhub_gpuspawner.sessions.events import Ended, Event, Ready, Usage
+from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
+from jupyterhub_gpuspawner.wire.usage import GpuUse, UsageSummary
+from tests.sessions.a_session import ENDED, NOON, PLACED, READY, SUBMITTED, USAGE
+
+REQUEST = JobRequest(
+    profile="two-k80",
+    display_name="Two K80",
+    kind="slurm",
+    username="ada",
+    server_name="second",
+    resources=ResolvedResources("gpu", gpus=2, gpu_type="k80", cpus=4, memory=8192, time=3600),
+    environment=Environment(),
+    placement=PlacementRules(),
+    course="dl",
+)
+PLACEMENT = PlacementDocument(
+    node="g3",
+    partition="gpu",
+    gpus=(PlacedGpu(0, name="Tesla K80"), PlacedGpu(1, name="Tesla K80")),
+    cpus="0-3",
+    memory_mib=8192,
+    aligned=True,
+    weakest_link="PIX",
+)
+GPU = GpuUse(0, utilization_mean=25.0, utilization_samples=10, memory_used_max_mib=2000, energy_joules=4500.0)
+SUMMARY = UsageSummary(seconds=300.0, samples=10, gpus=(GPU, replace(GPU, index=1)), memory_max_mib=1500)
+REACHED = {"submitted": NOON, "queued": NOON + 1, "allocated": NOON + 31, "starting": NOON + 41}
+TIMED_OUT = JobStatus("42", Phase.ENDED, state="TIMEOUT", end=End.TIME_LIMIT, ends_at=NOON + 645)
+
+
+class Server:
+    """A server with a clock, whose events are kept."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+        self.told: list[Event] = []
+        self.stream = Stream()
+        self.stream.subscribe(self.told.append)
+        self.life = self.new_life()
+
+    def new_life(self) -> Life:
+        return Life(self.stream, clock=lambda: self.now)
+
+    def restarted(self) -> None:
+        state = json.loads(json.dumps(self.life.to_state()))
+        self.life = self.new_life()
+        self.life.load(state)
+
+    def begin(self, session: str = "0a1b-7") -> None:
+        self.life.begin(session, username="ada", servername="second", begun_at=self.now)
+
+    def steps(self) -> list[tuple[float, Any]]:
+        return [
+            (0, self.begin),
+            (1, lambda: self.life.submitted("42", REQUEST)),
+            (31, lambda: self.life.waited_for(("Priority", "Resources"))),
+            (41, lambda: self.life.placed(PLACEMENT, NOON + 31)),
+            (45, lambda: self.life.ready(REACHED)),
+            (345, lambda: self.life.used(SUMMARY)),
+            (650, lambda: self.life.ended(Cause(Kind.TIME_LIMIT), TIMED_OUT)),
+        ]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_life_is_told_once(restarted: bool) -> None:
+    """Whoever tells a thing twice, and however often the hub is restarted in between."""
+    server = Server()
+    for at, step in server.steps():
+        server.now = NOON + at
+        step()
+        if restarted and at:
+            server.restarted()
+        if at in (41, 45, 650):
+            step()
+
+    assert server.told == [SUBMITTED, PLACED, READY, USAGE, ENDED]
+
+
+def test_a_later_life_is_another_session() -> None:
+    """One that nobody has ended is over when the next one begins."""
+    server = Server()
+    server.begin("first")
+    server.life.stopper = Stopper.OWNER
+    server.begin("second")
+    server.life.ended()
+
+    assert [(event.session, event.cause.kind) for event in server.told if isinstance(event, Ended)] == [
+        ("first", Kind.STOPPED_BY_USER),
+        ("second", Kind.UNKNOWN),
+    ]
+
+
+def test_a_start_that_fails_is_told_with_its_class() -> None:
+    """There is no job."""
+    server = Server()
+    server.begin()
+    server.life.fault = "submit_rejected"
+    server.life.ended()
+
+    (event,) = server.told
+    assert event == replace(
+        ENDED,
+        job_id="",
+        at=NOON,
+        profile="",
+        course="",
+        served=False,
+        reasons=(),
+        cause=Cause(Kind.START_FAILED, "submit_rejected"),
+    )
+
+
+def test_whoever_stops_a_server_is_told_rather_than_what_slurm_says() -> None:
+    """Slurm reports a stopped server's job as cancelled."""
+    server = Server()
+    server.begin()
+    server.life.stopper = Stopper.SERVICE
+    server.life.ended(None, replace(TIMED_OUT, end=End.CANCELLED, ends_at=None))
+
+    assert [event.cause for event in server.told if isinstance(event, Ended)] == [Cause(Kind.CULLED)]
+
+
+def test_nobody_uses_more_time_than_has_passed() -> None:
+    """A summary may claim a day; its energy is taken in proportion, and an unknown use stays unknown."""
+    server = Server()
+    for at, step in server.steps()[:5]:
+        server.now = NOON + at
+        step()
+    server.now = NOON + 71
+    server.life.used(replace(SUMMARY, seconds=300.0))
+    server.life.used(SUMMARY)
+    server.now = NOON + 101
+    server.life.used(UsageSummary(seconds=30.0, samples=1, gpus=(GpuUse(0),)))
+
+    used = [event for event in server.told if isinstance(event, Usage)]
+    assert [(each.seconds, each.gpu_seconds_measured, each.gpu_seconds_busy, each.joules) for each in used] == [
+        (30.0, 60.0, 15.0, 900.0),
+        (0.0, 0.0, 0.0, 0.0),
+        (30.0, 0.0, 0.0, None),
+    ]
+
+
+def test_the_gpus_of_all_nodes_count() -> None:
+    """Of the other nodes Slurm's types are known."""
+    server = Server()
+    server.begin()
+    others = (NodeGrant("g4", (0, 1), "k80"),)
+    server.life.placed(PlacementDocument(node="g3", cpus="no list", other_nodes=others), None)
+
+    (event,) = server.told
+    assert event == replace(
+        PLACED,
+        job_id="",
+        at=NOON,
+        allocated_at=None,
+        partition=None,
+        nodes=2,
+        gpu_model="k80",
+        cpus=None,
+        memory_mib=None,
+        aligned=None,
+        weakest_link=None,
+        reasons=(),
+    )
+
+
+def test_stages_are_told_only_where_they_are_known() -> None:
+    """Slurm does not show the job to the hub."""
+    server = Server()
+    server.begin()
+    server.life.ready({"queued": NOON})
+
+    assert server.told == [Ready(session="0a1b-7", username="ada", servername="second", at=NOON)]
+
+
+def test_a_session_is_found_in_a_stored_state() -> None:
+    """With and without a child; anything else is none."""
+    server = Server()
+    server.begin()
+    server.life.submitted("42", REQUEST)
+    state = server.life.to_state()
+    damaged = [
+        {"session": {"id": 7}},
+        {"session": "x"},
+        {"session": {**state["session"], "new": 1}},
+        None,
+        {"child": 1},
+    ]
+
+    assert [session_in(each) for each in (state, {"child": state}, *damaged)] == ["0a1b-7", "0a1b-7", *[""] * 5]
+
+
+def test_a_subscriber_that_fails_concerns_nobody_else() -> None:
+    """Nor does it fail the server; whoever has left hears nothing."""
+    stream, heard = Stream(), list[Event]()
+
+    def fail(_event: Event) -> None:
+        raise RuntimeError("no disk")
+
+    stream.subscribe(fail)
+    stream.subscribe(heard.append)
+    leave = stream.subscribe(heard.append)
+    leave()
+    stream.publish(SUBMITTED)
+
+    assert heard == [SUBMITTED]

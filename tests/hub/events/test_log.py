@@ -1,0 +1,66 @@
+"""Events in JupyterHub's event log."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import yaml
+from jupyter_events.logger import EventLogger
+from traitlets.config import Config
+
+from jupyterhub_gpuspawner.hub.events.log import SCHEMAS, emitter, register_schemas
+from jupyterhub_gpuspawner.sessions.cause import Kind
+from jupyterhub_gpuspawner.sessions.events import EVENTS, Ended, Event
+from tests.sessions.a_session import LIFE
+
+pytestmark = pytest.mark.oldest
+
+
+def logged(*events: Event) -> list[dict[str, object]]:
+    sink = io.StringIO()
+    config = Config()
+    config.EventLogger.handlers = [logging.StreamHandler(sink)]
+    log = EventLogger(config=config)
+    register_schemas(log)
+    emit = emitter(log)
+    for event in events:
+        emit(event)
+    return [json.loads(line) for line in sink.getvalue().splitlines()]
+
+
+def test_each_event_is_logged_by_its_schema() -> None:
+    """The log validates it; its time is the event's own."""
+    found = logged(*LIFE)
+
+    assert [each["__schema__"] for each in found] == [event.schema_id() for event in LIFE]
+    assert str(found[0]["__timestamp__"]).startswith("2026-03-02T12:00:01")
+    assert (found[-1]["cause"], found[-1]["fault"], found[1]["reasons"]) == (
+        "time limit",
+        "",
+        ["Priority", "Resources"],
+    )
+
+
+@pytest.mark.parametrize("event", LIFE, ids=lambda event: event.NAME)
+def test_a_schema_has_the_fields_of_its_event(event: Event) -> None:
+    """All are required, and a field more or less is noticed here."""
+    schema = yaml_of(event)
+    names = {field.name for field in fields(event)} - {"at"} | ({"fault"} if isinstance(event, Ended) else set())
+
+    assert schema["$id"] == event.schema_id()
+    assert set(schema["properties"]) == set(schema["required"]) == names == set(event.to_json())
+
+
+def test_the_schemas_are_those_of_the_events_and_know_every_cause() -> None:
+    """No more files, and no cause that could not be logged."""
+    assert {path.stem for path in SCHEMAS.iterdir()} == {event.NAME for event in EVENTS}
+    assert yaml_of(LIFE[-1])["properties"]["cause"]["enum"] == [kind.value for kind in Kind]
+
+
+def yaml_of(event: Event) -> Any:
+    return yaml.safe_load((SCHEMAS / f"{event.NAME}.yaml").read_text())

@@ -1,0 +1,128 @@
+"""The file of session records."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.sessions.cause import UNKNOWN
+from jupyterhub_gpuspawner.sessions.store import MIGRATIONS, SessionStore, StoreError
+from tests.sessions.a_session import ENDED, LIFE, NOON, RECORD, SUBMITTED
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sessions.sqlite"
+
+
+def filled(path: Path, *users: str) -> SessionStore:
+    store = SessionStore(path)
+    for user in users:
+        for event in LIFE:
+            store.take(replace(event, session=f"session of {user}", username=user))
+    return store
+
+
+def test_a_session_is_written_and_read(path: Path) -> None:
+    """Every field comes back as it was; others of the machine cannot read the file."""
+    with closing(SessionStore(path)) as store:
+        for event in LIFE:
+            store.take(event)
+        found = list(store.sessions())
+
+    assert found == [RECORD]
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_sessions_are_found_by_what_is_known_of_them(path: Path) -> None:
+    """By time, course, profile and user."""
+    with closing(filled(path, "ada", "ben")) as store:
+        asked = [{"username": "ben"}, {"course": "dl"}, {"profile": "none"}, {"since": NOON + 1}]
+        assert [[each.username for each in store.sessions(**some)] for some in asked] == [  # type: ignore[arg-type]
+            ["ben"],
+            ["ada", "ben"],
+            [],
+            [],
+        ]
+
+
+def test_a_hub_that_was_killed_leaves_sessions_that_the_next_one_completes(path: Path) -> None:
+    """One that still runs goes on; the other has ended while nobody looked."""
+    with closing(SessionStore(path)) as store:
+        for user in ("runs", "gone"):
+            for event in LIFE[:-1]:
+                store.take(replace(event, session=user, username=user))
+    with closing(SessionStore(path)) as store:
+        assert store.close_lost({"gone"}) == 1
+        store.take(replace(ENDED, session="runs", username="runs"))
+        store.take(replace(ENDED, session="gone", username="gone"))
+        found = {each.username: each.cause for each in store.sessions()}
+
+        assert found == {"runs": ENDED.cause, "gone": UNKNOWN}
+        assert store.under_way() == []
+
+
+def test_old_sessions_expire_and_those_under_way_do_not(path: Path) -> None:
+    """By their end."""
+    with closing(filled(path, "ada")) as store:
+        store.take(replace(SUBMITTED, session="open", username="ben"))
+
+        assert [store.expire(NOON), store.expire(NOON + 10_000)] == [0, 1]
+        assert [each.username for each in store.sessions()] == ["ben"]
+
+
+def test_nothing_of_a_forgotten_user_is_left_in_the_files(path: Path) -> None:
+    """Not in free pages, and not in the log beside it, while the hub has the file open as well."""
+    user = "ada-the-forgotten"
+    with closing(filled(path, user, "ben")) as hub, closing(SessionStore(path, create=False)) as store:
+        bytes_before = b"".join(each.read_bytes() for each in path.parent.iterdir())
+        assert store.forget(user) == 1
+        bytes_after = b"".join(each.read_bytes() for each in path.parent.iterdir())
+        hub.take(replace(ENDED, session="new", username="ben", job_id=""))
+
+        assert (user.encode() in bytes_before, user.encode() in bytes_after) == (True, False)
+        assert [each.username for each in hub.sessions()] == ["ben", "ben"]
+
+
+def test_a_file_of_a_later_version_is_refused(path: Path) -> None:
+    """It is left as it is."""
+    SessionStore(path).close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+
+    with pytest.raises(StoreError, match=f"has version {len(MIGRATIONS) + 1} of the format"):
+        SessionStore(path)
+
+
+def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file can be used by the version before, and the next try succeeds."""
+    filled(path, "ada").close()
+    monkeypatch.setattr(
+        "jupyterhub_gpuspawner.sessions.store.MIGRATIONS",
+        (*MIGRATIONS, "ALTER TABLE sessions ADD COLUMN more TEXT; SELECT fault_of_a_migration"),
+    )
+    with pytest.raises(StoreError):
+        SessionStore(path)
+    monkeypatch.setattr(
+        "jupyterhub_gpuspawner.sessions.store.MIGRATIONS",
+        (*MIGRATIONS, "ALTER TABLE sessions ADD COLUMN more TEXT"),
+    )
+    with closing(SessionStore(path)) as store:
+        assert [each.username for each in store.sessions()] == ["ada"]
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS) + 1,)
+
+
+@pytest.mark.parametrize("fault", ["missing", "no folder", "another file"])
+def test_a_file_that_cannot_be_used(path: Path, fault: str) -> None:
+    """Each is told."""
+    if fault == "another file":
+        path.write_text("not a database, but a text that is long enough to look like one" * 50)
+    expected = StoreError if fault == "another file" else ConfigError
+    with pytest.raises(expected):
+        SessionStore(path.parent / "no" / "folder" if fault == "no folder" else path, create=fault != "missing")
