@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import commands, course, documents, errors, metrics, migration, profile, settings, sites, states
+from . import commands, course, documents, errors, metrics, migration, profile, sessions, settings, sites, states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "errors.md": errors.page,
     "states.md": states.page,
     "metrics.md": metrics.page,
+    "sessions.md": sessions.page,
 }
 
 

@@ -12,6 +12,7 @@ from jupyterhub_gpuspawner.cli.course.live import COMMANDS
 from jupyterhub_gpuspawner.cli.hub.check import check
 from jupyterhub_gpuspawner.cli.hub.message import message
 from jupyterhub_gpuspawner.cli.hub.migrate import migrate
+from jupyterhub_gpuspawner.cli.hub.sessions import sessions
 from jupyterhub_gpuspawner.cli.hub.show import show
 from jupyterhub_gpuspawner.cli.node.bandwidth import bandwidth
 from jupyterhub_gpuspawner.cli.node.bind import bind
@@ -27,7 +28,7 @@ def main() -> None:
     """Tools for JupyterHub on Slurm GPU clusters."""
 
 
-for command in (topology, place, bind, bandwidth, show, check, migrate, message, course):
+for command in (topology, place, bind, bandwidth, show, check, migrate, message, sessions, course):
     main.add_command(command)
 for command in COMMANDS:
     course.add_command(command)

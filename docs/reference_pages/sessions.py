@@ -1,0 +1,76 @@
+"""The events of sessions, their records, and the columns of an export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import yaml
+
+from jupyterhub_gpuspawner.hub.events.log import SCHEMAS
+from jupyterhub_gpuspawner.sessions import cause
+from jupyterhub_gpuspawner.sessions.columns import COLUMNS
+from jupyterhub_gpuspawner.sessions.events import EVENTS
+from jupyterhub_gpuspawner.sessions.record import SessionRecord
+from jupyterhub_gpuspawner.sessions.store import MIGRATIONS
+
+from .wording import attribute_docs, code, markdown, table, type_in_words
+
+
+def page() -> str:
+    """The page of session events and records."""
+    kinds = attribute_docs(cause.Kind)
+    parts = [
+        "# Sessions\n",
+        "A session is one start of a server as a Slurm job, with all that follows until it has ended. "
+        "[Keep records of sessions](../howto/session-records.md) says how to use this.\n",
+        "## Causes\n",
+        "Why a session ended. It is derived from the job's state in Slurm, from who asked for a stop, and from the "
+        "class of the error of a start that failed.\n",
+        table(("Cause", "Meaning"), [(code(kind.value), markdown(kinds[kind.name])) for kind in cause.Kind]),
+        "## Events\n",
+        "Their schemas are in `jupyterhub_gpuspawner/hub/events/schemas`. JupyterHub's event log adds the time.\n",
+    ]
+    for event in EVENTS:
+        schema = yaml.safe_load((SCHEMAS / f"{event.NAME}.yaml").read_text("utf-8"))
+        rows = [(code(name), _type(about), about["description"]) for name, about in schema["properties"].items()]
+        parts += [
+            f"### {event.NAME}\n",
+            f"{code(schema['$id'])}: {schema['description'].partition(chr(10) * 2)[0].replace(chr(10), ' ')}\n",
+            table(("Field", "Type", "Meaning"), rows),
+        ]
+    parts += [
+        f"## Record, version {len(MIGRATIONS)}\n",
+        "The columns of the table `sessions` in the SQLite file. `reasons` is a text with commas, and `fault` belongs "
+        "to `cause`. Asked for and granted amounts without a description are those of the events.\n",
+        table(("Column", "Type", "Meaning"), list(_columns())),
+        "## Export\n",
+        "The columns of an exported table.\n",
+        table(("Column", "Type", "Meaning"), [(code(each.name), each.kind, each.meaning) for each in COLUMNS]),
+    ]
+    return "\n".join(parts)
+
+
+def _type(about: dict[str, Any]) -> str:
+    found = about["type"]
+    return " or ".join(found) if isinstance(found, list) else str(found)
+
+
+def _columns() -> Iterator[tuple[str, str, str]]:
+    docs = attribute_docs(SessionRecord)
+    for field in fields(SessionRecord):
+        kind = "text" if field.name == "cause" else type_in_words(_HINTS[str(field.type)])
+        yield code(field.name), kind, markdown(docs.get(field.name))
+
+
+_HINTS: dict[str, Any] = {
+    "str": str,
+    "str | None": str | None,
+    "float": float,
+    "float | None": float | None,
+    "int | None": int | None,
+    "bool": bool,
+    "bool | None": bool | None,
+    "tuple[str, ...]": str,
+}

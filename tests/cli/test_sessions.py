@@ -1,0 +1,96 @@
+"""``gpuspawner sessions``: list, export, report and forget."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.sessions.store import SessionStore
+from tests.cli.runner import cli_runner
+from tests.sessions.a_session import LIFE
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A hub's configuration, and beside its database the records of six people."""
+    path = tmp_path / "jupyterhub_config.py"
+    path.write_text('c.JupyterHub.spawner_class = "gpu-profiles"\n')
+    with closing(SessionStore(tmp_path / "sessions.sqlite")) as store:
+        for user in ("ada", "ben", "cid", "dot", "eve", "fay"):
+            for event in LIFE:
+                store.take(replace(event, session=f"of {user}", username=user))
+    return path
+
+
+def run(config: Path, *words: str) -> Result:
+    return cli_runner().invoke(main, ["sessions", *words, "--config", str(config)])
+
+
+def test_sessions_are_listed(config: Path) -> None:
+    """As a line for people, or as JSON."""
+    line = run(config, "list", "--user", "ada").stdout
+    found = json.loads(run(config, "list", "--user", "ada", "--json").stdout)
+
+    assert "ada/second  two-k80  g3  2 x Tesla K80  waited 45 s  ran 10 min  time limit" in line
+    assert (found["cause"], found["wait_seconds"], found["gpu_seconds_held"]) == ({"kind": "time limit"}, 45.0, 1228.0)
+    assert run(config, "list", "--since", "1h").stdout == ""
+
+
+def test_an_export_says_that_it_has_made_the_key(config: Path) -> None:
+    """Only the first one does; the second has the same pseudonyms."""
+    folders = [config.parent / "one", config.parent / "two"]
+    first, second = (run(config, "export", "--output", str(folder)) for folder in folders)
+
+    key = config.parent / "sessions.key"
+    assert first.stderr == f"Made the key of the pseudonyms, {key}: whoever has it can recognise names.\n"
+    assert second.stderr == ""
+    assert first.stdout == f"6 sessions in {folders[0]}: 0 of them coarser, and 0 left out.\n"
+    assert len({(folder / "sessions.csv").read_text() for folder in folders}) == 1
+
+
+def test_a_report_is_for_all_or_for_a_course(config: Path) -> None:
+    """Written to the file that is named."""
+    pages = [config.parent / name for name in ("all.html", "course.html", "none.html")]
+    told = [
+        run(config, "report", "--output", str(page), *course).stdout
+        for page, course in zip(pages, ((), ("--course", "dl"), ("--course", "other")), strict=True)
+    ]
+
+    assert told == [
+        f"{pages[0]}: 6 sessions of 6 people.\n",
+        f"{pages[1]}: 6 sessions of 6 people.\n",
+        f"{pages[2]}: 0 sessions of 0 people.\n",
+    ]
+    assert "Sessions of course dl" in pages[1].read_text()
+
+
+def test_a_user_is_forgotten(config: Path) -> None:
+    """The command says what it cannot reach."""
+    told = run(config, "forget", "ada").stdout
+
+    assert told == "1 sessions of ada deleted. Exported files, event logs and backups are out of reach.\n"
+    assert run(config, "list", "--user", "ada").stdout == ""
+
+
+def test_a_hub_without_records(config: Path) -> None:
+    """The message names the file and the setting."""
+    (config.parent / "sessions.sqlite").unlink()
+    answer = run(config, "list")
+
+    assert answer.exit_code == 1
+    assert "there is no file" in answer.stderr
+    assert "c.GPUSessions.path" in answer.stderr
+
+
+def test_a_time_that_is_none_is_refused(config: Path) -> None:
+    """With examples of times."""
+    answer = run(config, "list", "--since", "yesterday")
+
+    assert answer.exit_code == 2
+    assert "use for example 12h, 30d, 4w or 2026-03-02" in answer.stderr

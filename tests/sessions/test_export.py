@@ -1,0 +1,175 @@
+"""What is exported: a table that others can read, in which nobody can be found again."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import mlcroissant
+import pytest
+from frictionless import Package
+from frictionless.resources import TableResource
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.sessions.cause import Cause, Kind
+from jupyterhub_gpuspawner.sessions.columns import COLUMNS
+from jupyterhub_gpuspawner.sessions.disclosure import coarsened
+from jupyterhub_gpuspawner.sessions.export import CSV, PARQUET, export
+from jupyterhub_gpuspawner.sessions.pseudonym import Pseudonyms, read_key
+from jupyterhub_gpuspawner.sessions.record import SessionRecord
+from tests.sessions.a_session import NOON, RECORD
+
+KEY = bytes(range(32))
+MADE = "2026-05-01T12:00:00+00:00"
+TRAITS = ("begun", "profile", "course", "partition", "node", "gpu_model", "gpus", "cause")
+
+
+def many(number: int = 600, people: int = 40) -> list[SessionRecord]:
+    """Sessions of a term: a crowded course that begins on the minute, and people at any time, some of them alone."""
+    chance = random.Random(7)
+    found = []
+    for n in range(number):
+        in_course = n % 3 == 0
+        begun = NOON + 86400 * chance.randrange(60) + chance.randrange(86400)
+        found.append(
+            replace(
+                RECORD,
+                session=f"session-{n}",
+                username=f"person-{chance.randrange(people):03d}",
+                servername=f"secret-project-{n}",
+                job_id=f"job-{n}",
+                course="dl" if in_course else "",
+                profile="course-dl" if in_course else chance.choice(["small", "small", "large", f"own-{n}"]),
+                begun_at=NOON + 86400 * 7 * (n % 4) if in_course else begun,
+                ended_at=begun + 5000,
+                node=chance.choice(["g1", "g2"]),
+                cause=Cause(chance.choice([Kind.TIME_LIMIT, Kind.STOPPED_BY_USER])),
+            )
+        )
+    return found
+
+
+def exported(
+    folder: Path, records: Sequence[SessionRecord], *, kind: str = CSV, group: int = 5
+) -> list[dict[str, str]]:
+    export(records, folder, kind=kind, pseudonyms=Pseudonyms(KEY), group=group, made=MADE)
+    with (folder / "sessions.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export of :func:`many`."""
+    found = tmp_path_factory.mktemp("export")
+    exported(found, many())
+    return found
+
+
+def test_frictionless_reads_the_data_package(folder: Path) -> None:
+    """The table has the columns, types, size and hash that the package tells."""
+    package = Package(str(folder / "datapackage.json"))
+    report = package.validate()
+
+    assert report.valid, report.flatten(["type", "message"])
+    (resource,) = package.resources
+    assert isinstance(resource, TableResource)
+    rows = resource.read_rows()
+    assert [field.name for field in resource.schema.fields] == [column.name for column in COLUMNS]
+    assert 500 < len(rows) <= 600
+    assert {type(row["run_seconds"]) for row in rows} == {int}
+    assert {type(row["aligned"]) for row in rows if row["gpu_model"]} == {bool}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries that it uses
+@pytest.mark.parametrize("kind", [CSV, PARQUET])
+def test_mlcroissant_reads_the_rows(tmp_path: Path, kind: str) -> None:
+    """By the description alone."""
+    export(
+        [replace(RECORD, username=f"u{n}") for n in range(6)],
+        tmp_path,
+        kind=kind,
+        pseudonyms=Pseudonyms(KEY),
+        group=5,
+        made=MADE,
+    )
+    data = mlcroissant.Dataset(jsonld=str(tmp_path / "croissant.json"))
+    rows = list(data.records(record_set="sessions"))
+
+    assert not data.metadata.ctx.issues.errors
+    assert len(rows) == 6
+    assert {bytes(row["sessions/profile"]).decode() for row in rows} == {"two-k80"}
+    assert {int(row["sessions/gpu_seconds_held"]) for row in rows} == {1228}
+
+
+def test_no_name_is_in_an_export(folder: Path) -> None:
+    """Nor the name of a server, the id of a job or of a session."""
+    text = "".join(each.read_text() for each in folder.iterdir())
+
+    assert [word for word in ("person-", "secret-project", "session-", "job-") if word in text] == []
+
+
+def test_each_combination_of_traits_is_that_of_five_people(folder: Path) -> None:
+    """Also of every part of them; time to the minute is there only where five people began in that minute."""
+    with (folder / "sessions.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    people = defaultdict(set)
+    for row in rows:
+        people[tuple(row[name] for name in TRAITS)].add(row["user"])
+
+    assert min(map(len, people.values())) >= 5
+    to_the_minute = {row["begun"] for row in rows if len(row["begun"]) == len("2026-03-02T12:00Z")}
+    assert to_the_minute == {"2026-03-02T12:00Z", "2026-03-09T12:00Z", "2026-03-16T12:00Z", "2026-03-23T12:00Z"}
+    assert not any(row["profile"].startswith("own-") for row in rows)
+    # what a profile asks for would tell which one it was
+    assert {row["asked_seconds"] for row in rows if not row["profile"]} <= {""}
+
+
+def test_a_name_is_not_found_by_trying_all_names_without_the_key(folder: Path) -> None:
+    """Only the same key makes the same pseudonyms."""
+    with (folder / "sessions.csv").open() as file:
+        published = {row["user"] for row in csv.DictReader(file)}
+    names = [f"person-{n:03d}" for n in range(40)]
+    tried = {Pseudonyms(key).of(name) for name in names for key in (b"", b"key", bytes(32), b"person")}
+
+    assert not published & tried
+    assert published <= {Pseudonyms(KEY).of(name) for name in names}
+
+
+def test_a_handful_of_people_have_nothing_to_hide_behind() -> None:
+    """Fewer than the group are left out altogether; a group of one changes nothing."""
+    records = [replace(RECORD, username=f"u{n}", session=str(n), begun_at=NOON + 60 * n) for n in range(4)]
+
+    assert coarsened(records, 5) == []
+    assert [traits.begun for _, traits in coarsened(records, 1)] == [f"2026-03-02T12:0{n}Z" for n in range(4)]
+    assert {traits.begun for _, traits in coarsened(records, 4)} == {"2026-03-02T12Z"}
+
+
+def test_a_session_under_way_is_not_exported(tmp_path: Path) -> None:
+    """Its row would change."""
+    assert exported(tmp_path, [replace(RECORD, ended_at=None, cause=None)], group=1) == []
+
+
+def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    """Later exports use the same one."""
+    path = tmp_path / "sessions.key"
+    first, again = read_key(path), read_key(path)
+
+    assert (first[1], again[1], first[0] == again[0], len(first[0])) == (True, False, True, 32)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "told"),
+    [("00" * 32, 0o644, "others can read"), ("00", 0o600, "has 1 bytes"), ("no key", 0o600, "cannot be read")],
+)
+def test_a_key_that_does_not_protect_is_refused(tmp_path: Path, text: str, mode: int, told: str) -> None:
+    """The message says what is wrong."""
+    path = tmp_path / "sessions.key"
+    path.write_text(text)
+    path.chmod(mode)
+    with pytest.raises(ConfigError, match=told):
+        read_key(path)

@@ -1,0 +1,85 @@
+"""The report: its numbers, and that it needs nothing else and names nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timezone
+
+from bs4 import BeautifulSoup
+
+from jupyterhub_gpuspawner.sessions.cause import Cause, Kind, start_failed
+from jupyterhub_gpuspawner.sessions.report import report
+from jupyterhub_gpuspawner.sessions.summary import Alignment, GpuHours, Waits, quantile, summary
+from tests.sessions.a_session import NOON, RECORD
+
+REFUSED = replace(
+    RECORD,
+    session="refused",
+    username="ben",
+    ready_at=None,
+    gpus=None,
+    gpu_seconds_measured=0.0,
+    cause=start_failed("queue_timeout"),
+)
+OTHER = replace(
+    RECORD, session="other", begun_at=NOON + 3600, ready_at=NOON + 3705, queue_seconds=90.0, ended_at=NOON + 3731
+)
+OTHER = replace(OTHER, allocated_at=NOON + 131, aligned=None, weakest_link="SYS", cause=Cause(Kind.CULLED))
+
+
+def test_sessions_are_summed_up() -> None:
+    """Waits, GPU-hours, alignment and causes."""
+    found = summary([RECORD, OTHER, REFUSED, replace(RECORD, session="now", ended_at=None)], timezone.utc)
+
+    assert (found.sessions, found.people, found.first, found.last) == (3, 2, NOON, NOON + 3600)
+    assert found.waits == (Waits("two-k80", 2, 45.0, 105.0, 30.0),)
+    assert [(hour, each) for hour, each in enumerate(found.hours) if each is not None] == [
+        (12, Waits("12", 1, 45.0, 45.0, 30.0)),
+        (13, Waits("13", 1, 105.0, 105.0, 90.0)),
+    ]
+    held = 2 * (614 + 3600)
+    assert found.use == (GpuHours("two-k80", held / 3600, 300 / 3600, (held - 1200) / 3600),)
+    assert found.alignment == (Alignment("Tesla K80", 1, 0, 1),)
+    assert found.links == (("PIX", 1), ("SYS", 1))
+    assert found.causes == ((Kind.CULLED, 1), (Kind.START_FAILED, 1), (Kind.TIME_LIMIT, 1))
+    assert found.faults == (("queue_timeout", 1),)
+
+
+def test_use_is_never_more_than_was_held() -> None:
+    """Whoever owns a server may claim any use."""
+    (found,) = summary([replace(RECORD, gpu_seconds_measured=1e9, gpu_seconds_busy=1e9)]).use
+
+    assert (found.busy, found.idle, found.unknown) == (found.held, 0.0, 0.0)
+
+
+def test_a_quantile_is_one_of_the_values() -> None:
+    """Half of three are two, and nine of ten of them all."""
+    assert [quantile([3.0, 1.0, 2.0], part) for part in (0.5, 0.9)] == [2.0, 3.0]
+
+
+def test_a_report_is_one_file_without_names() -> None:
+    """No script, nothing from elsewhere; each chart has its numbers as text."""
+    hostile = replace(RECORD, session="x", profile="<script>alert(1)</script>")
+    text = report(summary([RECORD, OTHER, REFUSED, hostile], timezone.utc), title="Course <dl>", made=NOON)
+    page = BeautifulSoup(text, "html.parser")
+
+    assert page.title is not None
+    assert page.title.get_text() == "Course <dl>"
+    assert page.select("script, link, img, iframe, [src], [href]") == []
+    assert "ada" not in page.get_text().split()
+    assert [each.get_text() for each in page.select("h2")] == [
+        "Waits by profile",
+        "Waits by hour of the day",
+        "Use of GPUs",
+        "Alignment",
+        "Ends by cause",
+    ]
+    assert all(table.caption is not None and table.select("th[scope=row]") for table in page.select("table"))
+    (day,) = page.select("svg[role=img]")
+    assert "12:00, 2 starts: median 45 s, 9 of 10 45 s." in day.get_text()
+    assert all(svg.get("aria-hidden") == "true" for svg in page.select("svg") if svg is not day)
+
+
+def test_a_report_of_nothing_says_so() -> None:
+    """A hub that has just been set up, or a course that has not begun."""
+    assert "There are no sessions that have ended." in report(summary([]), title="Sessions", made=NOON)
