@@ -16,6 +16,7 @@ from jupyterhub.utils import maybe_future
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets import Callable, Enum, List, Type, Unicode, Union, default
 
+from jupyterhub_gpuspawner.courses.course_profile import PREFIX
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
 from jupyterhub_gpuspawner.hub.ending.failure import database_away, spawn_failure
 from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state, of_profile, stored_ending
@@ -161,9 +162,8 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
 
     def resolve(self, user_options: Mapping[str, object]) -> JobRequest:
         """Return the job request for these user options; raises RequestError or ConfigError."""
-        courses = {each.profile.slug: each for each in self.course_profiles()}
         request = resolve(
-            (*self.source.profiles(), *(each.profile for each in courses.values())),
+            self.offered(),
             user_options,
             username=self.user.name,
             groups=self.groups_of_user(),
@@ -171,7 +171,8 @@ class GPUProfilesSpawner(LogName, OwnStartTimeout, ProfilesSpawner):
             now=datetime.now().astimezone(),
             defaults=site_defaults(self.slurm_site()),
         )
-        return replace(request, course=courses[request.profile].course) if request.profile in courses else request
+        courses = self.course_profiles() if request.profile.startswith(PREFIX) else ()
+        return replace(request, course=next((c.course for c in courses if c.profile.slug == request.profile), ""))
 
     def prepare(self, request: JobRequest) -> None:
         """Build the child for ``request``; raises ConfigError."""

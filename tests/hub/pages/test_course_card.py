@@ -167,6 +167,13 @@ async def test_a_start_without_a_form_keeps_the_admins_default() -> None:
     assert request.profile == "usual"
 
 
+async def test_a_request_names_the_course_that_it_is_for() -> None:
+    """So that the session's record does."""
+    someone = spawner(Book([lesson(-1)]), "train1")
+
+    assert [someone.resolve({"profile": slug}).course for slug in ("course-lesson", "usual")] == ["lesson", ""]
+
+
 async def test_a_course_on_a_profile_that_its_people_may_not_use_is_not_offered() -> None:
     """The admin's rule holds; the roster lets nobody in."""
     book = Book([lesson(-1, profile="staff")])
