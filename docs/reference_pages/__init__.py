@@ -6,7 +6,20 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import commands, course, documents, errors, metrics, migration, profile, sessions, settings, sites, states
+from . import (
+    commands,
+    course,
+    documents,
+    errors,
+    findings,
+    metrics,
+    migration,
+    profile,
+    sessions,
+    settings,
+    sites,
+    states,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +32,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "course.md": course.page,
     "commands.md": commands.page,
     "documents.md": documents.page,
+    "findings.md": findings.page,
     "errors.md": errors.page,
     "states.md": states.page,
     "metrics.md": metrics.page,

@@ -1,0 +1,1 @@
+"""Whether profiles and courses would run, for whom, and why not."""

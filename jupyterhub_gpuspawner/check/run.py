@@ -1,0 +1,107 @@
+"""Runs the checks, and puts their findings into lines or a document."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from traitlets import TraitError
+
+from jupyterhub_gpuspawner.check import extending, settings, slurm
+from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
+from jupyterhub_gpuspawner.check.finding import Severity
+from jupyterhub_gpuspawner.check.profiles import script
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.start.build import site_defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jupyterhub_gpuspawner.check.finding import Check, Code, Finding
+    from jupyterhub_gpuspawner.check.site import Site
+    from jupyterhub_gpuspawner.profiles.profile import Profile
+
+CHECKS: tuple[Check, ...] = (
+    script.CHECK,
+    settings.CHECK,
+    slurm.CHECK,
+    extending.CHECK,
+)
+"""All checks, in the order of their findings."""
+DOCUMENT_VERSION = 1
+ERRORS, SILENT = 1, 3
+"""Exit codes."""
+_STATES = {Severity.OK: "ok   ", Severity.WARNING: "warn ", Severity.ERROR: "WRONG"}
+
+
+def codes() -> tuple[Code, ...]:
+    """Every code, each once, in the order of the checks."""
+    return tuple(dict.fromkeys(code for check in CHECKS for code in check.codes))
+
+
+async def context_of(site: Site, asked: Asked = NOTHING) -> Context:
+    """Read what the checks need; raises ConfigError if the hub would not start."""
+    spawner: Any = site.spawner("nobody")
+    try:
+        spawner.check()
+        GPUCourses(config=site.config)
+    except TraitError as error:
+        raise ConfigError(str(error)) from error
+    profiles: tuple[Profile, ...] = ()
+    slurm_site = spawner
+    if isinstance(spawner, GPUProfilesSpawner):
+        profiles, slurm_site = spawner.offered(), spawner.slurm_site()
+    client = slurm_site.connection().client
+    version, snapshot, silence = "", None, None
+    try:
+        version, snapshot = await client.version(), await client.snapshot()
+    except SlurmUnavailable as error:
+        silence = error
+    return Context(
+        site=site,
+        spawner=spawner,
+        slurm_site=slurm_site,
+        client=client,
+        profiles=profiles,
+        defaults=site_defaults(slurm_site),
+        now=datetime.now().astimezone(),
+        version=version,
+        snapshot=snapshot,
+        silence=silence,
+        asked=asked,
+    )
+
+
+async def findings(context: Context, checks: Sequence[Check] = CHECKS) -> tuple[Finding, ...]:
+    """The findings of all checks, in their order, each once.
+
+    Where Slurm falls silent during a check, that is one finding, and the other checks are still made.
+    """
+    found: dict[Finding, None] = {}
+    for check in checks:
+        try:
+            found.update(dict.fromkeys(await check.find(context)))
+        except SlurmUnavailable as error:
+            if context.silence is None:
+                found[slurm.SILENT.error("Slurm", str(error))] = None
+    return tuple(found)
+
+
+def exit_code(found: Sequence[Finding]) -> int:
+    """0 without errors, 3 if the only one is that Slurm does not answer, else 1."""
+    errors = {each.code for each in found if each.severity is Severity.ERROR}
+    return 0 if not errors else SILENT if errors == {slurm.SILENT.name} else ERRORS
+
+
+def line(finding: Finding) -> str:
+    """A finding for people."""
+    return f"{_STATES[finding.severity]} {finding.where}: {finding.text} {finding.right}".rstrip()
+
+
+def document(found: Sequence[Finding]) -> str:
+    """The findings as JSON, for programs."""
+    return json.dumps({"version": DOCUMENT_VERSION, "findings": [asdict(each) for each in found]}, indent=2)

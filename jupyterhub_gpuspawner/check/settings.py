@@ -1,0 +1,30 @@
+"""Settings of the hub that have no effect, name impossible users, or leave the database open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.hub.site.account import refused_names
+from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, exposed_database
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.check.context import Context
+    from jupyterhub_gpuspawner.check.finding import Finding
+
+IGNORED = Code("setting-ignored", "A setting of batchspawner or wrapspawner has no effect here.")
+REFUSED = Code("user-refused", "The configuration names a user for whom no server can ever be started, such as root.")
+EXPOSED = Code("database-exposed", "Other accounts of the hub's machine can read the hub's SQLite database.")
+
+
+async def find(context: Context) -> list[Finding]:
+    """Look at the settings alone."""
+    config = context.site.config
+    found = [IGNORED.warning(each.where, each.text) for each in context.spawner.ignored_settings()]
+    found += [REFUSED.error("users", text) for text in refused_names(config)]
+    if exposed := exposed_database(config.JupyterHub.get("db_url", DEFAULT)):
+        found.append(EXPOSED.warning("database", exposed))
+    return found
+
+
+CHECK = Check(find, (IGNORED, REFUSED, EXPOSED))

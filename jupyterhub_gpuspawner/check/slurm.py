@@ -1,0 +1,72 @@
+"""Whether Slurm answers, has the partitions that are asked for, and shows the hub its users' jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.spawners.child import configured_as
+from jupyterhub_gpuspawner.profiles.resources import over_defaults
+from jupyterhub_gpuspawner.slurm.privileges import own_account
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.check.context import Context
+    from jupyterhub_gpuspawner.check.finding import Finding
+
+SLURM = Code("slurm", "Slurm answers: its version, nodes and partitions.")
+SILENT = Code("slurm-silent", "Slurm does not answer. What depends on its answer is not checked.")
+NO_PARTITION = Code("partition-missing", "A partition does not exist.")
+HIDDEN = Code("jobs-hidden", "PrivateData hides the users' jobs from the hub's account.")
+
+
+async def find(context: Context) -> list[Finding]:
+    """Look at Slurm's answer."""
+    if context.snapshot is None:
+        return [SILENT.error("Slurm", str(context.silence))]
+    partitions = {partition.name for partition in context.snapshot.partitions}
+    listed = ", ".join(sorted(partitions))
+    missing = [
+        NO_PARTITION.error(subject, f"there is no partition {names!r}; the partitions are {listed}")
+        for subject, names in _asked(context).items()
+        if not set((names or "").split(",")) - {""} <= partitions
+    ]
+    slurm = SLURM.ok("Slurm", f"{context.version}, {len(context.snapshot.nodes)} nodes, partitions {listed}")
+    return [slurm, *missing, *await _of_rights(context)]
+
+
+def _asked(context: Context) -> dict[str, str | None]:
+    """The partitions of each profile, or of the site if there are no profiles."""
+    if not context.profiles:
+        return {configured_as(context.slurm_site, "req_partition"): context.defaults.partition}
+    return {
+        f"profile {each.slug}": over_defaults(each.slurm, context.defaults).partition
+        for each in context.profiles
+        if each.kind == "slurm"
+    }
+
+
+async def _of_rights(context: Context) -> list[Finding]:
+    """Whether this account sees other users' jobs, if servers are submitted as other users."""
+    if not context.slurm_site.exec_prefix.strip():
+        return []
+    try:
+        if await context.client.sees_jobs_of():
+            return []
+    except SlurmUnavailable:
+        raise
+    except GPUSpawnerError as error:
+        return [HIDDEN.error("Slurm", f"cannot tell whether jobs are hidden (PrivateData): {error}")]
+    name = own_account() or "this account"
+    return [
+        HIDDEN.error(
+            "Slurm",
+            f"PrivateData hides the users' jobs from {name}: a hub that runs as {name} cannot tell whether they are "
+            "pending, running or finished.",
+            f"Make it an operator (sacctmgr modify user {name} set adminlevel=operator), or remove jobs from "
+            "PrivateData.",
+        )
+    ]
+
+
+CHECK = Check(find, (SLURM, SILENT, NO_PARTITION, HIDDEN))
