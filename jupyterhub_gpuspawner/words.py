@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import date, datetime
 
 
@@ -112,3 +112,14 @@ def sentence(clause: str) -> str:
 
 def _joined(*parts: tuple[int, str]) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
+
+
+def are(number: int, what: str) -> str:
+    """``1 node is``, ``2 nodes are``."""
+    return f"{counted(number, what)} {'is' if number == 1 else 'are'}"
+
+
+def distinct(asked: int, limit: int, rounded: Callable[[int], str], exact: Callable[[int], str]) -> tuple[str, str]:
+    """Both values in words; exactly where rounding would make them look equal."""
+    words = rounded(asked), rounded(limit)
+    return words if words[0] != words[1] else (exact(asked), exact(limit))

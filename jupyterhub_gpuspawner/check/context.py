@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from jupyterhub_gpuspawner.check.people import People
     from jupyterhub_gpuspawner.check.site import Site
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.errors import SlurmUnavailable
@@ -28,7 +29,7 @@ class Asked:
     people: int = 0
     """How many people would start at once; 0: not asked."""
     profile: str = ""
-    """The only profile to count seats of; empty: each."""
+    """The only profile to try, and to count the seats of; empty: each."""
 
 
 NOTHING = Asked()
@@ -49,6 +50,8 @@ class Context:
     """None in a hub without profiles."""
     defaults: Resources
     """The site's defaults for Slurm jobs."""
+    people: People
+    """JupyterHub's users and groups, as far as they are known."""
     now: datetime
     """With a time zone."""
     version: str = ""

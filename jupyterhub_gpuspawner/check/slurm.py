@@ -1,4 +1,4 @@
-"""Whether Slurm answers, has the partitions that are asked for, and shows the hub its users' jobs."""
+"""Whether Slurm answers, and shows the hub its users' jobs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.hub.spawners.child import configured_as
-from jupyterhub_gpuspawner.profiles.resources import over_defaults
 from jupyterhub_gpuspawner.slurm.privileges import own_account
 
 if TYPE_CHECKING:
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
 
 SLURM = Code("slurm", "Slurm answers: its version, nodes and partitions.")
 SILENT = Code("slurm-silent", "Slurm does not answer. What depends on its answer is not checked.")
-NO_PARTITION = Code("partition-missing", "A partition does not exist.")
 HIDDEN = Code("jobs-hidden", "PrivateData hides the users' jobs from the hub's account.")
 
 
@@ -24,26 +21,9 @@ async def find(context: Context) -> list[Finding]:
     """Look at Slurm's answer."""
     if context.snapshot is None:
         return [SILENT.error("Slurm", str(context.silence))]
-    partitions = {partition.name for partition in context.snapshot.partitions}
-    listed = ", ".join(sorted(partitions))
-    missing = [
-        NO_PARTITION.error(subject, f"there is no partition {names!r}; the partitions are {listed}")
-        for subject, names in _asked(context).items()
-        if not set((names or "").split(",")) - {""} <= partitions
-    ]
+    listed = ", ".join(sorted(partition.name for partition in context.snapshot.partitions))
     slurm = SLURM.ok("Slurm", f"{context.version}, {len(context.snapshot.nodes)} nodes, partitions {listed}")
-    return [slurm, *missing, *await _of_rights(context)]
-
-
-def _asked(context: Context) -> dict[str, str | None]:
-    """The partitions of each profile, or of the site if there are no profiles."""
-    if not context.profiles:
-        return {configured_as(context.slurm_site, "req_partition"): context.defaults.partition}
-    return {
-        f"profile {each.slug}": over_defaults(each.slurm, context.defaults).partition
-        for each in context.profiles
-        if each.kind == "slurm"
-    }
+    return [slurm, *await _of_rights(context)]
 
 
 async def _of_rights(context: Context) -> list[Finding]:
@@ -69,4 +49,4 @@ async def _of_rights(context: Context) -> list[Finding]:
     ]
 
 
-CHECK = Check(find, (SLURM, SILENT, NO_PARTITION, HIDDEN))
+CHECK = Check(find, (SLURM, SILENT, HIDDEN))

@@ -6,6 +6,7 @@ Only slurm.conf and the reservations are considered; what is in use at the momen
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import Enum
 from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +16,7 @@ from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cluster.node_fit import ANY, Need
 from jupyterhub_gpuspawner.cluster.snapshot import DefaultMemory
 from jupyterhub_gpuspawner.units import format_walltime
-from jupyterhub_gpuspawner.words import counted, duration, in_unit, memory
+from jupyterhub_gpuspawner.words import are, distinct, duration, in_unit, memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,17 @@ _NOTHING_KNOWN: Mapping[str, bool] = MappingProxyType({})
 _RECURRING = frozenset({"DAILY", "HOURLY", "WEEKDAY", "WEEKEND", "WEEKLY"})
 
 
+class FaultKind(str, Enum):
+    """What is wrong with a field."""
+
+    MISSING = "it names what is not there"
+    CLOSED = "it names what is closed or over"
+    FORBIDDEN = "it names what is for others"
+    NEEDED = "it must be set"
+    AMOUNT = "it is too much or too little"
+    TOGETHER = "it is too much together with the other fields"
+
+
 class Fault(NamedTuple):
     """A reason why the job can never run."""
 
@@ -36,6 +48,7 @@ class Fault(NamedTuple):
     """The field of a profile's ``slurm`` block."""
     clause: str
     """For a participant; without leading capital and final full stop."""
+    kind: FaultKind = FaultKind.AMOUNT
 
 
 def need_of(resources: ResolvedResources, partition: Partition, snapshot: ClusterSnapshot) -> Need:
@@ -127,11 +140,11 @@ def fault_of(
     """
     names = partitions_of(resources, snapshot)
     if not names:
-        return Fault("partition", "no partition requested, and the cluster has no default one")
+        return Fault("partition", "no partition requested, and the cluster has no default one", FaultKind.NEEDED)
     missing = [name for name in names if name not in snapshot.partition_by_name]
     if missing:
         known = ", ".join(sorted(partition.name for partition in snapshot.partitions if not partition.hidden))
-        return Fault("partition", f"there is no partition {missing[0]} (available: {known})")
+        return Fault("partition", f"there is no partition {missing[0]} (available: {known})", FaultKind.MISSING)
     of_reservation = next(_of_reservation(resources, snapshot, now, user), None)
     if of_reservation is not None:
         return of_reservation
@@ -174,29 +187,35 @@ def _of_reservation(resources: ResolvedResources, snapshot: ClusterSnapshot, now
     if own is None and any(each.kind == "reservation" for each in snapshot.unread):
         return  # it may be one whose record was not understood
     if own is None:
-        yield Fault("reservation", f"there is no reservation {name}")
+        yield Fault("reservation", f"there is no reservation {name}", FaultKind.MISSING)
         return
     if own.end is not None and own.end <= now and not own.flags & _RECURRING:
-        yield Fault("reservation", f"reservation {name} has ended")
+        yield Fault("reservation", f"reservation {name} has ended", FaultKind.CLOSED)
     others = [each for each in own.users if not each.startswith("-")]
     if user and (f"-{user}" in own.users or (others and user not in others and not own.accounts)):
-        yield Fault("reservation", f"reservation {name} is for other users")
+        yield Fault("reservation", f"reservation {name} is for other users", FaultKind.FORBIDDEN)
 
 
 def _of_partition(resources: ResolvedResources, partition: Partition, groups: Mapping[str, bool]) -> Iterator[Fault]:
     where = f"partition {partition.name}"
     if partition.state in _CLOSED:
-        yield Fault("partition", f"{where} {_CLOSED[partition.state]} at the moment")
+        yield Fault("partition", f"{where} {_CLOSED[partition.state]} at the moment", FaultKind.CLOSED)
     if partition.needs_reservation and not resources.reservation:
-        yield Fault("reservation", f"{where} requires a reservation")
+        yield Fault("reservation", f"{where} requires a reservation", FaultKind.NEEDED)
     if in_allowed_group(partition, groups) is False:
-        yield Fault("partition", f"{where} is restricted to members of {' or '.join(partition.allow_groups)}")
+        yield Fault(
+            "partition",
+            f"{where} is restricted to members of {' or '.join(partition.allow_groups)}",
+            FaultKind.FORBIDDEN,
+        )
     for kind, said, allowed, denied in (
         ("account", resources.account, partition.allow_accounts, partition.deny_accounts),
         ("qos", resources.qos, partition.allow_qos, partition.deny_qos),
     ):
         if said and ((allowed and said not in allowed) or said in denied):
-            yield Fault(kind, f"{where} does not allow {'account' if kind == 'account' else 'QOS'} {said}")
+            yield Fault(
+                kind, f"{where} does not allow {'account' if kind == 'account' else 'QOS'} {said}", FaultKind.FORBIDDEN
+            )
     if not resources.qos:  # a QOS may lift the partition's limits
         yield from _of_sizes(resources, partition)
 
@@ -204,19 +223,19 @@ def _of_partition(resources: ResolvedResources, partition: Partition, groups: Ma
 def _of_sizes(resources: ResolvedResources, partition: Partition) -> Iterator[Fault]:
     length, longest = length_of(resources, partition), partition.max_time
     if longest is not None and length == inf:
-        yield Fault("time", f"a time limit is needed: at most {duration(longest)}")
+        yield Fault("time", f"a time limit is needed: at most {duration(longest)}", FaultKind.NEEDED)
     elif longest is not None and length > longest:
-        asked, limit = _distinct(int(length), longest, _as_given(resources), format_walltime)
+        asked, limit = distinct(int(length), longest, _as_given(resources), format_walltime)
         yield Fault("time", f"{asked} is more than the limit of {limit}")
     if partition.max_nodes is not None and resources.nodes > partition.max_nodes:
-        yield Fault("nodes", f"{_are(resources.nodes, 'node')} more than the limit of {partition.max_nodes}")
+        yield Fault("nodes", f"{are(resources.nodes, 'node')} more than the limit of {partition.max_nodes}")
     if resources.nodes < partition.min_nodes:
-        yield Fault("nodes", f"{_are(resources.nodes, 'node')} fewer than the {partition.min_nodes} required")
+        yield Fault("nodes", f"{are(resources.nodes, 'node')} fewer than the {partition.min_nodes} required")
     if partition.max_cpus_per_node is not None and (resources.cpus or 1) > partition.max_cpus_per_node:
         limit = f"more than the limit of {partition.max_cpus_per_node}"
-        yield Fault("cpus", f"{_are(resources.cpus or 1, 'core')} {limit}")
+        yield Fault("cpus", f"{are(resources.cpus or 1, 'core')} {limit}")
     if partition.max_memory_per_node_mib and (resources.memory or 0) > partition.max_memory_per_node_mib:
-        asked, limit = _distinct(resources.memory or 0, partition.max_memory_per_node_mib, memory, _mib)
+        asked, limit = distinct(resources.memory or 0, partition.max_memory_per_node_mib, memory, _mib)
         yield Fault("memory", f"{asked} of memory is more than the limit of {limit}")
 
 
@@ -229,9 +248,11 @@ def _of_reserved_time(
     left = own.end - max(now, own.start or now)
     length = length_of(resources, partition)
     if length == inf:
-        yield Fault("time", f"a time limit is needed: reservation {own.name} has {duration(left)} left")
+        yield Fault(
+            "time", f"a time limit is needed: reservation {own.name} has {duration(left)} left", FaultKind.NEEDED
+        )
     elif length > left:
-        asked, rest = _distinct(int(length), int(left), _as_given(resources), format_walltime)
+        asked, rest = distinct(int(length), int(left), _as_given(resources), format_walltime)
         yield Fault("time", f"{asked} is more than the {rest} left in reservation {own.name}")
 
 
@@ -247,69 +268,58 @@ def _of_nodes(
     if resources.constraint:
         narrowed = capacity.nodes(partition.name, reservation=reservation, constraint=resources.constraint)
         if nodes.all and not narrowed.all:
-            yield Fault("constraint", f"no node of {where} has the feature {resources.constraint}")
+            yield Fault("constraint", f"no node of {where} has the feature {resources.constraint}", FaultKind.MISSING)
             return
         nodes = narrowed
     yield from _of_kinds(need, nodes, where)
     able = nodes.count_capable(need)
     if able < resources.nodes:
-        yield Fault("nodes", f"{_are(resources.nodes, 'node')} more than the {able} of {where} with these resources")
+        yield Fault("nodes", f"{are(resources.nodes, 'node')} more than the {able} of {where} with these resources")
 
 
 def _of_kinds(need: Need, nodes: NodeSet, where: str) -> Iterator[Fault]:
     """What no node has: each resource by itself, then all of them together."""
     kinds = nodes.kinds.keys()
     if not kinds:
-        yield Fault("partition", f"{where} has no nodes")
+        yield Fault("partition", f"{where} has no nodes", FaultKind.CLOSED)
         return
     most = max(kind.gpus.get(need.gpu_type, 0) for kind in kinds)
     if need.gpus and not most:
         types = ", ".join(filter(None, nodes.types))
         if need.gpu_type:
             available = f" (available: {types})" if types else ""
-            yield Fault("gpu_type", f"{where} has no GPUs of type {need.gpu_type}{available}")
+            yield Fault("gpu_type", f"{where} has no GPUs of type {need.gpu_type}{available}", FaultKind.MISSING)
         else:
-            yield Fault("gpus", f"{where} has no GPUs")
+            yield Fault("gpus", f"{where} has no GPUs", FaultKind.MISSING)
     elif need.gpus > most:
         model = gpu_model(need.gpu_type).name if need.gpu_type else "GPU"
-        yield _too_many("gpus", _are(need.gpus, model), str(most))
+        yield _too_many("gpus", are(need.gpus, model), str(most))
     shards = max(kind.shards for kind in kinds)
     if need.shards and not shards:
-        yield Fault("shards", f"{where} has no GPU shards")
+        yield Fault("shards", f"{where} has no GPU shards", FaultKind.MISSING)
     elif need.shards > shards:
-        yield _too_many("shards", _are(need.shards, "GPU shard"), str(shards))
+        yield _too_many("shards", are(need.shards, "GPU shard"), str(shards))
     cpus = max(kind.cpus for kind in kinds)
     if need.cpus > cpus:
-        yield _too_many("cpus", _are(need.cpus, "core"), str(cpus))
+        yield _too_many("cpus", are(need.cpus, "core"), str(cpus))
     most_memory = max(kind.memory for kind in kinds)
     if need.memory > most_memory:
-        asked, has = _distinct(need.memory, most_memory, memory, _mib)
+        asked, has = distinct(need.memory, most_memory, memory, _mib)
         yield _too_many("memory", f"{asked} of memory is", has)
     if not any(kind.offers(need) for kind in kinds):
         alone = replace(need, cpus=1, memory=0)
         field = "cpus" if any(kind.offers(replace(need, cpus=1)) for kind in kinds) else "memory"
         field = field if any(kind.offers(alone) for kind in kinds) else "gpus"
-        yield Fault(field, f"no node of {where} has all the requested resources together")
+        yield Fault(field, f"no node of {where} has all the requested resources together", FaultKind.TOGETHER)
 
 
 def _too_many(field: str, asked_is: str, most: str) -> Fault:
     return Fault(field, f"{asked_is} more than the {most} of a node")
 
 
-def _are(number: int, what: str) -> str:
-    """``1 node is``, ``2 nodes are``."""
-    return f"{counted(number, what)} {'is' if number == 1 else 'are'}"
-
-
 def _as_given(resources: ResolvedResources) -> Callable[[int], str]:
     """Durations in the unit in which the user gives the job's time."""
     return lambda seconds: in_unit(seconds, resources.time_unit)
-
-
-def _distinct(asked: int, limit: int, rounded: Callable[[int], str], exact: Callable[[int], str]) -> tuple[str, str]:
-    """Both values in words; exactly where rounding would make them look equal."""
-    words = rounded(asked), rounded(limit)
-    return words if words[0] != words[1] else (exact(asked), exact(limit))
 
 
 def _mib(mib: int) -> str:

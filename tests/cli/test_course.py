@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from jupyterhub_gpuspawner.check.courses.site import hub_limits
 from jupyterhub_gpuspawner.check.site import load_site
-from jupyterhub_gpuspawner.cli.course.site import hub_limits
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus

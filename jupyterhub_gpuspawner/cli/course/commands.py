@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
-    from jupyterhub_gpuspawner.cli.course.site import Checked, Rehearsed
+    from jupyterhub_gpuspawner.check.courses.site import Checked, Rehearsed
     from jupyterhub_gpuspawner.courses.report import SessionReport
 
 EXIT_NOT_FIT = 1
@@ -46,8 +46,8 @@ def check(*, name: str | None, session: str, past: bool, as_json: bool, config: 
 
     Exit code 0: everybody fits in each session; 1: not, or the course's file is wrong; 3: Slurm does not answer.
     """
+    from jupyterhub_gpuspawner.check.courses.site import check_courses, check_named_course
     from jupyterhub_gpuspawner.check.site import load_site
-    from jupyterhub_gpuspawner.cli.course.site import check_courses, check_named_course
     from jupyterhub_gpuspawner.courses.report import check_document
 
     if session and name is None:
@@ -84,8 +84,8 @@ def rehearse(*, name: str, session: str, only: tuple[str, ...], every: float, co
     Nothing is submitted. One question knows nothing of the others: whether all fit together, `check` says. Exit code
     0: each one would start with the session; 1: not.
     """
+    from jupyterhub_gpuspawner.check.courses.site import rehearse as questions
     from jupyterhub_gpuspawner.check.site import load_site
-    from jupyterhub_gpuspawner.cli.course.site import rehearse as questions
 
     async def ask() -> bool:
         good = True
@@ -120,8 +120,8 @@ def calendar(*, name: str, config: Path) -> None:
 
     An event keeps its identity when its times change, so that importing the file again moves it.
     """
+    from jupyterhub_gpuspawner.check.courses.site import named_course
     from jupyterhub_gpuspawner.check.site import load_site
-    from jupyterhub_gpuspawner.cli.course.site import named_course
     from jupyterhub_gpuspawner.courses import ical
 
     try:
@@ -143,8 +143,8 @@ def link(*, name: str, hub: str, config: Path) -> None:
     Without --hub, and without c.JupyterHub.public_url, it is a path. Whether nbgitpuller is installed where the servers
     run cannot be seen from here.
     """
+    from jupyterhub_gpuspawner.check.courses.site import address_of, named_course
     from jupyterhub_gpuspawner.check.site import load_site
-    from jupyterhub_gpuspawner.cli.course.site import address_of, named_course
     from jupyterhub_gpuspawner.courses.course_profile import participants_link
 
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jupyterhub_gpuspawner.cli.options import CONFIG, fail
+from jupyterhub_gpuspawner.cli.options import CONFIG, EXIT_CONFIG, fail
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 
 if TYPE_CHECKING:
@@ -18,24 +18,37 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.option("--user", default="", help="Ask Slurm, as this user, what it would do with each profile's job.")
+@click.option("--group", multiple=True, help="JupyterHub group of that user; may be repeated. Default: those known.")
+@click.option("--people", type=click.IntRange(1, 5000), help="Count how many of so many people could start now.")
+@click.option("--profile", default="", metavar="SLUG", help="The only profile for --user and --people. Default: each.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
 @CONFIG
-def check(*, as_json: bool, config: Path) -> None:
-    """Check the configuration, the profiles, and whether Slurm answers.
+def check(*, user: str, group: tuple[str, ...], people: int | None, profile: str, as_json: bool, config: Path) -> None:
+    """Check the configuration, each profile with its options, each course, and Slurm. Nothing is submitted or changed.
 
     A line that begins with warn names something because of which nothing fails. Exit code 0: no errors, possibly
     warnings; 1: the configuration or a profile is wrong; 3: Slurm does not answer, and nothing else is wrong.
     """
     from jupyterhub_gpuspawner.check import run
+    from jupyterhub_gpuspawner.check.context import Asked
     from jupyterhub_gpuspawner.check.site import load_site
 
+    if group and not user:
+        raise click.UsageError("--group needs --user.")
+    if profile and not (user or people):
+        raise click.UsageError("--profile needs --user or --people.")
+
     async def look() -> Sequence[Finding]:
-        return await run.findings(await run.context_of(load_site(config)))
+        return await run.findings(await run.context_of(load_site(config), Asked(user, group, people or 0, profile)))
 
     try:
         findings = asyncio.run(look())
     except GPUSpawnerError as error:
-        fail(error)
+        if not as_json:
+            fail(error)
+        click.echo(run.document([run.fatal(error)]))
+        raise SystemExit(EXIT_CONFIG) from None
     click.echo(run.document(findings) if as_json else "\n".join(map(run.line, findings)))
     if code := run.exit_code(findings):
         raise SystemExit(code)

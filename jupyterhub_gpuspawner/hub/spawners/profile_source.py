@@ -89,6 +89,10 @@ class SharedFolder:
         """Whether the folder was missing when it was last read."""
         return self._last.missing
 
+    def file_of(self, slug: str) -> str:
+        """The name of the file that a profile was read from; empty if there is none."""
+        return self._folder.owners.get(slug, "")
+
     @property
     def _last(self) -> Found:
         if self._look is not None and self._look.found.done():

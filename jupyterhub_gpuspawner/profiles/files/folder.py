@@ -207,7 +207,8 @@ class ProfileFolder:
         """The folder did not exist at the last scan."""
         self._looks = 0
         self._files: dict[str, _File] = {}
-        self._owners: dict[str, str] = {}
+        self.owners: dict[str, str] = {}
+        """The file of each slug."""
         self._profiles: tuple[Profile, ...] = ()
         self._of_the_folder: tuple[ConfigError, ...] = ()
         self._in_files: tuple[ConfigError, ...] = ()
@@ -295,7 +296,7 @@ class ProfileFolder:
             for name, file in self._files.items()
             if file.good is not None
         }
-        owners = {slug: name for slug, name in self._owners.items() if slug in slugs.get(name, ())}
+        owners = {slug: name for slug, name in self.owners.items() if slug in slugs.get(name, ())}
         faults = {(name, ""): file.fault for name, file in self._files.items() if file.fault is not None}
         found: dict[str, list[Profile]] = {}
         profiles = values = 0
@@ -322,6 +323,6 @@ class ProfileFolder:
                         f"{profile.slug!r} is already a slug in {shown_name(owner)}; this profile is ignored",
                         where=shown_name(name),
                     )
-        self._owners = owners
+        self.owners = owners
         self._profiles = tuple(profile for name in sorted(found) for profile in found[name])
         self._in_files = tuple(faults[key] for key in sorted(faults))

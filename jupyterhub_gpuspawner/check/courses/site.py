@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from jupyterhub_gpuspawner.check.people import people_of
 from jupyterhub_gpuspawner.courses.check import Site as CourseSite
 from jupyterhub_gpuspawner.courses.check import check_course, members, request_of
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
@@ -23,9 +24,10 @@ from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.profiles.resources import over_defaults
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.check.site import Site
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.courses.course import Course
     from jupyterhub_gpuspawner.courses.folder import CourseFile
     from jupyterhub_gpuspawner.courses.report import SessionReport
@@ -81,7 +83,7 @@ async def check_courses(site: Site, *, past: bool = False) -> Sequence[Checked]:
     if courses.fault is not None and not files:
         raise courses.fault
     good = [file for file in files if file.fault is None]
-    found = await _course_site(site, good)
+    found = await course_site(site, good)
     return [
         Checked(file.slug, fault=file.fault)
         if file.fault is not None
@@ -130,15 +132,21 @@ async def _answer(site: Site, request: JobRequest, user: str, found: CourseSite)
 
 async def _read(site: Site, name: str) -> tuple[CourseFile, CourseSite]:
     file = _file(_spawner(site).courses_dir, name)
-    return file, await _course_site(site, [file])
+    return file, await course_site(site, [file])
 
 
-async def _course_site(site: Site, files: Sequence[CourseFile]) -> CourseSite:
-    """What these courses are checked against: Slurm is asked once for all of them."""
+async def course_site(
+    site: Site,
+    files: Sequence[CourseFile],
+    *,
+    client: SlurmClient | None = None,
+    snapshot: ClusterSnapshot | None = None,
+) -> CourseSite:
+    """What these courses are checked against: Slurm is asked once for all of them, and not for a given snapshot."""
     spawner = _spawner(site)
-    groups = configured_groups(site)
+    groups = (await asyncio.to_thread(people_of, site.config)).groups
     slurm = spawner.slurm_site()
-    client = slurm.connection().client
+    client = client or slurm.connection().client
     everybody = list(dict.fromkeys(name for file in files for name in members(file, groups)))
     accounting, unknown = await _accounting(client, everybody)
     courses = [file.course for file in files if file.course is not None]
@@ -146,7 +154,7 @@ async def _course_site(site: Site, files: Sequence[CourseFile]) -> CourseSite:
     profiles = spawner.offered()
     return CourseSite(
         profiles=profiles,
-        snapshot=await client.snapshot(),
+        snapshot=snapshot or await client.snapshot(),
         defaults=site_defaults(slurm),
         groups=groups,
         without_account=await _without_account(slurm, everybody),
@@ -233,15 +241,6 @@ def _file(folder: str, name: str) -> CourseFile:
     if fault is not None:
         raise fault
     return found[name]
-
-
-def configured_groups(site: Site) -> Mapping[str, Collection[str]]:
-    """The groups of ``c.JupyterHub.load_groups``; those of an authenticator are known to the running hub alone."""
-    loaded = site.config.JupyterHub.get("load_groups", {})
-    return {
-        str(group): tuple(map(str, members.get("users", ()) if isinstance(members, dict) else members))
-        for group, members in loaded.items()
-    }
 
 
 def address_of(site: Site) -> str:

@@ -1,0 +1,1 @@
+"""What courses are checked against, and what is found."""

@@ -1,0 +1,74 @@
+"""Whether everybody fits in the sessions of each course."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.check.courses.site import SETTING, course_site
+from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.courses.check import check_course
+from jupyterhub_gpuspawner.courses.folder import CourseFolder
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.words import people
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from jupyterhub_gpuspawner.check.context import Context
+    from jupyterhub_gpuspawner.check.finding import Finding
+    from jupyterhub_gpuspawner.courses.report import SessionReport
+
+COURSE = Code("course", "Everybody on a course's roster fits in each of its sessions.")
+FOLDER = Code("course-folder", "`courses_dir` cannot be read, or has files that are no courses.")
+FILE = Code("course-file", "A course's file is not valid.")
+SESSION = Code(
+    "course-session",
+    "Something is wrong with a session of a course, or not everybody fits. A warning if it begins in a week or later. "
+    "`gpuspawner course check NAME` tells more.",
+)
+HINT = Code("course-hint", "Something is worth knowing before a session of a course, and nobody is kept out by it.")
+SOON = timedelta(days=7)
+
+
+async def find(context: Context) -> list[Finding]:
+    """Check each course that has a session from now on."""
+    spawner = context.spawner
+    if not isinstance(spawner, GPUProfilesSpawner) or not spawner.courses_dir:
+        return []
+    folder = CourseFolder(spawner.courses_dir)
+    files = await asyncio.to_thread(folder.courses)
+    found: list[Finding] = []
+    if folder.fault is not None:
+        found.append(FOLDER.error(SETTING, folder.fault.message, folder.fault.hint))
+    for file in files:
+        if file.fault is not None:
+            fault = file.fault
+            found.append(FILE.error(fault.where, fault.message.removeprefix(f"{fault.where}: "), fault.hint))
+    good = [file for file in files if file.fault is None]
+    if not good or context.snapshot is None:
+        return found
+    site = await course_site(context.site, good, client=context.client, snapshot=context.snapshot)
+    for file in good:
+        found += _of_course(file.slug, check_course(file, site, since=context.now), context)
+    return found
+
+
+def _of_course(slug: str, reports: Sequence[SessionReport], context: Context) -> Iterator[Finding]:
+    where = f"course {slug}"
+    if reports and all(report.fits for report in reports):
+        wanted = max(report.seats.wanted for report in reports)
+        yield COURSE.ok(where, f"{people(wanted)}, {len(reports)} sessions from {reports[0].session.name} on")
+    texts: dict[tuple[str, bool], list[SessionReport]] = {}
+    for report in reports:
+        for problem in report.found:
+            texts.setdefault((problem.text, problem.hint), []).append(report)
+    for (text, hint), those in texts.items():
+        soon = those[0].session.start - context.now < SOON
+        report_it = HINT.warning if hint else SESSION.error if soon else SESSION.warning
+        in_all = len(those) == len(reports)
+        yield report_it(where if in_all else f"{where} {', '.join(each.session.name for each in those)}", text)
+
+
+CHECK = Check(find, (COURSE, FOLDER, FILE, SESSION, HINT))

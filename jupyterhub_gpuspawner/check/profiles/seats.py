@@ -1,0 +1,110 @@
+"""How many people could start a profile at the same time, now: counted node by node, as for the session of a course."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.check.courses.site import hub_limits
+from jupyterhub_gpuspawner.check.finding import Check, Code, Finding
+from jupyterhub_gpuspawner.check.profiles.judgement import request_of
+from jupyterhub_gpuspawner.check.profiles.places import Places
+from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
+from jupyterhub_gpuspawner.courses.hub_limits import of_hub
+from jupyterhub_gpuspawner.courses.rehearsal import check_session
+from jupyterhub_gpuspawner.courses.sessions import Session
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.profiles.resolve import queue_limit
+from jupyterhub_gpuspawner.words import people
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from jupyterhub_gpuspawner.check.context import Context
+    from jupyterhub_gpuspawner.jobs.accounting import Accounting
+    from jupyterhub_gpuspawner.profiles.profile import Profile
+    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
+
+SEATS = Code("seats", "So many people as were asked for (`--people`) could start the profile now.")
+FEW = Code("seats-few", "Fewer people than were asked for could start the profile now.")
+LIMIT = Code("seats-limit", "A setting of the hub concerns so many people at once.")
+_LONG = timedelta(hours=8).total_seconds()
+"""The length of a job that has no time limit."""
+
+
+async def find(context: Context) -> list[Finding]:
+    """Count the seats of the profile that was asked for, or of each."""
+    wanted = context.asked.people
+    if not wanted or context.snapshot is None:
+        return []
+    accounting: Accounting | None = None
+    places, found = Places(context), list[Finding]()
+    for profile in context.profiles:
+        if profile.kind != "slurm" or context.asked.profile not in ("", profile.slug):
+            continue
+        names, real = _people(profile, context)
+        if real and accounting is None:
+            try:
+                accounting = await context.client.accounting(names)
+            except GPUSpawnerError:
+                accounting = None  # which is told where accounts are looked for
+        found += _of_profile(profile, names, accounting if real else None, context, places, real=real)
+    return found
+
+
+def _people(profile: Profile, context: Context) -> tuple[list[str], bool]:
+    """As many names as were asked for, and whether they are those of the profile's people."""
+    wanted = context.asked.people
+    known = sorted({*profile.allow.users} | context.people.members(profile.allow.groups))
+    if len(known) >= wanted:
+        return known[:wanted], True
+    return [f"person {number}" for number in range(1, wanted + 1)], False
+
+
+def _of_profile(
+    profile: Profile,
+    names: Sequence[str],
+    accounting: Accounting | None,
+    context: Context,
+    places: Places,
+    *,
+    real: bool,
+) -> Iterator[Finding]:
+    assert context.snapshot is not None  # noqa: S101 - find
+    where, wanted = places.of(profile), len(names)
+    try:
+        request = request_of(profile, {}, context, now=context.now)
+    except RequestError as error:
+        yield FEW.warning(where, f"nobody of {people(wanted)} could start now: {error.message}", error.hint)
+        return
+    length = _length(request.resources, context)
+    session = Session(context.now, context.now + timedelta(seconds=length), "now")
+    report = check_session(
+        session, request.resources, context.snapshot, names, opens=context.now, accounting=accounting
+    )
+    said = [each.text for each in report.problems if real or each.kind != "people"]
+    if report.fit >= wanted and not said:
+        yield SEATS.ok(where, f"{people(wanted)} could start now")
+    else:
+        yield FEW.warning(where, " ".join([f"{report.fit} of {people(wanted)} could start now.", *said]))
+    limits = hub_limits(context.site)
+    limits = replace(
+        limits,
+        start_timeout=request.start_timeout or limits.start_timeout,
+        queue_timeout=queue_limit(request.queue_timeout, limits.queue_timeout),
+    )
+    for problem in of_hub(limits, wanted, length, reserved=bool(request.resources.reservation)):
+        yield LIMIT.warning(where, problem.text)
+
+
+def _length(resources: ResolvedResources, context: Context) -> float:
+    assert context.snapshot is not None  # noqa: S101 - find
+    known = context.snapshot.partition_by_name
+    lengths = [
+        length_of(resources, known[name]) for name in partitions_of(resources, context.snapshot) if name in known
+    ]
+    return min([*lengths, _LONG]) if lengths else _LONG
+
+
+CHECK = Check(find, (SEATS, FEW, LIMIT))
