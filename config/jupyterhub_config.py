@@ -89,4 +89,7 @@ c.JupyterHub.cleanup_proxy = False
 
 # Who may sign in, and the groups that `allow: {groups: [...]}` of a profile refers to.
 c.LocalAuthenticator.allowed_groups = {"users"}  # SITE
-c.JupyterHub.load_groups = {"course": {"users": ["train001", "train002"]}}  # SITE
+c.JupyterHub.load_groups = {  # SITE
+    "course": {"users": ["train001", "train002"]},
+    "training": {"users": ["ada"]},
+}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from jupyterhub_gpuspawner.hub.site.account import NAMING
+from jupyterhub_gpuspawner.hub.site.account import NAMING, written
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT
 
 if TYPE_CHECKING:
@@ -54,11 +53,13 @@ def people_of(config: Config) -> People:
 
 def _configured(config: Config) -> dict[str, frozenset[str]]:
     """The groups of ``c.JupyterHub.load_groups``."""
-    loaded = config.JupyterHub.get("load_groups", {})
-    return {
-        str(group): frozenset(map(str, members.get("users", ()) if isinstance(members, dict) else members))
-        for group, members in loaded.items()
+    loaded = written(config.JupyterHub.get("load_groups"), {})
+    if not isinstance(loaded, dict):
+        return {}
+    of = {
+        group: members.get("users", ()) if isinstance(members, dict) else members for group, members in loaded.items()
     }
+    return {str(group): frozenset(map(str, members)) for group, members in of.items() if not isinstance(members, str)}
 
 
 def _named(config: Config) -> set[Any]:
@@ -66,9 +67,8 @@ def _named(config: Config) -> set[Any]:
     found: set[Any] = set()
     for settings in config.values():
         for trait in NAMING:
-            names = settings.get(trait, ()) if isinstance(settings, dict) else ()
-            with suppress(TypeError):  # a lazy value of traitlets, such as of .update()
-                found.update(names.values() if isinstance(names, dict) else names)
+            names = written(settings.get(trait), set()) if isinstance(settings, dict) else ()
+            found.update(names.values() if isinstance(names, dict) else names)
     return found
 
 

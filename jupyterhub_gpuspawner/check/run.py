@@ -120,7 +120,9 @@ def fatal(error: GPUSpawnerError) -> Finding:
 
 def line(finding: Finding) -> str:
     """A finding for people."""
-    told = f"{_STATES[finding.severity]} {finding.where}: {finding.text} {finding.right}".rstrip()
+    told = f"{_STATES[finding.severity]} {finding.where}: {finding.text}"
+    if finding.right:
+        told += f"{'' if told.endswith(('.', '?')) else '.'} {finding.right}"
     return told if finding.severity is Severity.OK else f"{told} [{finding.code}]"
 
 

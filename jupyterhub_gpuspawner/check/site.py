@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from traitlets import TraitError
 from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
@@ -75,12 +76,15 @@ class Site:
     spawner_class: type[GPUProfilesSpawner | GPUSlurmSpawner]
 
     def spawner(self, user: str, groups: Sequence[str] = (), server: str = "") -> Any:
-        """The spawner that the hub would create for a user."""
-        spawner = self.spawner_class(
-            config=self.config,
-            hub=NamedHub(),
-            user=NamedUser(user, [NamedGroup(name) for name in groups], url=f"/user/{user}/"),
-        )
+        """The spawner that the hub would create for a user; raises ConfigError for a setting of the wrong type."""
+        try:
+            spawner = self.spawner_class(
+                config=self.config,
+                hub=NamedHub(),
+                user=NamedUser(user, [NamedGroup(name) for name in groups], url=f"/user/{user}/"),
+            )
+        except TraitError as error:
+            raise ConfigError(str(error)) from error
         spawner.orm_spawner = NamedServer(server)
         return spawner
 

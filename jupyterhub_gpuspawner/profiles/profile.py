@@ -229,6 +229,10 @@ def slug_of(display_name: str) -> str:
     return re.sub("[^a-z0-9]+", "-", plain).strip("-")[:63].rstrip("-")
 
 
+class SlugTaken(ConfigError):
+    """A profile of a file has the slug of another profile, and is left out."""
+
+
 LEAST_MEMORY = 512
 """MiB below which a profile's memory is almost surely meant in other units: a notebook server alone takes a third."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import pytest
@@ -18,20 +20,22 @@ c.GPUProfilesSpawner.profiles = [
     {"display_name": "Over", "allow": {"until": "2020-01-01"}},
     {"display_name": "Here", "kind": "local"},
 ]
+c.JupyterHub.load_groups = {"course": ["ada"]}
 """
 DAYS = """
 c.GPUProfilesSpawner.profiles += [
     {"display_name": "Course", "slurm": {"reservation": {"2020-01-01": "day-1"}}},
 ]
 """
+ONE_ACCOUNT = "c.GPUSlurmSpawner.exec_prefix = ''\nc.GPUSlurmSpawner.req_homedir = '/tmp'\n"
 NO_SLURM = "c.GPUSlurmSpawner.slurm_bin_dir = '/no/such/folder'\n"
 
 
-def check(folder: Path, lines: str, environment: dict[str, str] | None = None) -> Result:
+def check(folder: Path, lines: str, environment: dict[str, str] | None = None, *words: str) -> Result:
     """Run the command with a configuration file."""
     config = folder / "jupyterhub_config.py"
     config.write_text(lines)
-    return cli_runner().invoke(main, ["check", "--config", str(config)], env=environment)
+    return cli_runner().invoke(main, ["check", "--config", str(config), *words], env=environment)
 
 
 @pytest.mark.slurm
@@ -61,7 +65,7 @@ def test_a_database_that_others_can_read_is_a_warning(tmp_path: Path, public_fol
 
     assert told == (
         "warn  database: the hub's database can be read by others (mode 0644): "
-        f"restrict it to its owner with chmod 600 {database}"
+        f"restrict it to its owner with chmod 600 {database} [database-exposed]"
     )
 
 
@@ -70,7 +74,10 @@ def test_a_memory_of_megabytes_that_was_meant_in_gigabytes(tmp_path: Path) -> No
     small = 'c.GPUProfilesSpawner.profiles += [{"display_name": "Small", "slurm": {"memory": 24}}]\n'
     checked = check(tmp_path, GOOD + small + NO_SLURM)
 
-    assert "warn  profile small: slurm.memory: 24 is 24 MiB; did you mean 24G?" in checked.stdout.splitlines()
+    assert (
+        "warn  profile small: slurm.memory: 24 is 24 MiB; did you mean 24G? Write the unit. [value-doubtful]"
+        in checked.stdout.splitlines()
+    )
 
 
 @pytest.mark.slurm
@@ -85,7 +92,7 @@ def test_slurmctld_is_down(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
 
     assert checked.exit_code == 3
     assert checked.stdout.splitlines()[-1] == (
-        "WRONG Slurm: scontrol failed: slurmctld cannot be reached. Check `scontrol ping`."
+        "WRONG Slurm: scontrol failed: slurmctld cannot be reached. Check `scontrol ping`. [slurm-silent]"
     )
 
 
@@ -96,7 +103,7 @@ def test_there_is_no_slurm(tmp_path: Path) -> None:
     assert checked.exit_code == 3
     assert checked.stdout.splitlines()[-1] == (
         "WRONG Slurm: Slurm's command '/no/such/folder/sinfo' does not exist or cannot be executed. "
-        "Set slurm_bin_dir to the folder with Slurm's commands."
+        "Set slurm_bin_dir to the folder with Slurm's commands. [slurm-silent]"
     )
 
 
@@ -178,13 +185,13 @@ SCRIPTS = {
         "exit 0",
         1,
         "WRONG extend: extend_prefix: The script `extend` does not run: no message. Install config/wrappers/extend in "
-        "wrapper_dir, and run it as an account that is not root.",
+        "wrapper_dir, and run it as an account that is not root. [extend-fails]",
     ),
     "sudo that refuses": (
         "echo 'sudo: a password is required' >&2; exit 1",
         1,
         "WRONG extend: extend_prefix: extend was not run: sudo asks for a password (sudo: a password is required). "
-        "Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers).",
+        "Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers). [extend-fails]",
     ),
 }
 
@@ -211,3 +218,62 @@ def test_the_hubs_own_account_may_extend_servers(tmp_path: Path, slurm_cluster: 
     checked = check(tmp_path, lines, slurm_cluster.environment)
 
     assert checked.stdout.splitlines()[-1] == "ok    extend: time limits are raised by root itself"
+
+
+@pytest.mark.slurm
+def test_slurm_is_asked_as_a_user(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """Each profile that the user may use is tried without being submitted, and the seats of one are counted."""
+    lines = f"{GOOD}c.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\n{ONE_ACCOUNT}"
+    asked = ("--user", "ada", "--people", "2", "--profile", "gpu", "--json")
+    deadline = time.monotonic() + 120
+    while slurm_cluster.run("sinfo", "-h", "-p", "gpu", "-t", "unknown", "-o", "%N") and time.monotonic() < deadline:
+        time.sleep(0.5)  # a slurmctld that another test has restarted does not know its nodes at once
+    checked = check(tmp_path, lines, slurm_cluster.environment, *asked)
+    document = json.loads(checked.stdout)
+
+    assert (checked.exit_code, document["version"]) == (0, 1)
+    assert [
+        (each["severity"], each["code"]) for each in document["findings"] if each["where"].startswith("profile gpu")
+    ] == [
+        ("ok", "profile"),
+        ("ok", "trial"),
+        ("ok", "seats"),
+    ]
+    assert slurm_cluster.run("squeue", "-h") == ""
+
+
+def test_a_program_reads_of_a_configuration_with_which_the_hub_would_not_start(tmp_path: Path) -> None:
+    """The document has one finding, with the place and what would be right."""
+    checked = check(tmp_path, f"{GOOD}c.GPUProfilesSpawner.profiles_dir = '/no/such/folder'", None, "--json")
+
+    assert (checked.exit_code, json.loads(checked.stdout)) == (
+        1,
+        {
+            "version": 1,
+            "findings": [
+                {
+                    "severity": "error",
+                    "code": "configuration",
+                    "where": "c.GPUProfilesSpawner.profiles_dir",
+                    "text": "there is no folder '/no/such/folder'.",
+                    "right": "Create it, and put YAML files with profiles into it.",
+                }
+            ],
+        },
+    )
+
+
+USAGE = {
+    "a group of nobody": (("--group", "course"), "--group needs --user."),
+    "a profile for nothing": (("--profile", "gpu"), "--profile needs --user or --people."),
+    "a profile that does not exist": (("--user", "ada", "--profile", "gup"), "there is no profile 'gup'."),
+}
+
+
+@pytest.mark.parametrize(("words", "told"), USAGE.values(), ids=USAGE.keys())
+def test_options_that_ask_for_nothing(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+    """They are refused, and nothing is checked."""
+    checked = check(tmp_path, f"{GOOD}{NO_SLURM}", None, *words)
+
+    assert checked.exit_code != 0
+    assert (checked.stdout, told in checked.stderr) == ("", True)

@@ -31,6 +31,9 @@ c.SlurmSpawner.batch_script = '''#!/bin/bash
 """
 
 
+MISSING = "there is no partition gup (available: batch, gpu). Name a partition that exists. [partition-missing]"
+
+
 def run(folder: Path, lines: str, *words: str, environment: dict[str, str] | None = None) -> Result:
     """Run the command with a configuration file."""
     config = folder / "jupyterhub_config.py"
@@ -108,7 +111,7 @@ def test_check_tells_of_profiles_even_where_slurm_does_not_answer(tmp_path: Path
 
     assert checked.exit_code == 1
     assert "ok    profile gpu: GPU (slurm)" in checked.stdout
-    assert re.search(r"WRONG profile file: .*x\.yaml:2: slurm\.memory: ", checked.stdout)
+    assert re.search(r"WRONG x\.yaml:2: slurm\.memory: ", checked.stdout)
     assert "WRONG Slurm: " in checked.stdout
 
 
@@ -124,11 +127,11 @@ def test_check_tells_of_each_file_that_may_not_be_read_or_say_what_it_says(tmp_p
     checked = run(tmp_path, f"{lines}\nc.GPUSlurmSpawner.slurm_bin_dir = '/nowhere'", "check")
 
     assert checked.exit_code == 1
-    assert [line for line in checked.stdout.splitlines() if "profile file" in line] == [
-        "WRONG profile file: a.yaml: the file is a symbolic link, which is not followed: use a copy of the file",
-        "WRONG profile file: b.yaml:2: environment.setup: this field is not allowed in a profile file. "
-        '"setup" in c.GPUProfilesSpawner.profiles_dir_allows would allow it.',
-        "WRONG profile file: c.yaml:1: tables and lists are nested more than 50 deep",
+    assert [line for line in checked.stdout.splitlines() if "yaml" in line] == [
+        "WRONG a.yaml: the file is a symbolic link, which is not followed: use a copy of the file [profile-file]",
+        "WRONG b.yaml:2: environment.setup: this field is not allowed in a profile file. "
+        '"setup" in c.GPUProfilesSpawner.profiles_dir_allows would allow it. [profile-file]',
+        "WRONG c.yaml:1: tables and lists are nested more than 50 deep [profile-file]",
     ]
     assert "the-secret-of-the-hub" not in checked.output
 
@@ -151,14 +154,17 @@ def test_check_asks_slurm_for_the_partitions(tmp_path: Path, slurm_cluster: Priv
     assert good.exit_code == 0
     assert re.search(r"ok    Slurm: .*5 nodes, partitions batch, gpu", good.stdout)
     assert bad.exit_code == 1
-    assert "WRONG profile gpu: there is no partition 'gup'; the partitions are batch, gpu" in bad.stdout
+    assert f"WRONG profile gpu: slurm.partition: {MISSING}" in bad.stdout.splitlines()
 
 
+ANYWHERE = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUProfilesSpawner.profiles = [{"display_name": "Any", "slurm": {"partition": None, "time": "8:00:00"}}]
+"""
 ALONE = "c.JupyterHub.spawner_class = 'gpu-slurm'"
 PARTITIONS = {
-    "a profile that says none": (SITE.replace('"partition": "gpu", ', ""), 1, "profile gpu"),
-    "a profile that takes it away": (SITE.replace('"partition": "gpu"', '"partition": None'), 0, ""),
-    "a profile with its own": (SITE, 0, ""),
+    "a profile that says none": (SITE.replace('"partition": "gpu", ', ""), 1, "c.SlurmSpawner.req_partition"),
+    "a profile that takes it away": (ANYWHERE, 0, ""),
     "a hub without profiles": (ALONE, 1, "c.SlurmSpawner.req_partition"),
 }
 
@@ -175,5 +181,5 @@ def test_the_sites_partition_is_looked_for_where_a_job_would_go_there(
 
     assert (checked.exit_code, wrong) == (
         code,
-        [f"WRONG {subject}: there is no partition 'gup'; the partitions are batch, gpu"] if code else [],
+        [f"WRONG {subject}: {MISSING}"] if code else [],
     )

@@ -41,7 +41,9 @@ async def find(context: Context) -> list[Finding]:
     files = await asyncio.to_thread(folder.courses)
     found: list[Finding] = []
     if folder.fault is not None:
-        found.append(FOLDER.error(SETTING, folder.fault.message, folder.fault.hint))
+        found.append(
+            FOLDER.error(SETTING, folder.fault.message, "Create the folder, or correct the setting or the names in it.")
+        )
     for file in files:
         if file.fault is not None:
             fault = file.fault
@@ -68,7 +70,11 @@ def _of_course(slug: str, reports: Sequence[SessionReport], context: Context) ->
         soon = those[0].session.start - context.now < SOON
         report_it = HINT.warning if hint else SESSION.error if soon else SESSION.warning
         in_all = len(those) == len(reports)
-        yield report_it(where if in_all else f"{where} {', '.join(each.session.name for each in those)}", text)
+        yield report_it(
+            where if in_all else f"{where} {', '.join(each.session.name for each in those)}",
+            text,
+            f"`gpuspawner course check {slug}` tells more.",
+        )
 
 
 CHECK = Check(find, (COURSE, FOLDER, FILE, SESSION, HINT))

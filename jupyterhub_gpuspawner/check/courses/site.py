@@ -7,6 +7,7 @@ import stat
 import time
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -19,12 +20,13 @@ from jupyterhub_gpuspawner.courses.hub_limits import HubLimits
 from jupyterhub_gpuspawner.courses.roster import Roster, people
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError, RequestError, SubmitRejected
 from jupyterhub_gpuspawner.hub.site.account import account_of
+from jupyterhub_gpuspawner.hub.spawner_bases import Spawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 from jupyterhub_gpuspawner.profiles.resources import over_defaults
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.check.site import Site
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
@@ -177,13 +179,21 @@ def _wants_licenses(profiles: Sequence[Profile], defaults: Resources) -> bool:
 def hub_limits(site: Site) -> HubLimits:
     """The settings of the hub that concern many servers at once."""
     hub, spawner = site.config.JupyterHub, site.spawner("nobody")
+    slurm = spawner.slurm_site() if isinstance(spawner, GPUProfilesSpawner) else None
+    own = any("start_timeout" in site.config.get(cls.__name__, {}) for cls in _wrappers(type(spawner)))
+    times = spawner if own or slurm is None else slurm  # as for a server: the wrapper's own time, else the child's
     return HubLimits(
         concurrent_spawns=hub.get("concurrent_spawn_limit", HubLimits.concurrent_spawns),
         active_servers=hub.get("active_server_limit", HubLimits.active_servers),
-        start_timeout=spawner.start_timeout,
-        queue_timeout=spawner.slurm_site().queue_limit if isinstance(spawner, GPUProfilesSpawner) else None,
+        start_timeout=times.start_timeout,
+        queue_timeout=slurm.queue_limit if slurm is not None else None,
         culled_after=min(filter(None, map(_culled_after, hub.get("services", []))), default=None),
     )
+
+
+def _wrappers(of: type) -> Iterator[type]:
+    """The spawner's class and its bases, without JupyterHub's own, whose settings are those of all spawners."""
+    return takewhile(lambda cls: cls is not Spawner, of.__mro__)
 
 
 def _culled_after(service: Mapping[str, Any]) -> int | None:

@@ -76,7 +76,9 @@ def faults_of(profile: Profile, context: Context, places: Places) -> Iterator[Fi
             continue
         unchanged = found if not case.option else unchanged
         if isinstance(found, RequestError):
-            yield REFUSED.error(places.of(profile, case.path or ("slurm",)), found.message, found.hint)
+            if not case.option:  # there is no job at all, which is a finding of its own
+                continue
+            yield REFUSED.error(places.of(profile, case.path), found.message, found.hint)
             continue
         code, right = BY_FAULT[found.field, found.kind]
         where = places.of_fault(profile, case, found.field)

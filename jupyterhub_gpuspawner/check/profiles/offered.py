@@ -16,20 +16,21 @@ from jupyterhub_gpuspawner.hub.site.account import job_owner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_profile
-from jupyterhub_gpuspawner.profiles.profile import doubts_of
+from jupyterhub_gpuspawner.profiles.profile import SlugTaken, doubts_of
 from jupyterhub_gpuspawner.profiles.resolve import permitted, queue_limit
 from jupyterhub_gpuspawner.profiles.resources import Resources
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.words import day, duration, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from jupyterhub_gpuspawner.check.context import Context
     from jupyterhub_gpuspawner.check.finding import Finding
     from jupyterhub_gpuspawner.profiles.profile import Profile
 
 FILE = Code("profile-file", "A file in `profiles_dir` is not valid, may not be read, or sets a field it may not set.")
+TAKEN = Code("slug-taken", "A file has a profile whose slug another profile had before; it is left out.")
 PROFILE = Code("profile", "A profile results in a job that can be submitted, and would run with each of its options.")
 NO_JOB = Code("profile-no-job", "No job can be made from a profile, or with a value of one of its options.")
 DOUBT = Code("value-doubtful", "A value is valid and almost surely a mistake.")
@@ -42,16 +43,22 @@ async def find(context: Context) -> list[Finding]:
     places = Places(context)
     if not isinstance(context.spawner, GPUProfilesSpawner):
         return _of_site(context, places)
-    found = [
-        FILE.error(error.where, error.message.removeprefix(f"{error.where}: "), error.hint)
-        for error in context.spawner.profile_errors()
-    ]
+    found = [*_of_files(context.spawner.profile_errors())]
     for profile in context.profiles:
         own = [*_of_profile(profile, context, places)]
         if all(each.severity is not Severity.ERROR for each in own):
             found.append(PROFILE.ok(places.of(profile), _told(profile, context)))
         found += own
     return found
+
+
+def _of_files(errors: Sequence[ConfigError]) -> Iterator[Finding]:
+    for error in errors:
+        text = error.message.removeprefix(f"{error.where}: ")
+        if isinstance(error, SlugTaken):
+            yield TAKEN.error(error.where, text, "Give this profile a slug of its own.")
+        else:
+            yield FILE.error(error.where, text, error.hint)
 
 
 def _of_site(context: Context, places: Places) -> list[Finding]:
@@ -63,7 +70,7 @@ def _of_site(context: Context, places: Places) -> list[Finding]:
 def _of_profile(profile: Profile, context: Context, places: Places) -> Iterator[Finding]:
     for told in doubts_of(profile):
         _, field, text = told.split(": ", 2)
-        yield DOUBT.warning(places.of(profile, field.split(".")), text)
+        yield DOUBT.warning(places.of(profile, field.split(".")), text, "Write the unit.")
     if _ended(profile, context):
         return
     yield from _of_scripts(profile, context, places)
@@ -106,7 +113,7 @@ def _of_scripts(profile: Profile, context: Context, places: Places) -> Iterator[
             notes = child.batch_job(SOMEBODY).notes if isinstance(child, GPUSlurmSpawner) else ()
         except RequestError as error:
             if not case.option:  # of an option, the judgement says it
-                yield NO_JOB.error(places.of(profile), error.message, error.hint)
+                yield NO_JOB.error(places.of(profile, error.field.split(".")), error.message, error.hint)
                 return
             continue
         except ConfigError as error:
@@ -141,4 +148,4 @@ def _of_wait(profile: Profile, context: Context, places: Places) -> Iterator[Fin
     )
 
 
-CHECK = Check(find, (FILE, PROFILE, NO_JOB, DOUBT, MENDED, SHORT_WAIT, faults.REFUSED, *faults.CODES))
+CHECK = Check(find, (FILE, TAKEN, PROFILE, NO_JOB, DOUBT, MENDED, SHORT_WAIT, faults.REFUSED, *faults.CODES))

@@ -87,7 +87,9 @@ def _of_profile(
     if report.fit >= wanted and not said:
         yield SEATS.ok(where, f"{people(wanted)} could start now")
     else:
-        yield FEW.warning(where, " ".join([f"{report.fit} of {people(wanted)} could start now.", *said]))
+        counted = any(each.kind == "seats" for each in report.problems)
+        head = [] if counted else [f"{report.fit} of {people(wanted)} could start now."]
+        yield FEW.warning(where, " ".join([*head, *said]), "Request less for each, or let fewer people start at once.")
     limits = hub_limits(context.site)
     limits = replace(
         limits,

@@ -96,7 +96,7 @@ async def _answer(child: GPUSlurmSpawner, where: str, context: Context) -> Findi
         return UNTRIED.warning(where, error.message, error.hint)
     trial = of_start(answer, now=context.now.timestamp())
     if trial.chance is Chance.NEVER:
-        return REFUSED.error(where, f"{trial.sentence}.")
+        return REFUSED.error(where, f"{trial.sentence}.", "Open the partition, or name one that admits the user.")
     time = moment(context.now.fromtimestamp(trial.starts_at, context.now.tzinfo)) if trial.starts_at else ""
     return TRIAL.ok(where, trial.sentence.format(time=time))
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from traitlets.config.loader import LazyConfigValue
+
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.slurm.run_as import checked_user_name
 
@@ -156,10 +158,20 @@ def refused_names(config: Mapping[str, Any]) -> list[str]:
     found = []
     for holder, settings in config.items():
         for trait in NAMING:
-            names = settings.get(trait, ()) if isinstance(settings, dict) else ()
+            names = written(settings.get(trait), set()) if isinstance(settings, dict) else ()
             given = names.values() if isinstance(names, dict) else names
             found += [f"c.{holder}.{trait}: {refusal}" for name in given if (refusal := _refusal(str(name)))]
     return found
+
+
+def written(value: Any, initial: Any) -> Any:
+    """Return a setting's value as it is in a configuration; ``initial`` if there is none.
+
+    A value to which the configuration only adds, as by ``c.Authenticator.admin_users.update(...)``, is added to it.
+    """
+    if value is None:
+        return initial
+    return value.get_value(initial) if isinstance(value, LazyConfigValue) else value
 
 
 def _refusal(username: str) -> str:

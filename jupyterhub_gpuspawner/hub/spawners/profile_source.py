@@ -19,7 +19,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder
 from jupyterhub_gpuspawner.profiles.files.rights import NOTHING, Rights
-from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
+from jupyterhub_gpuspawner.profiles.profile import Profile, SlugTaken, parse_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -130,7 +130,10 @@ class SharedFolder:
         self.first_look()
         found = self._last.profiles
         self._taken = tuple(
-            ConfigError(f"{profile.slug!r} is also the slug of a profile in the configuration; this one is left out")
+            SlugTaken(
+                f"{profile.slug!r} is also the slug of a profile in the configuration; this one is left out",
+                where=self.file_of(profile.slug),
+            )
             for profile in found
             if profile.slug in taken
         )

@@ -31,7 +31,7 @@ from jupyterhub_gpuspawner.profiles.files.yaml_text import Document, YamlFault, 
 from jupyterhub_gpuspawner.profiles.option import ListedChoice, ProfileOption, Range, UnlistedChoice
 from jupyterhub_gpuspawner.profiles.options_schema import options_schema
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
-from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, parse_profile
+from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, SlugTaken, parse_profile
 from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
 from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
 from jupyterhub_gpuspawner.profiles.resources import Resources
@@ -319,7 +319,7 @@ class ProfileFolder:
                 if owner == name:
                     found.setdefault(name, []).append(profile)
                 else:
-                    faults[name, profile.slug] = ConfigError(
+                    faults[name, profile.slug] = SlugTaken(
                         f"{profile.slug!r} is already a slug in {shown_name(owner)}; this profile is ignored",
                         where=shown_name(name),
                     )

@@ -1,0 +1,110 @@
+"""Sites for tests of the check: a configuration, and a recorded cluster in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
+from jupyterhub_gpuspawner.check.run import context_of, findings
+from jupyterhub_gpuspawner.check.site import load_site
+from jupyterhub_gpuspawner.jobs.accounting import Accounting
+from jupyterhub_gpuspawner.slurm.parse.trial import WillRun
+from tests.snapshots import recorded_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jupyterhub_gpuspawner.check.finding import Finding
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.errors import GPUSpawnerError
+
+HEAD = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUSlurmSpawner.slurm_bin_dir = "/no/such/folder"
+c.GPUSlurmSpawner.req_homedir = "/home/{username}"
+"""
+
+
+class RecordedClient:
+    """A Slurm client whose answers are given."""
+
+    def __init__(
+        self, *, accounting: Accounting | GPUSpawnerError | None = None, trial: WillRun | GPUSpawnerError | None = None
+    ) -> None:
+        self._accounting, self._trial = accounting, trial
+        self.tried: list[str] = []
+        """The scripts of trials."""
+
+    async def accounting(self, _users: Sequence[str]) -> Accounting | None:
+        """The accounting, or its fault."""
+        found = _answer(self._accounting)
+        assert found is None or isinstance(found, Accounting)
+        return found
+
+    async def test_only(self, script: str, **_: Any) -> WillRun:
+        """The trial, or Slurm's refusal."""
+        self.tried.append(script)
+        found = _answer(self._trial)
+        assert isinstance(found, WillRun)
+        return found
+
+    async def licenses(self) -> dict[str, int]:
+        """None."""
+        return {}
+
+    async def sees_jobs_of(self) -> bool:
+        """Whether jobs are hidden: no."""
+        return True
+
+    async def may_extend(self, _prefix: Sequence[str] = ()) -> bool:
+        """Whether time limits can be raised: yes."""
+        return True
+
+
+def _answer(value: Any) -> Any:
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+def context(
+    folder: Path,
+    lines: str,
+    *,
+    snapshot: ClusterSnapshot | None = None,
+    client: RecordedClient | None = None,
+    asked: Asked = NOTHING,
+) -> Context:
+    """The context of some lines of configuration in front of the recorded cluster of Slurm 22.05."""
+    config = folder / "jupyterhub_config.py"
+    config.write_text(f"{HEAD}c.JupyterHub.db_url = 'sqlite:///{folder}/hub.sqlite'\n{lines}\n")
+    return context_in(config, snapshot=snapshot, client=client, asked=asked)
+
+
+def context_in(
+    config: Path,
+    *,
+    snapshot: ClusterSnapshot | None = None,
+    client: RecordedClient | None = None,
+    asked: Asked = NOTHING,
+) -> Context:
+    """The context of a configuration in front of a cluster, at the time of its snapshot."""
+    known = snapshot or recorded_snapshot("22.05")
+    found = asyncio.run(context_of(load_site(config), asked))
+    return replace(
+        found,
+        client=client or RecordedClient(),  # type: ignore[arg-type]
+        snapshot=known,
+        silence=None,
+        version="22.05.8",
+        now=datetime.fromtimestamp(known.taken_at, timezone.utc),
+    )
+
+
+def found_in(where: Context) -> list[Finding]:
+    """Everything that the check finds."""
+    return list(asyncio.run(findings(where)))

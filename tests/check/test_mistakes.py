@@ -1,0 +1,67 @@
+"""Every mistake is found, with its place and what would be right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jupyterhub_gpuspawner.check.finding import Finding, Severity
+from jupyterhub_gpuspawner.check.run import codes
+from jupyterhub_gpuspawner.hub.site.account import job_owner
+from jupyterhub_gpuspawner.hub.site.profile_status import profile_statuses
+from jupyterhub_gpuspawner.slurm.messages import rejected
+from tests.check.mistakes import MISTAKES, Mistake
+from tests.check.sites import RecordedClient, context, found_in
+from tests.slurm.recorded import recorded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jupyterhub_gpuspawner.check.context import Context
+
+
+def site(folder: Path, mistake: Mistake) -> Context:
+    """The hub with a mistake."""
+    lines = f"c.GPUProfilesSpawner.profiles = [{mistake.profiles}]\n{mistake.settings}\n"
+    for name, text in mistake.files.items():
+        kind, _, file = name.partition("/")
+        (folder / kind).mkdir(exist_ok=True)
+        (folder / kind / file).write_text(text)
+        lines += f"c.GPUProfilesSpawner.{kind}_dir = {str(folder / kind)!r}\n"
+    client = RecordedClient(accounting=mistake.accounting, trial=mistake.trial)
+    return context(folder, lines, snapshot=mistake.snapshot, client=client, asked=mistake.asked)
+
+
+def read_by_user(where: Context, mistake: Mistake) -> str:
+    """What a user reads beside the profile, or when a start is refused."""
+    if mistake.refusal:
+        return rejected(recorded("22.05", "sbatch", mistake.refusal).stderr, 1).told
+    (status, *_) = profile_statuses(
+        where.profiles,
+        username=mistake.user,
+        groups=(),
+        snapshot=where.snapshot,
+        now=where.now,
+        defaults=where.defaults,
+        owner=job_owner(where.slurm_site.exec_prefix, mistake.user),
+        unix_groups={"daemon": False},
+        choice={"profile": where.profiles[0].slug, **mistake.chosen} if where.profiles else {},
+    )
+    if status.refusal is not None:
+        return status.refusal.text
+    return status.availability.sentence if status.availability is not None else ""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_found_before_a_user_reads_of_it(tmp_path: Path, mistake: Mistake) -> None:
+    """One finding that is not in order; the form's sentence, where it has one, is the user's side of it."""
+    where = site(tmp_path, mistake)
+    found = [each for each in found_in(where) if each.severity is not Severity.OK]
+
+    assert (found, read_by_user(where, mistake)) == ([Finding(*mistake.says)], mistake.reads)
+
+
+def test_every_code_is_in_the_reference() -> None:
+    """The codes of the table are among those that the reference lists."""
+    assert {mistake.says[1] for mistake in MISTAKES.values()} - {code.name for code in codes()} == set()
