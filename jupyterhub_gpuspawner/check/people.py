@@ -6,8 +6,9 @@ import grp
 import os
 import pwd
 from dataclasses import dataclass, field
+from errno import EACCES
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyterhub import orm
 from sqlalchemy import create_engine, select
@@ -17,9 +18,10 @@ from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub.site.account import NAMING, written
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT
+from jupyterhub_gpuspawner.hub.upkeep.slugs import read_slugs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from traitlets.config import Config
 
@@ -46,7 +48,7 @@ def people_of(config: Config) -> People:
     groups = _configured(config)
     users = {str(name) for name in _named(config)} | {name for members in groups.values() for name in members}
     at_sign_in = any(isinstance(each, dict) and each.get("manage_groups") is True for each in config.values())
-    stored, unread = _stored(str(config.JupyterHub.get("db_url", DEFAULT)))
+    stored, unread = _stored(_db_url(config))
     merged = {name: groups.get(name, frozenset()) | stored.groups.get(name, frozenset()) for name in groups}
     return People({**stored.groups, **merged}, frozenset(users) | stored.users, at_sign_in, unread)
 
@@ -72,32 +74,56 @@ def _named(config: Config) -> set[Any]:
     return found
 
 
+def stored_slugs(config: Config) -> dict[str, str]:
+    """The file of each profile's slug, as a hub of this configuration has written it down."""
+    try:
+        return _read(_db_url(config), read_slugs) or {}
+    except (OSError, SQLAlchemyError, ImportError):  # as of a hub that has not run since it has such a table
+        return {}
+
+
 def _stored(db_url: str) -> tuple[People, str]:
     """What the database holds; a sentence if it could not be read."""
     try:
-        url = make_url(db_url)
-        if url.get_backend_name() == "sqlite":
-            path = Path(url.database or ":memory:").absolute()
-            if not path.exists():  # the hub has not been started yet
-                return People(), ""
-            if not os.access(path, os.R_OK):
-                return People(), f"{path} cannot be read by this account"
-            url = make_url(f"sqlite:///file:{path}?mode=ro&uri=true")
-        engine = create_engine(url)
-        try:
-            with Session(engine) as session:
-                users = frozenset(session.scalars(select(orm.User.name)))
-                groups = {
-                    group.name: frozenset(user.name for user in group.users) for group in session.scalars(_GROUPS)
-                }
-        finally:
-            engine.dispose()
+        return _read(db_url, _people) or People(), ""
+    except PermissionError as error:
+        return People(), f"{error.filename} cannot be read by this account"
     except (SQLAlchemyError, ImportError) as error:
         return People(), f"the database cannot be read ({type(error).__name__})"
-    return People(groups, users), ""
+
+
+def _people(session: Session) -> People:
+    groups = {group.name: frozenset(user.name for user in group.users) for group in session.scalars(_GROUPS)}
+    return People(groups, frozenset(session.scalars(select(orm.User.name))))
+
+
+def _read(db_url: str, read: Callable[[Session], T]) -> T | None:
+    """What ``read`` returns of the hub's database, which is not written to; None if there is no such file yet.
+
+    Raises PermissionError, SQLAlchemyError, and ImportError for a database whose driver is not installed.
+    """
+    url = make_url(db_url)
+    if url.get_backend_name() == "sqlite":
+        path = Path(url.database or ":memory:").absolute()
+        if not path.exists():
+            return None
+        if not os.access(path, os.R_OK):
+            raise PermissionError(EACCES, os.strerror(EACCES), str(path))
+        url = make_url(f"sqlite:///file:{path}?mode=ro&uri=true")
+    engine = create_engine(url)
+    try:
+        with Session(engine) as session:
+            return read(session)
+    finally:
+        engine.dispose()
+
+
+def _db_url(config: Config) -> str:
+    return str(config.JupyterHub.get("db_url", DEFAULT))
 
 
 _GROUPS = select(orm.Group)
+T = TypeVar("T")
 
 
 def has_account(name: str) -> bool:

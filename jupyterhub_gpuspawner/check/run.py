@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.check import extending, settings, slurm
 from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
 from jupyterhub_gpuspawner.check.courses import sessions
 from jupyterhub_gpuspawner.check.finding import Code, Severity
-from jupyterhub_gpuspawner.check.people import people_of
+from jupyterhub_gpuspawner.check.people import people_of, stored_slugs
 from jupyterhub_gpuspawner.check.profiles import accounts, allowed, offered, reservations, seats, trials
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
@@ -57,6 +57,8 @@ def codes() -> tuple[Code, ...]:
 async def context_of(site: Site, asked: Asked = NOTHING) -> Context:
     """Read what the checks need; raises ConfigError if the hub would not start."""
     spawner: Any = site.spawner("nobody")
+    if isinstance(spawner, GPUProfilesSpawner) and (folder := spawner.source.folder) is not None:
+        folder.remember(await asyncio.to_thread(stored_slugs, site.config))
     try:
         spawner.check()
         GPUCourses(config=site.config)

@@ -48,6 +48,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
 from jupyterhub_gpuspawner.hub.upkeep.garbage import register_garbage
 from jupyterhub_gpuspawner.hub.upkeep.reconciliation import register_reconciliation
+from jupyterhub_gpuspawner.hub.upkeep.slugs import register_slugs
 from jupyterhub_gpuspawner.hub.upkeep.unfinished import register_unfinished
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ def register() -> None:
         GPUProfilesSpawner.default_form = staticmethod(render_form)
         register_handlers(apihandlers.default_handlers, handlers.default_handlers)
         register_templates(app)
+        register_slugs(app)  # before the folder is read, which the check does
         register_check(app)
         register_spawn_limit(app)
         register_descriptions(app)

@@ -22,7 +22,7 @@ from jupyterhub_gpuspawner.profiles.files.rights import NOTHING, Rights
 from jupyterhub_gpuspawner.profiles.profile import Profile, SlugTaken, parse_profiles
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 PATIENCE = 3.0
 """Seconds that a request waits for the folder to be read."""
@@ -92,6 +92,15 @@ class SharedFolder:
     def file_of(self, slug: str) -> str:
         """The name of the file that a profile was read from; empty if there is none."""
         return self._folder.owners.get(slug, "")
+
+    def owners(self) -> dict[str, str]:
+        """The file of each profile's slug, as of the last reading."""
+        return dict(self._folder.owners)
+
+    def remember(self, owners: Mapping[str, str]) -> None:
+        """Let files keep the slugs that they had when an earlier process read them; no effect once it has been read."""
+        if self._look is None:
+            self._folder.owners = dict(owners)
 
     @property
     def _last(self) -> Found:

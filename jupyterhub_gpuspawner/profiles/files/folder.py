@@ -194,8 +194,8 @@ class _File:
 class ProfileFolder:
     """The profiles of a folder's ``*.yaml`` files, ordered by file name; hidden files are ignored.
 
-    A slug belongs to the file that used it first; of files present at the first scan, to the one with the oldest
-    st_ctime.
+    A slug belongs to the file that used it first; of files present at the first scan, to the one that :attr:`owners`
+    names, else to the one with the oldest st_ctime.
     """
 
     def __init__(self, path: str | Path, rights: Rights = NOTHING) -> None:
@@ -208,7 +208,7 @@ class ProfileFolder:
         self._looks = 0
         self._files: dict[str, _File] = {}
         self.owners: dict[str, str] = {}
-        """The file of each slug."""
+        """The file of each slug; may be set before the first scan, to what an earlier process found."""
         self._profiles: tuple[Profile, ...] = ()
         self._of_the_folder: tuple[ConfigError, ...] = ()
         self._in_files: tuple[ConfigError, ...] = ()
@@ -296,7 +296,8 @@ class ProfileFolder:
             for name, file in self._files.items()
             if file.good is not None
         }
-        owners = {slug: name for slug, name in self.owners.items() if slug in slugs.get(name, ())}
+        known = self._files.keys()  # a file that has been faulty from the first scan on keeps its slugs, too
+        owners = {slug: name for slug, name in self.owners.items() if name in known and slug in slugs.get(name, {slug})}
         faults = {(name, ""): file.fault for name, file in self._files.items() if file.fault is not None}
         found: dict[str, list[Profile]] = {}
         profiles = values = 0

@@ -200,6 +200,21 @@ def test_a_slug_in_two_files_belongs_to_the_first(tmp_path: Path) -> None:
     assert [(p.slug, p.description) for p in folder.profiles()] == [("p", "second"), ("q", "")]
 
 
+def test_a_slug_stays_with_its_file_when_another_process_reads_the_folder(tmp_path: Path) -> None:
+    """Also if that file was written again in the meantime, or is faulty; not if it is gone."""
+    for name in ("b.yaml", "a.yaml"):  # by their times, b.yaml is the older one
+        _write(tmp_path, name, f"display_name: P\ndescription: {name}\n")
+
+    def offered(owners: dict[str, str]) -> list[str]:
+        folder = ProfileFolder(tmp_path)
+        folder.owners = owners
+        return [profile.description for profile in folder.profiles()]
+
+    assert (offered({}), offered({"p": "a.yaml"}), offered({"p": "gone.yaml"})) == (["b.yaml"], ["a.yaml"], ["b.yaml"])
+    _write(tmp_path, "a.yaml", "display_name: [P")
+    assert offered({"p": "a.yaml"}) == []
+
+
 def test_a_folder_that_goes_away_keeps_its_profiles_and_says_so(tmp_path: Path) -> None:
     """A file system that is temporarily missing removes no profile."""
     path = tmp_path / "profiles"
