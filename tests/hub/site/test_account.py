@@ -5,6 +5,7 @@ from __future__ import annotations
 import pwd
 
 import pytest
+from traitlets.config import Config
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.site.account import Account, account_of, refuse_root, refused_names
@@ -63,4 +64,14 @@ def test_names_that_would_be_refused_are_reported_beforehand() -> None:
         "c.Authenticator.allowed_users: '#0' is not a valid user name.",
         "c.Authenticator.admin_users: 'root' is an account of uid 0 (root); servers are never started as root.",
         "c.GitHubOAuthenticator.username_map: '1000' is not a valid user name.",
+    ]
+
+
+def test_a_name_that_a_configuration_only_adds_is_read_too() -> None:
+    """``c.Authenticator.admin_users.update(...)`` keeps a value that is not there yet."""
+    config = Config()
+    config.Authenticator.admin_users.update({"root"})
+
+    assert refused_names(config) == [
+        "c.Authenticator.admin_users: 'root' is an account of uid 0 (root); servers are never started as root.",
     ]
