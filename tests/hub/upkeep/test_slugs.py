@@ -46,7 +46,7 @@ async def test_the_owner_of_a_slug_is_known_to_the_next_hub_and_to_the_check(
         db=session,
         observe=lambda begin, _name: begun.append(begin(None)),
     )
-    register_slugs(app)  # type: ignore[arg-type]
+    register_slugs(app)
     folder = GPUProfilesSpawner(config=config).source.folder
     assert folder is not None
     assert [profile.description for profile in folder.besides(())] == ["old"]
