@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from jupyterhub_gpuspawner.errors import SlurmOutputError
 from jupyterhub_gpuspawner.slurm.parse.records import default_per_gpu, fields, memory, present, read, words
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _LINE = re.compile(r"^(?P<key>[A-Za-z][\w/]*) *= ?(?P<value>.*)$", re.ASCII | re.MULTILINE)
+_AS_OF = re.compile(r"Configuration data as of ([0-9]+)\s*$", re.MULTILINE)
 _ACCOUNT = re.compile(r"(?P<name>.*)\((?P<uid>[0-9]+)\)")
 
 
@@ -26,6 +30,10 @@ class SlurmConfig:
     accounting_enforced: frozenset[str] = frozenset()
     """AccountingStorageEnforce: ``associations``, ``limits``, ``qos``, ...; empty without accounting."""
     cluster_name: str = ""
+    answered_at: float | None = None
+    """slurmctld's own time when it answered, in seconds since the epoch; None where it is not in seconds."""
+    resume_timeout: int | None = None
+    """ResumeTimeout: seconds that a node which is powered off may take until it is ready; None without power saving."""
 
     default_memory_per_cpu_mib: int | None = None
     """DefMemPerCPU, for jobs that request no memory; None where it is not set."""
@@ -69,6 +77,8 @@ def parse_config(text: str) -> SlurmConfig:
         accounting=storage not in ("", "accounting_storage/none"),
         accounting_enforced=frozenset(words(told.get("AccountingStorageEnforce"))) - {"none"},
         cluster_name=present(told.get("ClusterName")),
+        answered_at=_answered_at(text),
+        resume_timeout=_resume_timeout(told),
         default_memory_per_cpu_mib=memory("DefMemPerCPU", told.get("DefMemPerCPU")),
         default_memory_per_node_mib=memory("DefMemPerNode", told.get("DefMemPerNode")),
         default_memory_per_gpu_mib=default_per_gpu(told.get("JobDefaults"), "DefMemPerGPU"),
@@ -76,6 +86,19 @@ def parse_config(text: str) -> SlurmConfig:
         cpu_unit=_cpu_unit(told.get("SelectType", ""), selected),
         memory_is_allocated="MEMORY" in selected,
     )
+
+
+def _answered_at(text: str) -> float | None:
+    """The time in the first line, which is in seconds since the epoch with SLURM_TIME_FORMAT=%s."""
+    match = _AS_OF.match(text)
+    return float(match[1]) if match is not None else None
+
+
+def _resume_timeout(told: Mapping[str, str]) -> int | None:
+    seconds = re.match(r"[0-9]+", told.get("ResumeTimeout", ""))
+    if seconds is None or present(told.get("ResumeProgram")) == "":
+        return None
+    return int(seconds[0])
 
 
 def parse_licenses(text: str) -> dict[str, int]:

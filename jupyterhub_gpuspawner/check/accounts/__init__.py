@@ -1,0 +1,1 @@
+"""Checks of what the hub may run as its users."""

@@ -1,0 +1,158 @@
+"""Whether the hub can run Slurm's commands as its users: ``exec_prefix``, sudo's rules and the scripts.
+
+Each command that the hub would run is run once as a user, with an input with which it does nothing: a batch script
+without a line, and the number of a job that cannot exist (slurm.conf(5): MaxJobId is at most 67,108,863).
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.check.accounts.wrappers import is_there
+from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.hub.site.account import NAMING
+from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.messages import failure, last_line
+from jupyterhub_gpuspawner.slurm.privileges import own_account
+from jupyterhub_gpuspawner.slurm.run_as import CANCEL, LOG, SUBMIT, TRIAL, command_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from jupyterhub_gpuspawner.check.context import Context
+    from jupyterhub_gpuspawner.check.finding import Finding
+
+WORKS = Code("run-as-user", "The hub's account runs Slurm's commands as a user; each was tried without a job.")
+FAILS = Code("run-as-user-fails", "exec_prefix, sudo's rules or a script do not let the hub's account act as a user.")
+ACCOUNT = Code("account-missing", "The user named with --user has no account on the hub's machine.")
+AS_ROOT = Code(
+    "checked-as-root",
+    "The check runs as root, whom sudo never refuses, and the hub runs as another account: sudo's rules are not tried.",
+)
+NO_JOB = "999999999"
+"""A job id beyond Slurm's greatest."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A command of the hub's, with an input for which it does nothing."""
+
+    script: str
+    """The script of ``wrapper_dir``."""
+    command: tuple[str, ...]
+    """What is run without scripts; empty: nothing is."""
+    stdin: str
+    """Input of both."""
+    answers: tuple[str, ...]
+    """How the standard error of the script, or of the command behind it, may begin."""
+
+
+PROBES = (
+    Probe(SUBMIT, ("sbatch", "--parsable"), "environment 0\n", ("sbatch: error: ", "submit: the input ")),
+    Probe(TRIAL, ("sbatch", "--test-only"), "", ("sbatch: error: ",)),
+    Probe(CANCEL, ("scancel", NO_JOB), "no job\n", ("cancel: the input ", "scancel: ")),
+    Probe(LOG, (), "no job\n", ("log: the input ",)),
+)
+
+
+async def find(context: Context) -> list[Finding]:
+    """Try each command as the user of the command line, or as one whom the configuration names."""
+    site = context.slurm_site
+    if not site.exec_prefix.strip():
+        return []
+    where = site.configured_as("exec_prefix")
+    user = context.asked.user or _somebody(context)
+    words = command_prefix(site.exec_prefix, user or "somebody")
+    if shutil.which(words[0]) is None:
+        text = f"there is no command {words[0]!r} on this machine, with which Slurm's commands are run as the user."
+        return [FAILS.error(where, text, "Install it, or write its full path.")]
+    if not user:
+        return []
+    if context.asked.user and not site.req_homedir and not _has_account(user):
+        return [ACCOUNT.error(f"user {user}", f"there is no account {user!r} on this machine.", "Create the account.")]
+    found = list(_about_root(where, words[0]))
+    tried = 0
+    for probe in PROBES:
+        if site.wrapper_dir and not is_there(site.wrapper_dir, probe.script):
+            continue  # reported by the check of the scripts; sudo would ask for a password
+        if not site.wrapper_dir and not probe.command:
+            continue
+        tried += 1
+        finding = await _tried(context, probe, words, where)
+        if finding is not None:
+            found.append(finding)
+    if tried and not found and context.asked.user:
+        what = "scripts" if site.wrapper_dir else "commands"
+        found.append(WORKS.ok(where, f"{tried} {what} run as {user} through `{' '.join(words)}`."))
+    return found
+
+
+async def _tried(context: Context, probe: Probe, prefix: Sequence[str], where: str) -> Finding | None:
+    """What is wrong with one command; None if it answers as it should."""
+    site = context.slurm_site
+    slurm = Installation(bin_dir=site.slurm_bin_dir, wrapper_dir=site.wrapper_dir, timeout=site.slurm_timeout)
+    name = probe.script if site.wrapper_dir else probe.command[0]
+    try:
+        if site.wrapper_dir:
+            answer = await slurm.run(name, wrapper=name, prefix=prefix, stdin=probe.stdin)
+        else:
+            # a job's environment is passed on, which sudo has to allow
+            environment = {"GPUSPAWNER_CHECK": "1"}
+            stdin = "" if name == "sbatch" else probe.stdin
+            answer = await slurm.run(*probe.command, prefix=prefix, environment=environment, stdin=stdin)
+    except ConfigError as error:
+        return FAILS.error(where, error.message, error.hint)
+    except SlurmUnavailable as error:  # time-out, or the command is missing
+        return FAILS.error(where, f"as a user, {name} did not work: {error.message}", error.hint)
+    if answer.code == 0 or answer.stderr.startswith(probe.answers):
+        return None
+    if probe.script in (SUBMIT, TRIAL) and any(line.startswith("sbatch: ") for line in answer.stderr.splitlines()):
+        return None
+    known = failure(name, answer.stderr)
+    if known is not None:
+        return FAILS.error(where, known.message.removeprefix("exec_prefix: "), known.hint)
+    return FAILS.error(
+        where,
+        f"{name} does not answer as it should: {last_line(answer.stderr or answer.stdout)}.",
+        "Run the command by hand as the hub's account, and compare the script with that of config/wrappers.",
+    )
+
+
+def _about_root(where: str, command: str) -> Iterator[Finding]:
+    if os.geteuid() == 0 and Path(command).name == "sudo":
+        yield AS_ROOT.warning(
+            where,
+            "this check runs as root, whom sudo refuses nothing, so its rules for the hub's account are not tried.",
+            "Run the check as the account of the hub (`sudo -u jupyterhub gpuspawner check ...`); a hub that runs as "
+            "root should use `runuser -u {username} --`.",
+        )
+
+
+def _somebody(context: Context) -> str:
+    """A user whom the configuration names and who has an account; empty if there is none."""
+    for settings in context.site.config.values():
+        if not isinstance(settings, dict):
+            continue
+        for trait in NAMING:
+            given = settings.get(trait) or ()
+            names = given.values() if isinstance(given, dict) else given
+            for name in sorted(str(each) for each in names) if isinstance(names, (set, list, tuple)) else ():
+                if name not in ("root", own_account()) and _has_account(name):
+                    return name
+    return ""
+
+
+def _has_account(name: str) -> bool:
+    try:
+        return pwd.getpwnam(name).pw_uid != 0
+    except KeyError:
+        return False
+
+
+CHECK = Check(find, (WORKS, FAILS, ACCOUNT, AS_ROOT))

@@ -1,0 +1,1 @@
+"""Checks of the hub's own settings, files and surroundings."""

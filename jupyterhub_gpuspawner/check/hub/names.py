@@ -1,0 +1,85 @@
+"""Misspelt settings: names that no class of the hub has, which traitlets accepts and ignores."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from traitlets.config import Configurable
+
+from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.hub.application import classes_in_use
+from jupyterhub_gpuspawner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from jupyterhub_gpuspawner.check.context import Context
+    from jupyterhub_gpuspawner.check.finding import Finding
+
+SETTING = Code("setting-unknown", "The configuration sets something that the class does not have, so it has no effect.")
+CLASS = Code("class-unknown", "The configuration has a section whose name is close to that of a class, and is not one.")
+PLUGIN = Code("class-missing", "The configuration names an authenticator or a proxy that cannot be imported.")
+ALIKE = 0.75
+"""How close a name must be to be suggested; see :func:`difflib.get_close_matches`."""
+
+
+async def find(context: Context) -> list[Finding]:
+    """Look at each name in the configuration."""
+    try:
+        classes = classes_in_use(context)
+    except (ConfigError, ImportError) as error:
+        return [PLUGIN.error(getattr(error, "where", "") or "jupyterhub_config.py", str(error))]
+    reported = {each.where for each in context.spawner.ignored_settings()}
+    return [finding for finding in _findings(context, classes) if finding.where not in reported]
+
+
+def _findings(context: Context, classes: tuple[type, ...]) -> Iterator[Finding]:
+    known = {each.__name__ for each in _every_class(Configurable)}
+    sections = {name for each in classes for name in each.section_names()}  # type: ignore[attr-defined]
+    for section, values in sorted(context.site.config.items()):
+        set_here = sorted(name for name in values if not name[:1].isupper()) if isinstance(values, dict) else []
+        if not set_here:
+            continue
+        if section not in sections:
+            if section not in known:
+                yield from _unknown_class(section, set_here, sections)
+            continue
+        names = {
+            name
+            for each in classes
+            if section in each.section_names()  # type: ignore[attr-defined]
+            for name in each.class_trait_names(config=True)  # type: ignore[attr-defined]
+        }
+        for name in set_here:
+            if name not in names:
+                yield _unknown_setting(section, name, names)
+
+
+def _unknown_class(section: str, names: list[str], sections: Iterable[str]) -> Iterator[Finding]:
+    """Sections of classes that this hub does not use are common, so only one with a similar name is reported."""
+    by_lower = {each.lower(): each for each in sections}
+    if near := get_close_matches(section.lower(), by_lower, n=1, cutoff=0.85):
+        right = by_lower[near[0]]
+        yield CLASS.error(
+            f"c.{section}",
+            f"there is no class {section}, so {', '.join(names)} {'has' if len(names) == 1 else 'have'} no effect.",
+            f"Write c.{right}.{names[0]}.",
+        )
+
+
+def _unknown_setting(section: str, name: str, names: Iterable[str]) -> Finding:
+    where, text = f"c.{section}.{name}", f"{section} has no setting {name}, so this line has no effect."
+    near = get_close_matches(name, names, n=1, cutoff=ALIKE)
+    if near:
+        return SETTING.error(where, text, f"Write c.{section}.{near[0]}.")
+    return SETTING.warning(where, text, "Remove it, or look for its present name in the settings' reference.")
+
+
+def _every_class(cls: type) -> Iterator[type]:
+    for each in cls.__subclasses__():
+        yield each
+        yield from _every_class(each)
+
+
+CHECK = Check(find, (SETTING, CLASS, PLUGIN))
