@@ -30,6 +30,8 @@ class Asked:
     """How many people would start at once; 0: not asked."""
     profile: str = ""
     """The only profile to try, and to count the seats of; empty: each."""
+    submit: bool = False
+    """Submit one small job of the user in each partition, and look at its node."""
 
 
 NOTHING = Asked()

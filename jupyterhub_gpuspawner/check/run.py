@@ -14,6 +14,7 @@ from jupyterhub_gpuspawner.check.accounts import prefix, wrappers
 from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
 from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.check.hub import address, clock, environment, limits, names, same_name, secrets
+from jupyterhub_gpuspawner.check.job import submit
 from jupyterhub_gpuspawner.check.profiles import script
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
@@ -41,6 +42,7 @@ CHECKS: tuple[Check, ...] = (
     same_name.CHECK,
     wrappers.CHECK,
     prefix.CHECK,
+    submit.CHECK,
 )
 """All checks, in the order of their findings."""
 DOCUMENT_VERSION = 1

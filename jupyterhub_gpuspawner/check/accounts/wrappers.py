@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from jupyterhub_gpuspawner.slurm.run_as import CANCEL, LOG, SUBMIT, TRIAL
 from jupyterhub_gpuspawner.slurm.time_limit import EXTEND
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
 
     from jupyterhub_gpuspawner.check.context import Context

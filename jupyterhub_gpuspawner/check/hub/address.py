@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
@@ -28,8 +28,12 @@ LOOPBACK = Code(
     "Nodes are told a loopback address of the hub, or the hub listens on one alone, and there are nodes on other "
     "machines.",
 )
-FOREIGN = Code("hub-address-foreign", "The hub's settings have it listen on an address that this machine does not have.")
-UNRESOLVED = Code("node-unresolved", "This machine cannot resolve the address of a node, so it reaches no server there.")
+FOREIGN = Code(
+    "hub-address-foreign", "The hub's settings have it listen on an address that this machine does not have."
+)
+UNRESOLVED = Code(
+    "node-unresolved", "This machine cannot resolve the address of a node, so it reaches no server there."
+)
 SAMPLE = 8
 """Nodes that are looked at, one for each partition at least."""
 _ANY = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
@@ -59,17 +63,18 @@ class HubAddress:
 def hub_address(context: Context) -> HubAddress:
     """Work out the hub's addresses as JupyterHub does; raises ConfigError."""
     config, hub = context.site.config, application(context.site.config).hub
+    spawner: Any = context.slurm_site
     told, setting = str(hub.api_url), "c.JupyterHub.hub_ip"
     for name in _SETTINGS:
         if config.JupyterHub.get(name):
             setting = f"c.JupyterHub.{name}"
             break
-    if context.slurm_site.hub_connect_url is not None:
-        told = context.slurm_site.hub_connect_url.rstrip("/") + urlsplit(told).path
-        setting = context.slurm_site.configured_as("hub_connect_url")
-    own = context.slurm_site.environment.get("JUPYTERHUB_API_URL")
+    if spawner.hub_connect_url is not None:
+        told = spawner.hub_connect_url.rstrip("/") + urlsplit(told).path
+        setting = spawner.configured_as("hub_connect_url")
+    own = spawner.environment.get("JUPYTERHUB_API_URL")
     if isinstance(own, str):
-        told, setting = own, context.slurm_site.configured_as("environment")
+        told, setting = own, spawner.configured_as("environment")
     listens = "" if hub.ip in _ANY else str(hub.ip)
     return HubAddress(told, setting, listens, int(hub.port or 0))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.check.context import Context
 
+_QUIET = logging.getLogger("gpuspawner.check")
+_QUIET.disabled = True  # what JupyterHub says of its settings, it says when it starts; misspelt ones are findings
+
 
 def application(config: Config) -> Any:
     """The hub's application with its settings, and ``hub``, which knows its own address; raises ConfigError."""
     try:
-        app = JupyterHub(config=config)
+        app = JupyterHub(config=config, log=_QUIET)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # settings that JupyterHub has renamed: it says so itself when it starts
             app.init_hub()

@@ -8,7 +8,7 @@ with the wrapper scripts nothing of it does, but the job still gets it.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 VARIABLE = Code(
     "slurm-variable",
-    "A variable of Slurm's commands (SBATCH_..., SLURM_...) is passed to every job. It overrides what the job asks for, "
-    "or what Slurm says in the job.",
+    "A variable of Slurm's commands (SBATCH_..., SLURM_...) is passed to every job, and overrides what it asks for or "
+    "what Slurm says in it.",
 )
 _HARMLESS = frozenset(("SLURM_CONF",))
 
 
 async def find(context: Context) -> list[Finding]:
     """Look at the variables that servers are given."""
-    spawner, found = context.slurm_site, []
+    spawner: Any = context.slurm_site
+    found = []
     for setting, names in (
         ("environment", spawner.environment),
         ("env_keep", [name for name in spawner.env_keep if name in os.environ]),

@@ -144,7 +144,7 @@ def _of_the_queue(context: Context) -> Iterator[Finding]:
         for each in context.profiles
         if each.kind == "slurm"
         for name in (over_defaults(each.slurm, context.defaults).partition or "").split(",")
-    } or {context.defaults.partition}
+    } or {context.defaults.partition or ""}
     waits = [
         (snapshot.taken_at - job.submitted_at, job.partitions[0])
         for job in snapshot.jobs

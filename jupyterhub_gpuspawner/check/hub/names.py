@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from traitlets.config import Configurable
 
@@ -34,9 +34,9 @@ async def find(context: Context) -> list[Finding]:
     return [finding for finding in _findings(context, classes) if finding.where not in reported]
 
 
-def _findings(context: Context, classes: tuple[type, ...]) -> Iterator[Finding]:
+def _findings(context: Context, classes: tuple[Any, ...]) -> Iterator[Finding]:
     known = {each.__name__ for each in _every_class(Configurable)}
-    sections = {name for each in classes for name in each.section_names()}  # type: ignore[attr-defined]
+    sections = {name for each in classes for name in each.section_names()}
     for section, values in sorted(context.site.config.items()):
         set_here = sorted(name for name in values if not name[:1].isupper()) if isinstance(values, dict) else []
         if not set_here:
@@ -46,10 +46,7 @@ def _findings(context: Context, classes: tuple[type, ...]) -> Iterator[Finding]:
                 yield from _unknown_class(section, set_here, sections)
             continue
         names = {
-            name
-            for each in classes
-            if section in each.section_names()  # type: ignore[attr-defined]
-            for name in each.class_trait_names(config=True)  # type: ignore[attr-defined]
+            name for each in classes if section in each.section_names() for name in each.class_trait_names(config=True)
         }
         for name in set_here:
             if name not in names:
@@ -76,7 +73,7 @@ def _unknown_setting(section: str, name: str, names: Iterable[str]) -> Finding:
     return SETTING.warning(where, text, "Remove it, or look for its present name in the settings' reference.")
 
 
-def _every_class(cls: type) -> Iterator[type]:
+def _every_class(cls: type[Any]) -> Iterator[type[Any]]:
     for each in cls.__subclasses__():
         yield each
         yield from _every_class(each)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.check.hub.secrets import cookie_secret_file
+from jupyterhub_gpuspawner.check.job.script import START
 from jupyterhub_gpuspawner.jobs.comment import hub_mark, parse_tag, start_of
 from jupyterhub_gpuspawner.jobs.status import Phase
 
@@ -35,7 +36,7 @@ async def find(context: Context) -> list[Finding]:
     for job_id, job in (await context.client.every_job()).items():
         named = parse_tag(job.tag)
         mark = start_of(job.tag).partition("-")[0]
-        if named is not None and named[0] == name and mark and mark != mine and job.phase is not Phase.ENDED:
+        if named is not None and named[0] == name and mark not in ("", START, mine) and job.phase is not Phase.ENDED:
             others.setdefault(mark, []).append(job_id)
     if not others or (mine is None and len(others) < 2):  # one hub: probably this one
         return []

@@ -21,11 +21,27 @@ if TYPE_CHECKING:
 @click.option("--user", default="", help="Ask Slurm, as this user, what it would do with each profile's job.")
 @click.option("--group", multiple=True, help="JupyterHub group of that user; may be repeated. Default: those known.")
 @click.option("--people", type=click.IntRange(1, 5000), help="Count how many of so many people could start now.")
-@click.option("--profile", default="", metavar="SLUG", help="The only profile for --user and --people. Default: each.")
+@click.option("--profile", default="", metavar="SLUG", help="The only profile that is tried. Default: each.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
+@click.option(
+    "--submit",
+    is_flag=True,
+    help="Submit one small job in each partition, as the user of --user, look at its node, and cancel it.",
+)
 @CONFIG
-def check(*, user: str, group: tuple[str, ...], people: int | None, profile: str, as_json: bool, config: Path) -> None:
-    """Check the configuration, each profile with its options, each course, and Slurm. Nothing is submitted or changed.
+def check(
+    *,
+    user: str,
+    group: tuple[str, ...],
+    people: int | None,
+    profile: str,
+    submit: bool,
+    as_json: bool,
+    config: Path,
+) -> None:
+    """Check the configuration, each profile with its options, each course, and Slurm.
+
+    Nothing is submitted or changed, unless --submit is given.
 
     A line that begins with warn names something because of which nothing fails. Exit code 0: no errors, possibly
     warnings; 1: the configuration or a profile is wrong; 3: Slurm does not answer, and nothing else is wrong.
@@ -36,11 +52,12 @@ def check(*, user: str, group: tuple[str, ...], people: int | None, profile: str
 
     if group and not user:
         raise click.UsageError("--group needs --user.")
-    if profile and not (user or people):
-        raise click.UsageError("--profile needs --user or --people.")
+    if profile and not (user or people or submit):
+        raise click.UsageError("--profile needs --user, --people or --submit.")
 
     async def look() -> Sequence[Finding]:
-        return await run.findings(await run.context_of(load_site(config), Asked(user, group, people or 0, profile)))
+        asked = Asked(user, group, people or 0, profile, submit)
+        return await run.findings(await run.context_of(load_site(config), asked))
 
     try:
         findings = asyncio.run(look())

@@ -1,0 +1,119 @@
+"""``gpuspawner check --submit``: one small job in each partition that profiles use, as a user."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.hub.address import hub_address
+from jupyterhub_gpuspawner.check.job.judgement import CODES, judged
+from jupyterhub_gpuspawner.check.job.run import follow
+from jupyterhub_gpuspawner.check.job.script import START, Trial, Tried, partitions
+from jupyterhub_gpuspawner.check.job.way import listening_hub
+from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
+from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request
+from jupyterhub_gpuspawner.jobs import comment
+from jupyterhub_gpuspawner.slurm.privileges import own_account
+from jupyterhub_gpuspawner.slurm.run_as import command_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jupyterhub_gpuspawner.check.context import Context
+    from jupyterhub_gpuspawner.check.finding import Finding
+    from jupyterhub_gpuspawner.hub.site.account import Account
+    from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+    from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+
+NO_USER = Code("submit-without-user", "--submit needs --user: jobs belong to users.")
+NO_ACCOUNT = Code("submit-without-account", "With --submit: the user has no account, so there is no home for the job.")
+
+
+async def find(context: Context) -> list[Finding]:
+    """Submit, follow and cancel the jobs, all partitions at the same time."""
+    if not context.asked.submit or context.snapshot is None:
+        return []
+    user = context.asked.user or ("" if context.slurm_site.exec_prefix.strip() else own_account())
+    if not user:
+        return [NO_USER.error("--submit", "jobs belong to users, and none is named.", "Name one with --user.")]
+    site = _site_of(context, user)
+    try:
+        account = await site.account()
+    except ConfigError as error:
+        return [NO_ACCOUNT.error(f"user {user}", error.message, error.hint)]
+    hub = hub_address(context)
+    environment = {
+        name: value
+        for name, value in site.job_environment(account).items()
+        if name not in ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN")
+    }
+    environment["JUPYTERHUB_API_URL"] = hub.told
+    prefix = command_prefix(site.exec_prefix, user)
+    trials = [
+        _trial(site, account, name, profiles, hub.told)
+        for name, profiles in partitions(list(_profiles(context, site, user))).items()
+    ]
+    async with listening_hub(hub) as listens:
+        courses = await asyncio.gather(
+            *(
+                follow(
+                    site, each, replace(launch_plan(site, each.profiles[0].request), report=False), prefix, environment
+                )
+                for each in trials
+            )
+        )
+    return [finding for course in courses for finding in judged(course, hub_listens=listens)]
+
+
+def _site_of(context: Context, user: str) -> GPUSlurmSpawner:
+    spawner = context.site.spawner(user, context.asked.groups)
+    if not isinstance(spawner, GPUProfilesSpawner):
+        site: GPUSlurmSpawner = spawner
+        return site
+    return spawner.slurm_spawner_class(config=context.site.config, user=spawner.user, hub=spawner.hub)
+
+
+def _profiles(context: Context, site: GPUSlurmSpawner, user: str) -> Iterator[Tried]:
+    """The Slurm profiles whose job can be written for the user; whether the user may use them is another check's."""
+    if not context.profiles:
+        request = plain_request(site, username=user, server_name="")
+        yield Tried(request.profile, request, site.cmd[0])
+    for profile in context.profiles:
+        if profile.kind != "slurm":
+            continue
+        spawner = context.site.spawner(user, (*context.asked.groups, *profile.allow.groups))
+        try:
+            request = spawner.resolve({"profile": profile.slug})
+        except (ConfigError, RequestError):
+            continue
+        yield Tried(profile.slug, request, _command(request, site))
+
+
+def _command(request: JobRequest, site: GPUSlurmSpawner) -> str:
+    return (request.command or tuple(site.cmd))[0]
+
+
+def _trial(site: GPUSlurmSpawner, account: Account, partition: str, profiles: tuple[Tried, ...], hub: str) -> Trial:
+    word = secrets.token_hex(8)
+    start = f"{START}-{word}"
+    first, last = (map(int, site.port_range.split("-"))) if site.port_range else (0, 0)
+    return Trial(
+        partition=partition,
+        profiles=profiles,
+        hub=hub,
+        ports=profiles[0].request.port_range or (first, last),
+        tag=f"{comment.tag(site.hub_name, account.name, '')}#{start}",
+        name=comment.job_name(site.job_name, start),
+        word=word,
+        log_dir=site.log_dir.replace("{homedir}", account.home).replace("{username}", account.name),
+        home=account.home,
+        prologue=site.req_prologue,
+        finds_commands=not site.batch_script,
+    )
+
+
+CHECK = Check(find, (NO_USER, NO_ACCOUNT, *CODES))
