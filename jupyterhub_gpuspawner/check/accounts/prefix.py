@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 WORKS = Code("run-as-user", "The hub's account runs Slurm's commands as a user; each was tried without a job.")
 FAILS = Code("run-as-user-fails", "exec_prefix, sudo's rules or a script do not let the hub's account act as a user.")
-ACCOUNT = Code("account-missing", "The user named with --user has no account on the hub's machine.")
 AS_ROOT = Code(
     "checked-as-root",
     "The check runs as root, whom sudo never refuses, and the hub runs as another account: sudo's rules are not tried.",
@@ -74,30 +73,32 @@ async def find(context: Context) -> list[Finding]:
         return [FAILS.error(where, text, "Install it, or write its full path.")]
     if not user:
         return []
-    if context.asked.user and not site.req_homedir and not _has_account(user):
-        return [ACCOUNT.error(f"user {user}", f"there is no account {user!r} on this machine.", "Create the account.")]
     found = list(_about_root(where, words[0]))
-    tried = 0
+    tried, faults = 0, dict[tuple[str, str], list[str]]()
     for probe in PROBES:
         if site.wrapper_dir and not is_there(site.wrapper_dir, probe.script):
             continue  # reported by the check of the scripts; sudo would ask for a password
         if not site.wrapper_dir and not probe.command:
             continue
         tried += 1
-        finding = await _tried(context, probe, words, where)
-        if finding is not None:
-            found.append(finding)
+        name = probe.script if site.wrapper_dir else probe.command[0]
+        fault = await _fault(context, probe, name, words)
+        if fault is not None:
+            faults.setdefault((fault[0].replace(name, "{}", 1), fault[1]), []).append(name)
+    for (text, right), given in faults.items():
+        first, *others = dict.fromkeys(given)
+        more = f" The same for {', '.join(others)}." if others else ""
+        found.append(FAILS.error(where, text.replace("{}", first, 1) + more, right))
     if tried and not found and context.asked.user:
         what = "scripts" if site.wrapper_dir else "commands"
         found.append(WORKS.ok(where, f"{tried} {what} run as {user} through `{' '.join(words)}`."))
     return found
 
 
-async def _tried(context: Context, probe: Probe, prefix: Sequence[str], where: str) -> Finding | None:
-    """What is wrong with one command; None if it answers as it should."""
+async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str]) -> tuple[str, str] | None:
+    """What is wrong with one command, and what would be right; None if it answers as it should."""
     site = context.slurm_site
     slurm = Installation(bin_dir=site.slurm_bin_dir, wrapper_dir=site.wrapper_dir, timeout=site.slurm_timeout)
-    name = probe.script if site.wrapper_dir else probe.command[0]
     try:
         if site.wrapper_dir:
             answer = await slurm.run(name, wrapper=name, prefix=prefix, stdin=probe.stdin)
@@ -107,18 +108,17 @@ async def _tried(context: Context, probe: Probe, prefix: Sequence[str], where: s
             stdin = "" if name == "sbatch" else probe.stdin
             answer = await slurm.run(*probe.command, prefix=prefix, environment=environment, stdin=stdin)
     except ConfigError as error:
-        return FAILS.error(where, error.message, error.hint)
+        return error.message.removeprefix("exec_prefix: "), error.hint
     except SlurmUnavailable as error:  # time-out, or the command is missing
-        return FAILS.error(where, f"as a user, {name} did not work: {error.message}", error.hint)
+        return f"{name} did not work as a user: {error.message}", error.hint
     if answer.code == 0 or answer.stderr.startswith(probe.answers):
         return None
     if probe.script in (SUBMIT, TRIAL) and any(line.startswith("sbatch: ") for line in answer.stderr.splitlines()):
         return None
     known = failure(name, answer.stderr)
     if known is not None:
-        return FAILS.error(where, known.message.removeprefix("exec_prefix: "), known.hint)
-    return FAILS.error(
-        where,
+        return known.message.removeprefix("exec_prefix: "), known.hint
+    return (
         f"{name} does not answer as it should: {last_line(answer.stderr or answer.stdout)}.",
         "Run the command by hand as the hub's account, and compare the script with that of config/wrappers.",
     )
@@ -155,4 +155,4 @@ def _has_account(name: str) -> bool:
         return False
 
 
-CHECK = Check(find, (WORKS, FAILS, ACCOUNT, AS_ROOT))
+CHECK = Check(find, (WORKS, FAILS, AS_ROOT))

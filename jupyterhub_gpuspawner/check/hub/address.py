@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.check.hub.application import application
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.hub.report.reach import resolved
 
 if TYPE_CHECKING:
@@ -83,7 +84,10 @@ async def find(context: Context) -> list[Finding]:
     """Compare the hub's address with those of the nodes."""
     if context.snapshot is None:
         return []
-    hub = hub_address(context)
+    try:
+        hub = hub_address(context)
+    except ConfigError:  # which the check of names reports
+        return []
     found: list[Finding] = []
     elsewhere: list[tuple[str, str]] = []
     for node in _sample(context):

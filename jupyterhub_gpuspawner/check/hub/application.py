@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.check.context import Context
 
+_OBJECT = re.compile(r"<[\w.]*?(\w+) object at 0x[0-9a-f]+>( instance)?")
 _QUIET = logging.getLogger("gpuspawner.check")
 _QUIET.disabled = True  # what JupyterHub says of its settings, it says when it starts; misspelt ones are findings
 
@@ -31,8 +33,12 @@ def application(config: Config) -> Any:
             warnings.simplefilter("ignore")  # settings that JupyterHub has renamed: it says so itself when it starts
             app.init_hub()
     except TraitError as error:
-        raise ConfigError(str(error), where="c.JupyterHub") from error
+        raise ConfigError(f"{_OBJECT.sub(_class, str(error))}.", where="c.JupyterHub") from error
     return app
+
+
+def _class(found: re.Match[str]) -> str:
+    return found[1]
 
 
 def classes_in_use(context: Context) -> tuple[type, ...]:
@@ -44,7 +50,7 @@ def classes_in_use(context: Context) -> tuple[type, ...]:
         try:
             found.append(getattr(app, name))
         except TraitError as error:  # a plugin that is not installed
-            raise ConfigError(str(error), where=f"c.JupyterHub.{name}") from error
+            raise ConfigError(f"{_OBJECT.sub(_class, str(error))}.", where=f"c.JupyterHub.{name}") from error
     for profile in context.profiles:
         if profile.spawner_class is not None:
             found.append(import_item(profile.spawner_class))

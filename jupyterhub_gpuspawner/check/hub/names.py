@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 SETTING = Code("setting-unknown", "The configuration sets something that the class does not have, so it has no effect.")
 CLASS = Code("class-unknown", "The configuration has a section whose name is close to that of a class, and is not one.")
-PLUGIN = Code("class-missing", "The configuration names an authenticator or a proxy that cannot be imported.")
+INVALID = Code(
+    "hub-setting-invalid", "JupyterHub does not start with a setting: its type is wrong, or its class is missing."
+)
 ALIKE = 0.75
 """How close a name must be to be suggested; see :func:`difflib.get_close_matches`."""
 
@@ -29,7 +31,8 @@ async def find(context: Context) -> list[Finding]:
     try:
         classes = classes_in_use(context)
     except (ConfigError, ImportError) as error:
-        return [PLUGIN.error(getattr(error, "where", "") or "jupyterhub_config.py", str(error))]
+        where = getattr(error, "where", "") or "jupyterhub_config.py"
+        return [INVALID.error(where, str(error).removeprefix(f"{where}: "))]
     reported = {each.where for each in context.spawner.ignored_settings()}
     return [finding for finding in _findings(context, classes) if finding.where not in reported]
 
@@ -79,4 +82,4 @@ def _every_class(cls: type[Any]) -> Iterator[type[Any]]:
         yield from _every_class(each)
 
 
-CHECK = Check(find, (SETTING, CLASS, PLUGIN))
+CHECK = Check(find, (SETTING, CLASS, INVALID))

@@ -85,7 +85,7 @@ def judged(course: Course, *, hub_listens: bool = True) -> Iterator[Finding]:
         *_of_network(course, node, hub_listens=hub_listens),
     ]
     yield from faults
-    if facts.placement:
+    if facts.placement and facts.python:
         first, *problems = facts.placement
         yield PLACED.ok(node, f"the launcher found {first.partition(': ')[2] or first}")
         yield from (PLACED.warning(node, f"the launcher says: {each}") for each in problems)

@@ -45,7 +45,10 @@ async def find(context: Context) -> list[Finding]:
         account = await site.account()
     except ConfigError as error:
         return [NO_ACCOUNT.error(f"user {user}", error.message, error.hint)]
-    hub = hub_address(context)
+    try:
+        hub = hub_address(context)
+    except ConfigError:  # which the check of names reports
+        return []
     environment = {
         name: value
         for name, value in site.job_environment(account).items()

@@ -1,0 +1,583 @@
+"""Mistakes in the hub's settings, files and rules: what `gpuspawner check` says, and what was met without it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.check import run, settings
+from jupyterhub_gpuspawner.check.accounts import prefix, wrappers
+from jupyterhub_gpuspawner.check.context import NOTHING, Asked
+from jupyterhub_gpuspawner.check.finding import Check, Finding, Severity
+from jupyterhub_gpuspawner.check.hub import address, clock, environment, limits, names, same_name, secrets
+from jupyterhub_gpuspawner.check.site import load_site
+from jupyterhub_gpuspawner.cluster.node_state import NodeState
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Partition
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.jobs.status import Phase
+
+CONFIG = Path(__file__).parents[2] / "config"
+HERE = (
+    settings.CHECK,
+    names.CHECK,
+    environment.CHECK,
+    secrets.CHECK,
+    address.CHECK,
+    limits.CHECK,
+    clock.CHECK,
+    wrappers.CHECK,
+    prefix.CHECK,
+)
+"""The checks of this module, without the one that needs jobs."""
+BASE = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUProfilesSpawner.profiles = [{"display_name": "GPU", "slurm": {"partition": "gpu", "gpus": 1}}]
+c.GPUSlurmSpawner.exec_prefix = ""
+c.GPUSlurmSpawner.slurm_bin_dir = "FOLDER/slurm"
+"""
+ELSEWHERE = ClusterSnapshot(
+    nodes=(NodeState("g1", address="192.0.2.11", states=frozenset({"IDLE"})),),
+    partitions=(Partition("gpu", nodes=("g1",)),),
+)
+"""One node on another machine; 192.0.2.0/24 is for documentation (RFC 5737)."""
+AT_HOME = ClusterSnapshot(
+    nodes=(NodeState("g1", address="127.0.0.1", states=frozenset({"IDLE"})),),
+    partitions=(Partition("gpu", nodes=("g1",)),),
+)
+"""One node on the hub's own machine, as in the demo."""
+UNRESOLVED = ClusterSnapshot(nodes=(NodeState("g1", address="g1.invalid", states=frozenset({"IDLE"})),))
+"""A node whose name no resolver knows (RFC 6761)."""
+BUSY = replace(
+    AT_HOME,
+    taken_at=10_000.0,
+    jobs=(ClusterJob("7", Phase.QUEUED, reason="Priority", partitions=("gpu",), submitted_at=2_800.0),),
+)
+"""A job that has been pending for two hours."""
+SCONTROL = """#!/bin/sh
+# a stand-in for scontrol: slurmctld's time and the few settings that are read
+echo "Configuration data as of $(($(date +%s) + AHEAD))"
+echo "PrivateData = none"
+echo
+echo "Slurmctld(primary) at head is UP"
+"""
+SUDO = "c.GPUSlurmSpawner.exec_prefix = 'sudo -n -u {username}'\n"
+SCRIPTS = "c.GPUSlurmSpawner.wrapper_dir = 'FOLDER/libexec'\n"
+AS_ROOT = "this check runs as root"
+
+
+def commands(folder: Path, *, sudo: str = 'shift 3; exec "$@"', ahead: int = 0) -> None:
+    """Stand-ins for Slurm's commands and for sudo, which by default runs what it is given."""
+    for name in ("slurm", "bin", "libexec"):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / "slurm" / "scontrol").write_text(SCONTROL.replace("AHEAD", f"({ahead})"))
+    said = "echo 'sbatch: error: Batch script is empty!' >&2; exit 1"
+    (folder / "slurm" / "sbatch").write_text(f"#!/bin/sh\n# a stand-in for sbatch\n{said}\n")
+    (folder / "slurm" / "scancel").write_text("#!/bin/sh\n# a stand-in for scancel\n")
+    (folder / "bin" / "sudo").write_text(f"#!/bin/sh\n# a stand-in for sudo\n{sudo}\n")
+    for file in (*(folder / "slurm").iterdir(), folder / "bin" / "sudo"):
+        file.chmod(0o755)
+    for script in (CONFIG / "wrappers").iterdir():
+        copy = folder / "libexec" / script.name
+        copy.write_text(script.read_text().replace("/usr/bin/s", f"{folder}/slurm/s"))
+        copy.chmod(0o755)
+
+
+def sudo_says(line: str) -> Callable[[Path], None]:
+    """A sudo that refuses."""
+    return lambda folder: commands(folder, sudo=f"echo {line!r} >&2; exit 1")
+
+
+def older(folder: Path) -> None:
+    """A script of another version."""
+    script = folder / "libexec" / "cancel"
+    script.write_text(script.read_text().replace("{0,9}", "{0,8}"))
+
+
+def written(name: str, mode: int) -> Callable[[Path], None]:
+    """A file with a secret."""
+
+    def write(folder: Path) -> None:
+        (folder / name).write_text("aa" * 32)
+        (folder / name).chmod(mode)
+
+    return write
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One row: what is wrong, what check says, and what is met by whom if nobody checks."""
+
+    lines: str
+    severity: Severity
+    code: str
+    where: str
+    text: str
+    right: str
+    met: str
+    surroundings: Callable[[Path], Any] = lambda _folder: None
+    snapshot: ClusterSnapshot = AT_HOME
+    asked: Asked = NOTHING
+
+
+ERROR, WARNING = Severity.ERROR, Severity.WARNING
+WAIT = "every user, after start_timeout: the server did not report to the hub"
+MISTAKES = {
+    "hub_ip is not set": Mistake(
+        "",
+        ERROR,
+        "hub-address-loopback",
+        "c.JupyterHub.hub_ip",
+        "nodes are told to reach the hub at http://127.0.0.1:8081/hub/api, which on g1 is g1 itself: no server could "
+        "report to the hub.",
+        "Set c.JupyterHub.hub_ip to the address of this machine in the cluster's network",
+        WAIT,
+        snapshot=ELSEWHERE,
+    ),
+    "hub_bind_url is this machine's own loopback": Mistake(
+        "c.JupyterHub.hub_bind_url = 'http://localhost:8099'",
+        ERROR,
+        "hub-address-loopback",
+        "c.JupyterHub.hub_bind_url",
+        "nodes are told to reach the hub at http://localhost:8099/hub/api, which on g1 is g1 itself: no server could "
+        "report to the hub.",
+        "Set c.JupyterHub.hub_ip to the address of this machine in the cluster's network",
+        WAIT,
+        snapshot=ELSEWHERE,
+    ),
+    "the spawner tells another address than the hub has": Mistake(
+        "c.JupyterHub.hub_ip = ''\nc.Spawner.hub_connect_url = 'http://127.0.0.1:8081'",
+        ERROR,
+        "hub-address-loopback",
+        "c.Spawner.hub_connect_url",
+        "nodes are told to reach the hub at http://127.0.0.1:8081/hub/api, which on g1 is g1 itself: no server could "
+        "report to the hub.",
+        "Set c.JupyterHub.hub_ip to the address of this machine in the cluster's network",
+        WAIT,
+        snapshot=ELSEWHERE,
+    ),
+    "hub_ip is another machine's": Mistake(
+        "c.JupyterHub.hub_ip = '192.0.2.10'",
+        WARNING,
+        "hub-address-foreign",
+        "c.JupyterHub.hub_ip",
+        "the hub would listen on 192.0.2.10, which is not an address of this machine: a hub that is started here "
+        "exits.",
+        "Use an address that `ip address` lists, and hub_connect_ip if nodes reach the hub at another one.",
+        "the admin, as the hub starts: [Errno 99] Cannot assign requested address",
+    ),
+    "a node's address has no entry in DNS": Mistake(
+        "",
+        WARNING,
+        "node-unresolved",
+        "node g1",
+        "this machine cannot resolve 'g1.invalid', the node's address in Slurm (NodeAddr).",
+        "Add the name to DNS or to /etc/hosts of the hub's machine: the hub's proxy connects to it.",
+        "every user of that node: the server's page does not open",
+        snapshot=UNRESOLVED,
+    ),
+    "a misspelt setting": Mistake(
+        "c.GPUSlurmSpawner.port_rang = '20000-20999'",
+        ERROR,
+        "setting-unknown",
+        "c.GPUSlurmSpawner.port_rang",
+        "GPUSlurmSpawner has no setting port_rang, so this line has no effect.",
+        "Write c.GPUSlurmSpawner.port_range.",
+        "users behind the firewall: the server's page does not open",
+    ),
+    "a misspelt setting of JupyterHub's": Mistake(
+        "c.Spawner.http_timout = 120",
+        ERROR,
+        "setting-unknown",
+        "c.Spawner.http_timout",
+        "Spawner has no setting http_timout, so this line has no effect.",
+        "Write c.Spawner.http_timeout.",
+        "users of slow file systems: the server did not respond within 30 s",
+    ),
+    "a setting of the hub's with an unknown name": Mistake(
+        "c.JupyterHub.colour = 'blue'",
+        WARNING,
+        "setting-unknown",
+        "c.JupyterHub.colour",
+        "JupyterHub has no setting colour, so this line has no effect.",
+        "Remove it, or look for its present name in the settings' reference.",
+        "nobody",
+    ),
+    "a misspelt class": Mistake(
+        "c.GPUSlurmSpwaner.port_range = '20000-20999'",
+        ERROR,
+        "class-unknown",
+        "c.GPUSlurmSpwaner",
+        "there is no class GPUSlurmSpwaner, so port_range has no effect.",
+        "Write c.GPUSlurmSpawner.port_range.",
+        "users behind the firewall: the server's page does not open",
+    ),
+    "an authenticator that is not installed": Mistake(
+        "c.JupyterHub.authenticator_class = 'no.such.Authenticator'",
+        ERROR,
+        "hub-setting-invalid",
+        "c.JupyterHub",
+        "The 'authenticator_class' trait of JupyterHub must be a type, but 'no.such.Authenticator' could not be "
+        "imported.",
+        "",
+        "the admin, as the hub starts",
+    ),
+    "a setting of batchspawner's that does nothing here": Mistake(
+        "c.SlurmSpawner.batch_submit_cmd = 'sudo sbatch'",
+        WARNING,
+        "setting-ignored",
+        "c.SlurmSpawner.batch_submit_cmd",
+        "has no effect. The commands are fixed; set c.GPUSlurmSpawner.slurm_bin_dir to the folder of another Slurm's "
+        "commands.",
+        "",
+        "the admin, who finds another command run than the one that was set",
+    ),
+    "sbatch is told to pass no variables": Mistake(
+        "c.Spawner.environment = {'SBATCH_EXPORT': 'NONE'}",
+        ERROR,
+        "slurm-variable",
+        "c.Spawner.environment: SBATCH_EXPORT",
+        "this variable keeps the hub's variables from every job, so that no server can sign in to the hub.",
+        "Remove it.",
+        WAIT,
+    ),
+    "a partition is set in sbatch's environment": Mistake(
+        "c.Spawner.environment = {'SBATCH_PARTITION': 'debug'}",
+        ERROR,
+        "slurm-variable",
+        "c.Spawner.environment: SBATCH_PARTITION",
+        "this variable is read by sbatch, and overrides what profiles request.",
+        "Remove it.",
+        "every user: a server in another partition than the profile's",
+    ),
+    "wrapper_dir does not exist": Mistake(
+        f"{SUDO}c.GPUSlurmSpawner.wrapper_dir = '/no/such/folder'",
+        ERROR,
+        "wrapper-missing",
+        "c.GPUSlurmSpawner.wrapper_dir",
+        "there is no folder /no/such/folder.",
+        "Create it, and install the scripts of config/wrappers in it; see docs/howto/sudo.md.",
+        "every user: submit was not run: sudo asks for a password",
+        sudo_says("sudo: a password is required"),
+    ),
+    "one script is not installed": Mistake(
+        SUDO + SCRIPTS,
+        ERROR,
+        "wrapper-missing",
+        "c.GPUSlurmSpawner.wrapper_dir",
+        "there is no script FOLDER/libexec/trial.",
+        "Install it from config/wrappers with `install -o root -g root -m 755`; see docs/howto/sudo.md.",
+        "users who ask for an estimate: sudo asks for a password",
+        lambda folder: (folder / "libexec" / "trial").unlink(),
+    ),
+    "a script cannot be executed": Mistake(
+        SUDO + SCRIPTS,
+        ERROR,
+        "wrapper-missing",
+        "c.GPUSlurmSpawner.wrapper_dir",
+        "FOLDER/libexec/submit cannot be run by every user (mode 0644).",
+        "Run chmod 755 FOLDER/libexec/submit.",
+        "every user: submit was not run: sudo cannot find the command",
+        lambda folder: (folder / "libexec" / "submit").chmod(0o644),
+    ),
+    "others may write to a script": Mistake(
+        SUDO + SCRIPTS,
+        ERROR,
+        "wrapper-writable",
+        "c.GPUSlurmSpawner.wrapper_dir",
+        "FOLDER/libexec/submit can be changed by others than root (owner 0, mode 0757), who could run anything as "
+        "every user of the hub.",
+        "Run chown root:root FOLDER/libexec/submit and chmod 755 FOLDER/libexec/submit.",
+        "nobody, until somebody does",
+        lambda folder: (folder / "libexec" / "submit").chmod(0o757),
+    ),
+    "a script is of another version": Mistake(
+        SUDO + SCRIPTS,
+        WARNING,
+        "wrapper-differs",
+        "c.GPUSlurmSpawner.wrapper_dir",
+        "FOLDER/libexec/cancel is not the script of this version, apart from its lines marked SITE.",
+        "Compare it with config/wrappers/cancel, and install that one anew unless you changed it on purpose.",
+        "users after an upgrade of the hub: a script that refuses its input",
+        older,
+    ),
+    "the prefix names a command that is not there": Mistake(
+        "c.GPUSlurmSpawner.exec_prefix = 'doas-no-such -u {username}'",
+        ERROR,
+        "run-as-user-fails",
+        "c.GPUSlurmSpawner.exec_prefix",
+        "there is no command 'doas-no-such' on this machine, with which Slurm's commands are run as the user.",
+        "Install it, or write its full path.",
+        "every user: the hub cannot start this server, it is not set up correctly",
+    ),
+    "sudo asks for a password": Mistake(
+        SUDO + SCRIPTS,
+        ERROR,
+        "run-as-user-fails",
+        "c.GPUSlurmSpawner.exec_prefix",
+        "submit was not run: sudo asks for a password (sudo: a password is required). The same for trial, cancel, log.",
+        "Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers).",
+        "every user: the hub cannot start this server, it is not set up correctly",
+        sudo_says("sudo: a password is required"),
+        asked=Asked(user="daemon"),
+    ),
+    "sudo's rules name other commands": Mistake(
+        SUDO,
+        ERROR,
+        "run-as-user-fails",
+        "c.GPUSlurmSpawner.exec_prefix",
+        "sbatch was not run: sudo does not allow it (Sorry, user jupyterhub is not allowed to execute x). The same for "
+        "scancel.",
+        "Compare the command with the sudoers file.",
+        "every user: the hub cannot start this server, it is not set up correctly",
+        sudo_says("Sorry, user jupyterhub is not allowed to execute x"),
+        asked=Asked(user="daemon"),
+    ),
+    "a script behind sudo that answers something else": Mistake(
+        SUDO + SCRIPTS,
+        ERROR,
+        "run-as-user-fails",
+        "c.GPUSlurmSpawner.exec_prefix",
+        "log does not answer as it should: Traceback.",
+        "Run the command by hand as the hub's account, and compare the script with that of config/wrappers.",
+        "users whose start failed: no lines of the log",
+        lambda folder: commands(
+            folder,
+            sudo="shift 3; case $1 in */log) echo Traceback >&2;; */trial) echo 'sbatch: error: ' >&2;; "
+            '*) echo "${1##*/}: the input " >&2;; esac; exit 1',
+        ),
+        asked=Asked(user="daemon"),
+    ),
+    "start_timeout is shorter than the launcher": Mistake(
+        "c.Spawner.start_timeout = 10",
+        WARNING,
+        "start-timeout-short",
+        "c.Spawner.start_timeout",
+        "10 s is less than the launcher may take on a node (23 s), without the modules or the environment of a "
+        "profile.",
+        "Use the default of 300, or more; time in the queue does not count.",
+        WAIT,
+    ),
+    "http_timeout is shorter than JupyterLab": Mistake(
+        "c.GPUProfilesSpawner.profiles[0]['http_timeout'] = 5",
+        WARNING,
+        "http-timeout-short",
+        "profile gpu: http_timeout",
+        "5 s is less than JupyterLab takes to start from a busy file system.",
+        "Use 30, JupyterHub's default, or more.",
+        "users in the morning: the server did not respond within 5 s",
+    ),
+    "queue_timeout is shorter than the queue": Mistake(
+        "c.GPUSlurmSpawner.queue_timeout = '0:30:00'",
+        WARNING,
+        "queue-timeout-short",
+        "c.GPUSlurmSpawner.queue_timeout",
+        "a job in partition gpu has been waiting for 2 h, and starts of this hub are given up after 30 min in the "
+        "queue.",
+        "Set it to what people are ready to wait, or to UNLIMITED.",
+        "users of a busy day: the start was given up after 30 min in the queue",
+        snapshot=BUSY,
+    ),
+    "fewer servers than people": Mistake(
+        "c.JupyterHub.active_server_limit = 20",
+        ERROR,
+        "servers-limited",
+        "c.JupyterHub.active_server_limit",
+        "the hub runs at most 20 servers, which is not enough for 50 people.",
+        "Set it to 50 at least, or to 0 for no limit.",
+        "30 of 50 people: 429 Active server limit exceeded",
+        asked=Asked(people=50),
+    ),
+    "fewer starts at a time than people": Mistake(
+        "c.JupyterHub.concurrent_spawn_limit = 10",
+        WARNING,
+        "servers-limited",
+        "c.JupyterHub.concurrent_spawn_limit",
+        "at most 10 servers start at the same time: of 50 people who click within a minute, the others are asked to "
+        "try again.",
+        "Set it to 50, or start the servers ahead of the session.",
+        "40 of 50 people: 429 Too many users trying to log in right now",
+        asked=Asked(people=50),
+    ),
+    "the cookie secret can be read": Mistake(
+        "c.JupyterHub.cookie_secret_file = 'FOLDER/secret'",
+        ERROR,
+        "cookie-secret-exposed",
+        "c.JupyterHub.cookie_secret_file",
+        "FOLDER/secret can be read by others (mode 0644), and JupyterHub does not start with it.",
+        "Run chmod 600 FOLDER/secret.",
+        "the admin, as the hub starts: Refusing to run JupyterHub with invalid cookie_secret_file",
+        written("secret", 0o644),
+    ),
+    "the key of the site's certificate is missing": Mistake(
+        "c.JupyterHub.ssl_key = 'FOLDER/key.pem'",
+        ERROR,
+        "tls-file",
+        "c.JupyterHub.ssl_key",
+        "there is no file FOLDER/key.pem.",
+        "Give the full path of a file in PEM format.",
+        "the admin: the proxy ends at once",
+    ),
+    "everybody can read the key": Mistake(
+        "c.JupyterHub.ssl_key = 'FOLDER/key.pem'",
+        ERROR,
+        "tls-file",
+        "c.JupyterHub.ssl_key",
+        "every account can read FOLDER/key.pem (mode 0644).",
+        "Run chmod 600 FOLDER/key.pem.",
+        "nobody, until somebody does",
+        written("key.pem", 0o644),
+    ),
+    "slurmctld's clock is behind": Mistake(
+        "",
+        ERROR,
+        "clock-differs",
+        "Slurm",
+        "slurmctld's clock is 2 min behind this machine's, so pages show wrong times and starts are given up too "
+        "early or too late.",
+        "Synchronise both with the same time server (`chronyc tracking`, `timedatectl`).",
+        "users: a server that ends two minutes before the time that its page shows",
+        lambda folder: commands(folder, ahead=-125),
+    ),
+}
+
+
+async def findings(
+    folder: Path, lines: str, snapshot: ClusterSnapshot, asked: Asked = NOTHING, checks: tuple[Check, ...] = HERE
+) -> tuple[Finding, ...]:
+    """What the checks find in a configuration, with a cluster that is given."""
+    config = folder / "jupyterhub_config.py"
+    config.write_text((BASE + lines).replace("FOLDER", str(folder)))
+    context = await run.context_of(load_site(config), asked)
+    return await run.findings(replace(context, snapshot=snapshot, silence=None), checks)
+
+
+@pytest.fixture
+def site(public_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with stand-ins for Slurm's commands and sudo, and copies of the scripts that admins install."""
+    commands(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.setattr("os.geteuid", lambda: 990)  # not root, whom sudo never refuses
+    return tmp_path
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
+async def test_a_mistake_is_found_where_it_was_made(site: Path, mistake: Mistake) -> None:
+    """One finding and no other: its severity and code, the file or setting, the fault, and what would be right."""
+    mistake.surroundings(site)
+    found = await findings(site, mistake.lines, mistake.snapshot, mistake.asked)
+    expected = Finding(mistake.severity, mistake.code, mistake.where, mistake.text, mistake.right)
+
+    assert [_plain(each, site, mistake) for each in found] == [expected]
+    assert mistake.met  # what is met without the check is part of the table
+
+
+def _plain(finding: Finding, folder: Path, mistake: Mistake) -> Finding:
+    """The finding with the test's folder by a name, and an address that is suggested left out."""
+    text, right = (each.replace(str(folder), "FOLDER") for each in (finding.text, finding.right))
+    if mistake.code == "hub-address-loopback":
+        right = right.partition(", such as")[0].removesuffix(".")
+    return replace(finding, text=text, right=right)
+
+
+async def test_the_configuration_that_is_shipped_is_in_order(site: Path) -> None:
+    """config/jupyterhub_config.py, with its folders and its address changed as an admin does, raises no alarm."""
+    text = (CONFIG / "jupyterhub_config.py").read_text()
+    for old, new in (
+        ("/etc/jupyterhub/profiles", CONFIG / "profiles"),
+        ("/etc/jupyterhub/courses", CONFIG / "courses"),
+        ("/usr/local/libexec/gpuspawner", site / "libexec"),
+        ("10.0.0.10", "127.0.0.1"),  # the cluster is this machine
+    ):
+        assert old in text
+        text = text.replace(old, str(new))
+    (site / "jupyterhub_config.py").write_text(f"{text}\nc.GPUSlurmSpawner.slurm_bin_dir = '{site}/slurm'\n")
+    context = await run.context_of(load_site(site / "jupyterhub_config.py"), Asked(people=50))
+
+    assert await run.findings(replace(context, snapshot=AT_HOME, silence=None), HERE) == ()
+
+
+async def test_the_demos_configuration_is_in_order(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is that of the demo, whose hub listens on a loopback address, since its nodes are on the same machine."""
+    demo = Path(run.__file__).parents[1] / "demo"
+    (site / "demo").mkdir()
+    shutil.copytree(demo / "profiles", site / "demo" / "profiles")
+    for name, value in {
+        "FOLDER": str(site / "demo"),
+        "PORTS": "8000,8081,8001",
+        "PASSWORD": "x",
+        "TOKEN": "x" * 32,
+        "SINGLEUSER": "jupyterhub-singleuser",
+        "SLURM": str(site / "slurm"),
+    }.items():
+        monkeypatch.setenv(f"GPUSPAWNER_DEMO_{name}", value)
+    context = await run.context_of(load_site(demo / "jupyterhub_config.py"))
+
+    assert await run.findings(replace(context, snapshot=AT_HOME, silence=None), HERE) == ()
+
+
+async def test_scripts_that_work_for_a_user_are_said_to(site: Path) -> None:
+    """With --user, all scripts are tried behind a stand-in for sudo, which answers as they do."""
+    answer = 'case $1 in */trial) echo "sbatch: error: " >&2;; *) echo "${1##*/}: the input " >&2;; esac; exit 1'
+    commands(site, sudo=f"shift 3; {answer}")
+    (ok,) = await findings(site, SUDO + SCRIPTS, AT_HOME, Asked(user="daemon"))
+
+    assert (ok.severity, ok.code) == (Severity.OK, "run-as-user")
+    assert ok.text == "4 scripts run as daemon through `sudo -n -u daemon`."
+
+
+def test_the_digests_are_those_of_the_scripts() -> None:
+    """After a change of config/wrappers, the digests in check/accounts/wrappers.py are those of the new scripts."""
+    found = {script.name: wrappers.digest(script.read_text()) for script in (CONFIG / "wrappers").iterdir()}
+
+    assert found == wrappers.DIGESTS
+
+
+def test_a_sites_own_values_do_not_change_a_digest() -> None:
+    """The lines marked SITE are the admin's, in any form that Python takes."""
+    script = (CONFIG / "wrappers" / "submit").read_text()
+    changed = script.replace('"/usr/bin/sbatch"', '"/opt/slurm/bin/sbatch"').replace(
+        'ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}',
+        'ENVIRONMENT = {\n    "PATH": "/usr/bin:/bin",\n    "SLURM_CONF": "/etc/slurm.conf",\n}',
+    )
+
+    assert changed != script
+    assert wrappers.digest(changed) == wrappers.digest(script)
+
+
+@pytest.mark.slurm
+async def test_another_hub_of_the_same_name_is_seen_by_its_jobs(tmp_path: Path, slurm_cluster: PrivateSlurm) -> None:
+    """A pending job with this hub's name and another hub's mark is an error at hub_name; this hub's own job is not."""
+    (tmp_path / "secret").write_text("ab" * 32)
+    lines = (
+        f"c.JupyterHub.cookie_secret_file = '{tmp_path}/secret'\nc.GPUSlurmSpawner.hub_name = 'twin'\n"
+        f"c.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\n"
+    )
+    own = same_name.hub_mark(bytes.fromhex("ab" * 32))
+    options = ("--parsable", "--hold", "--chdir=/", "--output=/dev/null", "--partition=batch", "--wrap=true")
+    jobs = [
+        slurm_cluster.run("sbatch", *options, f"--comment=jupyterhub-gpuspawner/twin/ada/#{mark}-1").strip()
+        for mark in (own, "01234567")
+    ]
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in slurm_cluster.environment.items():
+                patch.setenv(name, value)
+            found = await findings(tmp_path, lines, AT_HOME, checks=(same_name.CHECK,))
+    finally:
+        slurm_cluster.run("scancel", *jobs)
+
+    assert found == (
+        Finding(
+            ERROR,
+            "hub-name-shared",
+            "c.GPUSlurmSpawner.hub_name",
+            f"Slurm has 1 jobs of another hub, or of this one with an earlier cookie secret under the name 'twin' (job "
+            f"{jobs[1]}).",
+            "Give each hub of the cluster a hub_name of its own; after the loss of a cookie secret, cancel these jobs.",
+        ),
+    )

@@ -1,0 +1,269 @@
+"""The small job of `gpuspawner check --submit`: what its log and Slurm's answers are taken to mean."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.check import run
+from jupyterhub_gpuspawner.check.context import Asked
+from jupyterhub_gpuspawner.check.finding import Finding, Severity
+from jupyterhub_gpuspawner.check.job import submit
+from jupyterhub_gpuspawner.check.job.facts import parse_facts
+from jupyterhub_gpuspawner.check.job.judgement import judged
+from jupyterhub_gpuspawner.check.job.run import Course
+from jupyterhub_gpuspawner.check.job.script import START, Trial
+from jupyterhub_gpuspawner.check.site import load_site
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+
+TRIAL = Trial(
+    partition="gpu",
+    profiles=(),
+    hub="http://10.0.0.10:8081/hub/api",
+    ports=(20000, 20999),
+    tag="jupyterhub-gpuspawner/jupyter/ada/#check-0123",
+    name="jupyterhub-check-0123",
+    word="0123",
+    log_dir="/home/ada",
+    home="/home/ada",
+)
+JOB = JobStatus(
+    "7", Phase.RUNNING, "RUNNING", batch_host="g1", partition="gpu", tag=TRIAL.tag, name=TRIAL.name, user="ada"
+)
+GOOD = """\
+slurmstepd: a line of Slurm's
+gpuspawner-check began {}
+gpuspawner-check profile {"slug": "gpu"}
+gpuspawner-check command {"slug": "gpu", "what": "jupyterhub-singleuser", "found": true}
+gpuspawner-check launcher {}
+gpuspawner: g1: GPUs 0; CPUs 0-3; memory preferred:0
+gpuspawner-check python {"version": "3.11.2", "node": "g1"}
+gpuspawner-check environment {"arrived": true, "sbatch": []}
+gpuspawner-check hub {"reached": true, "status": 200, "hub": true}
+gpuspawner-check port {"port": 20345, "tried": 1}
+"""
+
+
+def course(log: str = GOOD, **values: object) -> Course:
+    """A job that ran, with this log."""
+    whole = Course(TRIAL, job_id="7", seen=JOB, last=JOB, facts=parse_facts(log), back="")
+    return replace(whole, **values)  # type: ignore[arg-type]
+
+
+def said(log: str, old: str, new: str) -> str:
+    """The log with one part of it changed."""
+    assert old in log
+    return log.replace(old, new)
+
+
+CASES: dict[str, tuple[Course, list[tuple[str, str, str]]]] = {
+    "all is well": (course(), [("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")]),
+    "the log's folder is missing": (
+        course("", last=replace(JOB, phase=Phase.ENDED, state="FAILED", exit_code="0:53")),
+        [("log-dir-missing", "node g1", "error")],
+    ),
+    "the log is on the node alone": (course(""), [("job-log-unread", "node g1", "warning")]),
+    "the log may not be read": (course("", log_is_readable=False), [("job-log-unread", "node g1", "warning")]),
+    "the queue is long": (
+        course("", seen=replace(JOB, phase=Phase.QUEUED), last=replace(JOB, phase=Phase.QUEUED, reason="Resources")),
+        [("job-pending", "partition gpu", "warning")],
+    ),
+    "no command": (
+        course(said(GOOD, '"jupyterhub-singleuser", "found": true', '"jupyterhub-singleuser", "found": false')),
+        [("command-missing", "profile gpu", "error"), ("job-placed", "node g1", "ok")],
+    ),
+    "a module is missing": (
+        course(
+            said(
+                GOOD,
+                'gpuspawner-check command {"slug": "gpu", "what": "jupyterhub-singleuser", "found": true}',
+                'gpuspawner: module cuda/99 cannot be loaded\ngpuspawner-check setup {"slug": "gpu"}',
+            )
+        ),
+        [("environment-fails", "profile gpu", "error"), ("job-placed", "node g1", "ok")],
+    ),
+    "no container runtime": (
+        course(
+            said(
+                GOOD,
+                '"what": "jupyterhub-singleuser", "found": true}',
+                '"what": "jupyterhub-singleuser", "found": true}\n'
+                'gpuspawner-check runtime {"slug": "lab", "what": "apptainer", "found": false}',
+            )
+        ),
+        [("container-missing", "profile lab", "error"), ("job-placed", "node g1", "ok")],
+    ),
+    "no Python": (
+        course(
+            GOOD.partition("gpuspawner: g1")[0]
+            + "gpuspawner: no Python 3.9 or newer on g1; load a module that has one, or set GPUSPAWNER_PYTHON\n",
+            back=None,
+        ),
+        [("python-missing", "node g1", "error")],
+    ),
+    "the home is not mounted": (
+        course(said(GOOD, "gpuspawner-check profile", "gpuspawner-check no-home {}\ngpuspawner-check profile")),
+        [("home-missing", "node g1", "error"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
+    ),
+    "variables do not arrive": (
+        course(said(GOOD, '"arrived": true, "sbatch": []', '"arrived": false, "sbatch": ["SBATCH_EXPORT"]')),
+        [
+            ("job-environment", "node g1", "error"),
+            ("job-environment", "node g1", "warning"),
+            ("job-placed", "node g1", "ok"),
+        ],
+    ),
+    "a firewall before the hub": (
+        course(said(GOOD, '"reached": true, "status": 200, "hub": true', '"reached": false, "why": "timed out"')),
+        [("hub-unreachable", "node g1", "error"), ("job-placed", "node g1", "ok")],
+    ),
+    "another program at the hub's address": (
+        course(said(GOOD, '"status": 200, "hub": true', '"status": 404, "hub": false')),
+        [("hub-unreachable", "node g1", "error"), ("job-placed", "node g1", "ok")],
+    ),
+    "a firewall before the nodes": (
+        course(back="no answer within 5 s"),
+        [("node-unreachable", "node g1", "error"), ("job-placed", "node g1", "ok")],
+    ),
+    "all ports are taken": (
+        course(said(GOOD, '"port": 20345, "tried": 1', '"port": 0, "tried": 1000'), back=None),
+        [("ports-taken", "node g1", "error"), ("job-placed", "node g1", "ok")],
+    ),
+    "a plugin writes its own comments": (
+        course(seen=replace(JOB, tag="project 5")),
+        [("job-changed", "job 7", "warning"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
+    ),
+    "and its own names": (
+        course(seen=replace(JOB, tag="project 5", name="job")),
+        [("job-changed", "job 7", "error"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
+    ),
+    "a plugin moves jobs": (
+        course(seen=replace(JOB, partition="short")),
+        [("job-changed", "job 7", "warning"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
+    ),
+    "the job stays": (
+        course(not_cancelled="Access/permission denied"),
+        [("job-left", "partition gpu", "error"), ("job-placed", "node g1", "ok"), ("job-ran", "node g1", "ok")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("followed", "expected"), CASES.values(), ids=CASES.keys())
+def test_what_a_followed_job_means(followed: Course, expected: list[tuple[str, str, str]]) -> None:
+    """Codes, places and severities, in order; a job that has what servers need is said to."""
+    assert [(each.code, each.where, each.severity.value) for each in judged(followed)] == expected
+
+
+def test_a_log_cannot_write_to_the_terminal() -> None:
+    """The user's job writes the log, so control characters in it are replaced."""
+    facts = parse_facts('gpuspawner-check began {}\ngpuspawner-check hub {"reached": false, "why": "\\u001b[2J"}\n')
+
+    assert facts.hub_why == " [2J"
+
+
+def test_what_runs_on_the_node_is_of_the_standard_library() -> None:
+    """Its source starts isolated, without this package, as in the job."""
+    source = Path(submit.__file__).with_name("on_node.py").read_text()
+    asked = '{"hub": "http://127.0.0.1:9/", "ports": [0, 0], "word": "0123", "seconds": 0}'
+    ran = subprocess.run([sys.executable, "-I", "-S", "-c", source, asked], capture_output=True, text=True, check=True)
+    facts = parse_facts(ran.stdout)
+
+    assert (ran.stderr, facts.environment_arrived, facts.hub_reached) == ("", False, False)
+    assert facts.port
+
+
+LINES = """
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.JupyterHub.hub_port = {port}
+c.GPUProfilesSpawner.profiles = [
+    {{"display_name": "GPU", "slurm": {{"partition": "gpu", "gpus": 2}}, "command": ["no-such-server"]}},
+    {{"display_name": "Modules", "slurm": {{"partition": "gpu"}}, "environment": {{"modules": "no/such"}}}},
+    {{"display_name": "Batch", "slurm": {{"partition": "batch"}}, "command": ["/bin/true"]}},
+]
+c.GPUSlurmSpawner.exec_prefix = ""
+c.GPUSlurmSpawner.slurm_bin_dir = {bin_dir!r}
+c.GPUSlurmSpawner.req_homedir = {home!r}
+c.GPUSlurmSpawner.topology_file = {topology!r}
+c.Spawner.cmd = ["/bin/true"]
+"""
+
+
+async def submitted(folder: Path, slurm: PrivateSlurm, free_port: int, more: str = "") -> list[Finding]:
+    """The findings of --submit on the private cluster."""
+    lines = LINES.format(port=free_port, bin_dir=slurm.bin_dir, home=str(folder), topology=slurm.topology_pattern)
+    (folder / "jupyterhub_config.py").write_text(lines + more)
+    context = await run.context_of(load_site(folder / "jupyterhub_config.py"), Asked(submit=True))
+    return list(await run.findings(context, (submit.CHECK,)))
+
+
+@pytest.fixture
+def cluster(slurm_cluster: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> PrivateSlurm:
+    """The session's cluster, which commands of this process find."""
+    for name, value in slurm_cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    return slurm_cluster
+
+
+def left(slurm: PrivateSlurm) -> str:
+    """Jobs of checks that have not ended."""
+    queue = slurm.run("squeue", "-h", "-o", "%i %k", "-t", "PENDING,RUNNING,SUSPENDED,CONFIGURING")
+    return "\n".join(line for line in queue.splitlines() if f"#{START}-" in line)
+
+
+@pytest.mark.slurm
+async def test_a_job_in_each_partition_tells_what_its_node_lacks(
+    tmp_path: Path, cluster: PrivateSlurm, unused_tcp_port: int
+) -> None:
+    """Real jobs, one for each partition, reach this machine and are reached; they leave neither job nor log behind."""
+    found = await submitted(tmp_path, cluster, unused_tcp_port)
+    errors = [(each.code, each.where, each.text) for each in found if each.severity is Severity.ERROR]
+    node = next(each.where for each in found if each.code == "job-placed")
+
+    assert errors == [
+        (
+            "environment-fails",
+            "profile modules",
+            f"its environment cannot be set up on {node}: there is no module command on this node.",
+        ),
+        (
+            "command-missing",
+            "profile gpu",
+            f"there is no command no-such-server on {node} after the profile's environment is set up.",
+        ),
+    ]
+    assert [each.code for each in found if each.severity is Severity.OK] == ["job-placed", "job-placed", "job-ran"]
+    assert [each.text for each in found if each.severity is Severity.WARNING] == []
+    assert left(cluster) == ""
+
+
+@pytest.mark.slurm
+async def test_a_log_dir_that_no_node_has_and_a_check_that_is_interrupted(
+    tmp_path: Path, cluster: PrivateSlurm, unused_tcp_port: int
+) -> None:
+    """The folder is named; and when the check is cancelled while a job is pending, the job is cancelled."""
+    more = "c.GPUProfilesSpawner.profiles = c.GPUProfilesSpawner.profiles[2:]\n"
+    (finding,) = await submitted(
+        tmp_path, cluster, unused_tcp_port, f"{more}c.GPUSlurmSpawner.log_dir = '/no/such/logs'\n"
+    )
+    assert (finding.code, finding.severity) == ("log-dir-missing", Severity.ERROR)
+    assert "/no/such/logs does not exist there" in finding.text
+
+    held = "c.GPUProfilesSpawner.profiles[0]['slurm']['extra'] = ['--nodelist=c1']\n"
+    cluster.run("scontrol", "update", "nodename=c1", "state=drain", "reason=check")
+    try:
+        task = asyncio.ensure_future(submitted(tmp_path, cluster, unused_tcp_port, more + held))
+        while not left(cluster):
+            assert not task.done(), task.result()
+            await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert left(cluster) == ""
+    finally:
+        cluster.run("scontrol", "update", "nodename=c1", "state=resume")
