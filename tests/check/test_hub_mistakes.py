@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.jobs.comment import hub_mark
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -557,7 +558,7 @@ async def test_another_hub_of_the_same_name_is_seen_by_its_jobs(tmp_path: Path, 
         f"c.JupyterHub.cookie_secret_file = '{tmp_path}/secret'\nc.GPUSlurmSpawner.hub_name = 'twin'\n"
         f"c.GPUSlurmSpawner.slurm_bin_dir = {slurm_cluster.bin_dir!r}\n"
     )
-    own = same_name.hub_mark(bytes.fromhex("ab" * 32))
+    own = hub_mark(bytes.fromhex("ab" * 32))
     options = ("--parsable", "--hold", "--chdir=/", "--output=/dev/null", "--partition=batch", "--wrap=true")
     jobs = [
         slurm_cluster.run("sbatch", *options, f"--comment=jupyterhub-gpuspawner/twin/ada/#{mark}-1").strip()

@@ -400,6 +400,52 @@ def test_anothers_job_is_neither_cancelled_nor_read(site: Site) -> None:
     assert (read.returncode, read.stderr) == (1, b"log: this is not a job of the user\n")
 
 
+# --- gpuspawner check, as the hub's account ---------------------------------------------------------
+
+RULES = {
+    "as they are shipped": (
+        "",
+        "ok    c.GPUSlurmSpawner.exec_prefix: 4 scripts run as PERSON through `sudo -n -u PERSON`.",
+    ),
+    "without the one for logs": (
+        ", JOBLOG",
+        "WRONG c.GPUSlurmSpawner.exec_prefix: log was not run: sudo asks for a password (sudo: a password is "
+        "required). Allow the hub's account to run Slurm's commands without one (NOPASSWD in sudoers). "
+        "[run-as-user-fails]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("without", "line"), RULES.values(), ids=RULES.keys())
+def test_check_tries_the_rules_of_sudo(site: Site, site_folder: Path, without: str, line: str) -> None:
+    """Each script is run as a user with an input that it refuses, so that a missing rule is found and no job is."""
+    config, rules = site_folder / f"check-{len(without)}.py", site_folder / f"sudoers-check-{len(without)}"
+    config.write_text(f"""
+c.JupyterHub.spawner_class = "gpu-profiles"
+c.GPUProfilesSpawner.profiles = [{{"display_name": "One", "slurm": {{"partition": "batch"}}}}]
+c.GPUSlurmSpawner.exec_prefix = "sudo -n -u {{username}}"
+c.GPUSlurmSpawner.wrapper_dir = {str(site.wrappers)!r}
+c.GPUSlurmSpawner.slurm_bin_dir = {site.slurm.bin_dir!r}
+""")
+    text = site.sudoers.read_text()
+    rules.write_text(re.sub(rf"^(HUB .*){without}$", r"\1", text, flags=re.MULTILINE))
+    rules.chmod(0o440)
+    command = [
+        sys.executable,
+        "-c",
+        "from jupyterhub_gpuspawner.cli.main import main; main()",
+        "check",
+        "-f",
+        str(config),
+        "--user",
+    ]
+    environment = {**site.slurm.environment, "PYTHONPATH": str(CONFIG.parent)}
+    checked = replace(site, sudoers=rules).run(*command, site.person, environment=environment)
+    lines = checked.stdout.decode().replace(site.person, "PERSON").splitlines()
+
+    assert [each for each in lines if "exec_prefix" in each] == [line], checked.stderr
+
+
 # --- a Slurm operator extends servers ----------------------------------------------------------------
 
 OWN_SLURM = """

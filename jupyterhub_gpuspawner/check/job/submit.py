@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.site.account import Account
     from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 NO_USER = Code("submit-without-user", "--submit needs --user: jobs belong to users.")
 NO_ACCOUNT = Code("submit-without-account", "With --submit: the user has no account, so there is no home for the job.")
@@ -61,14 +62,7 @@ async def find(context: Context) -> list[Finding]:
         for name, profiles in partitions(list(_profiles(context, site, user))).items()
     ]
     async with listening_hub(hub) as listens:
-        courses = await asyncio.gather(
-            *(
-                follow(
-                    site, each, replace(launch_plan(site, each.profiles[0].request), report=False), prefix, environment
-                )
-                for each in trials
-            )
-        )
+        courses = await asyncio.gather(*(follow(site, each, _plan(site, each), prefix, environment) for each in trials))
     return [finding for course in courses for finding in judged(course, hub_listens=listens)]
 
 
@@ -98,6 +92,11 @@ def _profiles(context: Context, site: GPUSlurmSpawner, user: str) -> Iterator[Tr
 
 def _command(request: JobRequest, site: GPUSlurmSpawner) -> str:
     return (request.command or tuple(site.cmd))[0]
+
+
+def _plan(site: GPUSlurmSpawner, trial: Trial) -> LaunchPlan:
+    """The launcher's plan: it reports to nobody, promises nothing, and claims no GPU."""
+    return replace(launch_plan(site, trial.profiles[0].request), report=False, gpus=None, cpus=None, claim=None)
 
 
 def _trial(site: GPUSlurmSpawner, account: Account, partition: str, profiles: tuple[Tried, ...], hub: str) -> Trial:
