@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.check import extending, settings, slurm
 from jupyterhub_gpuspawner.check.accounts import prefix, wrappers
 from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
 from jupyterhub_gpuspawner.check.finding import Severity
-from jupyterhub_gpuspawner.check.hub import address, clock, environment, limits, names, same_name, secrets
+from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, same_name, secrets, timeouts
 from jupyterhub_gpuspawner.check.job import submit
 from jupyterhub_gpuspawner.check.profiles import script
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
@@ -28,21 +28,25 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.site import Site
     from jupyterhub_gpuspawner.profiles.profile import Profile
 
-CHECKS: tuple[Check, ...] = (
-    script.CHECK,
-    settings.CHECK,
+HUB_CHECKS: tuple[Check, ...] = (
     names.CHECK,
     environment.CHECK,
     secrets.CHECK,
-    slurm.CHECK,
-    extending.CHECK,
     address.CHECK,
-    limits.CHECK,
+    timeouts.CHECK,
     clock.CHECK,
     same_name.CHECK,
     wrappers.CHECK,
     prefix.CHECK,
     submit.CHECK,
+)
+"""Those of the hub's settings and machine, and of what it may run as its users."""
+CHECKS: tuple[Check, ...] = (
+    script.CHECK,
+    settings.CHECK,
+    slurm.CHECK,
+    extending.CHECK,
+    *HUB_CHECKS,
 )
 """All checks, in the order of their findings."""
 DOCUMENT_VERSION = 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
-from jupyterhub_gpuspawner.check.run import context_of, findings
+from jupyterhub_gpuspawner.check.run import CHECKS, HUB_CHECKS, context_of, findings
 from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.jobs.accounting import Accounting
 from jupyterhub_gpuspawner.slurm.parse.trial import WillRun
@@ -106,5 +106,5 @@ def context_in(
 
 
 def found_in(where: Context) -> list[Finding]:
-    """Everything that the check finds."""
-    return list(asyncio.run(findings(where)))
+    """Everything that the check finds in profiles, courses and Slurm; the hub's machine is not a recorded one."""
+    return list(asyncio.run(findings(where, [each for each in CHECKS if each not in HUB_CHECKS])))
