@@ -65,6 +65,8 @@ def parse_facts(text: str) -> Facts:
                 values["placement"] += (said,)
             continue
         fact, told = _fact(line)
+        if fact:  # the first lines may be missing: the script `log` prints the end of a log
+            values["began"] = True
         if fact == "profile":
             slug, said = str(told.get("slug", "")), ""
         elif fact == "setup":
@@ -120,7 +122,6 @@ def _of_port(told: dict[str, Any]) -> dict[str, Any]:
 
 
 _READERS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "began": lambda _told: {"began": True},
     "no-home": lambda _told: {"home": False},
     "launcher": lambda _told: {"launched": True},
     "python": lambda told: {"python": printable(str(told.get("version", "")))},
