@@ -54,10 +54,14 @@ AT_HOME = ClusterSnapshot(
 """One node on the hub's own machine, as in the demo."""
 UNRESOLVED = ClusterSnapshot(nodes=(NodeState("g1", address="g1.invalid", states=frozenset({"IDLE"})),))
 """A node whose name no resolver knows (RFC 6761)."""
+ASLEEP = ClusterSnapshot(nodes=(NodeState("g1", address="g1.invalid", states=frozenset({"IDLE", "POWERED_DOWN"})),))
+"""A node that is powered off, whose address is not known until it is on."""
 SCONTROL = """#!/bin/sh
 # a stand-in for scontrol: slurmctld's time and the few settings that are read
 echo "Configuration data as of $(($(date +%s) + AHEAD))"
 echo "PrivateData = none"
+echo "ResumeProgram = /usr/sbin/resume"
+echo "ResumeTimeout = 600 sec"
 echo
 echo "Slurmctld(primary) at head is UP"
 """
@@ -357,6 +361,16 @@ MISTAKES = {
         "profile.",
         "Use the default of 300, or more; time in the queue does not count.",
         WAIT,
+    ),
+    "start_timeout is shorter than a node takes to boot": Mistake(
+        "c.GPUSlurmSpawner.start_timeout = 300",
+        WARNING,
+        "start-timeout-short",
+        "c.GPUSlurmSpawner.start_timeout",
+        "300 s is less than a node that is powered off may take to boot (ResumeTimeout, 600 s).",
+        "Set it to 720 or more.",
+        WAIT,
+        snapshot=ASLEEP,
     ),
     "http_timeout is shorter than JupyterLab": Mistake(
         "c.GPUProfilesSpawner.profiles[0]['http_timeout'] = 5",

@@ -81,3 +81,22 @@ def test_licences_are_counted_whether_in_use_or_not() -> None:
     text = "LicenseName=matlab Total=3 Used=1 Free=2 Reserved=0 Remote=no\nLicenseName=idl Total=1 Used=0 Free=1\n"
 
     assert (parse_licenses(text), parse_licenses("No licenses configured in Slurm.\n")) == ({"matlab": 3, "idl": 1}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "answered_at", "resume_timeout"),
+    [
+        (told(), None, None),
+        (told().replace("2026-11-22T02:10:51", "1795313451"), 1795313451.0, None),
+        (told(ResumeProgram="/sbin/resume", ResumeTimeout="600 sec"), None, 600),
+        (told(ResumeProgram="(null)", ResumeTimeout="60 sec"), None, None),
+    ],
+    ids=["a date", "seconds since the epoch", "power saving", "none"],
+)
+def test_its_time_and_how_long_nodes_take_to_boot(
+    text: str, answered_at: float | None, resume_timeout: int | None
+) -> None:
+    """slurmctld's time is in the first line; nodes are booted only where there is a program that does it."""
+    found = parse_config(text)
+
+    assert (found.answered_at, found.resume_timeout) == (answered_at, resume_timeout)
