@@ -239,7 +239,7 @@ def test_check_warns_of_settings_without_effect(tmp_path: Path) -> None:
 
     assert checked.exit_code == 3
     assert warned == ["warn  c.ProfilesSpawner.child_config", "warn  c.SlurmSpawner.req_queue", "warn  profile gpu"]
-    assert f"warn  c.SlurmSpawner.req_queue: {QUEUE}\n" in checked.stdout
+    assert f"warn  c.SlurmSpawner.req_queue: {QUEUE} [setting-ignored]\n" in checked.stdout
 
 
 @pytest.mark.slurm
