@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import asdict
 from datetime import datetime
@@ -9,23 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 from traitlets import TraitError
 
-from jupyterhub_gpuspawner.check import extending, settings, slurm
+from jupyterhub_gpuspawner.check import extending, remote, settings, slurm
 from jupyterhub_gpuspawner.check.accounts import prefix, wrappers
 from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
-from jupyterhub_gpuspawner.check.finding import Severity
+from jupyterhub_gpuspawner.check.courses import sessions
+from jupyterhub_gpuspawner.check.finding import Code, Severity
 from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, same_name, secrets, timeouts
 from jupyterhub_gpuspawner.check.job import submit
-from jupyterhub_gpuspawner.check.profiles import script
+from jupyterhub_gpuspawner.check.people import people_of, stored_slugs
+from jupyterhub_gpuspawner.check.profiles import accounts, allowed, offered, reservations, seats, trials
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jupyterhub_gpuspawner.check.finding import Check, Code, Finding
+    from jupyterhub_gpuspawner.check.finding import Check, Finding
     from jupyterhub_gpuspawner.check.site import Site
+    from jupyterhub_gpuspawner.errors import GPUSpawnerError
     from jupyterhub_gpuspawner.profiles.profile import Profile
 
 HUB_CHECKS: tuple[Check, ...] = (
@@ -42,13 +47,21 @@ HUB_CHECKS: tuple[Check, ...] = (
 )
 """Those of the hub's settings and machine, and of what it may run as its users."""
 CHECKS: tuple[Check, ...] = (
-    script.CHECK,
+    offered.CHECK,
+    reservations.CHECK,
+    accounts.CHECK,
+    allowed.CHECK,
+    trials.CHECK,
+    seats.CHECK,
+    sessions.CHECK,
     settings.CHECK,
+    remote.CHECK,
     slurm.CHECK,
     extending.CHECK,
     *HUB_CHECKS,
 )
 """All checks, in the order of their findings."""
+CONFIGURATION = Code("configuration", "The hub would not start with this configuration. Nothing else is checked.")
 DOCUMENT_VERSION = 1
 ERRORS, SILENT = 1, 3
 """Exit codes."""
@@ -57,21 +70,27 @@ _STATES = {Severity.OK: "ok   ", Severity.WARNING: "warn ", Severity.ERROR: "WRO
 
 def codes() -> tuple[Code, ...]:
     """Every code, each once, in the order of the checks."""
-    return tuple(dict.fromkeys(code for check in CHECKS for code in check.codes))
+    return (CONFIGURATION, *dict.fromkeys(code for check in CHECKS for code in check.codes))
 
 
 async def context_of(site: Site, asked: Asked = NOTHING) -> Context:
     """Read what the checks need; raises ConfigError if the hub would not start."""
     spawner: Any = site.spawner("nobody")
+    if isinstance(spawner, GPUProfilesSpawner) and (folder := spawner.source.folder) is not None:
+        folder.remember(await asyncio.to_thread(stored_slugs, site.config))
     try:
         spawner.check()
         GPUCourses(config=site.config)
+        GPUSessions(config=site.config)
     except TraitError as error:
         raise ConfigError(str(error)) from error
     profiles: tuple[Profile, ...] = ()
     slurm_site = spawner
     if isinstance(spawner, GPUProfilesSpawner):
         profiles, slurm_site = spawner.offered(), spawner.slurm_site()
+    if asked.profile and all(each.slug != asked.profile for each in profiles):
+        known = ", ".join(each.slug for each in profiles) or "none"
+        raise ConfigError(f"there is no profile {asked.profile!r}.", hint=f"Profiles are {known}.")
     client = slurm_site.connection().client
     version, snapshot, silence = "", None, None
     try:
@@ -85,6 +104,7 @@ async def context_of(site: Site, asked: Asked = NOTHING) -> Context:
         client=client,
         profiles=profiles,
         defaults=site_defaults(slurm_site),
+        people=await asyncio.to_thread(people_of, site.config),
         now=datetime.now().astimezone(),
         version=version,
         snapshot=snapshot,
@@ -114,9 +134,18 @@ def exit_code(found: Sequence[Finding]) -> int:
     return 0 if not errors else SILENT if errors == {slurm.SILENT.name} else ERRORS
 
 
+def fatal(error: GPUSpawnerError) -> Finding:
+    """The finding for an error with which the hub would not start."""
+    where = error.where if isinstance(error, ConfigError) else ""
+    return CONFIGURATION.error(where, error.message.removeprefix(f"{where}: "), error.hint)
+
+
 def line(finding: Finding) -> str:
     """A finding for people."""
-    return f"{_STATES[finding.severity]} {finding.where}: {finding.text} {finding.right}".rstrip()
+    told = f"{_STATES[finding.severity]} {finding.where}: {finding.text}"
+    if finding.right:
+        told += f"{'' if told.endswith(('.', '?')) else '.'} {finding.right}"
+    return told if finding.severity is Severity.OK else f"{told} [{finding.code}]"
 
 
 def document(found: Sequence[Finding]) -> str:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
-from jupyterhub_gpuspawner.slurm.privileges import own_account
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.context import Context
@@ -37,7 +36,7 @@ async def _of_rights(context: Context) -> list[Finding]:
         raise
     except GPUSpawnerError as error:
         return [HIDDEN.error("Slurm", f"cannot tell whether jobs are hidden (PrivateData): {error}")]
-    name = own_account() or "this account"
+    name = await context.client.account() or "this account"
     return [
         HIDDEN.error(
             "Slurm",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jupyterhub_gpuspawner.check.finding import Finding
+    from jupyterhub_gpuspawner.check.site import Site
     from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
     from jupyterhub_gpuspawner.errors import GPUSpawnerError
 
@@ -108,3 +109,12 @@ def context_in(
 def found_in(where: Context) -> list[Finding]:
     """Everything that the check finds in profiles, courses and Slurm; the hub's machine is not a recorded one."""
     return list(asyncio.run(findings(where, [each for each in CHECKS if each not in HUB_CHECKS])))
+
+
+def of_configuration(site: Site) -> list[Finding]:
+    """Everything that the check finds in a configuration without a cluster, the hub's machine left out."""
+
+    async def found() -> list[Finding]:
+        return list(await findings(await context_of(site), [each for each in CHECKS if each not in HUB_CHECKS]))
+
+    return asyncio.run(found())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,10 @@ import pytest
 import yaml
 from jinja2 import Environment, StrictUndefined
 
+from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.profiles.files.rights import Rights
+from tests.check.sites import of_configuration
 
 CONFIG = Path(__file__).parents[2] / "config"
 ROLE = CONFIG / "ansible" / "roles" / "gpuspawner"
@@ -90,11 +91,11 @@ def test_the_configuration_loads_and_sets_what_there_is(tmp_path: Path) -> None:
     path.write_text(text)
     site = load_site(path)
     site.config.GPUProfilesSpawner.update({"profiles_dir": str(CONFIG / "profiles"), "courses_dir": ""})
-    findings = asyncio.run(site.findings())
+    found = of_configuration(site)
     traits = site.spawner_class.class_traits(config=True)
     slurm = site.spawner("nobody").slurm_spawner_class.class_traits(config=True)
 
-    assert [each for each in findings if not each.ok and each.subject != "Slurm"] == []
+    assert [each for each in found if each.severity is Severity.ERROR and each.where != "Slurm"] == []
     assert set(site.config.GPUProfilesSpawner) <= set(traits)
     assert set(site.config.GPUSlurmSpawner) <= set(slurm)
     assert Rights(frozenset(site.config.GPUProfilesSpawner.profiles_dir_allows)).allowed

@@ -11,11 +11,13 @@ from batchspawner import SlurmSpawner
 from traitlets.config import Config
 from wrapspawner import ProfilesSpawner
 
+from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.check.site import NamedHub, NamedUser, load_site
 from jupyterhub_gpuspawner.migrate.configuration.old_hub import System, read_old_hub
 from jupyterhub_gpuspawner.migrate.migration import migrate
 from jupyterhub_gpuspawner.migrate.result_files import write
 from jupyterhub_gpuspawner.migrate.sbatch_options import sbatch_options, spelled
+from tests.check.sites import of_configuration
 from tests.migrate.conftest import SITES, Migrated
 
 USER, HOME = "somebody", "/home/somebody"
@@ -84,11 +86,13 @@ def new_options(folder: Path, slug: str, **options: str) -> dict[str, str]:
 
 def test_the_result_is_without_fault(migrated: Migrated) -> None:
     """It loads, every profile has a job, and no setting is without effect; only Slurm is not here to be asked."""
-    findings = asyncio.run(load_site(migrated.folder / "jupyterhub_config.py").findings())
+    found = of_configuration(load_site(migrated.folder / "jupyterhub_config.py"))
     documents = (*migrated.migration.in_files, *migrated.migration.in_configuration)
 
-    assert [each for each in findings if (not each.ok or each.warning) and each.subject != "Slurm"] == []
-    assert {f"profile {each['slug']}" for each in documents} <= {each.subject for each in findings}
+    assert [each for each in found if each.severity is not Severity.OK and each.where != "Slurm"] == []
+    assert {each["slug"] for each in documents} <= {
+        each.where.split()[1] for each in found if each.where.startswith("profile ")
+    }
 
 
 @pytest.mark.parametrize("migrated", ["comet", "isambard", "workshop", "wrapspawner"], indirect=True)

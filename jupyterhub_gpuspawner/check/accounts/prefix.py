@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site.account import NAMING
 from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.login_node.ssh import LoginNodeUnreachable, is_remote
 from jupyterhub_gpuspawner.slurm.messages import failure, last_line
 from jupyterhub_gpuspawner.slurm.privileges import own_account
 from jupyterhub_gpuspawner.slurm.run_as import CANCEL, LOG, SUBMIT, TRIAL, command_prefix
@@ -76,7 +77,7 @@ async def find(context: Context) -> list[Finding]:
     found = list(_about_root(where, words[0]))
     tried, faults = 0, dict[tuple[str, str], list[str]]()
     for probe in PROBES:
-        if site.wrapper_dir and not is_there(site.wrapper_dir, probe.script):
+        if site.wrapper_dir and not is_remote(words) and not is_there(site.wrapper_dir, probe.script):
             continue  # reported by the check of the scripts; sudo would ask for a password
         if not site.wrapper_dir and not probe.command:
             continue
@@ -109,6 +110,8 @@ async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str
             answer = await slurm.run(*probe.command, prefix=prefix, environment=environment, stdin=stdin)
     except ConfigError as error:
         return error.message.removeprefix("exec_prefix: "), error.hint
+    except LoginNodeUnreachable:  # one finding for all commands
+        raise
     except SlurmUnavailable as error:  # time-out, or the command is missing
         return f"{name} did not work as a user: {error.message}", error.hint
     if answer.code == 0 or answer.stderr.startswith(probe.answers):

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
-from jupyterhub_gpuspawner.slurm.run_as import CANCEL, LOG, SUBMIT, TRIAL
+from jupyterhub_gpuspawner.slurm.login_node.query import QUERY
+from jupyterhub_gpuspawner.slurm.login_node.ssh import is_remote
+from jupyterhub_gpuspawner.slurm.run_as import CANCEL, LOG, SUBMIT, TRIAL, command_prefix
 from jupyterhub_gpuspawner.slurm.time_limit import EXTEND
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ DIGESTS = {
     "cancel": "4998ae87ce129508",
     "log": "876de0b677cdb8c9",
     "extend": "1b68fa43d967137c",
+    "query": "f391a3593682fb11",
 }
 """Of each script without the lines that a site changes; see :func:`digest`."""
 _OF_THE_SITE = frozenset(("SBATCH", "SCANCEL", "SCONTROL", "ENVIRONMENT", "HUB", "LIMIT"))
@@ -44,7 +47,12 @@ _INSTALL_ALL = "Create it, and install the scripts of config/wrappers in it; see
 async def find(context: Context) -> list[Finding]:
     """Look at the files, as far as this account may."""
     site = context.slurm_site
-    if not site.wrapper_dir or not (site.exec_prefix.strip() or site.extend_prefix.strip()):
+    names = [
+        *(SCRIPTS if _is_of_here(site.exec_prefix) else ()),
+        *((EXTEND,) if _is_of_here(site.extend_prefix) else ()),
+        *((QUERY,) if _is_of_here(site.query_prefix) else ()),
+    ]
+    if not site.wrapper_dir or not names:
         return []
     where = site.configured_as("wrapper_dir")
     folder = Path(site.wrapper_dir)
@@ -53,9 +61,13 @@ async def find(context: Context) -> list[Finding]:
         return [MISSING.error(where, f"there is no folder {folder}.", _INSTALL_ALL)]
     if seen.about is not None and not stat.S_ISDIR(seen.about.st_mode):
         return [MISSING.error(where, f"{folder} is not a folder.", _INSTALL_ALL)]
-    names = [*(SCRIPTS if site.exec_prefix.strip() else ()), *((EXTEND,) if site.extend_prefix.strip() else ())]
     found = [finding for name in names for finding in _of_script(where, folder / name)]
     return [*_of_owner(where, folder), *found]
+
+
+def _is_of_here(prefix: str) -> bool:
+    """Whether the prefix runs scripts of this machine, not of a login node."""
+    return bool(prefix.strip()) and not is_remote(command_prefix(prefix, "somebody"))
 
 
 def is_there(folder: str, name: str) -> bool:

@@ -14,6 +14,7 @@ from jupyterhub_gpuspawner.check.job.run import follow
 from jupyterhub_gpuspawner.check.job.script import START, Trial, Tried, partitions
 from jupyterhub_gpuspawner.check.job.way import listening_hub
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
+from jupyterhub_gpuspawner.hub.site.account import refuse_root
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import launch_plan, plain_request
 from jupyterhub_gpuspawner.jobs import comment
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 
 NO_USER = Code("submit-without-user", "--submit needs --user: jobs belong to users.")
-NO_ACCOUNT = Code("submit-without-account", "With --submit: the user has no account, so there is no home for the job.")
+NO_ACCOUNT = Code("submit-without-account", "With --submit: the user has no account, or is root, so there is no job.")
 
 
 async def find(context: Context) -> list[Finding]:
@@ -43,6 +44,8 @@ async def find(context: Context) -> list[Finding]:
         return [NO_USER.error("--submit", "jobs belong to users, and none is named.", "Name one with --user.")]
     site = _site_of(context, user)
     try:
+        if site.exec_prefix.strip():
+            await refuse_root(user)
         account = await site.account()
     except ConfigError as error:
         return [NO_ACCOUNT.error(f"user {user}", error.message, error.hint)]
@@ -80,7 +83,7 @@ def _profiles(context: Context, site: GPUSlurmSpawner, user: str) -> Iterator[Tr
         request = plain_request(site, username=user, server_name="")
         yield Tried(request.profile, request, site.cmd[0])
     for profile in context.profiles:
-        if profile.kind != "slurm":
+        if profile.kind != "slurm" or context.asked.profile not in ("", profile.slug):
             continue
         spawner = context.site.spawner(user, (*context.asked.groups, *profile.allow.groups))
         try:
