@@ -15,9 +15,11 @@ from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.profiles import option
 from jupyterhub_gpuspawner.profiles.environment import Container, Environment
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
-from jupyterhub_gpuspawner.profiles.profile import Allow, Extend, Profile
+from jupyterhub_gpuspawner.profiles.profile import Allow, Profile
 from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.running.extend import Extend
+from jupyterhub_gpuspawner.profiles.running.idle import Idle, Keep
 
 from .wording import TEXT, code, markdown, table, type_in_words
 
@@ -30,6 +32,8 @@ MODELS = (
     PlacementRules,
     Allow,
     Extend,
+    Idle,
+    Keep,
     option.ProfileOption,
     option.ListedChoice,
     option.UnlistedChoice,

@@ -13,7 +13,7 @@ from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
 from jupyterhub_gpuspawner.hub.pages.course.page import teaches_any
 from jupyterhub_gpuspawner.hub.pages.server.card import server_cards
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
-from jupyterhub_gpuspawner.hub.text import choose, cluster, course, course_actions, home, log, times, usage, wait
+from jupyterhub_gpuspawner.hub.text import choose, cluster, course, course_actions, home, idle, log, times, usage, wait
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.pages.server.card import ServerCard
@@ -27,6 +27,7 @@ class PageTools:
     choose = choose
     wait = wait
     home = home
+    idle = idle
     log = log
     cluster = cluster
     course = course

@@ -11,6 +11,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
 * sets the objects of the started hub aside from garbage collections (:mod:`.upkeep.garbage`);
 * starts the search for jobs without a server (:mod:`.upkeep.reconciliation`) and for servers that the hub does not
   watch (:mod:`.upkeep.unfinished`);
+* looks each minute for servers that do not use their GPUs (:mod:`.upkeep.idle`);
 * keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.courses.upkeep`);
 * writes the events of servers to the hub's event log (:mod:`.events.log`), and keeps a record of each session
   (:mod:`.sessions.keeper`).
@@ -47,6 +48,7 @@ from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.server import waits_in_queue
 from jupyterhub_gpuspawner.hub.upkeep.garbage import register_garbage
+from jupyterhub_gpuspawner.hub.upkeep.idle import register_idle
 from jupyterhub_gpuspawner.hub.upkeep.reconciliation import register_reconciliation
 from jupyterhub_gpuspawner.hub.upkeep.slugs import register_slugs
 from jupyterhub_gpuspawner.hub.upkeep.unfinished import register_unfinished
@@ -150,3 +152,4 @@ def register() -> None:
         register_courses(app)
         register_events(app)
         register_sessions(app)
+        register_idle(app)

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
 from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage
 from jupyterhub_gpuspawner.hub.pages.course.page import CourseEvents, CoursePage, CoursesPage
 from jupyterhub_gpuspawner.hub.pages.server.delete import DeletePage
-from jupyterhub_gpuspawner.hub.pages.server.extend import ExtendPage
+from jupyterhub_gpuspawner.hub.pages.server.extend import ExtendPage, KeepPage
 from jupyterhub_gpuspawner.hub.pages.server.home import HomePage
 from jupyterhub_gpuspawner.hub.pages.server.log import LogPage
 from jupyterhub_gpuspawner.hub.pages.server.stop import StopPage
@@ -64,6 +64,8 @@ PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/stop/([^/]+)/([^/]*)", StopPage),
     (r"/gpuspawner/extend/([^/]+)", ExtendPage),
     (r"/gpuspawner/extend/([^/]+)/([^/]*)", ExtendPage),
+    (r"/gpuspawner/keep/([^/]+)", KeepPage),
+    (r"/gpuspawner/keep/([^/]+)/([^/]*)", KeepPage),
     (r"/gpuspawner/delete/([^/]+)/([^/]+)", DeletePage),
     (r"/gpuspawner/switch/([^/]+)", SwitchPage),
     (r"/gpuspawner/switch/([^/]+)/([^/]*)", SwitchPage),

@@ -16,6 +16,7 @@
   const SHORT = 140; // characters that a notification shows
   const OPEN = "gpuspawner:open-panel";
   const MORE = "gpuspawner:more-time";
+  const KEEP = "gpuspawner:keep";
   const SEEN = "gpuspawner-companion:seen";
   const LAB = "@jupyterlab/application";
 
@@ -165,6 +166,8 @@
     const notices = new Alarm();
     const saves = new Alarm();
     let shownNotice = null;
+    let shownIdle = null;
+    let toldIdle = "";
     let panel = null;
     let stopped = false;
     let lastEnd = null;
@@ -187,6 +190,7 @@
         if (found.version !== 1) return;
         session.take(found);
         tellMessages();
+        tellIdle();
         tick();
       } catch {
         // without the hub, the time is counted from what was known
@@ -246,7 +250,7 @@
       panel.time.textContent = end || "The end of this server is not known.";
       drawUse();
       const more = known.more_time || {};
-      const key = JSON.stringify([known.node, known.job_id, known.has, known.messages, more.possible, more.message, known.picture]);
+      const key = JSON.stringify([known.node, known.job_id, known.has, known.messages, known.idle, more.possible, more.message, known.picture]);
       if (key === panel.drawn) return;
       panel.drawn = key;
       const extend = element("button", "More time", "jp-mod-styled jp-mod-accept");
@@ -257,6 +261,15 @@
       const parts = [];
       if (session.canExtend) parts.push(extend);
       else if (more.message) parts.push(element("p", String(more.message)));
+      if (known.idle) {
+        const notice = element("blockquote");
+        const button = element("button", "Keep", "jp-mod-styled");
+        button.addEventListener("click", () => run(KEEP));
+        notice.append(element("p", idleWords(known.idle)));
+        if (known.idle.can_keep) notice.append(button);
+        notice.append(element("p", String(known.idle.keeps)));
+        parts.push(notice);
+      }
       for (const message of list(known.messages)) {
         const quote = element("blockquote");
         quote.append(element("strong", sender(message)), element("p", String(message.text)));
@@ -332,19 +345,44 @@
       shownNotice = notify(message, "warning", notice > 10 ? 20000 : false, actions);
     }
 
-    async function moreTime() {
-      let message = "The server could not be asked for more time.";
+    /** Asks the hub to change something, and tells what came of it. */
+    async function change(path, field, words, otherwise) {
+      let message = otherwise;
       let done = false;
       try {
-        const answer = await ask("extend", { method: "POST" });
+        const answer = await ask(path, { method: "POST" });
         const found = await answer.json();
-        done = answer.status === 200 && found.extended > 0;
-        message = done ? `Extended by ${duration(found.extended)}.` : found.message || message;
+        done = answer.status === 200 && found[field] > 0;
+        message = done ? words(duration(found[field])) : found.message || message;
       } catch {
         // said below
       }
       await refresh();
       notify(message, done ? "success" : "error", 8000);
+    }
+
+    const moreTime = () =>
+      change("extend", "extended", (time) => `Extended by ${time}.`, "The server could not be asked for more time.");
+    const keep = () =>
+      change("keep", "kept", (time) => `This server is kept for ${time}.`, "The server could not be asked to be kept.");
+
+    // --- an idle server
+
+    const withTime = (text, at) => String(text || "").replace("{time}", () => (at ? clock(new Date(at)) : ""));
+    const idleWords = (idle) => `${withTime(idle.said, idle.since)} ${withTime(idle.follows, idle.stops_at)}`;
+
+    async function tellIdle() {
+      const idle = session.document.idle;
+      const key = idle ? `${idle.since}|${idle.warnings}` : "";
+      if (key === toldIdle) return;
+      toldIdle = key;
+      const id = await shownIdle;
+      shownIdle = null;
+      if (id) run("apputils:dismiss-notification", { id });
+      if (!idle) return;
+      const actions = [{ label: "Details", commandId: OPEN }];
+      if (idle.can_keep) actions.unshift({ label: "Keep", commandId: KEEP, caption: String(idle.keeps) });
+      shownIdle = notify(idleWords(idle), "warning", false, actions);
     }
 
     const sender = (message) => [message.sender, message.course && `(${message.course})`].filter(Boolean).join(" ");
@@ -374,7 +412,12 @@
 
     app.commands.addCommand(OPEN, { label: "This Server: Where Am I?", execute: openPanel });
     app.commands.addCommand(MORE, { label: "This Server: More Time", isEnabled: () => session.canExtend, execute: moreTime });
-    if (palette) for (const command of [OPEN, MORE]) palette.addItem({ command, category: "Server" });
+    app.commands.addCommand(KEEP, {
+      label: "This Server: Keep",
+      isEnabled: () => Boolean(session.document.idle && session.document.idle.can_keep),
+      execute: keep,
+    });
+    if (palette) for (const command of [OPEN, MORE, KEEP]) palette.addItem({ command, category: "Server" });
 
     const style = element("style", STYLE);
     document.head.append(style);

@@ -88,10 +88,17 @@ class Hub:
 
     async def extend(self) -> Answer:
         """Ask for more time: as much as the profile says."""
+        return await self._change("extend")
+
+    async def keep(self) -> Answer:
+        """Ask that this server is left alone for a while although it is idle."""
+        return await self._change("keep")
+
+    async def _change(self, action: str) -> Answer:
         names = [self._environ.get("JUPYTERHUB_USER", ""), self._environ.get("JUPYTERHUB_SERVER_NAME", "")]
         path = "/".join(quote(name, safe="") for name in names if name)
-        answer = await self._ask("POST", f"/gpuspawner/servers/{path}/extend", timeout=SLOW)
-        self._session = Answer()  # the end has moved
+        answer = await self._ask("POST", f"/gpuspawner/servers/{path}/{action}", timeout=SLOW)
+        self._session = Answer()  # it is another one now
         return answer
 
     async def _ask(self, method: str, path: str, *, timeout: float = TIMEOUT) -> Answer:
@@ -153,7 +160,9 @@ class ExtendHandler(_Handler):
     @web.authenticated
     async def post(self) -> None:
         """Extend this server."""
-        answer = await self.hub.extend()
+        await self._answer_with(await self.hub.extend())
+
+    async def _answer_with(self, answer: Answer) -> None:
         self.set_status(answer.status or 503)
         await self.finish(answer.document() or {"message": "The hub does not answer at the moment. Try again later."})
 
@@ -189,6 +198,15 @@ class UsageHandler(_Handler):
         await self.finish(found)
 
 
+class KeepHandler(ExtendHandler):
+    """The same for *Keep*."""
+
+    @web.authenticated
+    async def post(self) -> None:
+        """Keep this server."""
+        await self._answer_with(await self.hub.keep())
+
+
 class PictureHandler(_Handler):
     """The picture of the node, which a page may show as an image and nothing else; 204 where there is none."""
 
@@ -216,5 +234,11 @@ def _load_jupyter_server_extension(app: Any) -> None:
     web_app = app.web_app
     web_app.settings["gpuspawner_hub"] = Hub(dict(os.environ), app.log)
     base = url_path_join(web_app.settings["base_url"], "gpuspawner")
-    handlers = {"session": SessionHandler, "extend": ExtendHandler, "usage": UsageHandler, "picture": PictureHandler}
+    handlers = {
+        "session": SessionHandler,
+        "extend": ExtendHandler,
+        "keep": KeepHandler,
+        "usage": UsageHandler,
+        "picture": PictureHandler,
+    }
     web_app.add_handlers(".*$", [(url_path_join(base, path), handler) for path, handler in handlers.items()])

@@ -20,10 +20,11 @@ from jupyterhub_gpuspawner.profiles.environment import Environment
 from jupyterhub_gpuspawner.profiles.option import OPTION_LIMIT, UNLISTED, Override, ProfileOption, put_over
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profiles.resources import Resources
+from jupyterhub_gpuspawner.profiles.running.extend import Extend  # noqa: TC001 - pydantic reads annotations at runtime
+from jupyterhub_gpuspawner.profiles.running.idle import Idle  # noqa: TC001 - as above
 from jupyterhub_gpuspawner.profiles.schema import (
     BadValue,
     Checked,
-    Duration,
     Frozen,
     OneOrMany,
     Prose,
@@ -35,7 +36,6 @@ from jupyterhub_gpuspawner.profiles.schema import (
     matching,
     printable,
     validated,
-    whole,
 )
 from jupyterhub_gpuspawner.profiles.wrapspawner import as_document, typed_fields
 from jupyterhub_gpuspawner.words import memory
@@ -67,23 +67,6 @@ class Allow(Frozen):
     """The first day, or a date and time; in the hub's time zone unless it has a UTC offset."""
     until: Moment | None = None
     """The last day (inclusive), or a date and time."""
-
-
-class Extend(Frozen):
-    """How often a user may extend a running server, which adds to its job's time limit."""
-
-    by: Duration
-    """The time that is added each time, in full minutes, at most ``24h``. Less is added where a bound of the cluster
-    comes first. Kept in seconds."""
-    times: Annotated[int, whole(1, 100)] = 1
-    """How often, from start to end of a server."""
-
-    @field_validator("by")
-    @classmethod
-    def _in_minutes(cls, value: int) -> int:
-        if value % 60 or not 60 <= value <= 86400:
-            raise BadValue("must be a number of full minutes, from 1min to 24h")
-        return value
 
 
 def _command(value: Any) -> Any:
@@ -135,6 +118,8 @@ class Profile(Frozen):
     seconds."""
     extend: Extend | None = None
     """Whether a user may extend the server while it runs; default: not. Slurm jobs only."""
+    idle: Idle | None = None
+    """When the server counts as idle, and what is done then; default: as the site says. Slurm jobs only."""
     lab: bool = True
     """Whether JupyterLab shows the time left, notices and *More time* (``c.GPUSlurmSpawner.lab_companion``); Slurm jobs
     only."""
@@ -186,9 +171,11 @@ class Profile(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _only_jobs_are_extended(self) -> Profile:
+    def _only_of_jobs(self) -> Profile:
         if self.extend is not None and self.kind != "slurm":
             raise BadValue("extend is for kind: slurm; servers of the other kinds have no time limit of Slurm's")
+        if self.idle is not None and self.kind != "slurm":
+            raise BadValue("idle is for kind: slurm; servers of the other kinds hold no resources of Slurm's")
         return self
 
     @model_validator(mode="after")

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.profiles.environment import Environment
     from jupyterhub_gpuspawner.profiles.option import Override
     from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
-    from jupyterhub_gpuspawner.profiles.profile import Extend, Profile
+    from jupyterhub_gpuspawner.profiles.profile import Profile
     from jupyterhub_gpuspawner.profiles.resources import Resources
+    from jupyterhub_gpuspawner.profiles.running.extend import Extend
 
 __all__ = [
     "JobRequest",

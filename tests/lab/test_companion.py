@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.lab.files import companion_files
 
 SESSION: dict[str, Any] = {"version": 1, "ends_at": "2026-03-02T17:00:05+00:00", "messages": []}
 EXTENDED = {"version": 1, "possible": False, "extended": 1800}
+KEPT = {"version": 1, "state": "idle", "kept": 1800}
 REFUSED = {"status": 409, "message": "This server cannot be extended again.", "reason": "used"}
 AWAY = {"message": "The hub does not answer at the moment. Try again later."}
 
@@ -113,6 +114,7 @@ ANSWERS: dict[str, tuple[str, str, tuple[int, str] | None, tuple[int, Any]]] = {
     "a session too large": ("GET", "session", (200, json.dumps({**SESSION, "x": "x" * 1_000_000})), (204, None)),
     "more time": ("POST", "extend", (200, json.dumps(EXTENDED)), (200, EXTENDED)),
     "no more time": ("POST", "extend", (409, json.dumps(REFUSED)), (409, REFUSED)),
+    "keeping": ("POST", "keep", (200, json.dumps(KEPT)), (200, KEPT)),
     "more time, without words": ("POST", "extend", (502, ""), (502, AWAY)),
 }
 

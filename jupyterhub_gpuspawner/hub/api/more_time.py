@@ -1,4 +1,4 @@
-"""``/hub/api/gpuspawner/servers/{user}[/{server}]/extend``: by how much a server can be extended, and doing it."""
+"""A running server goes on, at ``/hub/api/gpuspawner/servers/{user}[/{server}]``: ``/extend`` and ``/keep``."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
 from jupyterhub_gpuspawner.hub.api.report import reporting_server
 from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
 from jupyterhub_gpuspawner.hub.extension.sentences import refusal
+from jupyterhub_gpuspawner.hub.idle.servers import NotKept
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token, is_admin
-from jupyterhub_gpuspawner.hub.spawners.server import extend_server, refresh_more_time, server_of
+from jupyterhub_gpuspawner.hub.spawners.server import extend_server, keep_server, refresh_more_time, server_of
 from jupyterhub_gpuspawner.hub.text.times import parse_time
 
 if TYPE_CHECKING:
     from jupyterhub.spawner import Spawner
 
     from jupyterhub_gpuspawner.hub.extension.bounds import Reason
+    from jupyterhub_gpuspawner.hub.idle.servers import IdleServer
     from jupyterhub_gpuspawner.hub.spawners.server import Server
 
 REQUESTS = RateLimit(burst=20, per_minute=20)
@@ -34,7 +36,37 @@ BODY_LIMIT = 1024
 """Bytes."""
 
 
-class MoreTimeHandler(APIHandler):
+class _RunningServerHandler(APIHandler):
+    """About one server, for whoever may start and stop it, and for the server's own token."""
+
+    async def _permitted(self, action: str, user_name: str, server_name: str) -> None:
+        own_token = self._own_token(user_name, server_name)
+        await getattr(self, action if own_token else f"{action}_with_scope")(user_name, server_name)
+
+    def _own_token(self, user_name: str, server_name: str) -> bool:
+        """Whether the request came with the token of this very server."""
+        user = self.current_user
+        if not came_with_token(self) or not isinstance(user, User) or user.name != user_name:
+            return False
+        return reporting_server(self.expanded_scopes, user.name) == server_name
+
+    def _found(self, user_name: str, server_name: str) -> Spawner:
+        user: Any = self.find_user(user_name)
+        if user is None or server_name not in user.orm_spawners:
+            raise web.HTTPError(404, "There is no such server.")
+        seconds = REQUESTS.wait((user_name, server_name))
+        if seconds > 0:
+            late = web.HTTPError(429, "Too many requests about this server.")
+            late.headers = {"Retry-After": str(math.ceil(seconds))}  # type: ignore[attr-defined]
+            raise late
+        return user.spawners[server_name]
+
+    def _staff(self, user_name: str) -> str:
+        """Who asks, where that is not the server's user."""
+        return self.current_user.name if self.current_user.name != user_name else ""
+
+
+class MoreTimeHandler(_RunningServerHandler):
     """More time for a running server; for whoever may start and stop it, and for the server's own token.
 
     A request for somebody else's server does not count as one of the extensions that its profile allows.
@@ -51,17 +83,6 @@ class MoreTimeHandler(APIHandler):
         """
         await self._permitted("_extend", user_name, server_name)
 
-    async def _permitted(self, action: str, user_name: str, server_name: str) -> None:
-        own_token = self._own_token(user_name, server_name)
-        await getattr(self, action if own_token else f"{action}_with_scope")(user_name, server_name)
-
-    def _own_token(self, user_name: str, server_name: str) -> bool:
-        """Whether the request came with the token of this very server."""
-        user = self.current_user
-        if not came_with_token(self) or not isinstance(user, User) or user.name != user_name:
-            return False
-        return reporting_server(self.expanded_scopes, user.name) == server_name
-
     @needs_scope("servers")
     async def _tell_with_scope(self, user_name: str, server_name: str) -> None:
         await self._tell(user_name, server_name)
@@ -77,25 +98,13 @@ class MoreTimeHandler(APIHandler):
 
     async def _extend(self, user_name: str, server_name: str) -> None:
         spawner = self._found(user_name, server_name)
-        staff = self.current_user.name if self.current_user.name != user_name else ""
         try:
-            done = await extend_server(spawner, self._minutes(), by=staff)
+            done = await extend_server(spawner, self._minutes(), by=self._staff(user_name))
         except GPUSpawnerError as error:
             self._refuse(error)
             return
         await refresh_more_time([spawner], patience=PATIENCE)
         self.write(json.dumps({**more_time_document(server_of(spawner)), "extended": done.seconds}))
-
-    def _found(self, user_name: str, server_name: str) -> Spawner:
-        user: Any = self.find_user(user_name)
-        if user is None or server_name not in user.orm_spawners:
-            raise web.HTTPError(404, "There is no such server.")
-        seconds = REQUESTS.wait((user_name, server_name))
-        if seconds > 0:
-            late = web.HTTPError(429, "Too many requests about this server.")
-            late.headers = {"Retry-After": str(math.ceil(seconds))}  # type: ignore[attr-defined]
-            raise late
-        return user.spawners[server_name]
 
     def _minutes(self) -> int | None:
         if len(self.request.body) > BODY_LIMIT:
@@ -122,6 +131,66 @@ class MoreTimeHandler(APIHandler):
         self.finish(json.dumps({"status": error.status_code, "message": error.told, **more}))
 
 
+class KeepHandler(_RunningServerHandler):
+    """How a server stands by the idle policy, and keeping it; permitted as for more time."""
+
+    async def get(self, user_name: str, server_name: str = "") -> None:
+        """How it stands: `state`, `since`, `due_at`, `action`, `told`, `seen`, and what *Keep* does."""
+        await self._permitted("_tell", user_name, server_name)
+
+    async def post(self, user_name: str, server_name: str = "") -> None:
+        """Leave it alone for as long as its profile says; 409 if it is not idle, or cannot be kept again.
+
+        The answer is as for GET, with `kept`, in seconds.
+        """
+        await self._permitted("_keep", user_name, server_name)
+
+    @needs_scope("servers")
+    async def _tell_with_scope(self, user_name: str, server_name: str) -> None:
+        await self._tell(user_name, server_name)
+
+    @needs_scope("servers")
+    async def _keep_with_scope(self, user_name: str, server_name: str) -> None:
+        await self._keep(user_name, server_name)
+
+    async def _tell(self, user_name: str, server_name: str) -> None:
+        found = server_of(self._found(user_name, server_name), with_start=False).idle
+        if found is None:
+            raise web.HTTPError(404, "Nothing is known of this server's being idle.")
+        self.write(json.dumps(idle_document(found)))
+
+    async def _keep(self, user_name: str, server_name: str) -> None:
+        try:
+            kept = keep_server(self._found(user_name, server_name), by=self._staff(user_name))
+        except NotKept as error:
+            self.set_status(error.status_code)
+            self.finish(json.dumps({"status": error.status_code, "message": error.told, "reason": error.reason}))
+            return
+        self.write(json.dumps({**idle_document(kept), "kept": kept.rule.keep_by}))
+
+
+def idle_document(found: IdleServer) -> dict[str, Any]:
+    """How a server stands by the idle policy, version 1. Times are ISO 8601, durations in seconds."""
+    verdict, unused = found.verdict, found.unused
+    return {
+        "version": 1,
+        "state": verdict.state.value,
+        "since": parse_time(verdict.since).isoformat() if verdict.since is not None else None,
+        "due_at": parse_time(verdict.due_at).isoformat() if verdict.due_at is not None else None,
+        "action": found.rule.action.value,
+        "told": found.told,
+        "seen": {
+            "gpus": found.gpus,
+            "until": parse_time(unused.seen).isoformat(),
+            "most": unused.most,
+            "held_mib": unused.held_mib,
+        }
+        if unused is not None
+        else None,
+        "keep": {"seconds": found.rule.keep_by, "uses_left": found.keeps_left},
+    }
+
+
 def more_time_document(server: Server) -> dict[str, Any]:
     """What can be had now, version 1; ``possible`` is false where it is not offered, without a ``reason``."""
     offer = server.more_time
@@ -145,4 +214,6 @@ def more_time_document(server: Server) -> dict[str, Any]:
 HANDLERS = [
     (r"/api/gpuspawner/servers/([^/]+)/extend", MoreTimeHandler),
     (r"/api/gpuspawner/servers/([^/]+)/([^/]*)/extend", MoreTimeHandler),
+    (r"/api/gpuspawner/servers/([^/]+)/keep", KeepHandler),
+    (r"/api/gpuspawner/servers/([^/]+)/([^/]*)/keep", KeepHandler),
 ]

@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
 from jupyterhub_gpuspawner.hub.api.report import reporting_server
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
+from jupyterhub_gpuspawner.hub.pages.server.card import idle_notice
 from jupyterhub_gpuspawner.hub.pages.server.facts import gpus_in_words, server_facts
 from jupyterhub_gpuspawner.hub.spawners.server import lab_minutes, refresh_more_time, server_of
 
@@ -50,6 +51,24 @@ class SessionMessage:
 
 
 @dataclass(frozen=True)
+class SessionIdle:
+    """That this server is idle, as on the home page."""
+
+    said: str
+    """Since when; ``{time}`` stands for :attr:`since`."""
+    since: str | None
+    """ISO 8601, UTC."""
+    follows: str
+    """What follows; ``{time}`` stands for :attr:`stops_at`."""
+    stops_at: str | None
+    warnings: int
+    """How often it has been warned; each time it is shown anew."""
+    keeps: str
+    """What *Keep* does, or why it does nothing."""
+    can_keep: bool
+
+
+@dataclass(frozen=True)
 class SessionDocument:
     """A running server, as its own token may read it."""
 
@@ -76,6 +95,8 @@ class SessionDocument:
     """Minutes before the end at which JupyterLab saves open documents (``lab_saves``)."""
     picture: bool
     """Whether there is a picture of the node."""
+    idle: SessionIdle | None = None
+    """None where its user is not told that it is idle."""
 
     def to_json(self) -> dict[str, Any]:
         """The document."""
@@ -111,6 +132,22 @@ def session_document(
         notices=tuple(notices),
         saves=tuple(saves),
         picture=bool(facts is not None and facts.picture),
+        idle=_idle(server),
+    )
+
+
+def _idle(server: Server) -> SessionIdle | None:
+    notice = idle_notice(server)
+    if notice is None or server.idle is None:
+        return None
+    return SessionIdle(
+        said=notice.said,
+        since=_utc(notice.since) if notice.since is not None else None,
+        follows=notice.follows,
+        stops_at=_utc(notice.stops_at) if notice.stops_at is not None else None,
+        warnings=server.idle.verdict.warnings,
+        keeps=notice.keeps,
+        can_keep=notice.can_keep,
     )
 
 

@@ -1,7 +1,8 @@
 """What a server has used in the last hour, as the process beside it reports it: in the hub's memory only.
 
 It is advice. Whoever owns the server can end that process, or have it send something else; Slurm's accounting is the
-record. So nothing of it starts, stops or charges anything, and what is not known is not taken for idle.
+record. So nothing is charged by it, it is never a reason to stop another server than the one that sent it, and what
+is not known is not taken for idle.
 """
 
 from __future__ import annotations

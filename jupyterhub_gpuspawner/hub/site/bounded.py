@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from traitlets import Float, Integer, List, TraitError, Unicode
+from traitlets import Dict, Float, Integer, List, TraitError, Unicode
 
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profiles.running.idle import Idle
+from jupyterhub_gpuspawner.profiles.schema import dotted, validated
 from jupyterhub_gpuspawner.units import parse_wait
 from jupyterhub_gpuspawner.wire.documents import DEADLINE_LIMIT
 
@@ -83,6 +86,21 @@ class Minutes(List[int]):
         return found
 
 
+class IdleFields(Dict):
+    """The fields of a profile's ``idle``."""
+
+    bounds = "the fields of a profile's `idle`"
+
+    def validate(self, obj: Any, value: Any) -> dict[str, Any]:
+        """Return the dict; raises TraitError, which names the field at fault."""
+        found: dict[str, Any] = super().validate(obj, value) or {}
+        try:
+            validated(Idle, found, lambda path: dotted([str(self.name), *path]))
+        except ConfigError as error:
+            raise TraitError(str(error)) from None
+        return found
+
+
 class Folder(Unicode[str, Any]):
     """The full path of a folder on a node: one printable line."""
 
@@ -138,5 +156,5 @@ class Wait(Unicode[str, Any]):
         return found
 
 
-BOUNDED = (Seconds, Count, Minutes, Folder, PortRange, OptionText, Wait)
+BOUNDED = (Seconds, Count, Minutes, IdleFields, Folder, PortRange, OptionText, Wait)
 """The types of this module. Each has ``bounds``, in words."""

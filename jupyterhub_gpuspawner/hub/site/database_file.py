@@ -15,6 +15,17 @@ _READERS = stat.S_IRGRP | stat.S_IROTH
 _PASSERS = stat.S_IXGRP | stat.S_IXOTH
 
 
+def missing_database(db_url: str) -> str:
+    """Return the path of an SQLite database that is not there; empty if it is, or if it is no file."""
+    try:
+        url = make_url(db_url)
+    except ArgumentError:
+        return ""
+    if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":", "file:")):
+        return ""
+    return "" if Path(url.database).is_file() else str(Path(url.database).absolute())
+
+
 def exposed_database(db_url: str) -> str:
     """Return a sentence if others can read the database file of ``db_url``; empty if not, or if it is not a file.
 

@@ -10,6 +10,7 @@ from traitlets import Bool, Enum, Unicode, default
 from jupyterhub_gpuspawner.hub.site.bounded import (
     Count,
     Folder,
+    IdleFields,
     Minutes,
     OptionText,
     PortRange,
@@ -182,6 +183,13 @@ class SlurmSettings(SlurmSpawner):
     )
 
     usage_interval = UsageInterval(config=True)
+    idle = IdleFields(
+        {"gpu": "60min", "action": "report", "keep": {"by": "30min", "times": 2}},
+        config=True,
+        help="""When a server counts as idle, and what is done then, if its profile does not say otherwise: the fields
+        of a profile's `idle`, such as `{"gpu": "90min", "action": "stop"}`. Fields that are left out have the values of
+        the default. With `action: report` nothing is done; `gpuspawner idle` lists what would have been stopped.""",
+    )
 
     @default("hub_name")
     def _hub_name_default(self) -> str:

@@ -7,6 +7,7 @@ that is left of a named server that was stopped. No other module asks a spawner 
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ from jupyterhub_gpuspawner.hub.ending.record import parse_ending
 from jupyterhub_gpuspawner.hub.extension.bounds import Reason
 from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
 from jupyterhub_gpuspawner.hub.extension.sentences import refusal
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start
+from jupyterhub_gpuspawner.hub.idle.servers import idle_server, keep
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start, log_name
 from jupyterhub_gpuspawner.jobs.status import Phase
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.ending.record import Ending
     from jupyterhub_gpuspawner.hub.events.life import Life
     from jupyterhub_gpuspawner.hub.extension.extension import Extended, Extension, Offer
+    from jupyterhub_gpuspawner.hub.idle.servers import IdleServer
     from jupyterhub_gpuspawner.hub.report.usage import ServerUsage, Use
     from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
@@ -84,6 +87,8 @@ class Server:
     """The last extension that was made."""
     usage: tuple[Use, ...] = ()
     """What it used in the last hour, oldest first; empty where nothing is known."""
+    idle: IdleServer | None = None
+    """How it stands by the idle policy; None where it does not run, or was not looked at yet."""
     can_show_log: bool = False
     """The log of the job that runs now can be asked for (:func:`running_log`)."""
 
@@ -144,6 +149,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         more_time=extension.offer() if with_start and extension is not None and spawner.ready else None,
         extended=extension.last if extension is not None else None,
         usage=_usage(inner),
+        idle=idle_server(spawner, _job_id(spawner)) if spawner.ready else None,
         can_show_log=bool(_job_id(spawner)) and hasattr(inner, "job_log"),
     )
 
@@ -200,6 +206,16 @@ async def extend_server(spawner: Any, minutes: int | None = None, *, by: str = "
     if extension is None or not spawner.ready:
         raise NotExtended(Reason.NOT_RUNNING, refusal(Reason.NOT_RUNNING))
     return await extension.extend(minutes, by=by)
+
+
+def keep_server(spawner: Any, *, by: str = "") -> IdleServer:
+    """Have an idle server left alone for a while; ``by`` is who asks, where that is not its user.
+
+    Raises NotKept, and SQLAlchemyError.
+    """
+    kept = keep(spawner, _job_id(spawner), now=time.time(), staff=bool(by))
+    spawner.log.info("The idle server of %s is kept%s", log_name(spawner), f" by {by}" if by else "")
+    return kept
 
 
 def lab_minutes(spawner: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -48,6 +48,7 @@ DOCUMENT = {
     "notices": (30, 10, 2),
     "saves": (10,),
     "picture": False,
+    "idle": None,
 }
 
 

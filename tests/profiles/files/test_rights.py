@@ -109,6 +109,7 @@ courses: [deep-learning]
 start_timeout: 1
 queue_timeout: 4:00:00
 extend: {by: 1h, times: 2}
+idle: {gpu: 1h, action: tell}
 lab: false
 http_timeout: 1
 poll_interval: 1

@@ -15,9 +15,10 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import first_line
 from jupyterhub_gpuspawner.hub.pages.server.facts import ServerFacts, server_facts
 from jupyterhub_gpuspawner.hub.pages.server.usage import UsageCard, usage_card
 from jupyterhub_gpuspawner.hub.start.progress import event
-from jupyterhub_gpuspawner.hub.text import home
+from jupyterhub_gpuspawner.hub.text import home, idle
 from jupyterhub_gpuspawner.hub.text.times import parse_time
 from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.profiles.running.idle import IdleAction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,6 +54,22 @@ class Extending:
 
 
 @dataclass(frozen=True)
+class IdleNotice:
+    """That a server is idle, and the button *Keep*."""
+
+    said: str
+    """With ``{time}`` in the place of :attr:`since`."""
+    since: float | None
+    follows: str
+    """What follows, with ``{time}`` in the place of :attr:`stops_at`."""
+    stops_at: float | None
+    """When the server will be stopped; None where it will not be."""
+    keeps: str
+    """What *Keep* does, or why it does nothing."""
+    can_keep: bool
+
+
+@dataclass(frozen=True)
 class ServerCard:
     """One server of a user."""
 
@@ -75,6 +92,8 @@ class ServerCard:
     left: TimeLeft | None = None
     extending: Extending | None = None
     """None where more time is not offered."""
+    idle: IdleNotice | None = None
+    """None where its user is not told that it is idle."""
     extended: str = ""
     """The last extension, with ``{time}`` in the place of :attr:`extended_at`."""
     extended_at: float | None = None
@@ -101,7 +120,7 @@ class ServerCard:
         rows = self.facts.rows if self.facts is not None else ()
         ends = self.left.ends if self.left is not None else None
         told = (self.state, self.title, self.headline, self.ended, self.at, self.advice, rows, ends, self.silent)
-        more = (self.extending, self.extended_at, self.usage.at if self.usage is not None else None)
+        more = (self.extending, self.extended_at, self.usage.at if self.usage is not None else None, self.idle)
         return f"{zlib.crc32(repr((told, more)).encode()):08x}"
 
 
@@ -138,7 +157,7 @@ def _starting(server: Server) -> str:
 
 def _running(server: Server, title: str, now: float) -> ServerCard:
     card = _dated(ServerCard(server.name, title, "running", log=server.can_show_log), server)
-    card = replace(card, usage=usage_card(server.usage, now=now))
+    card = replace(card, usage=usage_card(server.usage, now=now), idle=idle_notice(server))
     placement, done = server.placement, server.extended
     if done is not None:
         card = replace(card, extended=sentences.extended(done.seconds, done.by), extended_at=done.at)
@@ -146,6 +165,22 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
         return card
     left = time_left(placement.ends_at, now)
     return replace(card, facts=server_facts(placement, server.topology), left=left, extending=_extending(server))
+
+
+def idle_notice(server: Server) -> IdleNotice | None:
+    """What the user of a server is told about its being idle; None where it is not, or they are not told."""
+    found = server.idle
+    if found is None or not found.told:
+        return None
+    stops = found.rule.action is IdleAction.STOP
+    return IdleNotice(
+        said=idle.not_used(gpus=found.gpus),
+        since=found.verdict.since,
+        follows=idle.what_follows(gpus=found.gpus, stops=stops),
+        stops_at=found.verdict.due_at if stops else None,
+        keeps=idle.keeps(found.rule.keep_by, found.keeps_left),
+        can_keep=found.keeps_left > 0,
+    )
 
 
 def _extending(server: Server) -> Extending | None:

@@ -1,0 +1,143 @@
+"""``gpuspawner idle``: whom the idle policy would have stopped, and how many GPU-hours that would have freed."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jupyterhub_gpuspawner.cli.options import CONFIG, fail
+from jupyterhub_gpuspawner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jupyterhub_gpuspawner.hub.idle.store import IdleTime
+
+_UNITS = {"min": 60, "h": 3600, "d": 86400}
+HEAD = ("user", "server", "profile", "job", "GPUs", "from", "to", "due", "action", "GPU-hours", "after due")
+
+
+def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> float:
+    """``90min``, ``12h`` or ``7d`` in seconds."""
+    match = re.fullmatch(r"([0-9]{1,5})(min|h|d)", value, re.ASCII)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not a duration: use for example 90min, 12h or 7d")
+    return float(int(match[1]) * _UNITS[match[2]])
+
+
+@click.command()
+@CONFIG
+@click.option(
+    "--since",
+    metavar="DURATION",
+    callback=_seconds,
+    default="7d",
+    show_default=True,
+    help="How far to look back: 90min, 12h, 7d.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def idle(config: Path, *, since: float, as_json: bool) -> None:
+    """List servers that were idle for as long as their profile allows, with the GPU-hours that they held unused.
+
+    The hub's database is read; the hub need not run. `due` is when the policy would have stopped the server; with
+    action `stop` it did. Exit code 1: the configuration or the database cannot be read.
+    """
+    try:
+        found = _times(config, time.time() - since)
+    except ConfigError as error:
+        fail(error)
+    total, freed = sum(map(hours, found)), sum(map(hours_after, found))
+    if as_json:
+        servers = [_document(each) for each in found]
+        click.echo(
+            json.dumps(
+                {"version": 1, "gpu_hours": round(total, 2), "gpu_hours_after_due": round(freed, 2), "servers": servers}
+            )
+        )
+        return
+    if not found:
+        click.echo("No server was idle for as long as its profile allows.")
+        return
+    rows = [HEAD, *map(_row, found)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD))]
+    for row in rows:
+        click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    click.echo(f"{len(found)} times, {total:.1f} GPU-hours unused, {freed:.1f} of them after the server was due.")
+
+
+def _times(config: Path, since: float) -> list[IdleTime]:
+    from sqlalchemy import create_engine
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from jupyterhub_gpuspawner.check.site import load_site
+    from jupyterhub_gpuspawner.hub.idle.store import due_since
+    from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, missing_database
+
+    hub = load_site(config).config.JupyterHub
+    url = str(hub.get("db_url", DEFAULT))
+    if missing := missing_database(url):
+        raise ConfigError(
+            f"there is no database {missing}.",
+            where="c.JupyterHub.db_url",
+            hint="Run the command in the folder in which the hub runs.",
+        )
+    try:
+        engine = create_engine(url, **hub.get("db_kwargs", {}))
+        try:
+            with engine.connect() as connection:
+                return list(due_since(connection, since))
+        finally:
+            engine.dispose()
+    except SQLAlchemyError as error:
+        text = str(error).partition("\n")[0]
+        raise ConfigError(f"the database cannot be read: {text}", where="c.JupyterHub.db_url") from error
+
+
+def hours(each: IdleTime) -> float:
+    """GPU-hours of the whole time without use."""
+    return each.gpus * (each.seen - each.since) / 3600
+
+
+def hours_after(each: IdleTime) -> float:
+    """GPU-hours after the server was due."""
+    return each.gpus * max(0.0, each.seen - (each.due_at or each.seen)) / 3600
+
+
+def _row(each: IdleTime) -> tuple[str, ...]:
+    counts = (f"{hours(each):.1f}", f"{hours_after(each):.1f}")
+    times = [_clock(at) for at in (each.since, each.seen, each.due_at or each.seen)]
+    done = "stopped" if each.stopped else each.action
+    return (each.user, each.server or "-", each.profile or "-", each.job_id, str(each.gpus), *times, done, *counts)
+
+
+def _clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, timezone.utc).astimezone():%Y-%m-%d %H:%M}"
+
+
+def _document(each: IdleTime) -> dict[str, Any]:
+    def utc(at: float | None) -> str | None:
+        return None if at is None else datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
+
+    return {
+        "user": each.user,
+        "server": each.server,
+        "profile": each.profile,
+        "job_id": each.job_id,
+        "gpus": each.gpus,
+        "from": utc(each.since),
+        "to": utc(each.seen),
+        "due_at": utc(each.due_at),
+        "action": each.action,
+        "told_at": utc(each.told_at),
+        "keeps": each.keeps,
+        "stopped": each.stopped,
+        "most": each.most,
+        "held_mib": each.held_mib,
+        "gpu_hours": round(hours(each), 2),
+        "gpu_hours_after_due": round(hours_after(each), 2),
+    }

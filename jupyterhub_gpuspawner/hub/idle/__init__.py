@@ -1,0 +1,1 @@
+"""Servers that hold GPUs and do not use them."""

@@ -1,0 +1,159 @@
+"""How the running servers of this hub stand by the idle policy, as the last check found, and *Keep*."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.hub.idle.policy import Standing, State, Unused, Using, Verdict, follow, judge, span_of
+from jupyterhub_gpuspawner.hub.idle.store import IdleTimes
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import session_of
+from jupyterhub_gpuspawner.hub.text import idle as text
+from jupyterhub_gpuspawner.profiles.running.idle import IdleAction, IdleRule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jupyterhub_gpuspawner.hub.idle.store import IdleTime
+    from jupyterhub_gpuspawner.hub.report.usage import Use
+    from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+
+ROW_AFTER = 600.0
+"""Seconds without use after which they are written to the database."""
+
+
+DEFAULT = IdleRule()
+NOT_YET = Verdict(State.UNKNOWN)
+NOTHING_KNOWN = Standing(gpus=False, using=Using.UNKNOWN)
+
+
+class NotKept(RequestError):
+    """A server is not kept: it is not idle, or was kept as often as its profile allows."""
+
+    status_code = 409
+    reason = "not_kept"
+
+
+@dataclass(frozen=True)
+class IdleServer:
+    """How one server stands."""
+
+    job_id: str
+    gpus: bool
+    rule: IdleRule = DEFAULT
+    unused: Unused | None = None
+    verdict: Verdict = NOT_YET
+    standing: Standing = NOTHING_KNOWN
+    """Of what the verdict is."""
+    read_to: float = 0.0
+    """When the hub got the last summary that has been read."""
+    keeps_before: int = 0
+    """How often its user has kept it in earlier idle times."""
+    keeps: int = 0
+    """How often in this one."""
+    kept: float = 0.0
+    """For how many seconds it was kept in this one, by whomever."""
+    told_at: float | None = None
+    """When its user was first told, since it was last used or kept."""
+    row: IdleTime | None = None
+    """What the database has of this idle time."""
+
+    @property
+    def told(self) -> bool:
+        """Its user is told now."""
+        return self.rule.action is not IdleAction.REPORT and self.verdict.state in (State.WARNED, State.DUE)
+
+    @property
+    def keeps_left(self) -> int:
+        """How often its user can still keep it."""
+        return max(0, self.rule.keep_times - self.keeps_before - self.keeps)
+
+    def looked_at(
+        self,
+        usage: Sequence[Use],
+        placement: PlacementDocument,
+        rule: IdleRule,
+        *,
+        now: float,
+        last_activity: float | None = None,
+        in_session: bool = False,
+        session_ended: float = 0.0,
+    ) -> IdleServer:
+        """How it stands after these summaries, of which those that have been read are left out. Pure."""
+        fresh = [span_of(use, placement) for use in usage if use.at > self.read_to]
+        unused = follow(self.unused, fresh)
+        using = Using.UNKNOWN
+        if usage and usage[-1].is_current(now):
+            using = span_of(usage[-1], placement).using
+        again = self.unused is not None and (unused is None or unused.since != self.unused.since)
+        found = replace(
+            self,
+            rule=rule,
+            unused=unused,
+            read_to=usage[-1].at if usage else self.read_to,
+            keeps_before=self.keeps_before + (self.keeps if again else 0),
+            keeps=0 if again else self.keeps,
+            kept=0.0 if again else self.kept,
+            told_at=None if again else self.told_at,
+            row=None if again else self.row,
+        )
+        standing = Standing(
+            gpus=self.gpus,
+            using=using,
+            unused=unused,
+            last_activity=last_activity,
+            in_session=in_session,
+            session_ended=session_ended,
+        )
+        return found.judged(standing, now)
+
+    def judged(self, standing: Standing, now: float) -> IdleServer:
+        """With the verdict of now; told for the first time if that is due."""
+        standing = replace(standing, kept=self.kept, told_at=self.told_at)
+        found = replace(self, standing=standing, verdict=judge(standing, self.rule))
+        if found.told and found.told_at is None:
+            return found.judged_as_told(now)
+        return found if found.told else replace(found, told_at=None)
+
+    def judged_as_told(self, now: float) -> IdleServer:
+        """Told at ``now`` for the first time."""
+        standing = replace(self.standing, told_at=now)
+        return replace(self, told_at=now, standing=standing, verdict=judge(standing, self.rule))
+
+    def kept_longer(self, now: float, *, staff: bool = False) -> IdleServer:
+        """Left alone for as long as its rule says; that ``staff`` does not count as one of its user's times."""
+        keeps = self.keeps if staff else self.keeps + 1
+        kept = replace(self, keeps=keeps, kept=self.kept + self.rule.keep_by, told_at=None)
+        return kept.judged(self.standing, now)
+
+
+SERVERS: WeakKeyDictionary[Any, IdleServer] = WeakKeyDictionary()
+"""By the spawner that JupyterHub knows: those that were running at the last check."""
+
+
+def idle_server(spawner: Any, job_id: str) -> IdleServer | None:
+    """How the server of this job stands; None where it has not been looked at."""
+    found = SERVERS.get(spawner)
+    return found if found is not None and found.job_id == job_id else None
+
+
+def keep(spawner: Any, job_id: str, *, now: float, staff: bool = False) -> IdleServer:
+    """Have an idle server left alone for the time that its profile says; that is in the database when this returns.
+
+    ``staff``: somebody else than its user does it, which does not count as one of the profile's times. Raises NotKept,
+    and SQLAlchemyError.
+    """
+    server = idle_server(spawner, job_id)
+    if server is None or not server.told:
+        raise NotKept(text.NOT_IDLE)
+    if not staff and not server.keeps_left:
+        raise NotKept(text.NO_KEEP_LEFT)
+    kept = server.kept_longer(now, staff=staff)
+    session = session_of(spawner.orm_spawner)
+    if session is not None and kept.row is not None:
+        row = replace(kept.row, keeps=kept.keeps, kept=kept.kept, told_at=kept.told_at, due_at=None)
+        kept = replace(kept, row=IdleTimes(session).write([row])[0])
+    SERVERS[spawner] = kept
+    return kept

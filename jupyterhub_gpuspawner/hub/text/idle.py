@@ -1,0 +1,53 @@
+"""Idle servers in words. ``{time}`` stays in a sentence: the page puts the time there, in the reader's time zone."""
+
+from __future__ import annotations
+
+from jupyterhub_gpuspawner.words import counted, duration, memory
+
+KEEP = "Keep"
+NOT_USED = "The GPUs of this server have not been used since {time}."
+NOT_USED_CORES = "This server has not been used since {time}."
+STOPS_AT = "It will be stopped at {time} unless they are used before."
+STOPS_AT_CORES = "It will be stopped at {time} unless it is used before."
+PLEASE_STOP = "Others may be waiting for them: please stop the server if you do not need it."
+PLEASE_STOP_CORES = "Please stop it if you do not need it."
+NOT_IDLE = "This server is not idle: there is nothing to keep it from."
+NO_KEEP_LEFT = "This server cannot be kept again. It is not stopped if you use it."
+KEPT = "This server is kept for {duration}."
+
+
+def not_used(*, gpus: bool) -> str:
+    """Since when it is idle."""
+    return NOT_USED if gpus else NOT_USED_CORES
+
+
+def what_follows(*, gpus: bool, stops: bool) -> str:
+    """That it will be stopped, or that its user may stop it."""
+    if stops:
+        return STOPS_AT if gpus else STOPS_AT_CORES
+    return PLEASE_STOP if gpus else PLEASE_STOP_CORES
+
+
+def keeps(by: int, left: int) -> str:
+    """What *Keep* does."""
+    if not left:
+        return NO_KEEP_LEFT
+    return f"{duration(by)} more. You can do this {'once' if left == 1 else f'{left} times'}."
+
+
+def stopped(title: str, *, job_id: str, gpus: int, idle_for: float, most: float, held_mib: int) -> str:
+    """What a card says after the policy has stopped a server; a server without GPUs was seen by its cores."""
+    return (
+        f"{title} was stopped at {{time}} because it was idle: "
+        f"{seen(gpus=gpus, idle_for=idle_for, most=most, held_mib=held_mib)}; "
+        f"job {job_id} {'released ' + counted(gpus, 'GPU') if gpus else 'was cancelled'}."
+    )
+
+
+def seen(*, gpus: int, idle_for: float, most: float, held_mib: int) -> str:
+    """What was seen of an idle server, as a clause."""
+    if not gpus:
+        return f"it had not been used for {duration(idle_for)} (at most {most:.2f} cores)"
+    whose = "its GPUs had" if gpus > 1 else "its GPU had"
+    held = f", {memory(held_mib)} of GPU memory held" if held_mib >= 1024 else ""
+    return f"{whose} not been used for {duration(idle_for)} (at most {most:.0f} %{held})"

@@ -1,0 +1,299 @@
+"""Look each minute which servers are idle: tell their users, stop them where their profile says so, and record it.
+
+One pass looks at all running servers, in memory. What has changed is written in one transaction of the hub's database;
+JupyterHub's times of activity are read in one query, where a profile asks for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from datetime import timezone
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from jupyterhub import orm
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+from tornado.httpclient import HTTPError
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.hub.ending.record import IDLE, Ending
+from jupyterhub_gpuspawner.hub.idle.policy import State, Unused, has_gpus
+from jupyterhub_gpuspawner.hub.idle.servers import ROW_AFTER, SERVERS, IdleServer, idle_server
+from jupyterhub_gpuspawner.hub.idle.store import IdleTime, IdleTimes
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import log_name
+from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
+from jupyterhub_gpuspawner.hub.site.tasks import in_background
+from jupyterhub_gpuspawner.hub.spawners.server import has_job, server_of, starts_slurm_jobs
+from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of, keep_stop, server_title
+from jupyterhub_gpuspawner.hub.text import idle as text
+from jupyterhub_gpuspawner.hub.upkeep.idle_rules import rules_of
+from jupyterhub_gpuspawner.profiles.running.idle import IdleAction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from jupyterhub.app import JupyterHub
+
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
+    from jupyterhub_gpuspawner.hub.upkeep.idle_rules import Rules
+
+LOOK = 60.0
+"""Seconds between two passes."""
+STARTED = 0.5
+"""Seconds between two checks of whether the hub has started."""
+
+
+class IdleWatch:
+    """Judges the running servers of a hub."""
+
+    def __init__(self, app: JupyterHub) -> None:
+        self._app = app
+        self._times = IdleTimes(app.db)
+        self._stored: dict[tuple[str, str, str], IdleTime] | None = None
+        """Idle times of before the hub's restart, which have not been taken up yet."""
+        self._keeps: dict[tuple[str, str, str], int] = {}
+        self._stopping: WeakSet[Any] = WeakSet()
+
+    async def run(self) -> None:
+        """Look every :data:`LOOK` seconds, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK)
+            try:
+                self.look()
+            except SQLAlchemyError as error:
+                get_logger().warning("Idle servers are looked for later, since the database failed: %s", fault(error))
+                roll_back(self._app.db)
+            except Exception:  # noqa: BLE001 - whatever is wrong now, it is looked again
+                get_logger().exception("Idle servers could not be looked for")
+
+    def look(self, now: float | None = None) -> None:
+        """One pass. Raises SQLAlchemyError; nothing is stopped then."""
+        now = time.time() if now is None else now
+        if self._stored is None:
+            self._stored = {(each.user, each.server, each.job_id): each for each in self._times.to_take_up(now)}
+            self._keeps = self._times.keeps()
+        rules = self._rules()
+        activity = self._activity() if rules.ask_for_activity else {}
+        looked, due = [], []
+        rows: list[tuple[Any, IdleTime]] = []
+        for spawner, server in self._running():
+            before = idle_server(spawner, server.job_id) or self._first(server)
+            found = _looked_at(before, server, rules, activity, now)
+            if before.row is not None and found.row is None:
+                rows.append((None, replace(before.row, over=True)))
+            row = _row(server, found)
+            if row is not None and row != found.row:
+                rows.append((spawner, row))
+            _log(spawner, before, found, row)
+            SERVERS[spawner] = found
+            looked.append(spawner)
+            if found.verdict.state is State.DUE and found.rule.action is IdleAction.STOP:
+                due.append(spawner)
+        rows += [(None, row) for row in _of_those_gone(looked, now)]
+        self._write(rows)
+        for spawner in due:
+            if spawner not in self._stopping:
+                self._stopping.add(spawner)
+                in_background(self._stop(spawner))
+
+    def _write(self, rows: list[tuple[Any, IdleTime]]) -> None:
+        """Write rows, with the spawners that they are of; none for those that are over."""
+        if not rows:
+            return
+        for (spawner, _), written in zip(rows, self._times.write(row for _, row in rows), strict=True):
+            if spawner is not None:
+                SERVERS[spawner] = replace(SERVERS[spawner], row=written)
+
+    def _running(self) -> Iterator[tuple[Any, Server]]:
+        for user in self._app.users.values():
+            for spawner in list(user.spawners.values()):
+                if has_job(spawner) and spawner.ready and not spawner.pending:
+                    server = server_of(spawner, with_start=False)
+                    if server.placement is not None:
+                        yield spawner, server
+
+    def _first(self, server: Server) -> IdleServer:
+        """A server that is looked at for the first time; with what is known of it from before the hub's restart."""
+        assert server.placement is not None  # noqa: S101 - _running
+        key = (server.user, server.name, server.job_id)
+        row = (self._stored or {}).pop(key, None)
+        first = IdleServer(server.job_id, has_gpus(server.placement), keeps_before=self._keeps.pop(key, 0))
+        if row is None:
+            return first
+        unused = Unused(row.since, row.seen, row.most, row.held_mib)
+        return replace(
+            first,
+            unused=unused,
+            row=row,
+            keeps=row.keeps,
+            keeps_before=first.keeps_before - row.keeps,
+            kept=row.kept,
+            told_at=row.told_at,
+        )
+
+    def _rules(self) -> Rules:
+        site = self._app.spawner_class(config=self._app.config, hub=self._app.hub)
+        return rules_of(site, self._app.tornado_settings)
+
+    def _activity(self) -> dict[tuple[str, str], float]:
+        """When the servers of this hub were last active, in seconds since the epoch, by user and server."""
+        wanted = (
+            select(orm.User.name, orm.Spawner.name, orm.Spawner.last_activity)
+            .join(orm.Spawner, orm.Spawner.user_id == orm.User.id)
+            .where(orm.Spawner.server_id.is_not(None), orm.Spawner.last_activity.is_not(None))
+        )
+        return {
+            (user, server): (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+            for user, server, at in self._app.db.execute(wanted)
+        }
+
+    async def _stop(self, spawner: Any) -> None:
+        """Stop a server that is due, unless JupyterHub's proxy has seen activity of it that the hub did not know of."""
+        try:
+            found = SERVERS.get(spawner)
+            if found is not None and found.rule.kernel is not None and await self._was_active(spawner):
+                return
+            if found is not None and spawner.ready and not spawner.pending:
+                await self._end(spawner, found)
+        finally:
+            self._stopping.discard(spawner)
+
+    async def _was_active(self, spawner: Any) -> bool:
+        try:
+            await self._app.update_last_activity()
+            activity = self._activity()
+        except (OSError, HTTPError, SQLAlchemyError) as error:
+            get_logger().warning("%s is idle and is stopped later: %s", log_name(spawner), type(error).__name__)
+            return True
+        server = server_of(spawner, with_start=False)
+        if server.idle is None or server.placement is None:
+            return True
+        now = time.time()
+        return _looked_at(server.idle, server, self._rules(), activity, now).verdict.state is not State.DUE
+
+    async def _end(self, spawner: Any, found: IdleServer) -> None:
+        server, now = server_of(spawner, with_start=False), time.time()
+        record = idle_record(server, found, at=now)
+        get_logger().warning("Stopping the server of %s: %s", log_name(spawner), _seen(found, gpus_of(server)))
+        keep_stop(spawner, record)
+        try:
+            await self._app.proxy.delete_user(spawner.user, spawner.name)
+            await spawner.user.stop(spawner.name)
+        except Exception:  # noqa: BLE001 - the next pass tries again
+            keep_stop(spawner, None)
+            get_logger().exception("The idle server of %s could not be stopped", log_name(spawner))
+            return
+        if found.row is not None:
+            try:
+                self._times.write([replace(found.row, seen=now, stopped=True, over=True)])
+            except SQLAlchemyError as error:
+                get_logger().warning("That %s was stopped is not recorded: %s", log_name(spawner), fault(error))
+        SERVERS.pop(spawner, None)
+
+
+def idle_record(server: Server, found: IdleServer, *, at: float) -> Ending:
+    """What the card says of a server that the policy has stopped."""
+    unused = found.unused or Unused(at, at)
+    told = text.stopped(
+        server_title(server),
+        job_id=server.job_id,
+        gpus=gpus_of(server),
+        idle_for=unused.seen - (found.verdict.since or unused.since),
+        most=unused.most,
+        held_mib=unused.held_mib,
+    )
+    return Ending(told, job_id=server.job_id, at=at, stopped=True, kind=IDLE)
+
+
+def _looked_at(
+    before: IdleServer, server: Server, rules: Rules, activity: Mapping[tuple[str, str], float], now: float
+) -> IdleServer:
+    assert server.placement is not None  # noqa: S101 - _running
+    in_session, ended = rules.session(server.profile, now)
+    return before.looked_at(
+        server.usage,
+        server.placement,
+        rules.rule(server.profile),
+        now=now,
+        last_activity=activity.get((server.user, server.name)),
+        in_session=in_session,
+        session_ended=ended,
+    )
+
+
+def _row(server: Server, found: IdleServer) -> IdleTime | None:
+    """The row of a server's idle time; None while it is too short to matter."""
+    unused, due = found.unused, found.verdict.state is State.DUE
+    if found.verdict.state is State.EXEMPT:
+        return found.row
+    if unused is None or not (found.row or found.told or due or unused.seen - unused.since >= ROW_AFTER):
+        return None
+    return IdleTime(
+        user=server.user,
+        server=server.name,
+        profile=server.profile,
+        job_id=server.job_id,
+        gpus=gpus_of(server),
+        since=found.verdict.since or unused.since,
+        seen=unused.seen,
+        most=unused.most,
+        held_mib=unused.held_mib,
+        due_at=found.row.due_at if found.row and found.row.due_at else found.verdict.due_at if due else None,
+        action=found.rule.action.value,
+        told_at=found.told_at,
+        keeps=found.keeps,
+        kept=found.kept,
+        id=found.row.id if found.row else None,
+    )
+
+
+def _of_those_gone(looked: list[Any], now: float) -> Iterator[IdleTime]:
+    """The rows of servers that no longer run."""
+    running = set(map(id, looked))
+    for spawner in [each for each in SERVERS if id(each) not in running]:
+        found = SERVERS.pop(spawner)
+        if found.row is not None:
+            idle = found.verdict.state in (State.IDLE, State.WARNED, State.DUE)
+            yield replace(found.row, seen=now if idle else found.row.seen, over=True)
+
+
+def _log(spawner: Any, before: IdleServer, found: IdleServer, row: IdleTime | None) -> None:
+    if row is None:
+        return
+    seen = _seen(found, row.gpus)
+    if found.told and not before.told:
+        get_logger().info("The user of %s is told: %s", log_name(spawner), seen)
+    elif row.due_at is not None and (before.row is None or before.row.due_at is None):
+        get_logger().info("The server of %s is idle: %s", log_name(spawner), seen)
+
+
+def _seen(found: IdleServer, gpus: int) -> str:
+    unused = found.unused or Unused(0.0, 0.0)
+    since = found.verdict.since or unused.since
+    return text.seen(gpus=gpus, idle_for=unused.seen - since, most=unused.most, held_mib=unused.held_mib)
+
+
+def register_idle(app: JupyterHub) -> None:
+    """Start the watch once the hub has started."""
+    held: set[asyncio.Task[None]] = set()
+
+    async def when_started() -> None:
+        while app.http_server is None:  # noqa: ASYNC110 - JupyterHub has no event for it
+            await asyncio.sleep(STARTED)
+        await IdleWatch(app).run()
+
+    def begin(_change: object) -> None:
+        if not held and starts_slurm_jobs(app.spawner_class):
+            task = asyncio.get_running_loop().create_task(when_started())
+            held.add(task)
+            task.add_done_callback(_ended)
+
+    app.observe(begin, "handlers")
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        get_logger().error("Idle servers are no longer looked for", exc_info=task.exception())

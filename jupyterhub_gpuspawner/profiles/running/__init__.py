@@ -1,0 +1,1 @@
+"""What a profile says of its servers while they run."""

@@ -1,0 +1,104 @@
+"""Idle times in the hub's database: what a restarted hub goes on with, and what the command lists."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+
+from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.hub.idle.store import IdleTime, IdleTimes, due_since
+
+NOW = 1_772_442_000.0
+SHORT = IdleTime("ada", "", "k80", "12", 2, NOW - 1500, NOW - 300, most=1.0, held_mib=400, keeps=1, kept=1800.0)
+LONG = IdleTime("ben", "two", "a100", "13", 4, NOW - 9000, NOW - 1800, 2.0, 9000, NOW - 5400, over=True, stopped=True)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "jupyterhub.sqlite"
+
+
+@pytest.fixture
+def session(database: Path) -> Iterator[Session]:
+    engine = create_engine(f"sqlite:///{database}")
+    with Session(engine) as session:
+        yield session
+    engine.dispose()
+
+
+def test_a_restarted_hub_goes_on_with_what_is_not_over(session: Session) -> None:
+    """And knows how often each server was kept; a row of hours ago is left as it is."""
+    old = replace(SHORT, user="cyd", seen=NOW - 8000)
+    short, *_ = IdleTimes(session).write([SHORT, LONG, old])
+
+    again = IdleTimes(session)
+    assert again.to_take_up(NOW) == [short]
+    assert again.keeps() == {("ada", "", "12"): 1, ("cyd", "", "12"): 1}
+
+
+def test_a_row_is_brought_up_to_date(session: Session) -> None:
+    """It stays one row while the time without use goes on."""
+    times = IdleTimes(session)
+    (row,) = times.write([SHORT])
+    later = replace(row, seen=NOW, due_at=NOW - 60)
+    times.write([later])
+
+    assert due_since(session.connection(), NOW - 86400) == [later]
+
+
+@pytest.mark.usefixtures("session")
+def test_a_database_of_a_hub_that_never_looked_has_nothing(database: Path) -> None:
+    """The command makes no table."""
+    engine = create_engine(f"sqlite:///{database}")
+    with engine.connect() as connection:
+        assert due_since(connection, 0.0) == ()
+    engine.dispose()
+
+
+def asked(database: Path, *words: str) -> tuple[int, str]:
+    config = database.with_name("jupyterhub_config.py")
+    config.write_text(f"c.JupyterHub.db_url = 'sqlite:///{database}'\n")
+    found = CliRunner().invoke(main, ["idle", "-f", str(config), *words])
+    return found.exit_code, found.output
+
+
+def test_the_command_lists_whom_the_policy_would_have_stopped(session: Session, database: Path) -> None:
+    """Four GPUs for two hours, of which one was after the server was due; what was never due is not listed."""
+    IdleTimes(session).write([SHORT, LONG])
+
+    code, text = asked(database, "--since", "3650d")
+    head, row, total = text.splitlines()
+    assert (code, head.split()[:5], row.split()[:5]) == (
+        0,
+        ["user", "server", "profile", "job", "GPUs"],
+        ["ben", "two", "a100", "13", "4"],
+    )
+    assert row.split()[-3:] == ["stopped", "8.0", "4.0"]
+    assert total == "1 times, 8.0 GPU-hours unused, 4.0 of them after the server was due."
+
+    document = json.loads(asked(database, "--since", "3650d", "--json")[1])
+    assert (document["gpu_hours"], document["gpu_hours_after_due"]) == (8.0, 4.0)
+    assert [(each["user"], each["due_at"]) for each in document["servers"]] == [("ben", "2026-03-02T07:30:00+00:00")]
+
+
+def test_a_database_that_is_not_there_is_named(database: Path) -> None:
+    """It is not made by the command."""
+    code, text = asked(database)
+
+    assert (code, database.exists()) == (1, False)
+    assert f"c.JupyterHub.db_url: there is no database {database}." in text
+
+
+def test_a_duration_is_asked_for_in_its_grammar(database: Path) -> None:
+    """The message says what would be right."""
+    code, text = asked(database, "--since", "7")
+
+    assert code == 2
+    assert "'7' is not a duration: use for example 90min, 12h or 7d" in text
