@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from jupyterhub_gpuspawner.errors import RequestError
 from jupyterhub_gpuspawner.hub.idle.policy import Standing, State, Unused, Using, Verdict, follow, judge, span_of
@@ -129,13 +128,13 @@ class IdleServer:
         return kept.judged(self.standing, now)
 
 
-SERVERS: WeakKeyDictionary[Any, IdleServer] = WeakKeyDictionary()
-"""By the spawner that JupyterHub knows: those that were running at the last check."""
+SERVERS: dict[tuple[str, str], IdleServer] = {}
+"""By user and server name: those that were running at the last check."""
 
 
-def idle_server(spawner: Any, job_id: str) -> IdleServer | None:
+def idle_server(user: str, name: str, job_id: str) -> IdleServer | None:
     """How the server of this job stands; None where it has not been looked at."""
-    found = SERVERS.get(spawner)
+    found = SERVERS.get((user, name))
     return found if found is not None and found.job_id == job_id else None
 
 
@@ -145,7 +144,8 @@ def keep(spawner: Any, job_id: str, *, now: float, staff: bool = False) -> IdleS
     ``staff``: somebody else than its user does it, which does not count as one of the profile's times. Raises NotKept,
     and SQLAlchemyError.
     """
-    server = idle_server(spawner, job_id)
+    key = (spawner.user.name, spawner.name)
+    server = idle_server(*key, job_id)
     if server is None or not server.told:
         raise NotKept(text.NOT_IDLE)
     if not staff and not server.keeps_left:
@@ -155,5 +155,5 @@ def keep(spawner: Any, job_id: str, *, now: float, staff: bool = False) -> IdleS
     if session is not None and kept.row is not None:
         row = replace(kept.row, keeps=kept.keeps, kept=kept.kept, told_at=kept.told_at, due_at=None)
         kept = replace(kept, row=IdleTimes(session).write([row])[0])
-    SERVERS[spawner] = kept
+    SERVERS[key] = kept
     return kept

@@ -124,8 +124,9 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
     extension: Extension | None = getattr(inner, "extension", None)
     by_a_person = ending is not None and ending.stopped
     profile: str = getattr(spawner, "child_profile", "")
+    user: str = getattr(getattr(spawner, "user", None), "name", "")
     return Server(
-        user=getattr(getattr(spawner, "user", None), "name", ""),
+        user=user,
         name=spawner.name,
         display_name=display_name(spawner),
         pending=spawner.pending,
@@ -149,7 +150,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         more_time=extension.offer() if with_start and extension is not None and spawner.ready else None,
         extended=extension.last if extension is not None else None,
         usage=_usage(inner),
-        idle=idle_server(spawner, _job_id(spawner)) if spawner.ready else None,
+        idle=idle_server(user, spawner.name, _job_id(spawner)) if spawner.ready else None,
         can_show_log=bool(_job_id(spawner)) and hasattr(inner, "job_log"),
     )
 

@@ -11,7 +11,6 @@ import time
 from dataclasses import replace
 from datetime import timezone
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from jupyterhub import orm
 from sqlalchemy import select
@@ -33,7 +32,7 @@ from jupyterhub_gpuspawner.hub.upkeep.idle_rules import rules_of
 from jupyterhub_gpuspawner.profiles.running.idle import IdleAction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from jupyterhub.app import JupyterHub
 
@@ -55,7 +54,7 @@ class IdleWatch:
         self._stored: dict[tuple[str, str, str], IdleTime] | None = None
         """Idle times of before the hub's restart, which have not been taken up yet."""
         self._keeps: dict[tuple[str, str, str], int] = {}
-        self._stopping: WeakSet[Any] = WeakSet()
+        self._stopping: set[tuple[str, str]] = set()
 
     async def run(self) -> None:
         """Look every :data:`LOOK` seconds, until cancelled."""
@@ -77,35 +76,36 @@ class IdleWatch:
             self._keeps = self._times.keeps()
         rules = self._rules()
         activity = self._activity() if rules.ask_for_activity else {}
-        looked, due = [], []
-        rows: list[tuple[Any, IdleTime]] = []
+        looked, due = set(), []
+        rows: list[tuple[tuple[str, str] | None, IdleTime]] = []
         for spawner, server in self._running():
-            before = idle_server(spawner, server.job_id) or self._first(server)
+            key = (server.user, server.name)
+            before = idle_server(*key, server.job_id) or self._first(server)
             found = _looked_at(before, server, rules, activity, now)
             if before.row is not None and found.row is None:
                 rows.append((None, replace(before.row, over=True)))
             row = _row(server, found)
             if row is not None and row != found.row:
-                rows.append((spawner, row))
+                rows.append((key, row))
             _log(spawner, before, found, row)
-            SERVERS[spawner] = found
-            looked.append(spawner)
+            SERVERS[key] = found
+            looked.add(key)
             if found.verdict.state is State.DUE and found.rule.action is IdleAction.STOP:
-                due.append(spawner)
-        rows += [(None, row) for row in _of_those_gone(looked, now)]
+                due.append((key, spawner))
+        rows += ((None, row) for row in _of_those_gone(looked, now))
         self._write(rows)
-        for spawner in due:
-            if spawner not in self._stopping:
-                self._stopping.add(spawner)
-                in_background(self._stop(spawner))
+        for key, spawner in due:
+            if key not in self._stopping:
+                self._stopping.add(key)
+                in_background(self._stop(key, spawner))
 
-    def _write(self, rows: list[tuple[Any, IdleTime]]) -> None:
-        """Write rows, with the spawners that they are of; none for those that are over."""
+    def _write(self, rows: list[tuple[tuple[str, str] | None, IdleTime]]) -> None:
+        """Write rows, with the keys of the servers that they are of; None for those that are over."""
         if not rows:
             return
-        for (spawner, _), written in zip(rows, self._times.write(row for _, row in rows), strict=True):
-            if spawner is not None:
-                SERVERS[spawner] = replace(SERVERS[spawner], row=written)
+        for (key, _), written in zip(rows, self._times.write(row for _, row in rows), strict=True):
+            if key is not None:
+                SERVERS[key] = replace(SERVERS[key], row=written)
 
     def _running(self) -> Iterator[tuple[Any, Server]]:
         for user in self._app.users.values():
@@ -150,16 +150,18 @@ class IdleWatch:
             for user, server, at in self._app.db.execute(wanted)
         }
 
-    async def _stop(self, spawner: Any) -> None:
+    async def _stop(self, key: tuple[str, str], spawner: Any) -> None:
         """Stop a server that is due, unless JupyterHub's proxy has seen activity of it that the hub did not know of."""
         try:
-            found = SERVERS.get(spawner)
-            if found is not None and found.rule.kernel is not None and await self._was_active(spawner):
+            found = SERVERS.get(key)
+            if found is None or (found.rule.kernel is not None and await self._was_active(spawner)):
                 return
-            if found is not None and spawner.ready and not spawner.pending:
-                await self._end(spawner, found)
+            found = SERVERS.get(key)  # its user may have kept it meanwhile
+            if found is None or found.verdict.state is not State.DUE or not spawner.ready or spawner.pending:
+                return
+            await self._end(key, spawner, found)
         finally:
-            self._stopping.discard(spawner)
+            self._stopping.discard(key)
 
     async def _was_active(self, spawner: Any) -> bool:
         try:
@@ -174,7 +176,7 @@ class IdleWatch:
         now = time.time()
         return _looked_at(server.idle, server, self._rules(), activity, now).verdict.state is not State.DUE
 
-    async def _end(self, spawner: Any, found: IdleServer) -> None:
+    async def _end(self, key: tuple[str, str], spawner: Any, found: IdleServer) -> None:
         server, now = server_of(spawner, with_start=False), time.time()
         record = idle_record(server, found, at=now)
         get_logger().warning("Stopping the server of %s: %s", log_name(spawner), _seen(found, gpus_of(server)))
@@ -191,7 +193,7 @@ class IdleWatch:
                 self._times.write([replace(found.row, seen=now, stopped=True, over=True)])
             except SQLAlchemyError as error:
                 get_logger().warning("That %s was stopped is not recorded: %s", log_name(spawner), fault(error))
-        SERVERS.pop(spawner, None)
+        SERVERS.pop(key, None)
 
 
 def idle_record(server: Server, found: IdleServer, *, at: float) -> Ending:
@@ -250,11 +252,10 @@ def _row(server: Server, found: IdleServer) -> IdleTime | None:
     )
 
 
-def _of_those_gone(looked: list[Any], now: float) -> Iterator[IdleTime]:
+def _of_those_gone(looked: Collection[tuple[str, str]], now: float) -> Iterator[IdleTime]:
     """The rows of servers that no longer run."""
-    running = set(map(id, looked))
-    for spawner in [each for each in SERVERS if id(each) not in running]:
-        found = SERVERS.pop(spawner)
+    for key in SERVERS.keys() - looked:
+        found = SERVERS.pop(key)
         if found.row is not None:
             idle = found.verdict.state in (State.IDLE, State.WARNED, State.DUE)
             yield replace(found.row, seen=now if idle else found.row.seen, over=True)
