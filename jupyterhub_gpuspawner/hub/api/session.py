@@ -55,12 +55,13 @@ class SessionIdle:
     """That this server is idle, as on the home page."""
 
     said: str
-    """Since when; ``{time}`` stands for :attr:`since`."""
+    """Since when it is; ``{time}`` stands for :attr:`since`."""
     since: str | None
     """ISO 8601, UTC."""
     follows: str
     """What follows; ``{time}`` stands for :attr:`stops_at`."""
     stops_at: str | None
+    """ISO 8601, UTC; None where it will not be stopped."""
     warnings: int
     """How often it has been warned; each time it is shown anew."""
     keeps: str

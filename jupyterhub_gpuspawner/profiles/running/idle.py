@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import field_validator, model_validator
 
@@ -64,8 +64,8 @@ class Idle(Frozen):
     """When its user is warned, at most five times, counted like ``gpu`` (or ``kernel``, without ``gpu``). Default:
     after half and after five sixths of it. Where the server may be idle for longer, as with ``gpu_memory_held`` or
     after *Keep*, the warnings come as much later."""
-    action: IdleAction | None = None
-    """What is done: ``report``, ``tell`` or ``stop``."""
+    action: Literal["report", "tell", "stop"] | None = None
+    """What is done: nothing but a record for ``gpuspawner idle``; its user is told; or told, and the server stopped."""
     keep: Keep | None = None
     """How its user may keep an idle server."""
 
@@ -109,7 +109,7 @@ class IdleRule:
         return self.held if held and self.gpu is not None else self.gpu
 
 
-SITE = Idle(gpu="60min", action=IdleAction.REPORT, keep=Keep())
+SITE = Idle(gpu="60min", action="report", keep=Keep())
 """The policy where the site sets nothing."""
 
 
@@ -127,7 +127,7 @@ def idle_rule(profile: Idle | None = None, site: Idle = SITE) -> IdleRule:
         held=said.gpu_memory_held if said.gpu_memory_held is not None else said.gpu and 2 * said.gpu,
         kernel=said.kernel,
         leads=tuple(sorted(leads, reverse=True)),
-        action=said.action or IdleAction.REPORT,
+        action=IdleAction(said.action or "report"),
         keep_by=keep.by,
         keep_times=keep.times,
     )

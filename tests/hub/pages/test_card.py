@@ -10,9 +10,12 @@ import pytest
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.extension.bounds import MoreTime, Reason
 from jupyterhub_gpuspawner.hub.extension.extension import Extended, Offer
+from jupyterhub_gpuspawner.hub.idle.policy import State, Verdict
+from jupyterhub_gpuspawner.hub.idle.servers import IdleServer
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import spawn_exception
 from jupyterhub_gpuspawner.hub.pages.server.card import (
     Extending,
+    IdleNotice,
     ServerCard,
     TimeLeft,
     server_card,
@@ -23,6 +26,7 @@ from jupyterhub_gpuspawner.hub.pages.server.facts import server_facts
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase, sentence
+from jupyterhub_gpuspawner.profiles.running.idle import IdleAction, IdleRule
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 NOW = datetime(2026, 5, 4, 10, 0, tzinfo=timezone.utc).timestamp()
@@ -213,3 +217,42 @@ def test_the_version_changes_with_what_is_told_and_not_with_the_time() -> None:
     cards = [server_card(RUNNING, now=NOW), server_card(RUNNING, now=NOW + 60), server_card(elsewhere, now=NOW)]
     first, later, other = (card.version for card in cards)
     assert first == later != other
+
+
+@pytest.mark.parametrize(
+    ("action", "keeps", "expected"),
+    [
+        ("report", 0, None),
+        (
+            "tell",
+            0,
+            IdleNotice(
+                "The GPUs of this server have not been used since {time}.",
+                NOW - 3000,
+                "Others may be waiting for them: please stop the server if you do not need it.",
+                None,
+                "30 min more. You can do this 2 times.",
+                can_keep=True,
+            ),
+        ),
+        (
+            "stop",
+            2,
+            IdleNotice(
+                "The GPUs of this server have not been used since {time}.",
+                NOW - 3000,
+                "It will be stopped at {time} unless they are used before then.",
+                NOW + 600,
+                "This server cannot be kept again. It is not stopped if you use it.",
+                can_keep=False,
+            ),
+        ),
+    ],
+)
+def test_an_idle_server_is_told_as_its_profile_says(action: str, keeps: int, expected: IdleNotice | None) -> None:
+    """Nothing where the policy only takes notes; *Keep* as often as it is allowed."""
+    rule = IdleRule(action=IdleAction(action))
+    verdict = Verdict(State.WARNED, NOW - 3000, NOW + 600, 2)
+    idle = IdleServer("12", gpus=True, rule=rule, verdict=verdict, keeps_before=keeps)
+
+    assert server_card(replace(RUNNING, idle=idle), now=NOW).idle == expected

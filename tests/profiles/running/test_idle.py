@@ -1,0 +1,85 @@
+"""The idle policy as a profile and the site say it, and as it is resolved."""
+
+from __future__ import annotations
+
+import pytest
+from traitlets import TraitError
+from traitlets.config import Config
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from jupyterhub_gpuspawner.profiles.running.idle import Idle, IdleAction, IdleRule, idle_rule
+
+HOUR = 3600
+
+
+def profile(idle: object, **more: object) -> Idle | None:
+    (found,) = parse_profiles([{"display_name": "A", "idle": idle, **more}])
+    return found.idle
+
+
+@pytest.mark.parametrize(
+    ("said", "site", "expected"),
+    [
+        (None, {}, IdleRule()),
+        ({"action": "stop"}, {}, IdleRule(action=IdleAction.STOP)),
+        ({"gpu": "2h"}, {"gpu": "30min", "warn": ["10min"]}, IdleRule(2 * HOUR, 4 * HOUR, None, (HOUR, 1200))),
+        ({"action": "tell"}, {"gpu": "30min", "warn": ["10min"]}, IdleRule(1800, HOUR, None, (1200,), IdleAction.TELL)),
+        ({"gpu": "1h", "gpu_memory_held": "90min", "warn": []}, {}, IdleRule(HOUR, 5400, None, ())),
+        ({"gpu": None}, {}, IdleRule(None, None, None, ())),
+        ({"gpu": None, "kernel": "2h"}, {}, IdleRule(None, None, 2 * HOUR, (HOUR, 1200))),
+        ({"kernel": "30min"}, {}, IdleRule(kernel=1800, leads=(900, 600))),
+        ({"keep": {"times": 5}}, {"keep": {"by": "1h"}}, IdleRule(keep_times=5)),
+        ({"keep": None}, {}, IdleRule(keep_times=0)),
+    ],
+)
+def test_a_profile_goes_before_the_site(said, site, expected) -> None:
+    """Field by field, but what belongs to `gpu` goes with it; `keep` is one value."""
+    assert idle_rule(profile(said) if said is not None else None, Idle(**site)) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ({"gpu": "60"}, "profiles[0].idle.gpu: '60' is not a duration: use for example 90s, 10min or 2h"),
+        ({"gpu": 3600}, "profiles[0].idle.gpu: 3600 is not a duration: use for example 90s, 10min or 2h"),
+        ({"kernel": "0s"}, "profiles[0].idle.kernel: must be at least 1s"),
+        (
+            {"gpu": "1h", "warn": ["30min", "1h"]},
+            "profiles[0].idle: warn must be before the server counts as idle: earlier than gpu, or kernel without gpu",
+        ),
+        ({"warn": ["30min"]}, "profiles[0].idle: warn needs gpu or kernel beside it, to which it belongs"),
+        (
+            {"gpu": "1h", "gpu_memory_held": "30min"},
+            "profiles[0].idle: gpu_memory_held must be at least as long as gpu, and needs gpu",
+        ),
+        ({"action": "kill"}, "profiles[0].idle.action: 'kill' must be 'report', 'tell' or 'stop'"),
+        ({"keep": {"by": "1h", "times": -1}}, "profiles[0].idle.keep.times: -1 must be a whole number from 0 to 100"),
+        ({"gpus": "1h"}, "profiles[0].idle.gpus: no such field; did you mean gpu?"),
+    ],
+)
+def test_a_fault_names_the_field_and_what_would_be_right(said, fault) -> None:
+    """As for all fields of a profile."""
+    with pytest.raises(ConfigError) as refused:
+        profile(said)
+
+    assert str(refused.value) == fault
+
+
+def test_only_jobs_have_a_policy() -> None:
+    """A server on the hub's machine holds nothing of Slurm's."""
+    with pytest.raises(ConfigError) as refused:
+        profile({"gpu": "1h"}, kind="local")
+
+    assert str(refused.value) == (
+        "profiles[0]: idle is for kind: slurm; servers of the other kinds hold no resources of Slurm's"
+    )
+
+
+def test_a_fault_in_the_sites_policy_is_told_when_the_hub_starts() -> None:
+    """With the setting's name and the field."""
+    with pytest.raises(TraitError) as refused:
+        GPUSlurmSpawner(config=Config({"GPUSlurmSpawner": {"idle": {"gpu": "60"}}}))
+
+    assert str(refused.value) == "idle.gpu: '60' is not a duration: use for example 90s, 10min or 2h"
