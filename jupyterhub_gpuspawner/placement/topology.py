@@ -53,10 +53,15 @@ class Gpu:
     """n of ``/dev/nvidia<n>``, which is not the index."""
     nvlink_generation: int | None = None
     pcie_generation: int | None = None
+    """The highest that GPU and slot support; the one in use drops while the GPU is idle."""
     numa_affinity: tuple[int, ...] = ()
     """All NUMA nodes that the driver calls near; in a virtual machine often all. If it is one, ``numa_node`` is set."""
     gpu_numa_id: int | None = None
     """NUMA node of the GPU's own memory (Grace Hopper, POWER9); None if there is none."""
+    pcie_width: int | None = None
+    """PCIe lanes in use."""
+    pcie_max_width: int | None = None
+    """PCIe lanes that the GPU has."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,8 @@ class NodeTopology:
     """Groups of CPUs that share a core; empty if unknown (then each CPU counts as a core)."""
     packages: tuple[tuple[int, ...], ...] = ()
     """CPUs of each package (socket); empty if unknown."""
+    devices: tuple[str, ...] = ()
+    """PCI bus ids of all GPUs that the kernel lists, also of those that a device cgroup hides; empty if unknown."""
     nics: tuple[str, ...] = ()
     nic_links: tuple[tuple[str, ...], ...] = ()
     """``nic_links[n][g]`` is the link word between ``nics[n]`` and ``gpus[g]``; empty if unknown."""
@@ -245,6 +252,7 @@ _NUMA = _whole(0, 4095)
 _MAYBE_NUMA = _whole(0, 4095, none=True)
 _MEMORY = _whole(0, 2**40, none=True)
 _GENERATION = _whole(1, 99, none=True)
+_WIDTH = _whole(1, 64, none=True)
 _GPU: dict[str, Reader] = {
     "index": _whole(0, 1023),
     "uuid": _text(),
@@ -259,6 +267,8 @@ _GPU: dict[str, Reader] = {
     "pcie_generation": _GENERATION,
     "numa_affinity": _list(_NUMA, _NODES),
     "gpu_numa_id": _MAYBE_NUMA,
+    "pcie_width": _WIDTH,
+    "pcie_max_width": _WIDTH,
 }
 _NUMA_NODE: dict[str, Reader] = {
     "id": _NUMA,
@@ -273,6 +283,7 @@ _NODE: dict[str, Reader] = {
     "numa_nodes": _list(_record(NumaNode, _NUMA_NODE), _NODES),
     "siblings": _list(_CPUS, _MANY),
     "packages": _list(_CPUS, _NODES),
+    "devices": _list(_text(), _DEVICES),
     "nics": _list(_text(), _DEVICES),
     "nic_links": _list(_list(_link, _DEVICES), _DEVICES),
     "nic_numa": _list(_MAYBE_NUMA, _DEVICES),

@@ -51,7 +51,7 @@ def test_document_of_an_older_version_of_this_form_is_read() -> None:
     [
         ("version", 2, "version: must be 1, not 2"),
         ("version", True, "version: must be 1, not True"),
-        ("colour", "red", "colour: no such field; fields are driver, gpus, hostname, "),
+        ("colour", "red", "colour: no such field; fields are devices, driver, gpus, hostname, "),
         ("hostname", 5, "hostname: must be printable text of at most 500 characters"),
         ("hostname", "a\nb", "hostname: must be printable text of at most 500 characters"),
         ("simulated", 1, "simulated: must be true or false"),

@@ -139,4 +139,6 @@ def _merged_gpu(gpu: Gpu, device: Gpu | None, kernel: NodeTopology) -> Gpu:
         cpus=cpus,
         name=gpu.name or (device.name if device else ""),
         minor=gpu.minor if gpu.minor is not None or device is None else device.minor,
+        pcie_width=device.pcie_width if device else None,
+        pcie_max_width=device.pcie_max_width if device else None,
     )

@@ -24,6 +24,7 @@ def read(root: str = "/") -> NodeTopology:
     gpus = _gpus(root, nodes)
     return NodeTopology(
         gpus=gpus,
+        devices=tuple(gpu.pci for gpu in gpus),
         numa_nodes=nodes,
         siblings=siblings,
         packages=packages,
@@ -142,9 +143,17 @@ def _gpus(root: str, nodes: tuple[NumaNode, ...]) -> tuple[Gpu, ...]:
                 numa_node=_numa_of(_number(path, "numa_node"), nodes),
                 cpus=_cpus(path, "local_cpulist"),
                 minor=int(minor) if minor.isdigit() else None,
+                pcie_width=_lanes(path, "current_link_width"),
+                pcie_max_width=_lanes(path, "max_link_width"),
             )
         )
     return tuple(found)
+
+
+def _lanes(*parts: str) -> int | None:
+    """The width of a PCIe link; a device that has fallen off the bus reports 0 or 255 lanes."""
+    number = _number(*parts)
+    return number if number is not None and 0 < number <= 64 else None
 
 
 def _numa_of(number: int | None, nodes: tuple[NumaNode, ...]) -> int | None:

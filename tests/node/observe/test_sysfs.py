@@ -36,6 +36,10 @@ class Tree:
     def online(self, cpulist: str) -> None:
         self.write("sys/devices/system/cpu/online", cpulist)
 
+    def width(self, address: str, now: int, most: int) -> None:
+        for name, lanes in (("current_link_width", now), ("max_link_width", most)):
+            self.write(f"sys/bus/pci/devices/{address}/{name}", lanes)
+
     def pci(
         self, address: str, *, vendor: str = "0x10de", kind: str = "0x030200", numa: int = -1, cpulist: str = ""
     ) -> None:
@@ -82,9 +86,20 @@ def test_the_two_socket_k80_node(tree: Tree) -> None:
         numa_nodes=(NumaNode(0, (0, 1), 32768, (10, 21)), NumaNode(1, (2, 3), 32768, (21, 10))),
         siblings=((0,), (1,), (2,), (3,)),
         packages=((0, 1), (2, 3)),
+        devices=("0000:05:00.0", "0000:06:00.0", "0000:85:00.0", "0000:86:00.0"),
         source="sysfs",
         driver="470.57.02",
     )
+
+
+def test_pcie_lanes_in_use_and_at_most(tree: Tree) -> None:
+    """A device that has fallen off the bus reports lanes that no device has: then they are not known."""
+    for address, now in (("0000:05:00.0", 8), ("0000:06:00.0", 255), ("0000:07:00.0", 0)):
+        tree.pci(address)
+        tree.width(address, now, 16)
+
+    lanes = [(gpu.pcie_width, gpu.pcie_max_width) for gpu in sysfs.read(str(tree.root)).gpus]
+    assert lanes == [(8, 16), (None, 16), (None, 16)]
 
 
 def test_only_nvidia_display_devices_are_gpus(tree: Tree) -> None:
