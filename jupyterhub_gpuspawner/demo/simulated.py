@@ -45,6 +45,8 @@ class SimulatedNode:
     gpus: tuple[SimulatedGPUs, ...] = ()
     threads: int = 1
     features: tuple[str, ...] = ()
+    gres_lines: tuple[str, ...] = ()
+    """Lines of gres.conf instead of those that ``gpus`` imply; ``/dev`` in them stands for the node's device files."""
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,10 @@ def gres_conf(cluster: ClusterDescription, layout: Layout) -> str:
     """gres.conf: a line for each GPU, in the order in which Slurm counts them."""
     lines = ["AutoDetect=off"]
     for node in cluster.nodes:
-        for group in node.gpus:
-            lines += [f"NodeName={node.name} {line}" for line in _gres_lines(group, layout.devices / node.name)]
+        devices = layout.devices / node.name
+        own = [line.replace("/dev/", f"{devices}/") for line in node.gres_lines]
+        implied = [line for group in node.gpus for line in _gres_lines(group, devices)]
+        lines += [f"NodeName={node.name} {line}" for line in own or implied]
     return "\n".join(lines) + "\n"
 
 

@@ -142,7 +142,7 @@ def test_a_picture_does_not_go_with_recording(gpuspawner: Call) -> None:
     """Options that a subcommand would silently leave out are refused."""
     result = gpuspawner("topology", "--json", "record", "-")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--json and --svg cannot be used with record." in result.stderr
+    assert "--json, --svg and --gres-conf cannot be used with record." in result.stderr
 
 
 def test_a_recorded_text_is_a_stand_in(gpuspawner: Call, tmp_path: Path) -> None:
@@ -172,3 +172,41 @@ def test_a_file_that_cannot_be_written(gpuspawner: Call, tmp_path: Path) -> None
         2,
         f"gpuspawner: {tmp_path}/none/node.json cannot be written: No such file or directory\n",
     )
+
+
+def test_lines_for_gres_conf(gpuspawner: Call) -> None:
+    """A line for each GPU of a recorded node, for the nodes that --node names."""
+    result = gpuspawner("topology", "--file", MACHINES / "k80-2socket.json", "--gres-conf", "--node", "g[1-4]")
+
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        0,
+        [
+            "NodeName=g[1-4] Name=gpu Type=k80 File=/dev/nvidia0 Cores=0-11",
+            "NodeName=g[1-4] Name=gpu Type=k80 File=/dev/nvidia1 Cores=0-11",
+            "NodeName=g[1-4] Name=gpu Type=k80 File=/dev/nvidia2 Cores=12-23",
+            "NodeName=g[1-4] Name=gpu Type=k80 File=/dev/nvidia3 Cores=12-23",
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--gres-conf", "--json"), "--json and --gres-conf cannot be used together."),
+        (("--node", "g1"), "--node, --numa-node-as-socket and --threads-per-core belong to --gres-conf."),
+        (("--gres-conf", "--node", "g1 Name=gpu"), "'g1 Name=gpu' is not a list of nodes such as g1 or g[1-4]"),
+    ],
+)
+def test_options_that_do_not_belong_together_are_refused(
+    gpuspawner: Call, options: tuple[str, ...], sentence: str
+) -> None:
+    """Exit code 2, and the reason."""
+    result = gpuspawner("topology", "--file", MACHINES / "k80-2socket.json", *options)
+    assert (result.exit_code, result.stderr.strip().endswith(sentence)) == (2, True)
+
+
+def test_a_node_without_gpus_has_no_lines(gpuspawner: Call) -> None:
+    """Exit code 2, one line on standard error."""
+    result = gpuspawner("topology", "--file", MACHINES / "cpu.json", "--gres-conf")
+    said = "gpuspawner: no GPU was found, so there are no lines for gres.conf\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", said)

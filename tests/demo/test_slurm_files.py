@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,15 @@ def test_a_line_of_gres_conf_for_each_gpu() -> None:
         "MultipleFiles=/p/dev/m1/nvidia1,/p/dev/m1/nvidia-cap21,/p/dev/m1/nvidia-cap22",
         "NodeName=m1 Name=gpu Type=1g.10gb "
         "MultipleFiles=/p/dev/m1/nvidia1,/p/dev/m1/nvidia-cap30,/p/dev/m1/nvidia-cap31",
+    ]
+
+
+def test_lines_of_ones_own_replace_those_of_the_gpus() -> None:
+    """They are written for the node, with the paths of its device files."""
+    node = replace(CLUSTER.nodes[0], gres_lines=("Name=gpu Type=a100 File=/dev/nvidia0 Cores=0-15",))
+    assert gres_conf(replace(CLUSTER, nodes=(node,)), LAYOUT).splitlines() == [
+        "AutoDetect=off",
+        "NodeName=m1 Name=gpu Type=a100 File=/p/dev/m1/nvidia0 Cores=0-15",
     ]
 
 

@@ -3,28 +3,56 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from jupyterhub_gpuspawner.cli.node.source import Source, source_options, write
+from jupyterhub_gpuspawner.cli.node.source import Source, give_up, source_options, write
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
+
+_NODES = re.compile(r"[\w.,\[\]-]+", re.ASCII)
+"""A host list as in gres.conf(5)."""
 
 
 @click.group(invoke_without_command=True)
 @source_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--svg", metavar="FILE", help="Draw the node as an SVG file; - writes to standard output.")
+@click.option("--gres-conf", is_flag=True, help="Print lines for Slurm's gres.conf: types, Cores= and Links=.")
+@click.option("--node", metavar="NAME", help="With --gres-conf: begin each line with NodeName=NAME.")
+@click.option(
+    "--numa-node-as-socket", is_flag=True, help="With --gres-conf: for slurmd with the parameter of that name."
+)
+@click.option(
+    "--threads-per-core",
+    type=click.IntRange(1, 8),
+    metavar="N",
+    help="With --gres-conf: hardware threads of a core, where the topology does not contain them.",
+)
 @click.pass_context
 def topology(
-    context: click.Context, *, text: str | None, file: str | None, timeout: float, as_json: bool, svg: str | None
+    context: click.Context,
+    *,
+    text: str | None,
+    file: str | None,
+    timeout: float,
+    as_json: bool,
+    svg: str | None,
+    gres_conf: bool,
+    node: str | None,
+    numa_node_as_socket: bool,
+    threads_per_core: int | None,
 ) -> None:
     """Show a node's GPUs, the links between them, and the CPUs and memory closest to them.
 
     The node is this one, or the one described by --text or --file. Unknown information is reported as unknown.
+
+    With --gres-conf it prints lines for gres.conf instead, with what must be known about them as comments. Run it on
+    the node outside of jobs, where all GPUs can be seen.
 
     JSON: gpus (names), links (square matrix of link types), cpu_affinity, numa_affinity, gpu_numa_id (one entry for
     each GPU, null if unknown), nics, nic_links (a row for each NIC), warnings.
@@ -34,22 +62,40 @@ def topology(
     source = Source(text, file, timeout)
     context.obj = source
     if context.invoked_subcommand is not None:
-        if as_json or svg is not None:
-            raise click.UsageError(f"--json and --svg cannot be used with {context.invoked_subcommand}.")
+        if as_json or svg is not None or gres_conf:
+            raise click.UsageError(f"--json, --svg and --gres-conf cannot be used with {context.invoked_subcommand}.")
         return
-    node = source.read()
+    if gres_conf and as_json:
+        raise click.UsageError("--json and --gres-conf cannot be used together.")
+    if not gres_conf and (node is not None or numa_node_as_socket or threads_per_core is not None):
+        raise click.UsageError("--node, --numa-node-as-socket and --threads-per-core belong to --gres-conf.")
+    if node is not None and _NODES.fullmatch(node) is None:
+        raise click.BadParameter(f"{node!r} is not a list of nodes such as g1 or g[1-4]", param_hint="--node")
+    found = source.read()
     if svg is not None:
         from jupyterhub_gpuspawner.picture import node_svg
 
-        write(svg, node_svg.svg(node, title=node.hostname or "Node") + "\n")
-    if as_json:
+        write(svg, node_svg.svg(found, title=found.hostname or "Node") + "\n")
+    if gres_conf:
+        _print_gres_conf(found, node or "", numa_node_as_socket=numa_node_as_socket, threads=threads_per_core)
+    elif as_json:
         from jupyterhub_gpuspawner.cli.node.listing import document
 
-        click.echo(json.dumps(document(node), indent=2))
+        click.echo(json.dumps(document(found), indent=2))
     elif svg is None:
         from jupyterhub_gpuspawner.cli.node.listing import listing
 
-        click.echo(listing(node), nl=False)
+        click.echo(listing(found), nl=False)
+
+
+def _print_gres_conf(node: NodeTopology, name: str, *, numa_node_as_socket: bool, threads: int | None) -> None:
+    """Print the lines; ends the program with exit code 2 if the node has no GPU."""
+    from jupyterhub_gpuspawner.fleet.gres_conf import gres_conf
+
+    if not node.gpus:
+        give_up("no GPU was found, so there are no lines for gres.conf")
+    found = gres_conf(node, numa_node_as_socket=numa_node_as_socket, threads_per_core=threads)
+    click.echo(found.text(name), nl=False)
 
 
 @topology.command()
