@@ -11,6 +11,7 @@ from traitlets.traitlets import DefaultHandler
 
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
+from jupyterhub_gpuspawner.hub.fleet.settings import GPUFleet
 from jupyterhub_gpuspawner.hub.site.bounded import BOUNDED
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -19,11 +20,11 @@ from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 
 from .wording import cell, choice, code, markdown, table
 
-CONFIGURED = (GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner, GPUCourses, GPUSessions)
+CONFIGURED = (GPUProfilesSpawner, GPUSlurmSpawner, GPULocalSpawner, GPUCourses, GPUSessions, GPUFleet)
 
 
 def page() -> str:
-    """The page of settings: a table for each spawner, for courses and for session records, and the site's defaults."""
+    """The page of settings: a table for each class that is configured, and the site's defaults."""
     parts = [
         "# Settings\n",
         "The settings that each spawner adds to its base class or overrides. In `jupyterhub_config.py` they are set as "

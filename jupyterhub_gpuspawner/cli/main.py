@@ -10,6 +10,7 @@ from jupyterhub_gpuspawner import __version__
 from jupyterhub_gpuspawner.cli.course.commands import course
 from jupyterhub_gpuspawner.cli.course.live import COMMANDS
 from jupyterhub_gpuspawner.cli.hub.check import check
+from jupyterhub_gpuspawner.cli.hub.fleet import fleet
 from jupyterhub_gpuspawner.cli.hub.idle import idle
 from jupyterhub_gpuspawner.cli.hub.message import message
 from jupyterhub_gpuspawner.cli.hub.migrate import migrate
@@ -29,7 +30,7 @@ def main() -> None:
     """Tools for JupyterHub on Slurm GPU clusters."""
 
 
-for command in (topology, place, bind, bandwidth, show, check, migrate, message, sessions, idle, course):
+for command in (topology, place, bind, bandwidth, show, check, migrate, message, sessions, idle, fleet, course):
     main.add_command(command)
 for command in COMMANDS:
     course.add_command(command)

@@ -13,7 +13,19 @@ from jupyterhub_gpuspawner.hub.pages.cluster.page import may_see_cluster
 from jupyterhub_gpuspawner.hub.pages.course.page import teaches_any
 from jupyterhub_gpuspawner.hub.pages.server.card import server_cards
 from jupyterhub_gpuspawner.hub.spawners.server import server_of
-from jupyterhub_gpuspawner.hub.text import choose, cluster, course, course_actions, home, idle, log, times, usage, wait
+from jupyterhub_gpuspawner.hub.text import (
+    choose,
+    cluster,
+    course,
+    course_actions,
+    health,
+    home,
+    idle,
+    log,
+    times,
+    usage,
+    wait,
+)
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.pages.server.card import ServerCard
@@ -31,6 +43,7 @@ class PageTools:
     log = log
     cluster = cluster
     course = course
+    health = health
     times = times
     usage = usage
     messages = course_actions

@@ -13,6 +13,7 @@ JupyterHub has no other hook that a single line of configuration (``spawner_clas
   watch (:mod:`.upkeep.unfinished`);
 * looks each minute for servers that do not use their GPUs (:mod:`.upkeep.idle`);
 * keeps the courses of ``courses_dir`` and the rights of their instructors up to date (:mod:`.courses.upkeep`);
+* keeps what servers report of their nodes (:mod:`.fleet.upkeep`);
 * writes the events of servers to the hub's event log (:mod:`.events.log`), and keeps a record of each session
   (:mod:`.sessions.keeper`).
 
@@ -36,6 +37,8 @@ from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.courses.upkeep import register_courses
 from jupyterhub_gpuspawner.hub.events.log import register_events
+from jupyterhub_gpuspawner.hub.fleet.settings import GPUFleet
+from jupyterhub_gpuspawner.hub.fleet.upkeep import register_fleet
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import leave_out_of_spawn_limit, stock_template_paths
 from jupyterhub_gpuspawner.hub.page_tools import PageTools
 from jupyterhub_gpuspawner.hub.pages.choose.form import render_form
@@ -112,6 +115,7 @@ def register_check(app: JupyterHub) -> None:
             spawner.check()
             GPUCourses(config=app.config)
             GPUSessions(config=app.config)
+            GPUFleet(config=app.config)
             for ignored in getattr(spawner, "ignored_settings", tuple)():
                 app.log.warning("%s", ignored)
         except (ConfigError, TraitError) as error:
@@ -153,3 +157,4 @@ def register() -> None:
         register_events(app)
         register_sessions(app)
         register_idle(app)
+        register_fleet(app)

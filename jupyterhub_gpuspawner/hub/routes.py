@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.hub.api.progress_stream import ProgressStream
 from jupyterhub_gpuspawner.hub.api.stop import ServerHandler
 from jupyterhub_gpuspawner.hub.page_tools import STATIC
 from jupyterhub_gpuspawner.hub.pages.choose.page import ChoosePage
+from jupyterhub_gpuspawner.hub.pages.cluster.health import FleetHandler, HealthPage
 from jupyterhub_gpuspawner.hub.pages.cluster.page import ClusterHandler, ClusterPage
 from jupyterhub_gpuspawner.hub.pages.course.page import CourseEvents, CoursePage, CoursesPage
 from jupyterhub_gpuspawner.hub.pages.server.delete import DeletePage
@@ -49,12 +50,14 @@ API: list[tuple[Any, ...]] = [
     *session.HANDLERS,
     *usage.HANDLERS,
     (r"/api/gpuspawner/cluster", ClusterHandler),
+    (r"/api/gpuspawner/fleet", FleetHandler),
 ]
 """Paths below ``/hub`` that answer in JSON."""
 
 PAGES: list[tuple[Any, ...]] = [
     (r"/gpuspawner/static/[0-9a-f]{12}/(.*)", StaticFiles, {"path": str(STATIC)}),
     (r"/gpuspawner/cluster", ClusterPage),
+    (r"/gpuspawner/cluster/health", HealthPage),
     (r"/gpuspawner/courses", CoursesPage),
     (r"/gpuspawner/course/([^/]+)", CoursePage),
     (r"/gpuspawner/course/([^/]+)/events", CourseEvents),

@@ -1,0 +1,117 @@
+"""``gpuspawner fleet``: which nodes differ from their siblings, and how well Slurm places jobs on them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from jupyterhub_gpuspawner.cli.options import CONFIG, fail
+from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from jupyterhub_gpuspawner.check.site import Site
+    from jupyterhub_gpuspawner.fleet.health import FleetHealth
+    from jupyterhub_gpuspawner.hub.fleet.store import Kept
+    from jupyterhub_gpuspawner.units import Gres
+
+
+@click.command()
+@CONFIG
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--gres-conf", metavar="NODE", help="Print lines for gres.conf from what is known of this node.")
+@click.option(
+    "--numa-node-as-socket", is_flag=True, help="With --gres-conf: for slurmd with the parameter of that name."
+)
+@click.option("--forget", metavar="NODE", help="Forget what is known of this node, for example after a repair.")
+def fleet(*, config: Path, as_json: bool, gres_conf: str | None, numa_node_as_socket: bool, forget: str | None) -> None:
+    """Show which nodes differ from their siblings, and how well Slurm places jobs on them.
+
+    The hub keeps what its servers report of their nodes. This reads its database, without a running hub, and asks Slurm
+    for the configured GPUs; where Slurm does not answer, those of the last reports count.
+    """
+    from jupyterhub_gpuspawner.check.site import load_site
+    from jupyterhub_gpuspawner.hub.fleet.store import forget_in_database, read_database
+    from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT
+
+    if numa_node_as_socket and gres_conf is None:
+        raise click.UsageError("--numa-node-as-socket belongs to --gres-conf.")
+    try:
+        site = load_site(config)
+        db_url = site.config.JupyterHub.get("db_url", DEFAULT)
+        if forget is not None:
+            _forgotten(forget, known=forget_in_database(db_url, forget))
+            return
+        kept = read_database(db_url)
+        if gres_conf is not None:
+            click.echo(_lines(kept, gres_conf, numa_node_as_socket=numa_node_as_socket), nl=False)
+            return
+        found = _health(kept, site)
+    except GPUSpawnerError as error:
+        fail(error)
+    click.echo(json.dumps(found.to_json(), indent=2) if as_json else "\n".join(listing(found)))
+
+
+def _forgotten(node: str, *, known: bool) -> None:
+    if not known:
+        raise ConfigError(f"nothing is known of node {node!r}.")
+    click.echo(f"{node}: forgotten.")
+
+
+def _lines(kept: Kept, node: str, *, numa_node_as_socket: bool) -> str:
+    """The lines for a node; raises ConfigError if not all of its GPUs have been seen together."""
+    from dataclasses import replace
+
+    from jupyterhub_gpuspawner.fleet import gres_conf, sentences
+
+    record = next((each for each in kept.records if each.node == node), None)
+    if record is None:
+        raise ConfigError(f"nothing is known of node {node!r}: no server has reported from it.")
+    found = gres_conf.gres_conf(record.topology, numa_node_as_socket=numa_node_as_socket)
+    if not record.complete:
+        hint = "Run gpuspawner topology --gres-conf on the node."
+        found = replace(found, notes=(f"{sentences.PARTIAL} {hint}", *found.notes))
+    return found.text(node)
+
+
+def _health(kept: Kept, site: Site) -> FleetHealth:
+    from jupyterhub_gpuspawner.fleet.health import health
+
+    return health(kept.records, kept.grants, asyncio.run(_configured(site)))
+
+
+async def _configured(site: Site) -> Mapping[str, Sequence[Gres]] | None:
+    """The generic resources of each node as Slurm has them now; None if it does not answer."""
+    try:
+        snapshot = await site.spawner("nobody").slurm_site().connection().client.snapshot()
+    except GPUSpawnerError as error:
+        click.echo(f"gpuspawner: Slurm's configuration is that of the last reports: {error}", err=True)
+        return None
+    return {node.name: node.gres for node in snapshot.nodes}
+
+
+def listing(found: FleetHealth) -> list[str]:
+    """The health in lines: each node with its findings, and the grants of all."""
+    from jupyterhub_gpuspawner.fleet import sentences
+
+    if not found.nodes:
+        return ["No server has reported from a node with GPUs yet."]
+    lines = []
+    for node in found.nodes:
+        shape = node.shape.gres or node.shape.model or "GPUs"
+        siblings = f"{node.siblings} sibling{'s' * (node.siblings != 1)}"
+        state = "DIFFERS" if node.ill else "ok     "
+        simulated = ", simulated" if node.simulated else ""
+        lines.append(f"{state} {node.node}: {shape}, {siblings}, {sentences.seen(node)}{simulated}")
+        said = [sentences.difference(each) for each in node.differences]
+        said += [sentences.contradiction(each) for each in node.contradictions]
+        if not node.complete:
+            said.append(sentences.PARTIAL)
+        said += [f"grants: {sentences.grants(node.grants)}", *filter(None, (sentences.gains(node),))]
+        lines += [f"        {each}" for each in said]
+    return [*lines, f"All grants: {sentences.grants(found.grants)}"]

@@ -1,0 +1,245 @@
+"""What is known of one node from the reports of its jobs: views, merged over time. Pure.
+
+A job sees all GPUs of its node, or only its own, where Slurm confines it (``ConstrainDevices``). The second kind of
+view is partial: what it does not show is unknown, not missing. A view is whole if it has each GPU that the kernel
+lists, or if it has more GPUs than the job, and so was not confined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - for the dataclass's documents
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub_gpuspawner.fleet.gres_conf import in_pci_order
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, from_document, to_document
+from jupyterhub_gpuspawner.units import Gres, parse_gres
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jupyterhub_gpuspawner.placement.topology import Gpu
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class View:
+    """What one job saw of its node."""
+
+    node: str
+    """Slurm's name of the node."""
+    at: float
+    """Seconds since the epoch."""
+    topology: NodeTopology
+    granted: int = 0
+    """GPUs that the job holds on the node."""
+    gres: str = ""
+    """The node's generic resources, as slurmctld reported them then; empty if it was not asked."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it shows all GPUs that the node has."""
+        gpus = self.topology.gpus
+        shown = {gpu.pci for gpu in gpus}
+        if self.topology.source == "file":
+            return bool(gpus)
+        if self.topology.devices:
+            return shown >= set(self.topology.devices) or self.unconfined
+        return self.unconfined or (bool(gpus) and len(gpus) == gpu_count(parse_gres(self.gres)))
+
+    @property
+    def unconfined(self) -> bool:
+        """Whether it shows GPUs that the job does not hold."""
+        return len(self.topology.gpus) > self.granted > 0
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """A node as its views show it together; times are seconds since the epoch."""
+
+    node: str
+    topology: NodeTopology
+    """All GPUs that have been seen, in the order of PCI bus ids; links that were never seen are ``?``."""
+    seen: tuple[float, ...] = ()
+    """When each of these GPUs was last seen."""
+    seen_at: float = 0.0
+    """The time of the last view."""
+    whole_at: float | None = None
+    """The time of the last whole view; None if there has been none."""
+    gres: str = ""
+    """The node's generic resources, as slurmctld reported them at the last view that has them."""
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """Positions of GPUs that were seen once, and are missing in a later whole view or on the PCI bus."""
+        listed = self.topology.devices
+        return tuple(
+            position
+            for position, (gpu, seen) in enumerate(zip(self.topology.gpus, self.seen, strict=True))
+            if (gpu.pci and listed and gpu.pci not in listed) or (self.whole_at is not None and seen < self.whole_at)
+        )
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        """Positions of the other GPUs."""
+        return tuple(position for position in range(len(self.topology.gpus)) if position not in self.gone)
+
+    @property
+    def complete(self) -> bool:
+        """Whether each GPU of the node has been seen, together with all links."""
+        known = {self.topology.gpus[position].pci for position in self.present}
+        all_seen = self.whole_at is not None or (bool(self.topology.devices) and known >= set(self.topology.devices))
+        return all_seen and not any(self.topology.link(a, b) == "?" for a in self.present for b in self.present)
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as it is stored; version 1."""
+        return {
+            "version": VERSION,
+            "node": self.node,
+            "topology": to_document(self.topology),
+            "seen": list(self.seen),
+            "seen_at": self.seen_at,
+            "whole_at": self.whole_at,
+            "gres": self.gres,
+        }
+
+
+def record_from(document: Mapping[str, Any]) -> NodeRecord:
+    """Read a stored record; raises ValueError, KeyError or TypeError for anything else."""
+    if document["version"] != VERSION:
+        raise ValueError(f"version: must be {VERSION}")
+    topology = from_document(document["topology"])
+    seen = tuple(map(float, document["seen"]))
+    if len(seen) != len(topology.gpus):
+        raise ValueError("seen: must have a time for each GPU")
+    whole_at = document["whole_at"]
+    return NodeRecord(
+        node=str(document["node"]),
+        topology=topology,
+        seen=seen,
+        seen_at=float(document["seen_at"]),
+        whole_at=None if whole_at is None else float(whole_at),
+        gres=str(document["gres"]),
+    )
+
+
+def gpu_count(gres: Sequence[Gres]) -> int:
+    """The number of GPUs and MIG devices among generic resources."""
+    return sum(each.count for each in gres if each.name == "gpu")
+
+
+def merged(record: NodeRecord | None, view: View) -> NodeRecord:
+    """The record with a later view: what it shows replaces what was known, and what it does not show stays."""
+    old = record or NodeRecord(view.node, NodeTopology())
+    kept = _kept(old, view)
+    gpus = (*view.topology.gpus, *(old.topology.gpus[position] for position in kept))
+    seen = (*(view.at for _ in view.topology.gpus), *(old.seen[position] for position in kept))
+    places = [_Place(view.topology, n, None) for n in range(len(view.topology.gpus))]
+    places += [_Place(old.topology, None, position) for position in kept]
+    places = [replace(place, old=_position_of(old.topology, gpu)) for place, gpu in zip(places, gpus, strict=True)]
+    links = tuple(tuple(_link(view.topology, old.topology, a, b) for b in places) for a in places)
+    topology = _of_node(view.topology, old.topology, gpus, links, places)
+    order = in_pci_order(topology)
+    return NodeRecord(
+        node=view.node,
+        topology=_ordered(topology, order),
+        seen=tuple(seen[position] for position in order),
+        seen_at=view.at,
+        whole_at=view.at if view.whole else old.whole_at,
+        gres=view.gres or old.gres,
+    )
+
+
+def forgotten(record: NodeRecord, before: float) -> NodeRecord:
+    """The record without GPUs that are gone and were last seen before this time."""
+    dropped = {position for position in record.gone if record.seen[position] < before}
+    left = [position for position in range(len(record.seen)) if position not in dropped]
+    return replace(
+        record, topology=_ordered(record.topology, left), seen=tuple(record.seen[position] for position in left)
+    )
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a GPU of the merged record is in the view and in the old record; None where it is in neither."""
+
+    topology: NodeTopology
+    view: int | None
+    old: int | None
+
+
+def _key(gpu: Gpu) -> str:
+    return gpu.uuid if gpu.mig is not None else gpu.pci or gpu.uuid or str(gpu.index)
+
+
+def _position_of(topology: NodeTopology, gpu: Gpu) -> int | None:
+    return next((n for n, each in enumerate(topology.gpus) if _key(each) == _key(gpu)), None)
+
+
+def _kept(old: NodeRecord, view: View) -> list[int]:
+    """Positions of the old record's GPUs that the view does not replace."""
+    shown = {_key(gpu) for gpu in view.topology.gpus}
+    whole = {gpu.pci for gpu in view.topology.gpus if gpu.mig is None}
+    sliced = {gpu.pci for gpu in view.topology.gpus if gpu.mig is not None}
+    kept = []
+    for position, gpu in enumerate(old.topology.gpus):
+        replaced = gpu.pci in whole if gpu.mig is not None else gpu.pci in sliced
+        deleted = gpu.mig is not None and view.whole  # MIG devices come and go
+        if _key(gpu) not in shown and not replaced and not deleted:
+            kept.append(position)
+    return kept
+
+
+def _link(view: NodeTopology, old: NodeTopology, a: _Place, b: _Place) -> str:
+    if a == b:
+        return "X"
+    seen = view.link(a.view, b.view) if a.view is not None and b.view is not None else "?"
+    if seen == "?" and a.old is not None and b.old is not None:
+        return old.link(a.old, b.old)
+    return seen
+
+
+def _of_node(
+    view: NodeTopology,
+    old: NodeTopology,
+    gpus: tuple[Gpu, ...],
+    links: tuple[tuple[str, ...], ...],
+    places: Sequence[_Place],
+) -> NodeTopology:
+    """The node's own facts: those of the view, or where it has none the old ones."""
+    nics = view if view.nics else old
+    rows = []
+    for n, nic in enumerate(nics.nics):
+        row = []
+        for place in places:
+            word = view.nic_links[n][place.view] if nics is view and view.nic_links and place.view is not None else "?"
+            if word == "?" and nic in old.nics and old.nic_links and place.old is not None:
+                word = old.nic_links[old.nics.index(nic)][place.old]
+            row.append(word)
+        rows.append(tuple(row))
+    return replace(
+        view,
+        hostname="",
+        gpus=gpus,
+        links=links,
+        numa_nodes=view.numa_nodes or old.numa_nodes,
+        siblings=view.siblings or old.siblings,
+        packages=view.packages or old.packages,
+        devices=view.devices or old.devices,
+        nics=nics.nics,
+        nic_links=tuple(rows),
+        nic_numa=nics.nic_numa,
+        driver=view.driver or old.driver,
+        problems=(),
+    )
+
+
+def _ordered(topology: NodeTopology, order: Sequence[int]) -> NodeTopology:
+    """The topology with only these GPUs, in this order."""
+    return replace(
+        topology,
+        gpus=tuple(topology.gpus[position] for position in order),
+        links=tuple(tuple(topology.link(a, b) for b in order) for a in order),
+        nic_links=tuple(tuple(row[position] for position in order) for row in topology.nic_links),
+    )

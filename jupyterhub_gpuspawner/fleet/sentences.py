@@ -1,0 +1,87 @@
+"""Differences, contradictions and grants in words, for admins. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.fleet.siblings import Kind
+from jupyterhub_gpuspawner.fleet.slurm_view import Fault
+from jupyterhub_gpuspawner.words import counted, day
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.fleet.grants import GrantSummary
+    from jupyterhub_gpuspawner.fleet.health import NodeHealth
+    from jupyterhub_gpuspawner.fleet.siblings import Difference
+    from jupyterhub_gpuspawner.fleet.slurm_view import Contradiction
+
+NAMED_AT_MOST = 4
+"""GPUs or pairs that are named in one sentence."""
+_WHAT = {
+    Kind.GPUS: "GPUs on the PCI bus",
+    Kind.LINKS: "link between GPUs",
+    Kind.WIDTH: "PCIe lanes",
+    Kind.GENERATION: "PCIe generation",
+    Kind.MODEL: "model",
+    Kind.MEMORY: "MiB of GPU memory",
+    Kind.NUMA: "NUMA node",
+    Kind.NICS: "NICs",
+    Kind.NODE_MEMORY: "memory of NUMA node",
+    Kind.NUMA_NODES: "NUMA nodes",
+    Kind.DRIVER: "driver",
+}
+PARTIAL = "Jobs have seen only their own GPUs so far; what they have not seen is not judged."
+LINKS_HELP = "Links= in gres.conf tells Slurm which GPUs are linked; scontrol does not show whether it is there."
+
+
+def difference(found: Difference) -> str:
+    """``0000:b3:00.0: PCIe lanes 8, 16 on 3 siblings``."""
+    if found.kind is Kind.GONE:
+        since = "" if found.since is None else f", last seen on {day(datetime.fromtimestamp(found.since).astimezone())}"
+        return f"{', '.join(found.subjects)}: this GPU is missing ({found.seen or 'model not known'}{since})"
+    named = ", ".join(found.subjects[:NAMED_AT_MOST])
+    more = len(found.subjects) - NAMED_AT_MOST
+    if more > 0:
+        named += f" and {more} more"
+    start = f"{named}: " if named else ""
+    return f"{start}{_WHAT[found.kind]} {found.seen}, {found.expected} on {counted(found.agreeing, 'sibling')}"
+
+
+def contradiction(found: Contradiction) -> str:
+    """``gres.conf names no Cores=, though the GPUs are on sockets 0-1``."""
+    if found.fault is Fault.COUNT:
+        return f"Slurm has {found.slurm} GPUs, {found.seen} were seen"
+    if found.fault is Fault.NO_CORES:
+        return f"gres.conf names no Cores=, though the GPUs are on sockets {found.seen}"
+    return f"Cores= in gres.conf names sockets {found.slurm}, but the GPUs are on {found.seen}"
+
+
+def grants(found: GrantSummary) -> str:
+    """``12 jobs; of 5 with several GPUs, 2 had a slower ring than was free (on average 18 % …), …``."""
+    if not found.grants:
+        return "no jobs with GPUs yet"
+    said = [counted(found.grants, "job")]
+    if found.alignment_known:
+        said.append(f"cores away from the GPUs in {found.misaligned} of {found.alignment_known}")
+    if found.compared:
+        lost = f", {found.mean_loss:g} % slower on average, {found.worst_loss:g} % at worst" if found.off_ring else ""
+        said.append(f"a slower ring than was free in {found.off_ring} of {found.compared}{lost}")
+        said.append(f"several sockets though one had room in {found.across} of {found.compared}")
+    return "; ".join(said)
+
+
+def gains(node: NodeHealth) -> str:
+    """What gres.conf's lines would gain on a node, from its grants so far; empty where there is nothing to gain."""
+    made = node.grants
+    if not any(each.fault in (Fault.NO_CORES, Fault.SOCKETS) for each in node.contradictions):
+        return LINKS_HELP if node.links_help and made.off_ring else ""
+    said = f"The lines of gpuspawner fleet --gres-conf {node.node} tell Slurm the sockets of the GPUs"
+    said += " and their links" if node.links_help else ""
+    if made.misaligned or made.across or made.off_ring:
+        said += f": so far at least {counted(max(made.misaligned, made.across, made.off_ring), 'job')} lost by it"
+    return f"{said}."
+
+
+def seen(node: NodeHealth) -> str:
+    """``8 of 8 GPUs seen``."""
+    return f"{node.gpus_seen} of {node.gpus} GPUs seen" if node.gpus else counted(node.gpus_seen, "GPU") + " seen"

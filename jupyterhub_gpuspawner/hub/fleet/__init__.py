@@ -1,0 +1,1 @@
+"""Reports of nodes, kept in the hub's database."""

@@ -1,0 +1,210 @@
+"""Two tables in the hub's database: what is known of each node, and the grants that Slurm made there.
+
+Everything here blocks for as long as the database takes, so the hub calls it in a thread, with a connection of its own.
+A database in memory has only one connection, which is the hub's: there it is called in the hub's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from sqlalchemy import Column, Float, MetaData, String, Table, Text, create_engine, delete, insert, inspect, select
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.orm import Session
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.fleet.grants import Grant, grant_from
+from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, forgotten, merged, record_from
+from jupyterhub_gpuspawner.hub.site.database import fault, have_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from sqlalchemy import Connection, Row
+    from sqlalchemy.engine import Engine
+
+    from jupyterhub_gpuspawner.fleet.node_record import View
+
+T = TypeVar("T")
+
+GRANTS_AT_MOST = 20_000
+"""Grants that are kept, the latest ones."""
+DAY = 86400.0
+_META = MetaData()
+_NODES = Table(
+    "gpuspawner_fleet_nodes",
+    _META,
+    Column("node", String(255), primary_key=True),
+    Column("seen_at", Float, nullable=False),
+    Column("record", Text, nullable=False),
+)
+_GRANTS = Table(
+    "gpuspawner_fleet_grants",
+    _META,
+    Column("job_id", String(64), primary_key=True),
+    Column("node", String(255), nullable=False),
+    Column("at", Float, nullable=False, index=True),
+    Column("facts", Text, nullable=False),
+)
+
+
+class Kept(NamedTuple):
+    """What the database holds."""
+
+    records: tuple[NodeRecord, ...] = ()
+    grants: tuple[Grant, ...] = ()
+
+
+class FleetStore:
+    """The tables of one database."""
+
+    def __init__(self, bind: Engine | Connection) -> None:
+        self._engine = bind.engine
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Call one of the methods below without blocking the hub's loop; raises what it raises."""
+        url = self._engine.url
+        if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+            return work()
+        return await asyncio.to_thread(work)
+
+    def node(self, name: str) -> NodeRecord | None:
+        """The record of a node; raises SQLAlchemyError."""
+        with self._session() as session:
+            return next(_records(session.execute(select(_NODES).filter_by(node=name))), None)
+
+    def granted(self, job_id: str) -> bool:
+        """Whether the job's grant is recorded; raises SQLAlchemyError."""
+        with self._session() as session:
+            return session.execute(select(_GRANTS.c.job_id).filter_by(job_id=job_id)).first() is not None
+
+    def add(self, view: View, judge: Callable[[NodeRecord], Grant | None]) -> None:
+        """Merge a view into its node's record, and add the grant that ``judge`` makes of it. Raises SQLAlchemyError."""
+        with self._session() as session:
+            old = next(_records(session.execute(select(_NODES).filter_by(node=view.node))), None)
+            record = merged(old, view) if view.topology.gpus else old
+            if record is not None:
+                session.execute(delete(_NODES).filter_by(node=view.node))
+                session.execute(insert(_NODES).values(**_row(record)))
+            grant = judge(record) if record is not None else None
+            if grant is not None:
+                session.execute(delete(_GRANTS).filter_by(job_id=grant.job_id))
+                facts = json.dumps(grant.to_json())
+                session.execute(insert(_GRANTS).values(job_id=grant.job_id, node=grant.node, at=grant.at, facts=facts))
+            session.commit()
+
+    def read(self) -> Kept:
+        """Everything, the nodes by name and the grants by time; raises SQLAlchemyError."""
+        with self._session() as session:
+            return _read(session)
+
+    def forget_old(self, before: float) -> None:
+        """Delete what was last seen before this time, and grants beyond :data:`GRANTS_AT_MOST`.
+
+        Raises SQLAlchemyError.
+        """
+        with self._session() as session:
+            session.execute(delete(_NODES).where(_NODES.c.seen_at < before))
+            for record in list(_records(session.execute(select(_NODES)))):
+                left = forgotten(record, before)
+                if left != record:
+                    session.execute(_NODES.update().filter_by(node=record.node).values(**_row(left)))
+            first = select(_GRANTS.c.at).order_by(_GRANTS.c.at.desc()).offset(GRANTS_AT_MOST).limit(1)
+            oldest = session.execute(first).scalar()
+            session.execute(delete(_GRANTS).where(_GRANTS.c.at < before))
+            if oldest is not None:
+                session.execute(delete(_GRANTS).where(_GRANTS.c.at <= oldest))
+            session.commit()
+
+    def forget(self, node: str) -> bool:
+        """Delete what is known of a node; return whether anything was. Raises SQLAlchemyError."""
+        with self._session() as session:
+            known = session.execute(select(_NODES.c.node).filter_by(node=node)).first() is not None
+            session.execute(delete(_NODES).filter_by(node=node))
+            session.execute(delete(_GRANTS).filter_by(node=node))
+            session.commit()
+        return known
+
+    def _session(self) -> Session:
+        session = Session(self._engine)
+        try:
+            for table in _META.sorted_tables:
+                have_table(session, table)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+
+def read_database(db_url: str) -> Kept:
+    """Everything that a hub's database holds, without a running hub and without changing it. Raises ConfigError."""
+    engine = _engine(db_url)
+    try:
+        with closing(engine.connect()) as connection:
+            if not inspect(connection).has_table(_NODES.name):
+                return Kept()
+            return _read(Session(connection))
+    except SQLAlchemyError as error:
+        raise ConfigError(f"the hub's database cannot be read: {fault(error)}", where="c.JupyterHub.db_url") from error
+    finally:
+        engine.dispose()
+
+
+def forget_in_database(db_url: str, node: str) -> bool:
+    """Delete what is known of a node; return whether anything was. Raises ConfigError."""
+    engine = _engine(db_url)
+    try:
+        return FleetStore(engine).forget(node)
+    except SQLAlchemyError as error:
+        raise ConfigError(
+            f"the hub's database cannot be changed: {fault(error)}", where="c.JupyterHub.db_url"
+        ) from error
+    finally:
+        engine.dispose()
+
+
+def _engine(db_url: str) -> Engine:
+    """An engine for ``c.JupyterHub.db_url``, which may be the name of an SQLite file; raises ConfigError."""
+    try:
+        url = make_url(db_url if "://" in db_url else f"sqlite:///{db_url}")
+        engine = create_engine(url)
+    except (ArgumentError, ImportError) as error:
+        raise ConfigError(str(error), where="c.JupyterHub.db_url") from error
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
+        raise ConfigError(
+            f"there is no database {url.database or 'in memory'}.",
+            where="c.JupyterHub.db_url",
+            hint="Run the command in the hub's working directory, once the hub has been started.",
+        )
+    return engine
+
+
+def _read(session: Session) -> Kept:
+    records = _records(session.execute(select(_NODES).order_by(_NODES.c.node)))
+    return Kept(tuple(records), tuple(_grants(session.execute(select(_GRANTS).order_by(_GRANTS.c.at)))))
+
+
+def _row(record: NodeRecord) -> dict[str, object]:
+    return {"node": record.node, "seen_at": record.seen_at, "record": json.dumps(record.to_json())}
+
+
+def _records(rows: Iterable[Row[tuple[object, ...]]]) -> Iterator[NodeRecord]:
+    for row in rows:
+        try:
+            yield record_from(json.loads(row.record))
+        except (ValueError, KeyError, TypeError) as error:  # written by another version
+            get_logger().warning("What is known of node %s cannot be read and is not shown: %s", row.node, error)
+
+
+def _grants(rows: Iterable[Row[tuple[object, ...]]]) -> Iterator[Grant]:
+    for row in rows:
+        try:
+            yield grant_from(json.loads(row.facts))
+        except (ValueError, TypeError):
+            continue

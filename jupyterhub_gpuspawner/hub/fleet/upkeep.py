@@ -1,0 +1,174 @@
+"""Keeps what new servers have reported of their nodes.
+
+A server's placement is compared with Slurm's own record before it is shown; only then is it taken up here. The GPUs
+that were free when the job started are those that Slurm reports as free shortly afterwards, and the job's own. A job
+that started in between counts as if it had been there before, so a grant is rather judged too well than too badly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import SQLAlchemyError
+from traitlets.log import get_logger
+
+from jupyterhub_gpuspawner.fleet.grants import Grant, judged
+from jupyterhub_gpuspawner.fleet.node_record import View, gpu_count
+from jupyterhub_gpuspawner.hub.fleet.settings import GPUFleet
+from jupyterhub_gpuspawner.hub.fleet.store import DAY, FleetStore
+from jupyterhub_gpuspawner.hub.site.database import fault
+from jupyterhub_gpuspawner.hub.spawners.server import servers_with_jobs, starts_slurm_jobs
+from jupyterhub_gpuspawner.placement.topology import from_document
+
+if TYPE_CHECKING:
+    from jupyterhub.app import JupyterHub
+
+    from jupyterhub_gpuspawner.cluster.node_state import NodeState
+    from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot
+    from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
+    from jupyterhub_gpuspawner.hub.spawners.server import Server
+    from jupyterhub_gpuspawner.wire.documents import PlacedGpu
+
+LOOK = 10.0
+"""Seconds between two looks for new placements."""
+AGE = 5.0
+"""Seconds that Slurm's answer about the nodes may be old."""
+SWEEP = 3600.0
+"""Seconds between two deletions of what is too old."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A server's report of its node, with what Slurm says of that node."""
+
+    view: View
+    job_id: str
+    gpus: tuple[PlacedGpu, ...]
+    aligned: bool | None
+    busy: frozenset[int] | None
+    """Slurm's indices of the GPUs in use on the node, the job's own among them; None if they are not known."""
+
+    def judge(self, record: NodeRecord) -> Grant | None:
+        """The grant, compared with what was free as far as that is known; None for a job without GPUs."""
+        if not self.gpus:
+            return None
+        grant = Grant(self.job_id, self.view.node, self.view.at, len(self.gpus), self.aligned)
+        topology = record.topology
+        keys = {gpu.uuid or gpu.pci: position for position, gpu in enumerate(topology.gpus)}
+        own = [keys.get(gpu.uuid or gpu.pci) for gpu in self.gpus]
+        granted = [position for position in own if position is not None]
+        whole = all(gpu.mig is None for gpu in topology.gpus) and not record.gone
+        if self.busy is None or not record.complete or not whole or len(granted) != len(self.gpus):
+            return grant
+        # Slurm numbers GPUs in the order of gres.conf, which should be that of PCI bus ids, as in the record
+        free = {position for position in range(len(topology.gpus)) if position not in self.busy}
+        if not set(granted) <= self.busy:  # the answer is older than the job, or gres.conf has another order
+            return grant
+        return judged(topology, granted, free, aligned=self.aligned, grant=grant)
+
+
+def report_of(server: Server, snapshot: ClusterSnapshot | None) -> Report | None:
+    """The report of a server that has been placed; None if it says nothing of its node."""
+    placement = server.placement
+    if placement is None or not placement.node or server.topology is None:
+        return None
+    try:
+        topology = from_document(server.topology)
+    except ValueError:
+        return None
+    state = snapshot.node_by_name.get(placement.node) if snapshot is not None else None
+    job = snapshot.job_by_id.get(server.job_id) if snapshot is not None else None
+    held = gpu_count(job.gpus) if job is not None and not job.gpus_unknown else 0
+    granted = max(held, len(placement.gpus))
+    view = View(
+        node=placement.node,
+        at=time.time(),
+        topology=topology,
+        granted=granted,
+        gres="" if state is None else ",".join(map(_with_sockets, state.gres)),
+    )
+    known = job is not None and placement.node in job.nodes and held == len(placement.gpus)
+    busy = _busy(state) if state is not None and known else None
+    return Report(view, server.job_id, placement.gpus, placement.aligned, busy)
+
+
+def _with_sockets(gres: Any) -> str:
+    """As scontrol prints it: ``gpu:a100:8(S:0-1)``."""
+    from jupyterhub_gpuspawner.cpulist import format_cpulist
+
+    return f"{gres}(S:{format_cpulist(gres.sockets)})" if gres.sockets else str(gres)
+
+
+def _busy(state: NodeState) -> frozenset[int] | None:
+    """Slurm's indices of a node's GPUs in use; None where it counts them, shares them or numbers several types."""
+    kinds = [gres for gres in state.gres if gres.name == "gpu"]
+    used = [gres for gres in state.gres_used if gres.name in ("gpu", "shard", "mps") and gres.count]
+    if len(kinds) != 1 or any(gres.name != "gpu" or len(gres.indices) != gres.count for gres in used):
+        return None
+    return frozenset(index for gres in used for index in gres.indices)
+
+
+class FleetUpkeep:
+    """Takes up new placements, and deletes what is too old."""
+
+    def __init__(self, app: JupyterHub, settings: GPUFleet) -> None:
+        self._app = app
+        self._keep = settings.keep_days * DAY
+        self._done: set[str] = set()
+        self._swept_at = 0.0
+
+    async def run(self) -> None:
+        """Look every :data:`LOOK` seconds, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK)
+            try:
+                await self.look()
+            except SQLAlchemyError as error:
+                get_logger().warning("Reports of nodes are kept later, since the database failed: %s", fault(error))
+            except Exception:  # noqa: BLE001 - whatever is wrong now, the next look may succeed
+                get_logger().exception("Reports of nodes could not be kept")
+
+    async def look(self) -> None:
+        """Keep the reports of servers that have been placed since the last look; raises SQLAlchemyError."""
+        servers = [each for each in servers_with_jobs(self._app.users.values()) if each.placement is not None]
+        self._done &= {each.job_id for each in servers}
+        new = [each for each in servers if each.job_id not in self._done]
+        store = FleetStore(self._app.db.get_bind())
+        if new:
+            site = self._app.spawner_class(config=self._app.config, hub=self._app.hub).slurm_site()
+            snapshot = await site.connection().cluster.recent(AGE)
+            for server in new:
+                await self._keep_report(store, server, snapshot)
+        if time.time() - self._swept_at > SWEEP:
+            await store.call(partial(store.forget_old, time.time() - self._keep))
+            self._swept_at = time.time()
+
+    async def _keep_report(self, store: FleetStore, server: Server, snapshot: ClusterSnapshot | None) -> None:
+        if not await store.call(partial(store.granted, server.job_id)):  # as after a restart of the hub
+            report = await asyncio.to_thread(report_of, server, snapshot)
+            if report is not None:
+                await store.call(partial(store.add, report.view, report.judge))
+        self._done.add(server.job_id)
+
+
+def register_fleet(app: JupyterHub) -> None:
+    """Begin to keep reports, which goes on for as long as the hub runs; not with ``keep_days = 0``."""
+    held: set[asyncio.Task[None]] = set()
+
+    def begin(_change: object) -> None:
+        settings = GPUFleet(config=app.config)
+        if not held and settings.keep_days and starts_slurm_jobs(app.spawner_class):
+            task = asyncio.get_running_loop().create_task(FleetUpkeep(app, settings).run())
+            held.add(task)
+            task.add_done_callback(_ended)
+
+    app.observe(begin, "handlers")
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        get_logger().error("Reports of nodes are no longer kept", exc_info=task.exception())

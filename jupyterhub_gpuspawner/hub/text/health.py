@@ -1,0 +1,45 @@
+"""The page *Health* of the cluster."""
+
+from __future__ import annotations
+
+from jupyterhub_gpuspawner.hub.text import times
+
+HEALTH = "Health"
+INTRO = (
+    "What servers have reported of their nodes: which nodes differ from most nodes of their kind, and how well Slurm "
+    "placed jobs on them. What no job has seen is not judged."
+)
+MAP = "Map"
+VIEWS = "Views of the cluster"
+NOTHING = "No server has reported from a node with GPUs yet."
+AS_REPORTED = "Slurm is not responding; its configuration is that of the last reports."
+NODE = "Node"
+STATE = "State"
+DIFFERS = "differs"
+ALIKE = "as its siblings"
+ALONE = "no siblings"
+FINDINGS = "Findings"
+GRANTS = "Grants"
+SIMULATED = "simulated"
+NO_FINDINGS = "none"
+ALL_GRANTS = "All grants: {grants}."
+GRES_CONF = (
+    "“Siblings” are nodes with the same GPUs in Slurm; a majority of at least two defines what is usual. A grant is "
+    "compared with the GPUs that were free when the job started."
+)
+
+
+def siblings(number: int) -> str:
+    """The number of nodes of the same kind."""
+    return f"{number:,} sibling{'s' * (number != 1)}"
+
+
+def seen_at(when: float, now: float) -> str:
+    """When a job last reported from the node."""
+    return f"last report {times.relative(when, now=now)}"
+
+
+def summary(nodes: int, ill: int) -> str:
+    """All nodes in one line."""
+    what = f"{nodes:,} node{'s' * (nodes != 1)} known"
+    return f"{what}; {ill:,} differ{'s' * (ill == 1)} or contradict{'s' * (ill == 1)} Slurm's configuration"
