@@ -12,6 +12,8 @@ from typing import Any, get_args, get_type_hints
 
 from jupyterhub_gpuspawner.cluster import cluster_map
 from jupyterhub_gpuspawner.courses import report
+from jupyterhub_gpuspawner.fleet import grants, siblings, slurm_view
+from jupyterhub_gpuspawner.fleet import health as fleet
 from jupyterhub_gpuspawner.hub import routes
 from jupyterhub_gpuspawner.hub.api import course_document, messages, profiles_document, session
 from jupyterhub_gpuspawner.hub.api import usage as usage_api
@@ -94,6 +96,20 @@ def page() -> str:
         _record(cluster_map.Holder),
         "`totals`:\n",
         _record(cluster_map.Totals),
+        f"## Fleet document, version {fleet.VERSION}\n",
+        "What `gpuspawner fleet --json` prints, too.\n",
+        _record(fleet.FleetHealth),
+        "One of its `nodes`; it also has `ill`, true if there are differences or contradictions:\n",
+        _record(fleet.NodeHealth),
+        "A node's `shape`:\n",
+        _record(siblings.Shape),
+        f"One of its `differences`; its `kind` is one of {', '.join(code(kind.value) for kind in siblings.Kind)}:\n",
+        _record(siblings.Difference),
+        "One of its `contradictions`; its `fault` is one of "
+        f"{', '.join(code(fault.value) for fault in slurm_view.Fault)}:\n",
+        _record(slurm_view.Contradiction),
+        "`grants`:\n",
+        _record(grants.GrantSummary),
         f"## Course check document, version {report.VERSION}\n",
         *_records(report.CheckDocument),
         f"## Node report, version {documents.REPORT_VERSION}\n",
@@ -149,7 +165,8 @@ def _fields(cls: type) -> list[dataclasses.Field[Any]]:
 
 def _hints(cls: type) -> dict[str, Any]:
     # not those of ClusterJob, which is in no document; GPUs that are asked for are written as --gres takes them
-    return get_type_hints(cls, localns={"Mapping": Mapping, "ClusterJob": object, "Gres": str})
+    local = {"Difference": siblings.Difference, "Contradiction": slurm_view.Contradiction}
+    return get_type_hints(cls, localns={"Mapping": Mapping, "ClusterJob": object, "Gres": str, **local})
 
 
 def _record(cls: type) -> str:

@@ -132,9 +132,10 @@ def gpu_count(gres: Sequence[Gres]) -> int:
 def merged(record: NodeRecord | None, view: View) -> NodeRecord:
     """The record with a later view: what it shows replaces what was known, and what it does not show stays."""
     old = record or NodeRecord(view.node, NodeTopology())
+    at = max(view.at, old.seen_at)  # clocks may be set back
     kept = _kept(old, view)
     gpus = (*view.topology.gpus, *(old.topology.gpus[position] for position in kept))
-    seen = (*(view.at for _ in view.topology.gpus), *(old.seen[position] for position in kept))
+    seen = (*(at for _ in view.topology.gpus), *(old.seen[position] for position in kept))
     places = [_Place(view.topology, n, None) for n in range(len(view.topology.gpus))]
     places += [_Place(old.topology, None, position) for position in kept]
     places = [replace(place, old=_position_of(old.topology, gpu)) for place, gpu in zip(places, gpus, strict=True)]
@@ -145,8 +146,8 @@ def merged(record: NodeRecord | None, view: View) -> NodeRecord:
         node=view.node,
         topology=_ordered(topology, order),
         seen=tuple(seen[position] for position in order),
-        seen_at=view.at,
-        whole_at=view.at if view.whole else old.whole_at,
+        seen_at=at,
+        whole_at=at if view.whole else old.whole_at,
         gres=view.gres or old.gres,
     )
 

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.fleet.siblings import Kind
 from jupyterhub_gpuspawner.fleet.slurm_view import Fault
+from jupyterhub_gpuspawner.units import parse_gres
 from jupyterhub_gpuspawner.words import counted, day
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.fleet.grants import GrantSummary
     from jupyterhub_gpuspawner.fleet.health import NodeHealth
-    from jupyterhub_gpuspawner.fleet.siblings import Difference
+    from jupyterhub_gpuspawner.fleet.siblings import Difference, Shape
     from jupyterhub_gpuspawner.fleet.slurm_view import Contradiction
 
 NAMED_AT_MOST = 4
 """GPUs or pairs that are named in one sentence."""
 _WHAT = {
     Kind.GPUS: "GPUs on the PCI bus",
-    Kind.LINKS: "link between GPUs",
+    Kind.LINKS: "link",
     Kind.WIDTH: "PCIe lanes",
     Kind.GENERATION: "PCIe generation",
     Kind.MODEL: "model",
@@ -35,7 +36,7 @@ LINKS_HELP = "Links= in gres.conf tells Slurm which GPUs are linked; scontrol do
 
 
 def difference(found: Difference) -> str:
-    """``0000:b3:00.0: PCIe lanes 8, 16 on 3 siblings``."""
+    """``0000:b3:00.0: PCIe lanes 8; 3 siblings have 16``."""
     if found.kind is Kind.GONE:
         since = "" if found.since is None else f", last seen on {day(datetime.fromtimestamp(found.since).astimezone())}"
         return f"{', '.join(found.subjects)}: this GPU is missing ({found.seen or 'model not known'}{since})"
@@ -44,7 +45,7 @@ def difference(found: Difference) -> str:
     if more > 0:
         named += f" and {more} more"
     start = f"{named}: " if named else ""
-    return f"{start}{_WHAT[found.kind]} {found.seen}, {found.expected} on {counted(found.agreeing, 'sibling')}"
+    return f"{start}{_WHAT[found.kind]} {found.seen}; {found.agreeing:,} siblings have {found.expected}"
 
 
 def contradiction(found: Contradiction) -> str:
@@ -57,17 +58,29 @@ def contradiction(found: Contradiction) -> str:
 
 
 def grants(found: GrantSummary) -> str:
-    """``12 jobs; of 5 with several GPUs, 2 had a slower ring than was free (on average 18 % …), …``."""
+    """``12 jobs: 6 of 12 with cores away from their GPUs; 2 of 5 with a slower ring than was free …``."""
     if not found.grants:
         return "no jobs with GPUs yet"
-    said = [counted(found.grants, "job")]
-    if found.alignment_known:
-        said.append(f"cores away from the GPUs in {found.misaligned} of {found.alignment_known}")
-    if found.compared:
-        lost = f", {found.mean_loss:g} % slower on average, {found.worst_loss:g} % at worst" if found.off_ring else ""
-        said.append(f"a slower ring than was free in {found.off_ring} of {found.compared}{lost}")
-        said.append(f"several sockets though one had room in {found.across} of {found.compared}")
-    return "; ".join(said)
+    said = []
+    if found.misaligned:
+        said.append(f"{found.misaligned:,} of {found.alignment_known:,} with cores away from their GPUs")
+    if found.off_ring:
+        said.append(
+            f"{found.off_ring:,} of {found.compared:,} with a slower ring than was free "
+            f"(over all, {found.mean_loss:g} % slower on average, {found.worst_loss:g} % at worst)"
+        )
+    if found.across:
+        said.append(f"{found.across:,} of {found.compared:,} on several sockets though one had room")
+    if not said and (found.alignment_known or found.compared):
+        said.append("none could have been placed better, as far as is known")
+    start = counted(found.grants, "job")
+    return f"{start}: {'; '.join(said)}" if said else start
+
+
+def shape(found: Shape) -> str:
+    """The number and type of GPUs; the model's name where Slurm's GPUs are not known."""
+    kinds = parse_gres(found.gres)
+    return ", ".join(f"{each.count} \N{MULTIPLICATION SIGN} {each.type or 'GPU'}" for each in kinds) or found.model
 
 
 def gains(node: NodeHealth) -> str:

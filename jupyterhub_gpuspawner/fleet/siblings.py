@@ -62,7 +62,7 @@ class Difference:
     expected: str = ""
     """That of the siblings; empty for a GPU that is gone."""
     agreeing: int = 0
-    """How many siblings have the expected value."""
+    """How many siblings have the expected value, at least."""
     since: float | None = None
     """For a GPU that is gone: when it was last seen, in seconds since the epoch."""
 
@@ -99,7 +99,9 @@ def differences(records: Sequence[NodeRecord]) -> Mapping[str, tuple[Difference,
         facts = {record.node: dict(_facts(record)) for record in group}
         usual = _usual(list(facts.values()))
         for record in group:
-            found[record.node] = (*_gone(record), *_unlike(facts[record.node], usual))
+            gone = tuple(_gone(record))
+            unlike = [each for each in _unlike(facts[record.node], usual) if not (gone and each.kind is Kind.GPUS)]
+            found[record.node] = (*gone, *unlike)
     return found
 
 
@@ -173,11 +175,12 @@ def _usual(nodes: Sequence[Facts]) -> dict[tuple[Kind, str], tuple[str, int]]:
 
 def _unlike(facts: Facts, usual: Mapping[tuple[Kind, str], tuple[str, int]]) -> Iterator[Difference]:
     """The facts that are not the usual ones; those of one kind with the same values are one difference."""
-    grouped: dict[tuple[Kind, str, str, int], list[str]] = defaultdict(list)
+    grouped: dict[tuple[Kind, str, str], list[tuple[str, int]]] = defaultdict(list)
     for (kind, subject), value in facts.items():
         expected, count = usual.get((kind, subject), (value, 0))
         if value != expected:
-            grouped[kind, value, expected, count].append(subject)
+            grouped[kind, value, expected].append((subject, count))
     order = list(Kind)
-    for (kind, value, expected, count), subjects in sorted(grouped.items(), key=lambda each: order.index(each[0][0])):
-        yield Difference(kind, tuple(filter(None, subjects)), seen=value, expected=expected, agreeing=count)
+    for (kind, value, expected), found in sorted(grouped.items(), key=lambda each: order.index(each[0][0])):
+        subjects = tuple(subject for subject, _ in found if subject)
+        yield Difference(kind, subjects, seen=value, expected=expected, agreeing=min(count for _, count in found))

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import requests
 from playwright.sync_api import ConsoleMessage, Locator, Page, Route, expect
+from sqlalchemy import create_engine
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.demo.slurm_cluster import MACHINES, PrivateSlurm
+from jupyterhub_gpuspawner.fleet.grants import Grant
+from jupyterhub_gpuspawner.fleet.node_record import View
+from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
+from jupyterhub_gpuspawner.placement.topology import load
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import PHONE, axe_faults, shoot, sign_in, small_targets, width_left_over
 from tests.fixtures.slurm import hanging
@@ -70,6 +77,7 @@ PROFILES = f"""
 """
 HOME = "/hub/home"
 MAP = "/hub/gpuspawner/cluster"
+HEALTH = f"{MAP}/health"
 expect.set_options(timeout=60_000)
 
 
@@ -721,6 +729,68 @@ def test_the_map_shows_each_gpu_and_says_what_rest_says(
 
 
 @pytest.mark.usefixtures("busy")
+def test_health_shows_what_servers_report_and_which_nodes_differ(
+    hub: HubProcess, page: Page, open_page: OpenPage
+) -> None:
+    """The nodes of two servers that run, and three more of which reports were kept before; without a script, too."""
+    keep_reports(hub)
+    sign_in(page, hub, "admin")
+    known: dict[str, Any] = {}
+    for _ in range(60):
+        status, document = api(page, f"{hub.url}/hub/api/gpuspawner/fleet")
+        known = {each["node"]: each for each in document["nodes"]}
+        if {"d1", "g1"} <= known.keys():
+            break
+        page.wait_for_timeout(1000)
+    assert (status, document["version"], document["slurm_asked"]) == (200, 1, True)
+    assert {name: known[name]["grants"]["grants"] for name in ("d1", "g1")} == {"d1": 1, "g1": 1}
+    assert [each["kind"] for each in known["d4"]["differences"]] == ["links", "pcie-width"]
+
+    page.goto(hub.url + MAP)
+    page.get_by_role("link", name="Health").click()
+    first = page.locator(".gpuspawner-health > li").first
+    expect(first).to_contain_text("0000:86:00.0: PCIe lanes 8; 3 siblings have 16.")
+    expect(first).to_contain_text("4 of 12 with a slower ring than was free")
+    well_made(page)
+    shoot(page, "health")
+    for name, window in (("health-dark", open_page(dark=True)), ("health-phone", open_page(phone=True))):
+        sign_in(window, hub, "admin")
+        window.goto(hub.url + HEALTH)
+        well_made(window)
+        shoot(window, name)
+    bare = open_page(javascript=False)
+    sign_in(bare, hub, "admin")
+    bare.goto(hub.url + HEALTH)
+    expect(bare.locator(".gpuspawner-health > li").first).to_contain_text("PCIe lanes 8")
+
+
+def keep_reports(hub: HubProcess) -> None:
+    """Reports of three more nodes like d1, as if servers had run there: one has lost NVLinks and PCIe lanes."""
+    machine = load(str(MACHINES / "dgx1.json"))
+    wide = [replace(gpu, pcie_width=16) for gpu in machine.gpus]
+    narrow = [replace(gpu, pcie_width=8) if gpu.pci == "0000:86:00.0" else gpu for gpu in wide]
+    down = {each for each in range(8) if machine.links[2][each].startswith("NV")}
+    links = [
+        ["SYS" if 2 in (a, b) and {a, b} - {2} <= down and a != b else machine.link(a, b) for b in range(8)]
+        for a in range(8)
+    ]
+    ill = replace(machine, gpus=tuple(narrow), links=tuple(map(tuple, links)))
+    store = FleetStore(create_engine(f"sqlite:///{hub.folder / 'hub.sqlite'}"))
+    now = time.time()
+    for name, seen in (
+        ("d2", replace(machine, gpus=tuple(wide))),
+        ("d3", replace(machine, gpus=tuple(wide))),
+        ("d5", replace(machine, gpus=tuple(wide))),
+        ("d4", ill),
+    ):
+        store.add(View(name, now - 7200, seen, 4, "gpu:p100:8(S:0-1)"), lambda _: None)
+    for number in range(12):
+        poor = number % 3 == 1
+        grant = Grant(f"0{number}", "d4", now, 2, aligned=number % 6 > 0, across=poor, loss=65.0 if poor else 0.0)
+        store.add(View("d4", now - 7200, ill, 4, "gpu:p100:8(S:0-1)"), lambda _, made=grant: made)
+
+
+@pytest.mark.usefixtures("busy")
 def test_the_map_lists_who_waits_and_stops_a_server_for_those_who_may(
     hub: HubProcess, other_job: Callable[..., str], open_page: OpenPage
 ) -> None:
@@ -802,5 +872,9 @@ def test_a_participant_sees_no_map(hub: HubProcess, page: Page) -> None:
     assert page.get_by_role("link", name="Cluster").count() == 0
     status, _ = api(page, f"{hub.url}/hub/api/gpuspawner/cluster")
     answer = page.goto(hub.url + MAP)
+    assert answer is not None
+    assert (status, answer.status) == (403, 403)
+    status, _ = api(page, f"{hub.url}/hub/api/gpuspawner/fleet")
+    answer = page.goto(hub.url + HEALTH)
     assert answer is not None
     assert (status, answer.status) == (403, 403)

@@ -33,6 +33,7 @@ PAGES = {
     "failed": "/hub/spawn-pending/admin/fails",
     "home": "/hub/home",
     "map": "/hub/gpuspawner/cluster",
+    "health": "/hub/gpuspawner/cluster/health",
     "log": "/hub/gpuspawner/log/admin",
 }
 SMALLEST = 44

@@ -72,7 +72,9 @@ def test_the_health_of_a_fleet_in_words() -> None:
         ("g2", False, 2, "4 of 4 GPUs seen"),
         ("g3", False, 2, "4 of 4 GPUs seen"),
     ]
-    assert [sentences.difference(each) for each in one.differences] == ["0000:07:00.0: PCIe lanes 8, 16 on 2 siblings"]
+    assert [sentences.difference(each) for each in one.differences] == [
+        "0000:07:00.0: PCIe lanes 8; 2 siblings have 16"
+    ]
     assert [sentences.contradiction(each) for each in one.contradictions] == [
         "gres.conf names no Cores=, though the GPUs are on sockets 0-1"
     ]
@@ -81,8 +83,8 @@ def test_the_health_of_a_fleet_in_words() -> None:
         "least 1 job lost by it."
     )
     assert sentences.grants(one.grants) == (
-        "2 jobs; cores away from the GPUs in 1 of 2; a slower ring than was free in 1 of 2, 43 % slower on average, "
-        "86 % at worst; several sockets though one had room in 1 of 2"
+        "2 jobs: 1 of 2 with cores away from their GPUs; 1 of 2 with a slower ring than was free (over all, 43 % "
+        "slower on average, 86 % at worst); 1 of 2 on several sockets though one had room"
     )
     assert [sentences.gains(each) for each in (two, three)] == ["", ""]
     assert sentences.grants(two.grants) == "no jobs with GPUs yet"

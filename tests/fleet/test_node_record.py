@@ -121,6 +121,7 @@ def test_a_record_is_stored_and_read() -> None:
     """Without loss; anything else is refused."""
     known = record("g1")
     assert record_from(json.loads(json.dumps(known.to_json()))) == known
-    for change in ({"version": 2}, {"seen": [1.0]}, {"topology": {}}, {"seen": None}):
+    changes: tuple[dict[str, object], ...] = ({"version": 2}, {"seen": [1.0]}, {"topology": {}}, {"seen": None})
+    for change in changes:
         with pytest.raises((ValueError, TypeError)):
             record_from({**known.to_json(), **change})

@@ -73,6 +73,9 @@ def _lines(kept: Kept, node: str, *, numa_node_as_socket: bool) -> str:
     if record is None:
         raise ConfigError(f"nothing is known of node {node!r}: no server has reported from it.")
     found = gres_conf.gres_conf(record.topology, numa_node_as_socket=numa_node_as_socket)
+    gone = [record.topology.gpus[position].pci for position in record.gone]
+    if gone:
+        found = replace(found, notes=(f"These GPUs are missing at the moment: {', '.join(gone)}.", *found.notes))
     if not record.complete:
         hint = "Run gpuspawner topology --gres-conf on the node."
         found = replace(found, notes=(f"{sentences.PARTIAL} {hint}", *found.notes))
@@ -103,7 +106,7 @@ def listing(found: FleetHealth) -> list[str]:
         return ["No server has reported from a node with GPUs yet."]
     lines = []
     for node in found.nodes:
-        shape = node.shape.gres or node.shape.model or "GPUs"
+        shape = sentences.shape(node.shape) or "GPUs"
         siblings = f"{node.siblings} sibling{'s' * (node.siblings != 1)}"
         state = "DIFFERS" if node.ill else "ok     "
         simulated = ", simulated" if node.simulated else ""

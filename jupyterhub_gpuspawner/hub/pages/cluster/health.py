@@ -53,7 +53,7 @@ def _row(node: NodeHealth, now: float) -> HealthRow:
     said = [*map(sentences.difference, node.differences), *map(sentences.contradiction, node.contradictions)]
     hints = ["" if node.complete else sentences.PARTIAL, sentences.gains(node)]
     alike = text.ALIKE if node.siblings else text.ALONE
-    has = [node.shape.gres or node.shape.model, text.siblings(node.siblings), text.SIMULATED if node.simulated else ""]
+    has = [sentences.shape(node.shape), text.siblings(node.siblings), text.SIMULATED if node.simulated else ""]
     return HealthRow(
         name=node.node,
         ill=node.ill,

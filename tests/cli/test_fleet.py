@@ -1,0 +1,110 @@
+"""gpuspawner fleet: what a hub's database holds of the nodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import create_engine
+
+from jupyterhub_gpuspawner.fleet.grants import Grant
+from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
+from tests.fleet.nodes import DAY, only, topology, view, with_gpu
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Call
+
+NO_SLURM = "gpuspawner: Slurm's configuration is that of the last reports: "
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """The configuration of a hub that has heard of four nodes; Slurm is not there."""
+    database = tmp_path / "hub.sqlite"
+    database.touch()
+    store = FleetStore(create_engine(f"sqlite:///{database}"))
+    for name in ("g2", "g3"):
+        store.add(view(name, topology(name)), lambda _: None)
+    store.add(view("g1", with_gpu(topology("g1"), 0, pcie_width=8), gres="gpu:v100:4"), lambda _: None)
+    store.add(view("g4", only(topology("g4"), 0), gres="gpu:a100:4"), lambda _: Grant("7", "g4", DAY, 1))
+    file = tmp_path / "jupyterhub_config.py"
+    file.write_text(
+        f"c.JupyterHub.spawner_class = 'gpu-slurm'\nc.JupyterHub.db_url = 'sqlite:///{database}'\n"
+        f"c.GPUSlurmSpawner.slurm_bin_dir = '{tmp_path}'\n"
+    )
+    return file
+
+
+def test_nodes_that_differ_come_first(gpuspawner: Call, config: Path) -> None:
+    """Each with what was found, what is not known, and its grants; Slurm's silence is said."""
+    result = gpuspawner("fleet", "-f", config)
+
+    assert (result.exit_code, result.stderr.startswith(NO_SLURM)) == (0, True)
+    assert result.stdout.splitlines() == [
+        "DIFFERS g1: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen",
+        "        0000:07:00.0: PCIe lanes 8; 2 siblings have 16",
+        "        gres.conf names no Cores=, though the GPUs are on sockets 0-1",
+        "        grants: no jobs with GPUs yet",
+        "        The lines of gpuspawner fleet --gres-conf g1 tell Slurm the sockets of the GPUs and their links.",
+        "ok      g2: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen",
+        "        grants: no jobs with GPUs yet",
+        "ok      g3: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen",
+        "        grants: no jobs with GPUs yet",
+        "ok      g4: 4 \N{MULTIPLICATION SIGN} a100, 0 siblings, 1 of 4 GPUs seen",
+        "        Jobs have seen only their own GPUs so far; what they have not seen is not judged.",
+        "        grants: 1 job",
+        "All grants: 1 job",
+    ]
+
+
+def test_the_same_as_json(gpuspawner: Call, config: Path) -> None:
+    """A document with a version."""
+    document = json.loads(gpuspawner("fleet", "-f", config, "--json").stdout)
+    assert [document["version"], document["slurm_asked"], [node["node"] for node in document["nodes"]]] == [
+        1,
+        False,
+        ["g1", "g2", "g3", "g4"],
+    ]
+    assert document["nodes"][0]["differences"] == [
+        {
+            "kind": "pcie-width",
+            "subjects": ["0000:07:00.0"],
+            "seen": "8",
+            "expected": "16",
+            "agreeing": 2,
+            "since": None,
+        }
+    ]
+
+
+def test_lines_for_gres_conf_from_what_is_known(gpuspawner: Call, config: Path) -> None:
+    """Of a node of which all has been seen; otherwise a comment says what to do instead."""
+    assert gpuspawner("fleet", "-f", config, "--gres-conf", "g2").stdout.splitlines() == [
+        "NodeName=g2 Name=gpu Type=v100 File=/dev/nvidia0 Cores=0-3 Links=-1,2,0,0",
+        "NodeName=g2 Name=gpu Type=v100 File=/dev/nvidia1 Cores=0-3 Links=2,-1,0,0",
+        "NodeName=g2 Name=gpu Type=v100 File=/dev/nvidia2 Cores=4-7 Links=0,0,-1,2",
+        "NodeName=g2 Name=gpu Type=v100 File=/dev/nvidia3 Cores=4-7 Links=0,0,2,-1",
+    ]
+    assert gpuspawner("fleet", "-f", config, "--gres-conf", "g4").stdout.splitlines() == [
+        "# Jobs have seen only their own GPUs so far; what they have not seen is not judged. Run gpuspawner topology "
+        "--gres-conf on the node.",
+        "NodeName=g4 Name=gpu Type=v100 File=/dev/nvidia0 Cores=0-3",
+    ]
+
+
+def test_a_node_is_forgotten(gpuspawner: Call, config: Path) -> None:
+    """As after a repair; a node of which nothing is known is an error."""
+    assert gpuspawner("fleet", "-f", config, "--forget", "g1").stdout == "g1: forgotten.\n"
+    for arguments in (("--forget", "g1"), ("--gres-conf", "g1")):
+        result = gpuspawner("fleet", "-f", config, *arguments)
+        assert (result.exit_code, "nothing is known of node 'g1'" in result.stderr) == (1, True)
+
+
+def test_a_hub_that_was_never_started_has_no_database(gpuspawner: Call, config: Path) -> None:
+    """An error that names the setting; no empty database is left behind."""
+    (config.parent / "hub.sqlite").unlink()
+    result = gpuspawner("fleet", "-f", config)
+    assert (result.exit_code, "there is no database" in result.stderr) == (1, True)
+    assert not (config.parent / "hub.sqlite").exists()

@@ -1,0 +1,102 @@
+"""What the hub's database keeps of nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.fleet.grants import Grant
+from jupyterhub_gpuspawner.hub.fleet import store as subject
+from jupyterhub_gpuspawner.hub.fleet.store import FleetStore, Kept, forget_in_database, read_database
+from tests.fleet.nodes import DAY, only, record, topology, view
+
+WHOLE = topology()
+GRANT = Grant("7", "g1", DAY, 2, aligned=True, across=False, loss=0.0)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A hub's database, in which JupyterHub has tables."""
+    url = f"sqlite:///{tmp_path / 'hub.sqlite'}"
+    with create_engine(url).begin() as connection:
+        connection.execute(text("CREATE TABLE users (id INTEGER)"))
+    return url
+
+
+def test_views_are_merged_by_node_and_grants_added(url: str) -> None:
+    """Views of the same node make one record; a grant is kept once for each job."""
+    store = FleetStore(create_engine(url))
+    store.add(view("g1", only(WHOLE, 0, 1)), lambda _: GRANT)
+    store.add(view("g1", WHOLE), lambda _: GRANT)
+    store.add(view("g2", topology("g2")), lambda _: None)
+
+    assert read_database(url) == Kept((record("g1"), record("g2")), (GRANT,))
+    assert (store.granted("7"), store.granted("8")) == (True, False)
+
+
+def test_a_report_without_gpus_leaves_no_record(url: str) -> None:
+    """Nodes without GPUs are not compared."""
+    store = FleetStore(create_engine(url))
+    store.add(view("c1", only(WHOLE)), lambda _: GRANT)
+    assert store.read() == Kept()
+
+
+def add(store: FleetStore, grant: Grant) -> None:
+    """Add a view of the grant's node at its time, with the grant."""
+    store.add(view(grant.node, topology(grant.node), at=grant.at), lambda _: grant)
+
+
+def test_what_is_old_is_deleted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes and grants last seen before the time, and grants beyond the number that is kept."""
+    monkeypatch.setattr(subject, "GRANTS_AT_MOST", 2)
+    store = FleetStore(create_engine(url))
+    for day in range(1, 6):
+        add(store, Grant(str(day), f"g{day}", day * DAY, 1))
+    store.forget_old(2 * DAY)
+
+    kept = store.read()
+    assert [each.node for each in kept.records] == ["g2", "g3", "g4", "g5"]
+    assert [each.job_id for each in kept.grants] == ["4", "5"]
+
+
+def test_a_node_is_forgotten_on_request(url: str) -> None:
+    """With its grants."""
+    FleetStore(create_engine(url)).add(view("g1", WHOLE), lambda _: GRANT)
+
+    assert (forget_in_database(url, "g1"), forget_in_database(url, "g1")) == (True, False)
+    assert read_database(url) == Kept()
+
+
+def test_a_database_that_no_hub_has_used_is_not_changed(url: str, tmp_path: Path) -> None:
+    """The command reads; it creates neither tables nor a file."""
+    before = (tmp_path / "hub.sqlite").read_bytes()
+    assert read_database(url) == Kept()
+    assert (tmp_path / "hub.sqlite").read_bytes() == before
+    with pytest.raises(ConfigError, match="there is no database"):
+        read_database(f"sqlite:///{tmp_path / 'another.sqlite'}")
+    assert not (tmp_path / "another.sqlite").exists()
+
+
+def test_what_another_version_wrote_is_left_out(url: str) -> None:
+    """Other nodes are shown all the same."""
+    engine = create_engine(url)
+    FleetStore(engine).add(view("g1", WHOLE), lambda _: GRANT)
+    FleetStore(engine).add(view("g2", topology("g2")), lambda _: None)
+    with engine.begin() as connection:
+        connection.execute(text("""UPDATE gpuspawner_fleet_nodes SET record = '{"version": 9}' WHERE node = 'g1'"""))
+        connection.execute(text("""UPDATE gpuspawner_fleet_grants SET facts = '{"odd": 9}'"""))
+
+    assert read_database(url) == Kept((record("g2"),), ())
+
+
+@pytest.mark.parametrize(("database", "in_loop"), [("", True), ("hub.sqlite", False)])
+def test_the_database_is_used_in_a_thread_unless_it_is_in_memory(tmp_path: Path, database: str, in_loop: bool) -> None:
+    """A database in memory has one connection, which the hub uses at the same time."""
+    url = f"sqlite:///{tmp_path / database}" if database else "sqlite://"
+    thread = asyncio.run(FleetStore(create_engine(url)).call(threading.current_thread))
+    assert (thread is threading.main_thread()) is in_loop

@@ -1,0 +1,117 @@
+"""What a server's report says of its node, beside what Slurm says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jupyterhub_gpuspawner.cluster.node_state import NodeState
+from jupyterhub_gpuspawner.cluster.snapshot import ClusterJob, ClusterSnapshot
+from jupyterhub_gpuspawner.fleet.grants import Grant
+from jupyterhub_gpuspawner.fleet.node_record import merged
+from jupyterhub_gpuspawner.hub.fleet.upkeep import report_of
+from jupyterhub_gpuspawner.hub.spawners.server import Server
+from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
+from jupyterhub_gpuspawner.units import parse_gres
+from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
+from tests.fleet.nodes import GRES, only, topology
+
+WHOLE = topology("g1")
+
+
+def server(*positions: int, seen: NodeTopology = WHOLE, aligned: bool | None = True) -> Server:
+    """A server on g1 with these GPUs."""
+    gpus = tuple(PlacedGpu(n, gpu.uuid, gpu.pci) for n, gpu in enumerate(WHOLE.gpus) if n in positions)
+    placement = PlacementDocument(job_id="7", node="g1", gpus=gpus, aligned=aligned)
+    return Server("ada", job_id="7", placement=placement, topology=to_document(seen))
+
+
+def snapshot(used: str, held: int, gres: str = GRES) -> ClusterSnapshot:
+    """The cluster shortly after job 7 has started with ``held`` GPUs; ``used`` are the node's in use."""
+    node = NodeState("g1", gres=parse_gres(gres), gres_used=parse_gres(used))
+    job = ClusterJob("7", Phase.RUNNING, nodes=("g1",), gpus=parse_gres(f"gpu:v100:{held}"))
+    return ClusterSnapshot(nodes=(node,), jobs=(job,))
+
+
+def grant(server: Server, cluster: ClusterSnapshot | None) -> Grant | None:
+    """The grant that is recorded for the server, without its time."""
+    report = report_of(server, cluster)
+    assert report is not None
+    found = report.judge(merged(None, report.view))
+    return found and replace(found, at=0.0)
+
+
+UNJUDGED = Grant("7", "g1", 0.0, 2, aligned=True)
+
+
+@pytest.mark.parametrize(
+    ("positions", "cluster", "expected"),
+    [
+        ((0, 2), snapshot("gpu:v100:2(IDX:0,2)", 2), replace(UNJUDGED, across=True, loss=86.0)),
+        ((0, 2), snapshot("gpu:v100:4(IDX:0-3)", 2), replace(UNJUDGED, across=False, loss=0.0)),
+        ((0, 1), snapshot("gpu:v100:3(IDX:0-2)", 2), replace(UNJUDGED, across=False, loss=0.0)),
+        ((0, 2), None, UNJUDGED),
+        ((0, 2), ClusterSnapshot(), UNJUDGED),
+        ((0, 2), snapshot("gpu:v100:2(IDX:1,3)", 2), UNJUDGED),
+        ((0, 2), snapshot("gpu:v100:2", 2), UNJUDGED),
+        ((0, 2), snapshot("gpu:v100:4(IDX:0-3)", 4), UNJUDGED),
+        ((0, 2), snapshot("gpu:v100:2(IDX:0,2),shard:1(1/4,0/4,0/4,0/4)", 2), UNJUDGED),
+        ((), snapshot("gpu:v100:0(IDX:N/A)", 0), None),
+    ],
+    ids=[
+        "better ones were free",
+        "no other was free",
+        "the best pair",
+        "Slurm did not answer",
+        "Slurm does not know the node",
+        "Slurm names other GPUs",
+        "Slurm only counts GPUs",
+        "the server uses a part of what it was granted",
+        "a GPU is shared",
+        "no GPU",
+    ],
+)
+def test_a_grant_is_judged_where_the_free_gpus_are_known(
+    positions: tuple[int, ...], cluster: ClusterSnapshot | None, expected: Grant | None
+) -> None:
+    """Otherwise it is only counted."""
+    assert grant(server(*positions), cluster) == expected
+
+
+def test_a_confined_job_alone_is_not_judged() -> None:
+    """It does not know how the other GPUs are linked; after others have been there, the record does."""
+    confined = server(0, 2, seen=only(WHOLE, 0, 2))
+    cluster = snapshot("gpu:v100:2(IDX:0,2)", 2)
+    assert grant(confined, cluster) == UNJUDGED
+
+    report = report_of(confined, cluster)
+    before = report_of(server(0, 1), snapshot("gpu:v100:2(IDX:0-1)", 2))
+    assert report is not None
+    assert before is not None
+    found = report.judge(merged(merged(None, before.view), report.view))
+    assert found is not None
+    assert (found.across, found.loss) == (True, 86.0)
+
+
+def test_the_configuration_is_kept_as_slurm_prints_it() -> None:
+    """With the sockets that gres.conf names."""
+    report = report_of(server(0, 1), snapshot("gpu:v100:2(IDX:0-1)", 2))
+    assert report is not None
+    assert (report.view.gres, report.view.granted, report.view.node) == ("gpu:v100:4(S:0-1)", 2, "g1")
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        Server("ada", job_id="7"),
+        replace(server(0), topology=None),
+        replace(server(0), topology={"version": 1, "gpus": "all"}),
+        replace(server(0), placement=PlacementDocument()),
+    ],
+    ids=["no placement", "no topology", "not a topology", "no node"],
+)
+def test_a_server_that_says_nothing_of_its_node(each: Server) -> None:
+    """There is nothing to keep."""
+    assert report_of(each, None) is None

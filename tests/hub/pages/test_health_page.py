@@ -1,0 +1,74 @@
+"""The page *Health* of the cluster: its rows, and that every text is escaped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bs4 import BeautifulSoup
+from jinja2 import Environment, FileSystemLoader
+from jinja2.loaders import ChoiceLoader, DictLoader
+
+from jupyterhub_gpuspawner.fleet.grants import Grant
+from jupyterhub_gpuspawner.fleet.health import FleetHealth, health
+from jupyterhub_gpuspawner.hub.page_tools import PageTools
+from jupyterhub_gpuspawner.hub.pages.cluster.health import HealthRow, rows
+from jupyterhub_gpuspawner.hub.registration import TEMPLATES
+from tests.fleet.nodes import DAY, record, topology, with_gpu
+
+EVIL = "<script>alert(1)</script>"
+
+
+def rendered(found: FleetHealth, **more: Any) -> BeautifulSoup:
+    """The page within an empty frame."""
+    frame = DictLoader({"page.html": "{% block title %}{% endblock %}{% block stylesheet %}{% endblock %}"
+                                     "{% block main %}{% endblock %}"})  # fmt: skip
+    jinja = Environment(loader=ChoiceLoader([frame, FileSystemLoader(TEMPLATES)]), autoescape=True)
+    page = jinja.get_template("cluster_health.html")
+    told = {"rows": rows(found, 3 * DAY), "summary": "", "grants": "", "base_url": "/hub/", "gpuspawner": PageTools()}
+    return BeautifulSoup(page.render(found=found, **{**told, **more}), "html.parser")
+
+
+def test_the_rows_of_a_fleet() -> None:
+    """The node that differs first, each with its findings, its grants and what is not known."""
+    nodes = [record("g2"), record("g3"), record("g1", with_gpu(topology("g1"), 0, pcie_width=8))]
+    found = rows(health(nodes, [Grant("7", "g2", DAY, 1, aligned=True)]), 3 * DAY)
+
+    assert found[:2] == (
+        HealthRow(
+            name="g1",
+            ill=True,
+            state="differs",
+            has="4 \N{MULTIPLICATION SIGN} v100, 2 siblings",
+            seen="4 of 4 GPUs seen; last report 2 days ago",
+            findings=("0000:07:00.0: PCIe lanes 8; 2 siblings have 16.",),
+            hints=(),
+            grants="No jobs with GPUs yet.",
+        ),
+        HealthRow(
+            name="g2",
+            ill=False,
+            state="as its siblings",
+            has="4 \N{MULTIPLICATION SIGN} v100, 2 siblings",
+            seen="4 of 4 GPUs seen; last report 2 days ago",
+            findings=(),
+            hints=(),
+            grants="1 job: none could have been placed better, as far as is known.",
+        ),
+    )
+
+
+def test_texts_of_a_node_are_escaped() -> None:
+    """A report is written by a user's job: names of GPUs, bus ids and drivers may be anything."""
+    whole = topology("g1", driver=EVIL)
+    nodes = [record("g2"), record("g3"), record("g1", with_gpu(whole, 0, name=EVIL))]
+    page = rendered(health(nodes, []))
+
+    assert page.find("script") is None
+    assert EVIL in page.get_text()
+
+
+def test_a_hub_that_knows_nothing_says_so() -> None:
+    """And one whose Slurm is silent."""
+    page = rendered(FleetHealth(slurm_asked=False)).get_text(" ", strip=True)
+    assert "No server has reported from a node with GPUs yet." in page
+    assert "Slurm is not responding; its configuration is that of the last reports." in page
