@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,7 @@ def health(
     known = list(records)
     unlike = differences(known)
     shapes = [shape_of(record) for record in known]
+    alike = Counter(shapes)
     made: dict[str, list[Grant]] = defaultdict(list)
     for grant in grants:
         made[grant.node].append(grant)
@@ -87,7 +88,7 @@ def health(
             NodeHealth(
                 node=record.node,
                 shape=shape,
-                siblings=shapes.count(shape) - 1,
+                siblings=alike[shape] - 1,
                 seen_at=record.seen_at,
                 gpus_seen=len(record.present),
                 gpus=len(record.present) if record.whole_at is not None else listed,

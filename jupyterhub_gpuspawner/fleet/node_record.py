@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - for the dataclass's documents
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub_gpuspawner.fleet.gres_conf import in_pci_order
@@ -70,7 +71,7 @@ class NodeRecord:
     gres: str = ""
     """The node's generic resources, as slurmctld reported them at the last view that has them."""
 
-    @property
+    @cached_property
     def gone(self) -> tuple[int, ...]:
         """Positions of GPUs that were seen once, and are missing in a later whole view or on the PCI bus."""
         listed = self.topology.devices
@@ -80,12 +81,13 @@ class NodeRecord:
             if (gpu.pci and listed and gpu.pci not in listed) or (self.whole_at is not None and seen < self.whole_at)
         )
 
-    @property
+    @cached_property
     def present(self) -> tuple[int, ...]:
         """Positions of the other GPUs."""
-        return tuple(position for position in range(len(self.topology.gpus)) if position not in self.gone)
+        gone = set(self.gone)
+        return tuple(position for position in range(len(self.topology.gpus)) if position not in gone)
 
-    @property
+    @cached_property
     def complete(self) -> bool:
         """Whether each GPU of the node has been seen, together with all links."""
         known = {self.topology.gpus[position].pci for position in self.present}

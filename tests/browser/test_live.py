@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -764,6 +765,10 @@ def test_health_shows_what_servers_report_and_which_nodes_differ(
     expect(bare.locator(".gpuspawner-health > li").first).to_contain_text("PCIe lanes 8")
 
 
+def _same(grant: Grant, _: object) -> Grant:
+    return grant
+
+
 def keep_reports(hub: HubProcess) -> None:
     """Reports of three more nodes like d1, as if servers had run there: one has lost NVLinks and PCIe lanes."""
     machine = load(str(MACHINES / "dgx1.json"))
@@ -787,7 +792,7 @@ def keep_reports(hub: HubProcess) -> None:
     for number in range(12):
         poor = number % 3 == 1
         grant = Grant(f"0{number}", "d4", now, 2, aligned=number % 6 > 0, across=poor, loss=65.0 if poor else 0.0)
-        store.add(View("d4", now - 7200, ill, 4, "gpu:p100:8(S:0-1)"), lambda _, made=grant: made)
+        store.add(View("d4", now - 7200, ill, 4, "gpu:p100:8(S:0-1)"), partial(_same, grant))
 
 
 @pytest.mark.usefixtures("busy")

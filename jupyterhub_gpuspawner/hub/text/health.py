@@ -36,7 +36,13 @@ def siblings(number: int) -> str:
 
 def seen_at(when: float, now: float) -> str:
     """When a job last reported from the node."""
-    return f"last report {times.relative(when, now=now)}"
+    ago = times.relative(when, now=now)
+    return f"last report {'just now' if ago == times.NOW else ago}"
+
+
+def left_out(number: int) -> str:
+    """The rest of a list that is longer than a page."""
+    return f"{number:,} more node{'s' * (number != 1)} not shown: use gpuspawner fleet."
 
 
 def summary(nodes: int, ill: int) -> str:

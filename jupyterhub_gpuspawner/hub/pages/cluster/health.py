@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.fleet.health import NodeHealth
     from jupyterhub_gpuspawner.units import Gres
 
+ROWS_AT_MOST = 1000
+"""Nodes on one page at most; those that differ come first."""
+
 
 @dataclass(frozen=True)
 class HealthRow:
@@ -46,7 +49,7 @@ class HealthRow:
 
 def rows(found: FleetHealth, now: float) -> tuple[HealthRow, ...]:
     """The nodes in words; ``now`` as in time.time()."""
-    return tuple(_row(node, now) for node in found.nodes)
+    return tuple(_row(node, now) for node in found.nodes[:ROWS_AT_MOST])
 
 
 def _row(node: NodeHealth, now: float) -> HealthRow:
@@ -99,6 +102,7 @@ class HealthPage(HealthSight, BaseHandler):
         found = await self.health()
         told: dict[str, Any] = {
             "rows": rows(found, time.time()),
+            "more": text.left_out(len(found.nodes) - ROWS_AT_MOST) if len(found.nodes) > ROWS_AT_MOST else "",
             "summary": text.summary(len(found.nodes), sum(node.ill for node in found.nodes)),
             "grants": text.ALL_GRANTS.format(grants=sentences.grants(found.grants)),
         }
