@@ -251,6 +251,29 @@ The machines are files in `tests/data/machines/` and `jupyterhub_gpuspawner/demo
 """
 
 
+NEWER_SLURM = """\
+
+## Slurm 24.11
+
+The same states with Slurm 24.11.5 (Debian's packages in a root file system of their own, 22 November 2026). `Cores=`
+has the same effect as in 22.05, and `Links=` has none. In Slurm's sources from 24.05 on, GPUs are sorted by their links
+in ascending order.
+
+| machine | gres.conf | best ring | loss, mean / worst % | GPUs on one socket | GPUs and cores on one socket |
+|---|---|---|---|---|---|
+| dgx1v | device files only | 20 of 30 | 19 / 72 | 21 of 25 | 0 of 25 |
+|  | with `Cores=` | 22 of 30 | 13 / 50 | 25 of 25 | 25 of 25 |
+|  | with `Cores=` and `Links=` | 22 of 30 | 13 / 50 | 25 of 25 | 25 of 25 |
+| a100-bridges | device files only | 19 of 30 | 28 / 96 | 21 of 25 | 0 of 25 |
+|  | with `Cores=` | 23 of 30 | 22 / 94 | 25 of 25 | 25 of 25 |
+|  | with `Cores=` and `Links=` | 23 of 30 | 22 / 94 | 25 of 25 | 25 of 25 |
+
+With all lines, an empty DGX-1 with V100 grants a job of two GPUs those with one NVLink (0 and 1) instead of two
+(0 and 3), and an empty node of `a100-bridges` a pair without its bridge.
+"""
+"""What was measured once with another version, in the same states."""
+
+
 def main() -> None:
     """Print the page as Markdown."""
     version = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True).stdout.split()[-1]
@@ -273,6 +296,7 @@ def main() -> None:
     for name, misses in missed.items():
         if misses:
             print(f"- {name}: {'; '.join(misses)}.")
+    print(NEWER_SLURM, end="")
 
 
 if __name__ == "__main__":
