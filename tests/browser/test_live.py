@@ -744,7 +744,7 @@ def test_health_shows_what_servers_report_and_which_nodes_differ(
             break
         page.wait_for_timeout(1000)
     assert (status, document["version"], document["slurm_asked"]) == (200, 1, True)
-    assert {name: known[name]["grants"]["grants"] for name in ("d1", "g1")} == {"d1": 1, "g1": 1}
+    assert min(known[name]["grants"]["grants"] for name in ("d1", "g1")) > 0
     assert [each["kind"] for each in known["d4"]["differences"]] == ["links", "pcie-width"]
 
     page.goto(hub.url + MAP)
@@ -758,6 +758,7 @@ def test_health_shows_what_servers_report_and_which_nodes_differ(
         sign_in(window, hub, "admin")
         window.goto(hub.url + HEALTH)
         well_made(window)
+        assert name != "health-phone" or small_targets(window, "#gpuspawner-health") == []
         shoot(window, name)
     bare = open_page(javascript=False)
     sign_in(bare, hub, "admin")
