@@ -10,8 +10,8 @@ from traitlets import Enum, TraitType
 from traitlets.traitlets import DefaultHandler
 
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
-from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
 from jupyterhub_gpuspawner.hub.fleet.settings import GPUFleet
+from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
 from jupyterhub_gpuspawner.hub.site.bounded import BOUNDED
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
