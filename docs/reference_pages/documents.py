@@ -15,8 +15,9 @@ from jupyterhub_gpuspawner.courses import report
 from jupyterhub_gpuspawner.fleet import grants, siblings, slurm_view
 from jupyterhub_gpuspawner.fleet import health as fleet
 from jupyterhub_gpuspawner.hub import routes
-from jupyterhub_gpuspawner.hub.api import course_document, messages, profiles_document, session
-from jupyterhub_gpuspawner.hub.api import usage as usage_api
+from jupyterhub_gpuspawner.hub.api import course_document, messages, profiles_document
+from jupyterhub_gpuspawner.hub.api.server import session
+from jupyterhub_gpuspawner.hub.api.server import usage as usage_api
 from jupyterhub_gpuspawner.placement import topology
 from jupyterhub_gpuspawner.wire import documents
 from jupyterhub_gpuspawner.wire import usage as usage_wire

@@ -17,7 +17,7 @@ from tornado import web
 from tornado.iostream import StreamClosedError
 
 from jupyterhub_gpuspawner.courses.course_profile import participants_link
-from jupyterhub_gpuspawner.hub.api.progress_stream import OpenStreams
+from jupyterhub_gpuspawner.hub.api.server.progress_stream import OpenStreams
 from jupyterhub_gpuspawner.hub.courses.rights import STARTING, STOPPING, teaches
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin

@@ -13,7 +13,7 @@ from tornado import web
 from tornado.web import stream_request_body
 
 from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
-from jupyterhub_gpuspawner.hub.api.report import ReportHandler
+from jupyterhub_gpuspawner.hub.api.server.report import ReportHandler
 from jupyterhub_gpuspawner.hub.report import usage_metrics  # noqa: F401 - registers its metrics
 from jupyterhub_gpuspawner.hub.report.reader import ReportError
 from jupyterhub_gpuspawner.hub.report.usage_reader import parse_usage

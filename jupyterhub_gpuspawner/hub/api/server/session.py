@@ -14,9 +14,9 @@ from jupyterhub.user import User
 from tornado import web
 
 from jupyterhub_gpuspawner.hub.api.messages import messages_to
-from jupyterhub_gpuspawner.hub.api.more_time import PATIENCE, more_time_document
 from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
-from jupyterhub_gpuspawner.hub.api.report import reporting_server
+from jupyterhub_gpuspawner.hub.api.server.more_time import PATIENCE, more_time_document
+from jupyterhub_gpuspawner.hub.api.server.report import reporting_server
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_book
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
 from jupyterhub_gpuspawner.hub.pages.server.card import idle_notice

@@ -13,7 +13,7 @@ from tornado import web
 
 from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
 from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
-from jupyterhub_gpuspawner.hub.api.report import reporting_server
+from jupyterhub_gpuspawner.hub.api.server.report import reporting_server
 from jupyterhub_gpuspawner.hub.extension.extension import NotExtended
 from jupyterhub_gpuspawner.hub.extension.sentences import refusal
 from jupyterhub_gpuspawner.hub.idle.servers import NotKept
