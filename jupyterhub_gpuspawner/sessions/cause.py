@@ -29,8 +29,10 @@ class Kind(str, Enum):
     """An instructor stopped it, or somebody else with the right to do so."""
     STOPPED_BY_ADMIN = "stopped by admin"
     """An administrator of the hub stopped it, not from the page of a course."""
+    IDLE = "idle"
+    """The idle policy of the hub stopped it, since its GPUs were not used."""
     CULLED = "culled"
-    """The hub's idle policy stopped it, or a service such as jupyterhub-idle-culler; or nobody had opened it."""
+    """A service such as jupyterhub-idle-culler stopped it; or it was started ahead and nobody opened it."""
     TIME_LIMIT = "time limit"
     """The job reached its time limit, or its deadline."""
     MEMORY = "memory"
@@ -83,14 +85,17 @@ class Stopper(str, Enum):
     ADMIN = "admin"
     INSTRUCTOR = "instructor"
     """Somebody else with the right to stop it."""
+    IDLE_POLICY = "idle policy"
+    """The hub itself, because the server was idle."""
     SERVICE = "service"
-    """A service of the hub, or the hub's own idle policy."""
+    """A service of the hub."""
 
 
 _OF_STOPPER: Mapping[Stopper, Kind] = {
     Stopper.OWNER: Kind.STOPPED_BY_USER,
     Stopper.ADMIN: Kind.STOPPED_BY_ADMIN,
     Stopper.INSTRUCTOR: Kind.STOPPED_BY_INSTRUCTOR,
+    Stopper.IDLE_POLICY: Kind.IDLE,
     Stopper.SERVICE: Kind.CULLED,
 }
 

@@ -71,4 +71,4 @@ def test_an_idle_server_is_told_kept_and_stopped_with_its_cause(hub: HubProcess)
     assert "because it was idle: its GPU had not been used for" in card.text
     assert f"job {placement['job_id']} released 1 GPU." in card.text
     stopped = hub.api("GET", "/users/ada?include_stopped_servers").json()
-    assert stopped["servers"][""]["state"]["ending"]["kind"] == "idle"
+    assert stopped["servers"][""]["state"]["ending"]["cause"] == {"kind": "idle"}

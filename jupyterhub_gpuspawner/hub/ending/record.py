@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 TEXT_LIMIT = 2000
 """Characters of each text that is kept."""
-_TEXTS = ("what", "advice", "hint", "job_id", "log", "lines", "profile", "kind")
-IDLE = "idle"
-"""The :attr:`Ending.kind` of a server that the idle policy has stopped."""
+_TEXTS = ("what", "advice", "hint", "job_id", "log", "lines", "profile")
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,6 @@ class Ending:
     """A person stopped it, or the hub did: ``what`` says so, with ``{time}`` in the place of ``at``."""
     cause: Cause | None = None
     """The same as a value; None where an earlier version has stored it."""
-    kind: str = ""
-    """What ended it, for programs: :data:`IDLE`; empty for everything else."""
 
     def to_json(self) -> dict[str, Any]:
         """For the spawner's state: the fields that are set, each text cut to its limit (``lines`` keeps its end)."""

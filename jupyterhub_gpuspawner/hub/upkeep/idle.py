@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpclient import HTTPError
 from traitlets.log import get_logger
 
-from jupyterhub_gpuspawner.hub.ending.record import IDLE, Ending
+from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.idle.policy import State, Unused, has_gpus
 from jupyterhub_gpuspawner.hub.idle.servers import ROW_AFTER, SERVERS, IdleServer, idle_server
 from jupyterhub_gpuspawner.hub.idle.store import IdleTime, IdleTimes
@@ -30,6 +30,7 @@ from jupyterhub_gpuspawner.hub.spawners.stop_record import gpus_of, keep_stop, s
 from jupyterhub_gpuspawner.hub.text import idle as text
 from jupyterhub_gpuspawner.hub.upkeep.idle_rules import rules_of
 from jupyterhub_gpuspawner.profiles.running.idle import IdleAction
+from jupyterhub_gpuspawner.sessions.cause import Stopper, stopped_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -207,7 +208,7 @@ def idle_record(server: Server, found: IdleServer, *, at: float) -> Ending:
         most=unused.most,
         held_mib=unused.held_mib,
     )
-    return Ending(told, job_id=server.job_id, at=at, stopped=True, kind=IDLE)
+    return Ending(told, job_id=server.job_id, at=at, stopped=True, cause=stopped_by(Stopper.IDLE_POLICY))
 
 
 def _looked_at(

@@ -20,6 +20,7 @@ from jupyterhub_gpuspawner.hub.report.usage import Use
 from jupyterhub_gpuspawner.hub.spawners.server import keep_server, server_of
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.upkeep.idle import IdleWatch, idle_record
+from jupyterhub_gpuspawner.sessions.cause import Cause, Kind
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 from jupyterhub_gpuspawner.wire.usage import GpuUse, UsageSummary
 
@@ -138,13 +139,13 @@ def test_a_server_that_has_ended_is_forgotten_and_its_row_is_closed(session: Ses
 
 
 def test_the_record_of_a_stop_says_what_was_seen(session: Session) -> None:
-    """For the card and, as a word, for programs."""
+    """For the card and, as a value, for programs."""
     server = Server("ada", held_mib=12288)
     watch = hub(session, server, gpu_memory_held="60min")
     look(watch, server, 5, 60)
     record = idle_record(replace(server_of(server), profile_name="Two A100s"), SERVERS["ada", ""], at=START + 3660)
 
-    assert (record.kind, record.stopped, record.at) == ("idle", True, START + 3660)
+    assert (record.cause, record.stopped, record.at) == (Cause(Kind.IDLE), True, START + 3660)
     assert record.what == (
         "Two A100s was stopped at {time} because it was idle: its GPUs had not been used for 1 h "
         "(at most 1 %, 24 GiB of GPU memory held); job 12 released 2 GPUs."
