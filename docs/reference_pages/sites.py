@@ -8,6 +8,8 @@ from jupyterhub_gpuspawner.migrate.migration import migrate
 from jupyterhub_gpuspawner.migrate.result_files import PROFILES, configuration, differences_tables, profiles_yaml
 
 SITES = Path(__file__).parents[2] / "tests" / "data" / "sites"
+AT = "/etc/jupyterhub"
+"""The folder of each configuration, as the pages show it."""
 ABOUT = {
     "workshop": (
         "A workshop in 2017",
@@ -88,4 +90,4 @@ def _page(name: str) -> str:
         f"`migrated/{PROFILES}`:\n\n```yaml\n{profiles_yaml(migration.in_files)}```\n",
         f"## The differences\n{differences_tables(migration.differences, '###')}",
     ]
-    return "\n".join(parts)
+    return "\n".join(parts).replace(str(folder), AT)
