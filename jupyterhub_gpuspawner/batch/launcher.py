@@ -1,6 +1,7 @@
 """The launcher that every job carries: the code of ``node/`` and the modules it imports, packed as one zipapp.
 
-With it travels the companion of JupyterLab (``lab/``), which the launcher unpacks beside itself.
+With it travels the companion of JupyterLab (``lab/``), which the launcher unpacks beside itself. For another web
+application it also contains what requires the hub's sign-in (``webapp/``).
 
 The archive is a function of this package's files alone: the same sources give the same bytes.
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.lab import files
+from jupyterhub_gpuspawner.webapp import GATE, gate_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,12 +55,18 @@ except Exception as error:
 """
 
 
-@lru_cache(maxsize=1)
-def launcher_archive() -> bytes:
-    """The zipapp, to be run as ``python3 launch.pyz --plan FILE -- COMMAND``: standard library only, Python >= 3.9."""
+@lru_cache(maxsize=2)
+def launcher_archive(*, gate: bool = False) -> bytes:
+    """The zipapp, to be run as ``python3 launch.pyz --plan FILE -- COMMAND``: standard library only, Python >= 3.9.
+
+    ``gate``: with the module that requires the hub's sign-in before a web application.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name, source in {**members(), files.MEMBER: json.dumps(files.companion_files())}.items():
+        carried = {files.MEMBER: json.dumps(files.companion_files())}
+        if gate:
+            carried[f"{GATE}.py"] = bare(gate_source())
+        for name, source in {**members(), **carried}.items():
             info = zipfile.ZipInfo(name, _EPOCH)
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = 0o644 << 16
@@ -66,6 +74,7 @@ def launcher_archive() -> bytes:
     return buffer.getvalue()
 
 
+@lru_cache(maxsize=1)
 def members() -> dict[str, str]:
     """Names and texts of the archive's modules, sorted: those of this package that ``node/launch.py`` imports."""
     root = Path(__file__).parents[1]

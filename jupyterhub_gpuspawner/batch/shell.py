@@ -6,6 +6,8 @@ import base64
 import shlex
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.profiles.application import SOCKET_FOLDER, own_words
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -157,13 +159,20 @@ def _path(path: str) -> str:
 
 
 def in_container(environment: Environment, command: Sequence[str], *, gpu: bool) -> list[str]:
-    """The server's command, run in the profile's container if it has one. ``gpu``: whether the job requests GPUs."""
+    """The server's command, run in the profile's container if it has one. ``gpu``: whether the job requests GPUs.
+
+    What stands between the hub and an application runs outside the container, which therefore need not contain it; the
+    folder of the application's socket is bound.
+    """
     container = environment.container
     if container is None:
         return list(command)
     nv = container.nv if container.nv is not None else gpu
-    binds = [word for bind in container.binds for word in ("--bind", bind)]
-    return [container.runtime, "exec", *(["--nv"] if nv else []), *binds, container.image, *command]
+    outside = own_words(command)
+    binds = [*container.binds, *([SOCKET_FOLDER] if outside else [])]
+    bound = [word for bind in binds for word in ("--bind", bind)]
+    inside = [container.runtime, "exec", *(["--nv"] if nv else []), *bound, container.image, *command[outside:]]
+    return [*command[:outside], *inside]
 
 
 def unpack(launcher: bytes, plan: LaunchPlan) -> str:
@@ -183,7 +192,8 @@ def find_python(command: Sequence[str], *, now: bool) -> str:
 
     If :func:`unpack` found no folder, they keep the launcher in memory.
     """
-    lines = _FIND_PYTHON.replace("@SERVER@", shlex.quote(command[0])).replace("@PYTHONS@", PYTHONS)
+    server = command[1] if own_words(command) else command[0]
+    lines = _FIND_PYTHON.replace("@SERVER@", shlex.quote(server)).replace("@PYTHONS@", PYTHONS)
     return f"{lines}\n{_NO_PYTHON if now else _LATER_PYTHON}\n{_HOLD}"
 
 

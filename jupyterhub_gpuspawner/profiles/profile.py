@@ -7,7 +7,6 @@ schema and wrapspawner's tuples and pairs, in any mixture. Every fault is a Conf
 from __future__ import annotations
 
 import re
-import shlex
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profiles.application import Application, words
 from jupyterhub_gpuspawner.profiles.environment import Environment
 from jupyterhub_gpuspawner.profiles.option import OPTION_LIMIT, UNLISTED, Override, ProfileOption, put_over
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
@@ -34,7 +34,6 @@ from jupyterhub_gpuspawner.profiles.schema import (
     Wait,
     dotted,
     matching,
-    printable,
     validated,
 )
 from jupyterhub_gpuspawner.profiles.wrapspawner import as_document, typed_fields
@@ -67,15 +66,6 @@ class Allow(Frozen):
     """The first day, or a date and time; in the hub's time zone unless it has a UTC offset."""
     until: Moment | None = None
     """The last day (inclusive), or a date and time."""
-
-
-def _command(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return shlex.split(printable(value))
-    except ValueError as error:
-        raise error if isinstance(error, BadValue) else BadValue("has an unbalanced quote", value) from None
 
 
 def _port_range(value: Any) -> Any:
@@ -127,8 +117,11 @@ class Profile(Frozen):
     """Seconds until the server answers at its address."""
     poll_interval: Seconds | None = None
     """Seconds between checks of whether the server still runs."""
-    command: Annotated[tuple[Text, ...], BeforeValidator(_command)] | None = None
+    command: Annotated[tuple[Text, ...], BeforeValidator(words)] | None = None
     """The server's command; default: the hub's (``jupyterhub-singleuser``)."""
+    app: Application | None = None
+    """A web application in the place of JupyterLab, by the name of a known kind or as a table; Slurm jobs only.
+    Default: JupyterLab, or what ``command`` starts."""
     default_url: UrlPath | None = None
     """The page that opens first, such as ``/lab/tree/start.ipynb``."""
     port_range: Annotated[tuple[int, int], BeforeValidator(_port_range)] | None = None
@@ -168,6 +161,17 @@ class Profile(Frozen):
     def _class_of_other(self) -> Profile:
         if (self.kind == "other") != bool(self.spawner_class):
             raise BadValue("kind: other requires a spawner_class (a dotted name), and the other kinds do not allow one")
+        return self
+
+    @model_validator(mode="after")
+    def _one_command(self) -> Profile:
+        if self.app is None:
+            return self
+        if self.kind != "slurm":
+            raise BadValue("app is for kind: slurm; servers of the other kinds take command")
+        options = (choice for option in self.profile_options.values() for choice in option.choices.values())
+        if self.command is not None or any(choice.command is not None for choice in options):
+            raise BadValue("app and command cannot be used together: the application's command is app.command")
         return self
 
     @model_validator(mode="after")

@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.words import day, moment
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from jupyterhub_gpuspawner.profiles.application import Application
     from jupyterhub_gpuspawner.profiles.environment import Environment
     from jupyterhub_gpuspawner.profiles.option import Override
     from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
@@ -38,6 +39,7 @@ __all__ = [
     "queue_limit",
     "resolve",
     "resolved",
+    "server_command",
 ]
 
 
@@ -120,6 +122,8 @@ class JobRequest:
     placement: PlacementRules
     spawner_class: str | None = None
     command: tuple[str, ...] | None = None
+    app: Application | None = None
+    """None: JupyterLab, or what ``command`` starts."""
     default_url: str | None = None
     port_range: tuple[int, int] | None = None
     start_timeout: int | None = None
@@ -136,6 +140,13 @@ class JobRequest:
     traits: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str | int | float] = field(default_factory=dict)
     """The user options to store: the slug under ``profile``, and the user's choices."""
+
+
+def server_command(request: JobRequest | None, cmd: Sequence[str], args: Sequence[str]) -> list[str]:
+    """The server's command: the application's own, or the profile's, or ``cmd``, with JupyterHub's arguments."""
+    if request is not None and request.app is not None:
+        return list(request.app.launched(cmd[0]))
+    return [*((request.command if request is not None else None) or cmd), *args]
 
 
 def permitted(profile: Profile, user: str, groups: Collection[str], now: datetime) -> Refusal | None:
@@ -278,12 +289,13 @@ def _job(
         environment=said.environment,
         placement=said.placement,
         command=said.command,
+        app=profile.app,
         default_url=said.default_url,
         port_range=profile.port_range,
         start_timeout=profile.start_timeout,
         queue_timeout=profile.queue_timeout,
         extend=profile.extend,
-        lab=profile.lab,
+        lab=profile.lab and profile.app is None,
         http_timeout=profile.http_timeout,
         poll_interval=profile.poll_interval,
         traits=profile.traits,

@@ -184,7 +184,8 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
         """Raise ConfigError for a setting with which every start would fail."""
         site_profile(self)
         check_commands(self)
-        launcher_archive()  # takes a fifth of a second, once: now, not in the hub's loop during a start
+        for gate in (False, True):  # takes a fifth of a second, once: now, not in the hub's loop during a start
+            launcher_archive(gate=gate)
 
     def ignored_settings(self) -> tuple[IgnoredSetting, ...]:
         """Settings of this hub that have no effect, for the admin."""

@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.hub.site.account import job_owner, owner_number
 from jupyterhub_gpuspawner.jobs import comment
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profile
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
@@ -136,7 +136,8 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
         uid=owner_number(settings.exec_prefix, account),
         tag=tag,
     )
-    command = [*(request.command or settings.cmd), *settings.get_args()]
+    command = server_command(request, settings.cmd, settings.get_args())
+    launcher = launcher_archive(gate=request.app is not None)
     log_dir = settings.log_dir.replace("{homedir}", account.home).replace("{username}", account.name)
     log_path = f"{log_dir}/jupyterhub-%j.log"
     name = comment.job_name(settings.job_name, start_id)
@@ -144,7 +145,7 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
         rendered = template.render_template(
             settings.batch_script,
             template_variables(settings, request, account),
-            launcher=launcher_archive(),
+            launcher=launcher,
             plan=launch_plan(settings, request),
             command=command,
             tag=tag,
@@ -157,7 +158,7 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
     try:
         text = script.render(
             request,
-            launcher=launcher_archive(),
+            launcher=launcher,
             plan=launch_plan(settings, request),
             command=command,
             tag=tag,

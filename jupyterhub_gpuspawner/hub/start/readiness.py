@@ -12,7 +12,7 @@ from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_serv
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.ending.verdict import verdict, why_never
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import internal_certificates
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import READY, ask_readiness_at, internal_certificates
 from jupyterhub_gpuspawner.hub.report.confirmation import confirmed, names_a_node_of
 from jupyterhub_gpuspawner.hub.report.reach import resolved, way
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of
@@ -48,6 +48,10 @@ class StartingServer(Protocol):
     """What is needed of the server's spawner."""
 
     user: Any
+
+    @property
+    def known(self) -> Any:
+        """The spawner that JupyterHub knows."""
 
     @property
     def request(self) -> JobRequest | None:
@@ -117,6 +121,7 @@ class Readiness:
         start takes too long.
         """
         await first_of(self._until_ready(), self._until_failed(), self._until_given_up())
+        ask_readiness_at(self._server.known, self._readiness_path())
 
     async def _until_given_up(self) -> None:
         """Raise once the start has taken too long: in the queue, or from the allocation until its address is known."""
@@ -275,12 +280,16 @@ class Readiness:
         while report is self._report.accepted:  # noqa: ASYNC110 - one task, and a report comes once or twice
             await asyncio.sleep(_NEXT_REPORT)
 
+    def _readiness_path(self) -> str:
+        app = self._server.request.app if self._server.request is not None else None
+        return app.readiness if app is not None else READY
+
     async def _serves_at(self, port: int) -> None:
         """Return when the server answers as JupyterHub will ask it: its own check would find a failure late."""
         await connected(self._report.address, port)
         key, certificate, authority = internal_certificates(self._server)
         await wait_for_http_server(
-            url_path_join(await self._server.get_url(), "api"),
+            url_path_join(await self._server.get_url(), self._readiness_path()),
             timeout=self._server.http_timeout,
             ssl_context=make_ssl_context(key, certificate, cafile=authority),
         )

@@ -56,10 +56,6 @@ class SubmittingServer(StartingServer, Protocol):
         """Seconds that the job may wait in the queue; None: no limit."""
 
     @property
-    def known(self) -> Any:
-        """The spawner that JupyterHub knows."""
-
-    @property
     def name(self) -> str:
         """The server's name; empty for the default server."""
 

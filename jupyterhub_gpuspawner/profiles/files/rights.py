@@ -108,6 +108,8 @@ def _claims(profile: Profile, rights: Rights) -> Iterator[Claim]:
         if name not in TRAITS:
             yield Claim(("traits", name), hint=_TRAITS_HINT)
         yield Claim(("traits", name), "traits")
+    if profile.app is not None:
+        yield Claim(("app",), "command")
     yield from _of_override(profile.as_override(), ())
     for name, option in profile.profile_options.items():
         here: Path = ("profile_options", name)

@@ -1,0 +1,154 @@
+"""A web application without a sign-in, as a server of a real hub: who reaches it, and what the hub knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.websocket import websocket_connect
+
+from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
+from tests.hub.conftest import StartHub
+from tests.hub.test_users import CONFIG
+from tests.standins.web_app import HELLO
+
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
+
+WEB_APP = Path(__file__).parents[1] / "standins" / "web_app.py"
+OFTEN = """
+c.Spawner.environment = {"JUPYTERHUB_ACTIVITY_INTERVAL": "1"}
+"""
+
+
+@pytest.fixture(scope="module")
+def hub(start_light_hub: StartHub, two_users: tuple[str, str], public_folder: Path) -> HubProcess:
+    """A hub that runs as root, with one application; its users can run the tests' Python."""
+    if shutil.which("sudo") is None:
+        pytest.skip("sudo is not installed")
+    if as_user(two_users[0], sys.executable, "-c", "import jupyter_server_proxy"):
+        pytest.skip(f"other users cannot run {sys.executable}")
+    script = public_folder / WEB_APP.name
+    shutil.copy(WEB_APP, script)
+    script.chmod(0o644)
+    return start_light_hub(
+        lines=CONFIG + OFTEN + f"c.Spawner.cmd = [{str(SINGLEUSER)!r}]",
+        profiles=f"""
+- display_name: Application
+  slug: app
+  slurm: {{partition: batch, cpus: 1, memory: 200M, time: 0:10:00}}
+  app:
+    name: Stand-in
+    command: [{sys.executable}, {script}]
+    socket: "{{socket}}"
+    ready: /healthz
+""",
+    )
+
+
+def as_user(user: str, *argv: str) -> str:
+    """What a command says on standard error when this user runs it."""
+    command = ["runuser", "-u", user, "--", *argv]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stderr
+
+
+@pytest.fixture
+def server(hub: HubProcess, two_users: tuple[str, str]) -> Iterator[psutil.Process]:
+    """The process of the first user's application."""
+    hub.spawn(two_users[0], {"profile": "app"})
+    found = [each for each in psutil.process_iter(["cmdline"]) if _is_the_application(each)]
+    assert len(found) == 1
+    yield found[0]
+    hub.end(two_users[0])
+
+
+def _is_the_application(process: psutil.Process) -> bool:
+    words = process.info["cmdline"] or ()
+    return len(words) > 2 and words[1].endswith(f"/{WEB_APP.name}") and words[2].endswith("/app.sock")
+
+
+def token(hub: HubProcess, user: str) -> dict[str, str]:
+    """A header with a token of this user's."""
+    return {"Authorization": f"token {hub.api('POST', f'/users/{user}/tokens').json()['token']}"}
+
+
+def websocket(url: str, headers: dict[str, str]) -> str | int:
+    """The first message of the application's WebSocket, or the status with which it is refused."""
+
+    async def first() -> str | int:
+        try:
+            connection = await websocket_connect(HTTPRequest(url.replace("http", "ws", 1), headers=headers))
+        except HTTPClientError as error:
+            return error.code
+        message = await connection.read_message()
+        connection.close()
+        return str(message)
+
+    return asyncio.run(first())
+
+
+def test_only_its_user_reaches_an_application(
+    hub: HubProcess, server: psutil.Process, two_users: tuple[str, str]
+) -> None:
+    """By the hub and by the port: signed in as its user, not as another one, and not without; by the socket: nobody.
+
+    That holds for its WebSocket as for its pages.
+    """
+    person, other = two_users
+    hub.api("POST", f"/users/{other}")
+    through_hub = f"{hub.url}/user/{person}"
+    answers = {
+        who: (
+            requests.get(f"{through_hub}/page", headers=headers, allow_redirects=False, timeout=30).status_code,
+            websocket(f"{through_hub}/ws", headers),
+        )
+        for who, headers in {"its user": token(hub, person), "another": token(hub, other), "nobody": {}}.items()
+    }
+    assert answers == {"its user": (200, HELLO), "another": (403, 403), "nobody": (302, 403)}
+    page = requests.get(f"{through_hub}/page", headers=token(hub, person), timeout=30)
+    assert page.text == f"{HELLO} at /page"
+
+    path = server.cmdline()[2]
+    connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+    assert Path(path).parent.stat().st_mode & 0o777 == 0o700
+    assert as_user(person, sys.executable, "-c", connect, path) == ""
+    assert "PermissionError" in as_user(other, sys.executable, "-c", connect, path)
+    listening = {each.laddr.port for each in psutil.net_connections("tcp") if each.pid == server.pid}
+    assert listening == set()
+
+
+def test_the_hub_knows_when_an_application_was_used_and_that_it_has_ended(
+    hub: HubProcess, server: psutil.Process, two_users: tuple[str, str]
+) -> None:
+    """Activity is a request, not that the server runs; its exit code is the server's."""
+    person = two_users[0]
+    time.sleep(3)  # three times the interval in which activity is told
+    at_first = last_activity(hub, person)
+    time.sleep(3)
+    assert last_activity(hub, person) == at_first
+    requests.get(f"{hub.url}/user/{person}/page", headers=token(hub, person), timeout=30).raise_for_status()
+    ends_at = time.monotonic() + 60
+    while last_activity(hub, person) == at_first:
+        assert time.monotonic() < ends_at
+        time.sleep(0.5)
+
+    with pytest.raises(requests.HTTPError):
+        requests.get(f"{hub.url}/user/{person}/quit", headers=token(hub, person), timeout=30).raise_for_status()
+    hub.wait(person, ready=False)
+    assert server.is_running() is False
+
+
+def last_activity(hub: HubProcess, user: str) -> datetime:
+    """When the user's server was last used, as JupyterHub knows it."""
+    found = hub.server(user)
+    assert found is not None
+    return datetime.fromisoformat(found["last_activity"].replace("Z", "+00:00"))

@@ -1,0 +1,154 @@
+"""Applications in the place of JupyterLab: what a profile may say, and the command that follows from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.profiles.application import ICONS, KINDS, OPEN_PORT, Application
+from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profiles
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
+from tests.profiles.test_resolve import NOW
+
+LAB = ("/opt/jupyterhub/bin/jupyterhub-singleuser",)
+ARGS = ("--debug",)
+
+
+def profile(app: object, **fields: object) -> Profile:
+    (parsed,) = parse_profiles([{"display_name": "One", "app": app, **fields}])
+    return parsed
+
+
+def request(app: object, **fields: object) -> JobRequest:
+    return resolve((profile(app, **fields),), {}, username="ada", groups=(), server_name="", now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("app", "command"),
+    [
+        (
+            "code-server",
+            "gpuspawner-gate {lab} --ready /healthz -- code-server --auth none --disable-telemetry "
+            "--disable-update-check --socket {socket}",
+        ),
+        (
+            {"kind": "streamlit", "args": "/course/app.py"},
+            "gpuspawner-gate {lab} --ready /_stcore/health -- streamlit run /course/app.py "
+            "--server.address=unix://{socket} --server.headless=true --server.enableCORS=false "
+            "--server.enableXsrfProtection=false --browser.gatherUsageStats=false",
+        ),
+        (
+            {"kind": "panel", "command": ["/opt/panel", "serve"], "args": ["/course/app.py"]},
+            "gpuspawner-gate {lab} --ready / --absolute-url -- /opt/panel serve /course/app.py --unix-socket {socket} "
+            "--prefix {base_url} --allow-websocket-origin *",
+        ),
+        (
+            {"kind": "dash", "args": "--chdir /course app:server"},
+            "gpuspawner-gate {lab} --ready / -- gunicorn --chdir /course app:server --bind unix:{socket}",
+        ),
+        (
+            {"command": "rserver", "args": "--server-daemonize=0", "socket": "--www-socket={socket}"},
+            "gpuspawner-gate {lab} --ready / -- rserver --server-daemonize=0 --www-socket={socket}",
+        ),
+        ({"command": "own", "args": "--port {port}", "auth": "own", "ready": "/health"}, "own --port {port}"),
+    ],
+)
+def test_the_command_is_the_applications_alone(app: object, command: str) -> None:
+    """JupyterHub's arguments are JupyterLab's; whoever has no sign-in runs behind the hub's."""
+    found = server_command(request(app), LAB, ARGS)
+
+    assert found == command.replace("{lab}", LAB[0]).split()
+
+
+def test_without_an_application_nothing_changes() -> None:
+    """The hub's command, or the profile's, with JupyterHub's arguments; also where nothing is known of the request."""
+    assert server_command(None, LAB, ARGS) == [*LAB, *ARGS]
+    assert server_command(request(None), LAB, ARGS) == [*LAB, *ARGS]
+    assert server_command(request(None, command="own --fast"), LAB, ARGS) == ["own", "--fast", *ARGS]
+
+
+@pytest.mark.parametrize(
+    ("app", "fault"),
+    [
+        ({"command": "python3 -m http.server"}, f"profiles[0].app: {OPEN_PORT}"),
+        ({"command": "tensorboard --logdir runs --port {port}"}, f"profiles[0].app: {OPEN_PORT}"),
+        (
+            {"command": "tensorboard --port {port}", "socket": "--socket {socket}"},
+            f"profiles[0].app: {{port}} is for auth: own; {OPEN_PORT}",
+        ),
+        (
+            {"kind": "streamlit", "socket": "--server.port=8501"},
+            "profiles[0].app.socket: must contain {socket}, in the place of the unix socket's path",
+        ),
+        (
+            {"kind": "code-server", "auth": "own"},
+            "profiles[0].app: socket is for auth: hub; with auth: own the application listens on the server's port",
+        ),
+        (
+            {"command": "own", "auth": "own", "absolute_url": True},
+            "profiles[0].app: absolute_url is for auth: hub; with auth: own requests are not changed",
+        ),
+        ({"auth": "own"}, "profiles[0].app: command is missing: name the program, or a known kind"),
+        (
+            {"command": "gpuspawner-gate x", "auth": "own"},
+            "profiles[0].app.command: must begin with the application's program",
+        ),
+        ({"command": "'own", "auth": "own"}, 'profiles[0].app.command: "\'own" has an unbalanced quote'),
+        (
+            {"command": "own", "auth": "own", "ready": "health"},
+            "profiles[0].app.ready: 'health' must be a path of the application that begins with '/', without blanks "
+            "and braces",
+        ),
+        ("rstudio", "profiles[0].app.kind: 'rstudio' must be 'code-server', 'dash', 'panel' or 'streamlit'"),
+        ({"kind": "panel", "port": 1}, "profiles[0].app.port: no such field; fields are absolute_url, args,"),
+    ],
+)
+def test_what_an_application_may_not_be_is_refused_by_its_field(app: object, fault: str) -> None:
+    """First of all a TCP port without a sign-in, with the reason."""
+    with pytest.raises(ConfigError) as refused:
+        profile(app)
+
+    assert str(refused.value).startswith(fault)
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"kind": "local"}, "app is for kind: slurm; servers of the other kinds take command"),
+        ({"command": "own"}, "app and command cannot be used together: the application's command is app.command"),
+        (
+            {"profile_options": {"which": {"choices": {"a": {"command": ["own"], "default": True}}}}},
+            "app and command cannot be used together: the application's command is app.command",
+        ),
+    ],
+)
+def test_an_application_is_the_only_command_of_its_profile(fields: dict[str, Any], fault: str) -> None:
+    """Which of two would be started is never a question."""
+    with pytest.raises(ConfigError) as refused:
+        profile("code-server", **fields)
+
+    assert fault in str(refused.value)
+
+
+def test_what_is_known_of_applications_is_valid() -> None:
+    """Each kind stands for a complete application."""
+    for kind in KINDS:
+        app = Application.model_validate(kind)
+        assert (app.kind, app.auth, app.icon in ICONS) == (kind, "hub", True)
+
+
+def test_an_application_shows_its_name_and_gets_no_companion_of_jupyterlab() -> None:
+    """The name is the kind's, the profile's, or the program's."""
+    assert profile("code-server").app == Application(kind="code-server", **KINDS["code-server"])
+    assert Application(command=("/opt/bin/own",), auth="own").title == "own"
+    assert Application(name="Mine", command=("/opt/bin/own",), auth="own").title == "Mine"
+    assert request("code-server").lab is False
+
+
+def test_the_hub_asks_at_the_path_of_an_application_that_signs_in_itself() -> None:
+    """What stands behind the hub's sign-in is asked on its node, before its port is open."""
+    assert Application(command=("own",), auth="own", ready="/health").readiness == "health"
+    assert Application(command=("own",), auth="own").readiness == "api"
+    assert Application.model_validate("code-server").readiness == "api"

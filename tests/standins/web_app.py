@@ -1,0 +1,59 @@
+"""A stand-in for a web application without a sign-in, such as RStudio or TensorBoard, on a unix socket.
+
+``/healthz`` answers 503 for the first second; ``/`` is a page, ``/ws`` a WebSocket that says hello; ``/quit`` ends it.
+"""
+
+import asyncio
+import sys
+import time
+
+from tornado import httpserver, netutil, web, websocket
+
+BEGAN = time.monotonic()
+HELLO = "hello from the application"
+ENDED_WITH = 3
+
+
+class Page(web.RequestHandler):
+    """The page."""
+
+    def get(self) -> None:
+        """Say where it is shown."""
+        self.write(f"{HELLO} at {self.request.path}")
+
+
+class Health(web.RequestHandler):
+    """Whether it is ready."""
+
+    def get(self) -> None:
+        """200 from the second second on."""
+        self.set_status(200 if time.monotonic() - BEGAN > 1 else 503)
+
+
+class Socket(websocket.WebSocketHandler):
+    """What a terminal in the browser is."""
+
+    def open(self, *_: str) -> None:
+        """Speak first."""
+        self.write_message(HELLO)
+
+
+class Quit(web.RequestHandler):
+    """The end."""
+
+    def get(self) -> None:
+        """End with an exit code of its own."""
+        print("the application gives up", flush=True)
+        sys.exit(ENDED_WITH)
+
+
+async def main(path: str) -> None:
+    """Serve until it is ended."""
+    handlers = [("/healthz", Health), ("/ws", Socket), ("/quit", Quit), ("/.*", Page)]
+    server = httpserver.HTTPServer(web.Application(handlers))
+    server.add_socket(netutil.bind_unix_socket(path, mode=0o666))
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
