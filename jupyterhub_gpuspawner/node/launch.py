@@ -62,12 +62,11 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
         command = [argument.replace(PORT, str(port)) for argument in command] if port else command
         if plan.lab:
             placing.attempt("Unpacking the companion of JupyterLab", lambda: _bring_companion(command, environ), None)
-        command = _behind_the_gate(command, environ)
     elif environ.get(VERBOSE):
         complain(_summary(document, environ))
     for problem in dict.fromkeys(placing.problems):
         complain(problem)
-    become(command, environ)
+    become(_behind_the_gate(command, environ), environ)
 
 
 def _placing(

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.jobs.comment import tag
 from jupyterhub_gpuspawner.profiles.files.folder import read_profiles
 from jupyterhub_gpuspawner.profiles.files.rights import EVERYTHING
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan, recover_plan
 
 HERE = Path(__file__).parents[1]
@@ -158,6 +158,16 @@ def test_a_container_gets_the_driver_where_there_is_a_gpu(document: dict[str, An
     """Unless the profile says otherwise."""
     words = f"-- apptainer exec {'--nv ' if nv else ''}/a.sif jupyterhub-singleuser\n"
     assert words in _render(_request(document))
+
+
+def test_the_sign_in_before_an_application_is_outside_its_container() -> None:
+    """The image needs the application alone; its socket's folder is bound."""
+    request = _request({"app": "code-server", "environment": {"container": "/a.sif"}})
+    script = _render(request, command=server_command(request, ["/opt/hub/bin/jupyterhub-singleuser"], []))
+
+    gate = "-- gpuspawner-gate /opt/hub/bin/jupyterhub-singleuser --ready /healthz --"
+    assert f"{gate} apptainer exec --bind '{{socket_folder}}' /a.sif code-server --auth none " in script
+    assert "command -v -- /opt/hub/bin/jupyterhub-singleuser" in script
 
 
 @pytest.mark.parametrize("field", ["tag", "log_path", "job_name", "chdir"])

@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
 WEB_APP = Path(__file__).parents[1] / "standins" / "web_app.py"
 OFTEN = """
 c.Spawner.environment = {"JUPYTERHUB_ACTIVITY_INTERVAL": "1"}
+for role in c.JupyterHub.load_roles:
+    role["scopes"] += ["tokens"]
 """
 
 
@@ -131,9 +133,8 @@ def test_the_hub_knows_when_an_application_was_used_and_that_it_has_ended(
 ) -> None:
     """Activity is a request, not that the server runs; its exit code is the server's."""
     person = two_users[0]
-    time.sleep(3)  # three times the interval in which activity is told
     at_first = last_activity(hub, person)
-    time.sleep(3)
+    time.sleep(3)  # three times the interval in which activity is told
     assert last_activity(hub, person) == at_first
     requests.get(f"{hub.url}/user/{person}/page", headers=token(hub, person), timeout=30).raise_for_status()
     ends_at = time.monotonic() + 60

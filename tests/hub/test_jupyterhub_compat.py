@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from asyncio import Future, sleep, wait_for
 from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
+import jupyterhub
 import pytest
 from jupyterhub import apihandlers, handlers, orm, roles, scopes
 from jupyterhub.apihandlers.base import APIHandler
@@ -449,6 +451,24 @@ def test_a_user_is_added_as_by_a_first_login() -> None:
     user = compat.add_user(SimpleNamespace(db=session), "ada")
 
     assert (orm.User.find(session, "ada"), [role.name for role in user.roles]) == (user, ["user"])
+
+
+async def test_jupyterhub_asks_at_an_applications_own_path_whether_it_is_ready() -> None:
+    """Where it is not /api."""
+    asked: list[str] = []
+
+    async def wait_up(*, extra_path: str, **_named: object) -> SimpleNamespace:
+        asked.append(extra_path)
+        return SimpleNamespace(headers={"X-JupyterHub-Version": jupyterhub.__version__})
+
+    server = SimpleNamespace(wait_up=wait_up, url="")
+    spawner = SimpleNamespace(server=server, http_timeout=1)
+    user: Any = SimpleNamespace(settings={}, log=logging.getLogger(), name="ada")
+    for path in (compat.READY, "healthz"):
+        compat.ask_readiness_at(spawner, path)
+        await User._wait_up(user, spawner)
+
+    assert asked == ["api", "healthz"]
 
 
 def test_the_scope_to_start_servers_exists() -> None:

@@ -383,6 +383,12 @@ def test_the_server_starts_as_if_there_had_been_no_launcher(archive: Path, hub: 
     [
         (["/nonexistent/server"], 127, "/nonexistent/server: no such command; PATH is /usr/bin:/bin"),
         (["no-such-command"], 127, "no-such-command: no such command; PATH is /usr/bin:/bin"),
+        (
+            ["gpuspawner-gate", "/nonexistent/jupyterhub-singleuser", "--ready", "/", "--", "true"],
+            127,
+            "jupyter-standaloneproxy: no such command; the job's environment needs jupyterhub and "
+            "jupyter-server-proxy >= 4.6",
+        ),
         (["/etc/passwd"], 126, "/etc/passwd cannot be run: Permission denied; PATH is /usr/bin:/bin"),
     ],
 )  # fmt: skip

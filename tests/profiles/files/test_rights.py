@@ -137,7 +137,7 @@ def test_every_field_is_free_or_needs_a_word() -> None:
     """A new profile field must be classified: this test fails until it is."""
     (free,) = parse_profiles([_loaded(FREE)])
     guarded: dict[type[Frozen], set[str]] = {
-        Profile: {"kind", "spawner_class", "traits", "command"},
+        Profile: {"kind", "spawner_class", "traits", "command", "app"},
         Resources: {"extra", "shards"},  # shards exclude GPUs, and are no more than those
         Environment: {"module_use", "venv", "container", "variables", "setup"},
         PlacementRules: set(),
