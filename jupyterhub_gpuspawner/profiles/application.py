@@ -49,14 +49,8 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "streamlit": {
         "name": "Streamlit",
         "icon": "dashboard",
-        "command": ("streamlit", "run"),
-        "socket": (
-            f"--server.address=unix://{SOCKET}",
-            "--server.headless=true",
-            "--server.enableCORS=false",
-            "--server.enableXsrfProtection=false",
-            "--browser.gatherUsageStats=false",
-        ),
+        "command": ("uvicorn",),  # `streamlit run` has no unix sockets since it uses Starlette
+        "socket": ("--uds", SOCKET),
         "ready": "/_stcore/health",
     },
 }

@@ -34,10 +34,8 @@ def request(app: object, **fields: object) -> JobRequest:
             "--disable-update-check --socket {socket}",
         ),
         (
-            {"kind": "streamlit", "args": "/course/app.py"},
-            "gpuspawner-gate {lab} --ready /_stcore/health -- streamlit run /course/app.py "
-            "--server.address=unix://{socket} --server.headless=true --server.enableCORS=false "
-            "--server.enableXsrfProtection=false --browser.gatherUsageStats=false",
+            {"kind": "streamlit", "args": "--app-dir /course serve:app"},
+            "gpuspawner-gate {lab} --ready /_stcore/health -- uvicorn --app-dir /course serve:app --uds {socket}",
         ),
         (
             {"kind": "panel", "command": ["/opt/panel", "serve"], "args": ["/course/app.py"]},
