@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from jupyterhub_gpuspawner import units
 from jupyterhub_gpuspawner.profiles import option
-from jupyterhub_gpuspawner.profiles.application import Application
+from jupyterhub_gpuspawner.profiles.apps.application import Application
 from jupyterhub_gpuspawner.profiles.environment import Container, Environment
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile

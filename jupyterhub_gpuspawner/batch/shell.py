@@ -6,7 +6,7 @@ import base64
 import shlex
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.profiles.application import SOCKET_FOLDER, own_words
+from jupyterhub_gpuspawner.profiles.apps.application import SOCKET_FOLDER, own_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

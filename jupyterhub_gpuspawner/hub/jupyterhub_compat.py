@@ -131,26 +131,6 @@ def set_last_start(spawner: Any, start: Future[Any] | None) -> None:
     spawner._spawn_future = start
 
 
-READY = "api"
-"""The path below a server's own at which JupyterHub asks whether it is ready."""
-
-
-def ask_readiness_at(spawner: Any, path: str) -> None:
-    """Let JupyterHub ask at ``path`` whether this start's server is ready; it has no setting for that."""
-    server = spawner.server
-    if path == READY or server is None:
-        return
-    wait_up = server.wait_up
-
-    @wraps(wait_up)
-    def wait_up_at(*arguments: Any, **named: Any) -> Any:
-        if named.get("extra_path") == READY:
-            named["extra_path"] = path
-        return wait_up(*arguments, **named)
-
-    server.wait_up = wait_up_at
-
-
 def is_polled(spawner: Any) -> bool:
     """Whether JupyterHub polls the server: it registers a callback for each one that has become ready."""
     return bool(spawner._callbacks)

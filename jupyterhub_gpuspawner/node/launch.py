@@ -35,7 +35,7 @@ ANNOUNCE_DEADLINE = 20.0
 PORT = "{port}"
 """Replaced in the command's arguments, for servers that do not read ``JUPYTERHUB_SERVICE_URL``."""
 GATE = "gpuspawner-gate"
-"""First word of the command of an application that runs behind the hub's sign-in (``profiles/application.py``)."""
+"""First word of the command of an application that runs behind the hub's sign-in (``profiles/apps``)."""
 PROXY = "jupyter-standaloneproxy"
 """A command of jupyter-server-proxy, which shows which Python has it."""
 RUN_GATE = (
@@ -103,7 +103,8 @@ def _hold_folder(environ: Mapping[str, str]) -> None:
 def _behind_the_gate(command: Sequence[str], environ: Mapping[str, str]) -> Sequence[str]:
     """For an application behind the hub's sign-in: the Python with jupyter-server-proxy, which runs ``webapp/``.
 
-    It is looked for beside the command that would start JupyterLab, the second word, and in the PATH. Exits with 127 where there is none: without it the application must not start.
+    It is looked for beside the command that would start JupyterLab, the second word, and in the PATH. Exits with 127
+    where there is none: without it the application must not start.
     """
     if command[0] != GATE:
         return command

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from jupyterhub_gpuspawner.errors import ConfigError
-from jupyterhub_gpuspawner.profiles.application import Application, words
+from jupyterhub_gpuspawner.profiles.apps.application import Application, words
 from jupyterhub_gpuspawner.profiles.environment import Environment
 from jupyterhub_gpuspawner.profiles.option import OPTION_LIMIT, UNLISTED, Override, ProfileOption, put_over
 from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules

@@ -21,7 +21,7 @@ from jupyterhub_gpuspawner.words import day, moment
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from jupyterhub_gpuspawner.profiles.application import Application
+    from jupyterhub_gpuspawner.profiles.apps.application import Application
     from jupyterhub_gpuspawner.profiles.environment import Environment
     from jupyterhub_gpuspawner.profiles.option import Override
     from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules

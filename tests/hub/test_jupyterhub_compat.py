@@ -33,6 +33,7 @@ from jupyterhub_gpuspawner.hub.pages.server.new_name import new_server_name
 from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
+from jupyterhub_gpuspawner.hub.start.readiness import READY, ask_readiness_at
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 
@@ -464,8 +465,8 @@ async def test_jupyterhub_asks_at_an_applications_own_path_whether_it_is_ready()
     server = SimpleNamespace(wait_up=wait_up, url="")
     spawner = SimpleNamespace(server=server, http_timeout=1)
     user: Any = SimpleNamespace(settings={}, log=logging.getLogger(), name="ada")
-    for path in (compat.READY, "healthz"):
-        compat.ask_readiness_at(spawner, path)
+    for path in (READY, "healthz"):
+        ask_readiness_at(spawner, path)
         await User._wait_up(user, spawner)
 
     assert asked == ["api", "healthz"]

@@ -6,13 +6,14 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jupyterhub.utils import make_ssl_context, url_path_join, wait_for_http_server
 
 from jupyterhub_gpuspawner.errors import SlurmUnavailable
 from jupyterhub_gpuspawner.hub.ending.verdict import verdict, why_never
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import READY, ask_readiness_at, internal_certificates
+from jupyterhub_gpuspawner.hub.jupyterhub_compat import internal_certificates
 from jupyterhub_gpuspawner.hub.report.confirmation import confirmed, names_a_node_of
 from jupyterhub_gpuspawner.hub.report.reach import resolved, way
 from jupyterhub_gpuspawner.hub.site.tasks import connected, first_of
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
     from jupyterhub_gpuspawner.wire.documents import NodeReport
 
+READY = "api"
+"""The path below a server's own at which JupyterHub asks whether it is ready."""
 _NEXT_REPORT = 0.05
 """Seconds between two looks whether the node has reported again."""
 _ASK_AGAIN = 1.0
@@ -293,3 +296,19 @@ class Readiness:
             timeout=self._server.http_timeout,
             ssl_context=make_ssl_context(key, certificate, cafile=authority),
         )
+
+
+def ask_readiness_at(spawner: Any, path: str) -> None:
+    """Let JupyterHub ask at ``path`` whether this start's server is ready; it has no setting for that."""
+    server = spawner.server
+    if path == READY or server is None:
+        return
+    wait_up = server.wait_up
+
+    @wraps(wait_up)
+    def wait_up_at(*arguments: Any, **named: Any) -> Any:
+        if named.get("extra_path") == READY:
+            named["extra_path"] = path
+        return wait_up(*arguments, **named)
+
+    server.wait_up = wait_up_at

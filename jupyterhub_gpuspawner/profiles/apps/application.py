@@ -12,49 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, field_validator, model_validator
 
+from jupyterhub_gpuspawner.profiles.apps.kinds import KINDS, SOCKET
 from jupyterhub_gpuspawner.profiles.schema import BadValue, Frozen, Prose, Text, matching, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 GATE = "gpuspawner-gate"
 """First word of a command that the launcher runs behind the hub's sign-in."""
-SOCKET = "{socket}"
-"""Replaced by the path of the application's unix socket."""
 SOCKET_FOLDER = "{socket_folder}"
 """Replaced by the folder in which the socket lies."""
 ICONS = ("app", "chart", "code", "dashboard", "statistics")
-
-KINDS: Mapping[str, Mapping[str, Any]] = {
-    "code-server": {
-        "name": "VS Code",
-        "icon": "code",
-        "command": ("code-server", "--auth", "none", "--disable-telemetry", "--disable-update-check"),
-        "socket": ("--socket", SOCKET),
-        "ready": "/healthz",
-    },
-    "dash": {
-        "name": "Dash",
-        "icon": "dashboard",
-        "command": ("gunicorn",),
-        "socket": ("--bind", f"unix:{SOCKET}"),
-    },
-    "panel": {
-        "name": "Panel",
-        "icon": "dashboard",
-        "command": ("panel", "serve"),
-        "socket": ("--unix-socket", SOCKET, "--prefix", "{base_url}", "--allow-websocket-origin", "*"),
-        "absolute_url": True,
-    },
-    "streamlit": {
-        "name": "Streamlit",
-        "icon": "dashboard",
-        "command": ("uvicorn",),  # `streamlit run` has no unix sockets since it uses Starlette
-        "socket": ("--uds", SOCKET),
-        "ready": "/_stcore/health",
-    },
-}
-"""What is known of well-known applications; a profile's own fields replace it."""
 
 OPEN_PORT = (
     "needs socket, the arguments by which the application listens on a unix socket, with {socket} in them: on a TCP "

@@ -1,0 +1,1 @@
+"""Applications in the place of JupyterLab."""
