@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
 import requests
-from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.websocket import websocket_connect
 
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from tests.hub.conftest import StartHub
@@ -85,17 +84,28 @@ def token(hub: HubProcess, user: str) -> dict[str, str]:
 
 def websocket(url: str, headers: dict[str, str]) -> str | int:
     """The first message of the application's WebSocket, or the status with which it is refused."""
-
-    async def first() -> str | int:
-        try:
-            connection = await websocket_connect(HTTPRequest(url.replace("http", "ws", 1), headers=headers))
-        except HTTPClientError as error:
-            return error.code
-        message = await connection.read_message()
-        connection.close()
-        return str(message)
-
-    return asyncio.run(first())
+    there = urlsplit(url)
+    handshake = {
+        "Host": there.netloc,
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Version": "13",
+        **headers,
+    }
+    lines = [f"GET {there.path} HTTP/1.1", *(f"{name}: {value}" for name, value in handshake.items()), "", ""]
+    with (
+        socket.create_connection((there.hostname, there.port), timeout=60) as connection,
+        connection.makefile("rb") as answer,
+    ):
+        connection.sendall("\r\n".join(lines).encode())
+        status = int(answer.readline().split()[1])
+        if status != 101:
+            return status
+        while answer.readline().strip():
+            pass
+        length = answer.read(2)[1]  # a frame: its kind, its length, its text
+        return answer.read(length).decode()
 
 
 def test_only_its_user_reaches_an_application(
