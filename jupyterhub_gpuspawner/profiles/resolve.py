@@ -39,7 +39,6 @@ __all__ = [
     "queue_limit",
     "resolve",
     "resolved",
-    "server_command",
 ]
 
 
@@ -140,13 +139,6 @@ class JobRequest:
     traits: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str | int | float] = field(default_factory=dict)
     """The user options to store: the slug under ``profile``, and the user's choices."""
-
-
-def server_command(request: JobRequest | None, cmd: Sequence[str], args: Sequence[str]) -> list[str]:
-    """The server's command: the application's own, or the profile's, or ``cmd``, with JupyterHub's arguments."""
-    if request is not None and request.app is not None:
-        return list(request.app.launched(cmd[0]))
-    return [*((request.command if request is not None else None) or cmd), *args]
 
 
 def permitted(profile: Profile, user: str, groups: Collection[str], now: datetime) -> Refusal | None:

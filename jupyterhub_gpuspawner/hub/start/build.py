@@ -15,8 +15,9 @@ from jupyterhub_gpuspawner.hub.ending.failure import spawn_failure
 from jupyterhub_gpuspawner.hub.site.account import job_owner, owner_number
 from jupyterhub_gpuspawner.jobs import comment
 from jupyterhub_gpuspawner.jobs.identity import JobIdentity
+from jupyterhub_gpuspawner.profiles.apps.command import server_command
 from jupyterhub_gpuspawner.profiles.profile import Profile, parse_profile
-from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve, server_command
+from jupyterhub_gpuspawner.profiles.resolve import JobRequest, resolve
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 from jupyterhub_gpuspawner.units import format_memory
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
