@@ -76,10 +76,10 @@ def launcher_archive(*, gate: bool = False) -> bytes:
 
 @lru_cache(maxsize=1)
 def members() -> dict[str, str]:
-    """Names and texts of the archive's modules, sorted: those of this package that ``node/launch.py`` imports."""
+    """Names and texts of the archive's modules, sorted: what ``node/launch.py`` and ``node/other_node.py`` import."""
     root = Path(__file__).parents[1]
     sources: dict[str, str] = {}
-    waiting = [f"{PACKAGE}.node.launch"]
+    waiting = [f"{PACKAGE}.node.launch", f"{PACKAGE}.node.other_node"]
     while waiting:
         module = waiting.pop()
         sources[module] = bare(root.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text("utf-8"))

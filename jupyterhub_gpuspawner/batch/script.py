@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.batch.other_nodes import other_nodes
 from jupyterhub_gpuspawner.batch.shell import call, find_python, in_container, setup_lines, srun_cpus, unpack
 from jupyterhub_gpuspawner.profiles.placement_rules import BINDING
 from jupyterhub_gpuspawner.units import format_memory
@@ -68,6 +69,7 @@ def render(
         _section("Before the server: the site's own lines", prologue),
         unpack(launcher, plan),
         find_python(server, now=True),
+        other_nodes() if request.resources.nodes > 1 else "",
         _section(
             "The server. Signals are handled after it ends, so that the lines below still run",
             _SERVE.format(call(server)),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
+from jupyterhub_gpuspawner.batch.other_nodes import other_nodes
 from jupyterhub_gpuspawner.batch.script import option
 from jupyterhub_gpuspawner.batch.shell import call, find_python, in_container, setup_lines, srun_cpus, unpack
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -94,7 +95,8 @@ def render_template(
         head[at:at] = [f"#SBATCH {option('job-name', job_name)}"]
     head[at:at] = [f"#SBATCH {option}" for option in _added(head, variables, plan.policy, tag, notes)]
     setup = setup_lines(environment) if environment is not None else []
-    block = [unpack(launcher, plan), srun_cpus(), *setup, find_python(command, now=False)]
+    several = [other_nodes()] if variables.get("nnodes", "1") not in ("", "1") else []
+    block = [unpack(launcher, plan), srun_cpus(), *setup, find_python(command, now=False), *several]
     shebang = [] if at else ["#!/bin/bash"]
     return Rendered("\n".join([*shebang, *head, *block, "", *lines[first:]]).rstrip("\n") + "\n", tuple(notes))
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
+from jupyterhub_gpuspawner.placement.affinity import kernel_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -283,18 +284,3 @@ def cpus(
             f"Slurm granted CPUs {format_cpulist(abstract)}, but this process is not allowed to use any of them.",
         )
     return granted, ()
-
-
-def kernel_cpus(abstract: Numbers, topology: NodeTopology) -> Numbers:
-    """Convert Slurm's abstract CPU numbers (by package, then core, then thread) to kernel numbers.
-
-    If the node's packages are not known, or have too few CPUs, the numbers are returned as they are, sorted.
-    """
-    core_of: dict[int, Numbers] = {core[0]: core for core in topology.siblings}
-    order: list[int] = []
-    for package in topology.packages:
-        for cpu in sorted(package):
-            order.extend(core_of.get(cpu, ()) if topology.siblings else (cpu,))
-    if not order or max(abstract, default=0) >= len(order):
-        return tuple(sorted(abstract))
-    return tuple(sorted(order[number] for number in abstract))

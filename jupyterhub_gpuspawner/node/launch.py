@@ -50,7 +50,8 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     Changes ``environ`` and this process's CPU affinity and memory policy. Problems are written to standard error too.
     """
     node = environ.get("SLURMD_NODENAME") or os.uname().nodename
-    look = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline)
+    several = environ.get("SLURM_JOB_NUM_NODES", "1") != "1"
+    look = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline, network=several)
     placing = _placing(plan, environ, node, look)
     placing.problems.extend(problems)
     document, topology = placing.attempt(

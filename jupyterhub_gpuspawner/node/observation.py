@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.node.child import Say
 
 
-def observe(*, node: str, topology_file: str | None, deadline: float, root: str = "/") -> NodeTopology:
+def observe(
+    *, node: str, topology_file: str | None, deadline: float, root: str = "/", network: bool = False
+) -> NodeTopology:
     """What is known of ``node`` after at most ``deadline`` seconds; what is not known is a sentence in ``problems``.
 
-    ``root`` is the folder under which ``/sys`` and ``/proc`` are read. Raises OSError if no child process can be
+    ``root`` is the folder under which ``/sys`` and ``/proc`` are read; ``network``: the network cards too. Raises OSError if no child process can be
     started.
     """
     documents, finished = child.ask_documents(
-        lambda say: _look(say, node=node, topology_file=topology_file, root=root), deadline
+        lambda say: _look(say, node=node, topology_file=topology_file, root=root, network=network), deadline
     )
     best, doing, failed = NodeTopology(hostname=node), "starting", ""
     for document in documents:
@@ -38,12 +40,12 @@ def observe(*, node: str, topology_file: str | None, deadline: float, root: str 
     return best
 
 
-def _look(say: Say, *, node: str, topology_file: str | None, root: str) -> None:
+def _look(say: Say, *, node: str, topology_file: str | None, root: str, network: bool) -> None:
     """The child's part; of the topologies that it says, each is better than the one before."""
     try:
         from jupyterhub_gpuspawner.node.observe import sources
 
-        sources.look(node=node, topology_file=topology_file, root=root, say=say)
+        sources.look(node=node, topology_file=topology_file, root=root, say=say, network=network)
         say(doing="done")
     except Exception as error:  # noqa: BLE001 - said to the parent, which continues without
         say(failed=f"{type(error).__name__}: {error}")

@@ -142,3 +142,18 @@ def memory_nodes(topology: NodeTopology, cpus: Iterable[int], gpus: Sequence[int
         if nearest is not None and nearest.id not in found and each in {node.id for node in topology.numa_nodes}:
             found.append(nearest.id)
     return tuple(found)
+
+
+def kernel_cpus(abstract: Sequence[int], topology: NodeTopology) -> tuple[int, ...]:
+    """Convert Slurm's abstract CPU numbers (by package, then core, then thread) to kernel numbers.
+
+    If the node's packages are not known, or have too few CPUs, the numbers are returned as they are, sorted.
+    """
+    core_of: dict[int, tuple[int, ...]] = {core[0]: core for core in topology.siblings}
+    order: list[int] = []
+    for package in topology.packages:
+        for cpu in sorted(package):
+            order.extend(core_of.get(cpu, ()) if topology.siblings else (cpu,))
+    if not order or max(abstract, default=0) >= len(order):
+        return tuple(sorted(abstract))
+    return tuple(sorted(order[number] for number in abstract))

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 PLAN_VERSION = 1
-REPORT_VERSION = 2
-"""Launchers submitted by an older hub send version 1, which names the port before anything listens on it."""
+REPORT_VERSION = 3
+"""Launchers submitted by an older hub send version 2, which is about the server's own node alone, or version 1, which
+names the port before anything listens on it."""
 PLACEMENT_VERSION = 1
 REPORT_LIMIT = 65536
 """Largest report, in bytes."""
@@ -160,6 +161,10 @@ class PlacedGpu:
     memory_mib: int | None = None
     numa_node: int | None = None
     mig: str | None = None
+    nic: str | None = None
+    """The network card that is nearest to it, for a job on several nodes; None if none is known."""
+    nic_link: str | None = None
+    """The link word between the two; ``?`` if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +179,8 @@ class NodeGrant:
     cpus: int = 0
     """Number of CPUs, as Slurm counts them."""
     memory_mib: int = 0
+    placement: PlacementDocument | None = None
+    """What the launcher on this node reports, without ``other_nodes``; None: it has not reported."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +212,9 @@ class PlacementDocument:
     ends_at: str | None = None
     other_nodes: tuple[NodeGrant, ...] = ()
     """The job's other nodes, at most 64."""
+    weakest_link_over_nodes: str | None = None
+    """For a job on several nodes the weakest link of all its GPUs: those of each node, and between each GPU and its
+    network card. None if that is not known of every node."""
 
     def to_json(self) -> dict[str, Any]:
         """The JSON document that pages, REST and the spawner's state contain."""
@@ -233,6 +243,8 @@ class NodeReport:
     """The node's topology document, for the picture; None if it is unknown or too large."""
     door: Door | None = None
     """None before anything listens on the port, and in reports of version 1."""
+    other_node: bool = False
+    """It is about one of the job's other nodes, where no server runs: it has neither port nor door."""
 
     def dumps(self) -> str:
         """The report as JSON."""
@@ -241,6 +253,8 @@ class NodeReport:
             "port": self.port or None,
             "placement": self.placement.to_json(),
         }
+        if self.other_node:
+            document["other_node"] = True
         if self.door is not None:
             document["door"] = asdict(self.door)
         if self.topology is not None:

@@ -8,6 +8,7 @@ import pytest
 
 from jupyterhub_gpuspawner.node import allocation
 from jupyterhub_gpuspawner.node.allocation import GpuGrant, GrantedJob
+from jupyterhub_gpuspawner.placement import affinity
 from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode
 
 
@@ -404,4 +405,4 @@ def test_slurms_abstract_cpus_count_by_package_core_and_thread(
     topology: NodeTopology, abstract: tuple[int, ...], kernel: tuple[int, ...]
 ) -> None:
     """If the node's packages and cores are known; otherwise the numbers are used as they are."""
-    assert allocation.kernel_cpus(abstract, topology) == kernel
+    assert affinity.kernel_cpus(abstract, topology) == kernel

@@ -25,10 +25,13 @@ class RateLimit:
     _left: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
     """For each caller the allowance left, and the time at which that was so."""
 
-    def wait(self, caller: Hashable) -> float:
-        """Seconds until ``caller`` may make the next request; 0.0: now, and this request is counted."""
+    def wait(self, caller: Hashable, *, more: int = 0) -> float:
+        """Seconds until ``caller`` may make the next request; 0.0: now, and this request is counted.
+
+        ``more`` is added to the burst of this caller.
+        """
         now = self.clock()
-        left = self._allowance(caller, now)
+        left = self._allowance(caller, now, more)
         if left < 1.0:
             return (1.0 - left) * 60.0 / self.per_minute
         if len(self._left) >= _KEPT:
@@ -36,6 +39,7 @@ class RateLimit:
         self._left[caller] = (left - 1.0, now)
         return 0.0
 
-    def _allowance(self, caller: Hashable, now: float) -> float:
-        left, since = self._left.get(caller, (float(self.burst), now))
-        return min(float(self.burst), left + (now - since) * self.per_minute / 60.0)
+    def _allowance(self, caller: Hashable, now: float, more: int = 0) -> float:
+        burst = float(self.burst + more)
+        left, since = self._left.get(caller, (burst, now))
+        return min(burst, left + (now - since) * self.per_minute / 60.0)

@@ -30,8 +30,9 @@ def _grant(allocation: NodeAllocation) -> NodeGrant:
 
 
 def in_words(grant: NodeGrant) -> str:
-    """Such as ``g2: GPU 0-1 (k80), 4 CPUs``; GPUs by Slurm's index."""
+    """Such as ``g2: GPU 0-1 (k80), 4 CPUs; has not reported``; GPUs by Slurm's index."""
     kind = f" ({grant.gpu_type})" if grant.gpu_type else ""
     gpus = f"GPU {format_cpulist(grant.gpus)}{kind}" if grant.gpus else ""
     cpus = f"{grant.cpus} CPU{'s' if grant.cpus > 1 else ''}" if grant.cpus else ""
-    return f"{grant.node}: {', '.join(filter(None, (gpus, cpus))) or 'not known'}"
+    silent = "" if grant.placement is not None else "; has not reported"
+    return f"{grant.node}: {', '.join(filter(None, (gpus, cpus))) or 'not known'}{silent}"

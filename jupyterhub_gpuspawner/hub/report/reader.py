@@ -141,6 +141,8 @@ class _Gpu(Document):
     memory_mib: MiB | None = None
     numa_node: NumaNumber | None = None
     mig: Text | None = None
+    nic: Text | None = None
+    nic_link: LinkWord | None = None
 
 
 class _NodeGrant(Document):
@@ -149,6 +151,18 @@ class _NodeGrant(Document):
     gpu_type: Text | None = None
     cpus: Annotated[StrictInt, Field(ge=0, le=65536)] = 0
     memory_mib: MiB = 0
+    placement: _Placement | None = None
+
+    @field_validator("placement")
+    @classmethod
+    def _has_no_other_nodes(cls, placement: _Placement | None) -> _Placement | None:
+        if placement is not None and placement.other_nodes:
+            raise ValueError("must not have other_nodes of its own")
+        return placement
+
+    def grant(self) -> NodeGrant:
+        placement = self.placement.document() if self.placement is not None else None
+        return NodeGrant(**{**self.values(), "placement": placement})
 
 
 class _Placement(Document):
@@ -170,12 +184,13 @@ class _Placement(Document):
     started_at: Time | None = None
     ends_at: Time | None = None
     other_nodes: Items[_NodeGrant] = []
+    weakest_link_over_nodes: LinkWord | None = None
 
     def document(self) -> PlacementDocument:
         values = self.values()
         del values["version"]
         values["gpus"] = tuple(PlacedGpu(**gpu.values()) for gpu in self.gpus)
-        values["other_nodes"] = tuple(NodeGrant(**grant.values()) for grant in self.other_nodes)
+        values["other_nodes"] = tuple(grant.grant() for grant in self.other_nodes)
         return PlacementDocument(**values)
 
 
@@ -186,6 +201,7 @@ class _Door(Document):
 
 class _Report(Document):
     version: Annotated[StrictInt, Field(ge=1, le=REPORT_VERSION)]
+    other_node: StrictBool = False
     door: _Door | None = None
     port: Annotated[Port | None, Field(validate_default=True)] = None
     placement: _Placement = _Placement()
@@ -200,11 +216,13 @@ class _Report(Document):
         door = info.data.get("door")
         if port is not None and door is not None and door.seen == "taken":
             raise ValueError("must be null if another process uses it")
+        if info.data.get("other_node") and (port is not None or door is not None):
+            raise ValueError("must be null, without a door, in a report of another node")
         return port
 
     def report(self) -> NodeReport:
         door = Door(**self.door.values()) if self.door is not None else None
-        return NodeReport(self.port or 0, self.placement.document(), self.topology, door)
+        return NodeReport(self.port or 0, self.placement.document(), self.topology, door, self.other_node)
 
 
 # --- reading ---------------------------------------------------------------------------------------

@@ -7,15 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import proxy_of
+from jupyterhub_gpuspawner.hub.report.node_reports import NodeReports
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_placement
 from jupyterhub_gpuspawner.hub.site import metrics
 from jupyterhub_gpuspawner.hub.site.tasks import in_background
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
+    from jupyterhub_gpuspawner.jobs.status import NodeAllocation
     from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument
 
 
@@ -86,6 +88,8 @@ class ServerReport:
         """The placement that is shown."""
         self.topology: Mapping[str, Any] | None = None
         """The node's topology document."""
+        self.nodes = NodeReports()
+        """What the job's other nodes have reported."""
         self.port_taken = False
         """Another process had the port in this start."""
         self.reported = asyncio.Event()
@@ -104,6 +108,8 @@ class ServerReport:
         Raises ReportError; ReportTooEarly where the report may be sent again; SQLAlchemyError where it was not stored.
         """
         self._check_job(report)
+        if report.other_node:
+            return self._accept_other(report)
         ready, moved = self._spawner().ready, report.port != self.port
         if ready and not moved:
             if self.accepted is None or replace(report, door=None) != replace(self.accepted, door=None):
@@ -123,6 +129,13 @@ class ServerReport:
         self.port = report.port
         self._state.store()
         self.reported.set()
+
+    def _accept_other(self, report: NodeReport) -> None:
+        """Keep the report of another node, at any time; the start does not depend on it."""
+        if self.nodes.accept(report):
+            if self.placement is not None:
+                self.place(self.placement)
+            self._state.store_soon()
 
     def _check_job(self, report: NodeReport) -> None:
         if self._job_id is None:
@@ -174,9 +187,18 @@ class ServerReport:
         """Note that JupyterHub gets the server's address and port now; a later report of another port redirects it."""
         self._handed_over = True
 
-    def place(self, placement: PlacementDocument) -> None:
-        """Show this placement from now on."""
-        self.placement = placement
+    def place(self, placement: PlacementDocument, allocations: Sequence[NodeAllocation] = ()) -> None:
+        """Show this placement from now on, with what the job's other nodes report.
+
+        ``allocations`` are those of all the job's nodes as Slurm reports them, if it was asked for them: what another
+        node has reported is dropped.
+        """
+        if allocations:
+            for node in self.nodes.confirm(allocations):
+                self._log.warning(
+                    "A report of %s names node %.60s, which is not of its job: dropped", self._server, node
+                )
+        self.placement = self.nodes.merged(placement, self.topology)
         self.placed.set()
 
     # --- the spawner's state --------------------------------------------------------------------
@@ -192,6 +214,8 @@ class ServerReport:
             state["claimed"] = self.claimed.to_json()
         if self.topology is not None:
             state["topology"] = self.topology
+        if self.nodes.placements:
+            state["nodes"] = self.nodes.to_state()
         return state
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -200,6 +224,10 @@ class ServerReport:
         self.port = port if isinstance(port, int) and 1024 <= port <= 65535 else 0
         topology = state.get("topology")
         self.topology = topology if isinstance(topology, dict) else None
+        try:
+            self.nodes.load(state.get("nodes"))
+        except ReportError as error:
+            self._log.warning("The stored reports of the nodes of %s are ignored: %s", self._server, error)
         self.claimed = self._stored(state, "claimed")
         placement = self._stored(state, "placement")
         if placement is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,8 @@ class Server:
     """Where it runs and what it got; its end is the one that Slurm reports now. None until that is known."""
     topology: Mapping[str, Any] | None = None
     """The node's topology document, as the launcher reported it."""
+    node_topologies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Those of the job's other nodes, as far as they are kept, by the node's name."""
     start: StartFacts | None = None
     """How far its start is; None for a spawner without stages, and where :func:`server_of` was not asked for it."""
     reported_port: int = 0
@@ -140,6 +142,7 @@ def server_of(spawner: Any, *, with_start: bool = True) -> Server:
         job=job,
         placement=with_current_end(placement, job) if placement is not None else None,
         topology=getattr(inner, "topology", None),
+        node_topologies=getattr(inner, "node_topologies", {}),
         start=inner.start_facts() if with_start and hasattr(inner, "start_facts") else None,
         reported_port=getattr(inner, "reported_port", 0),
         routed_port=address.port if address is not None else 0,
@@ -245,6 +248,12 @@ async def ended_log(spawner: Any, ending: Ending, extent: Extent) -> str:
 def report_taker(spawner: Any) -> Callable[[NodeReport], None] | None:
     """What takes a launcher's report for this server; None for a spawner that takes none."""
     return getattr(spawner, "accept_report", None)
+
+
+def other_nodes_of(spawner: Any) -> int:
+    """How many nodes its job has beside the server's, as requested; 0 where that is not known."""
+    request = getattr(_inner(spawner), "request", None)
+    return request.resources.nodes - 1 if request is not None else 0
 
 
 def usage_taker(spawner: Any) -> Callable[[UsageSummary], None] | None:

@@ -119,6 +119,11 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
         return self._report.topology
 
     @property
+    def node_topologies(self) -> Mapping[str, Mapping[str, Any]]:
+        """The topology documents of the job's other nodes, as far as they are kept, by the node's name."""
+        return self._report.nodes.topologies
+
+    @property
     def reported_port(self) -> int:
         """Where the server listens; 0 while it does not, or while another process has its port."""
         return self._report.port

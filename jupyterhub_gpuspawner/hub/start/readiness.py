@@ -215,7 +215,7 @@ class Readiness:
                     claimed = report.claimed or report.placement or PlacementDocument()
                     if not names_a_node_of(detail, claimed):
                         report.topology = None
-                    report.place(confirmed(claimed, detail))
+                    report.place(confirmed(claimed, detail), detail.allocations)
                     self._start.job_started(detail.starts_at)
                     self._placed()
                     return address

@@ -5,8 +5,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jupyterhub_gpuspawner.hub.text.silence import silence
 from jupyterhub_gpuspawner.words import counted, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HEADING = "Your servers"
 NO_SERVER = "You have no running server."
@@ -52,6 +57,7 @@ CPUS = "CPUs"
 NUMA_NODES = "NUMA nodes"
 MEMORY_POLICY = "Memory policy"
 ALIGNED = "Aligned"
+NETWORK = "Network"
 OTHER_NODES = "Other nodes"
 EXPLAINED = {
     NODE: "The machine of the cluster on which your server runs.",
@@ -63,9 +69,13 @@ EXPLAINED = {
     NUMA_NODES: "The parts of the machine that your CPUs are in. Memory and GPUs of the same part are reached fastest.",
     MEMORY_POLICY: "Where memory is allocated: preferred:0 means in NUMA node 0 as long as there is room.",
     ALIGNED: "Whether your GPUs, CPUs and memory are in the same NUMA nodes, where they work together fastest.",
+    NETWORK: "The network card next to each GPU and the link between the two: PIX and PXB are the shortest ways, SYS is "
+    "the longest. Work on several nodes is as fast as the weakest link of all.",
     OTHER_NODES: "What the job has on its other machines.",
 }
 """What each word of a card's details means."""
+NO_NETWORK_CARD = "this node has no network card that GPUs can use directly"
+NETWORK_NOT_KNOWN = "the network cards of this node are not known"
 YES, NO, NOT_KNOWN, NONE = "yes", "no", "not known", "none"
 HERE = "none: the server runs on the hub's own machine, without a time limit"
 WHOLE_NODE = "The whole node"
@@ -193,3 +203,23 @@ def time_left(seconds: float) -> str:
     if seconds <= 0:
         return NO_TIME
     return LESS if seconds < 60 else duration(seconds // 60 * 60)
+
+
+def other_node(name: str, got: Iterable[str]) -> str:
+    """The heading of another node of the server's job."""
+    return f"Node {name}: {', '.join(got)}".removesuffix(": ")
+
+
+def not_reported(node: str) -> str:
+    """A node of the job whose launcher has said nothing."""
+    return f"{node} has not reported what the job has there. The log may say why."
+
+
+def weakest_link(link: str | None) -> str:
+    """Over all nodes of a job."""
+    return f"weakest link of all nodes: {link or NOT_KNOWN}"
+
+
+def nic(gpu: int, name: str, link: str) -> str:
+    """A GPU's network card."""
+    return f"GPU {gpu}: {name}, {link if link != '?' else 'link not known'}"

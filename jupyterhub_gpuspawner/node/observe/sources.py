@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 
 
-def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., None]) -> None:
-    """Read source by source; say what is being read (``doing``), and what is known so far (``topology``)."""
+def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., None], network: bool = False) -> None:
+    """Read source by source; say what is being read (``doing``), and what is known so far (``topology``).
+
+    ``network``: read the network cards as well (:mod:`.nics`), unless a topology file stands for the node.
+    """
     problems: list[str] = []
 
     def told(topology: NodeTopology, *more: str) -> None:
@@ -46,13 +49,23 @@ def look(*, node: str, topology_file: str | None, root: str, say: Callable[..., 
     for name, read in (("NVML", _nvml), ("nvidia-smi", _nvidia_smi)):
         say(doing=f"asking {name}")
         try:
-            told(merged(read(kernel), kernel))
+            found = merged(read(kernel), kernel)
+            told(found)
         except UnavailableError as error:
             failed.append(f"{name} is not available: {error}")
         else:
+            if network:
+                told(_networked(found, root, say))
             return
-    if kernel.gpus:
-        told(kernel, *failed)
+    if kernel.gpus or network:
+        told(_networked(kernel, root, say) if network else kernel, *failed)
+
+
+def _networked(topology: NodeTopology, root: str, say: Callable[..., None]) -> NodeTopology:
+    from jupyterhub_gpuspawner.node.observe import nics
+
+    say(doing="reading the network cards")
+    return nics.with_nics(topology, root)
 
 
 def in_print(topology: NodeTopology) -> NodeTopology:

@@ -17,8 +17,8 @@ from jupyterhub_gpuspawner.hub.api.rate_limit import RateLimit
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import came_with_token
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly, parse_report
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
-from jupyterhub_gpuspawner.hub.spawners.server import report_taker, server_of
-from jupyterhub_gpuspawner.wire.documents import REPORT_LIMIT
+from jupyterhub_gpuspawner.hub.spawners.server import other_nodes_of, report_taker, server_of
+from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT, REPORT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,6 +41,8 @@ def reporting_server(scopes: Iterable[str], user: str) -> str | None:
 
 REPORTS = RateLimit(burst=10, per_minute=10)
 """For each server. A launcher sends one report, and up to six where the hub has trouble taking it."""
+REPORTS_OF_A_NODE = 3
+"""Added to the burst for each other node of the server's job: its report, and two more tries."""
 
 BODY_TIMEOUT = 10.0
 """Seconds for a report's body to arrive; the launcher gives up a try after five."""
@@ -139,8 +141,10 @@ class ReportHandler(APIHandler):
         name = reporting_server(self.expanded_scopes, user.name)
         if name is None:
             raise web.HTTPError(403, f"A {self.what} needs the token of one server.")
-        self._later(429, self.limit.wait((user.name, name)), "This server reports too often.")
-        return user.spawners.get(name)
+        spawner = user.spawners.get(name)
+        more = min(other_nodes_of(spawner), LIST_LIMIT) * REPORTS_OF_A_NODE if spawner is not None else 0
+        self._later(429, self.limit.wait((user.name, name), more=more), "This server reports too often.")
+        return spawner
 
     def _later(self, status: int, seconds: float, sentence: str) -> None:
         """Raise an error with ``Retry-After``; return where ``seconds`` is 0."""

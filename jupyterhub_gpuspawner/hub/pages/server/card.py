@@ -120,7 +120,8 @@ class ServerCard:
         rows = self.facts.rows if self.facts is not None else ()
         ends = self.left.ends if self.left is not None else None
         told = (self.state, self.title, self.headline, self.ended, self.at, self.advice, rows, ends, self.silent)
-        more = (self.extending, self.extended_at, self.usage.at if self.usage is not None else None, self.idle)
+        nodes = (self.facts.problems, [each.facts.rows for each in self.facts.others]) if self.facts is not None else ()
+        more = (nodes, self.extending, self.extended_at, self.usage.at if self.usage is not None else None, self.idle)
         return f"{zlib.crc32(repr((told, more)).encode()):08x}"
 
 
@@ -164,7 +165,12 @@ def _running(server: Server, title: str, now: float) -> ServerCard:
     if placement is None:
         return card
     left = time_left(placement.ends_at, now)
-    return replace(card, facts=server_facts(placement, server.topology), left=left, extending=_extending(server))
+    return replace(
+        card,
+        facts=server_facts(placement, server.topology, server.node_topologies),
+        left=left,
+        extending=_extending(server),
+    )
 
 
 def idle_notice(server: Server) -> IdleNotice | None:

@@ -7,28 +7,28 @@ programs (81,559 MiB of an H100's 80 GB, 11,441 MiB of a K80's 12 GB with ECC); 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from jupyterhub_gpuspawner.cluster.gpu_model import gpu_model
 from jupyterhub_gpuspawner.cpulist import parse_cpulist
+from jupyterhub_gpuspawner.hub.report.node_reports import parsed, position
 from jupyterhub_gpuspawner.hub.report.other_nodes import in_words
 from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.picture import node_svg
-from jupyterhub_gpuspawner.placement.topology import from_document
+from jupyterhub_gpuspawner.placement.network import has_no_nic
 from jupyterhub_gpuspawner.words import gpu_memory, memory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
     from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
 
 NO_PICTURE = Markup()
+NO_TOPOLOGIES: Mapping[str, Mapping[str, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -45,21 +45,49 @@ class ServerFacts:
     """An SVG of the node, with the server's GPUs and CPUs marked; empty where it would contradict the rows."""
     node: tuple[tuple[str, str], ...] = ()
     """The picture in words: each NUMA node, GPU and NIC."""
+    others: tuple[OtherNodeFacts, ...] = ()
+    """The job's other nodes that have reported."""
 
 
-def server_facts(placement: PlacementDocument, topology: Mapping[str, Any] | None) -> ServerFacts:
-    """The rows and the picture for a placement."""
-    node = _parsed(topology)
+@dataclass(frozen=True)
+class OtherNodeFacts:
+    """What the home page shows of another node of the server's job."""
+
+    name: str
+    facts: ServerFacts
+
+
+def server_facts(
+    placement: PlacementDocument,
+    topology: Mapping[str, Any] | None,
+    node_topologies: Mapping[str, Mapping[str, Any]] = NO_TOPOLOGIES,
+) -> ServerFacts:
+    """The rows and the pictures for a placement: the server's node, then the job's other nodes."""
+    facts = _node_facts(placement, parsed(topology), several=bool(placement.other_nodes))
+    known = [grant.placement for grant in placement.other_nodes if grant.placement is not None]
+    silent = [home.not_reported(grant.node) for grant in placement.other_nodes if grant.placement is None]
+    others = (
+        OtherNodeFacts(each.node, _node_facts(each, parsed(node_topologies.get(each.node)), several=True, of_job=False))
+        for each in known
+    )
+    return replace(facts, others=tuple(others), problems=(*facts.problems, *silent))
+
+
+def _node_facts(
+    placement: PlacementDocument, node: NodeTopology | None, *, several: bool, of_job: bool = True
+) -> ServerFacts:
+    """One node's part; ``of_job``: with what is about the whole job."""
     job = home.job(placement.job_id, placement.partition or "") if placement.job_id else home.HERE
     yes_no = {True: home.YES, False: home.NO, None: home.NOT_KNOWN}[placement.aligned]
     rows = [
         (home.NODE, placement.node),
-        (home.JOB, job),
+        (home.JOB, job if of_job else ""),
         (home.GPUS, "\n".join(_gpu(gpu) for gpu in placement.gpus) or home.NONE),
         (home.CPUS, placement.cpus or home.NOT_KNOWN),
         (home.NUMA_NODES, ", ".join(map(str, placement.numa_nodes)) or home.NOT_KNOWN),
         (home.MEMORY_POLICY, placement.memory_policy),
         (home.ALIGNED, ": ".join(filter(None, (yes_no, placement.why)))),
+        (home.NETWORK, "\n".join(_network(placement, node, of_job=of_job)) if several else ""),
         (home.OTHER_NODES, "\n".join(map(in_words, placement.other_nodes))),
     ]
     facts = ServerFacts(
@@ -71,11 +99,13 @@ def server_facts(placement: PlacementDocument, topology: Mapping[str, Any] | Non
     return _with_picture(facts, placement, node) if node is not None else facts
 
 
-def _parsed(topology: Mapping[str, Any] | None) -> NodeTopology | None:
-    try:
-        return from_document(topology) if topology else None
-    except ValueError:
-        return None
+def _network(placement: PlacementDocument, node: NodeTopology | None, *, of_job: bool) -> tuple[str, ...]:
+    """The weakest link of the whole job, then each GPU's network card on this node."""
+    job = (home.weakest_link(placement.weakest_link_over_nodes),) if of_job else ()
+    cards = tuple(home.nic(gpu.index, gpu.nic, gpu.nic_link or "?") for gpu in placement.gpus if gpu.nic)
+    if cards:
+        return (*job, *cards)
+    return (*job, home.NO_NETWORK_CARD if node is not None and has_no_nic(node) else home.NETWORK_NOT_KNOWN)
 
 
 def got(placement: PlacementDocument, node: NodeTopology | None) -> tuple[str, ...]:
@@ -132,7 +162,7 @@ def _with_picture(facts: ServerFacts, placement: PlacementDocument, node: NodeTo
         own_cpus = parse_cpulist(placement.cpus)
     except ValueError:
         return facts
-    own_gpus = [_position(node, gpu) for gpu in placement.gpus]
+    own_gpus = [position(node, gpu) for gpu in placement.gpus]
     known_cpus = {cpu for each in node.numa_nodes for cpu in each.cpus}
     if None in own_gpus or (known_cpus and not known_cpus.issuperset(own_cpus)):
         return facts
@@ -140,14 +170,3 @@ def _with_picture(facts: ServerFacts, placement: PlacementDocument, node: NodeTo
     drawn = node_svg.svg(node, **own, title=home.WHOLE_NODE)
     # the picture escapes every text in it
     return replace(facts, picture=Markup(drawn), node=tuple(node_svg.table(node, **own)))  # noqa: S704
-
-
-def _position(node: NodeTopology, own: PlacedGpu) -> int | None:
-    """The position of a GPU in the topology: by UUID, or by index where one side has no UUID."""
-    for position, gpu in enumerate(node.gpus):
-        if own.uuid and gpu.uuid:
-            if own.uuid == gpu.uuid:
-                return position
-        elif (own.index, own.mig) == (gpu.index, gpu.mig):
-            return position
-    return None

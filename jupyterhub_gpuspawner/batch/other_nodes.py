@@ -1,0 +1,59 @@
+"""The shell lines that have each of a job's other nodes report what the job has there.
+
+One ``srun`` in the background starts the launcher on every node but the first, for the second that it takes. ``srun``
+creates one job step and so asks slurmctld the same few questions for two nodes as for sixteen. The launcher travels in
+an environment variable of the step: if a node does not answer, ``srun`` sends no standard input to the others either.
+Nothing is installed or left on the nodes.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from jupyterhub_gpuspawner.batch.shell import PYTHONS
+
+LONGEST = 131072
+"""Bytes of an environment variable, with its name, that Linux accepts (``MAX_ARG_STRLEN``)."""
+
+_ON_A_NODE = """\
+gpuspawner_python=
+for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" @PYTHONS@ \\
+        "${GPUSPAWNER_BESIDE:-}/python3" /usr/bin/python3 /usr/libexec/platform-python; do
+    gpuspawner_try=$(command -v -- "$gpuspawner_try") || continue
+    [ "$("$gpuspawner_try" -I -S -c "import sys, zlib; print(sys.version_info >= (3, 9))" \\
+        2>/dev/null </dev/null)" = True ] || continue
+    exec "$gpuspawner_try" -I -c "@BOOTSTRAP@" "$1"
+done
+echo "gpuspawner: no Python 3.9 or newer on ${SLURMD_NODENAME:-$(hostname)}: the node is not reported" >&2
+exit 1
+"""
+_BOOTSTRAP = """\
+import base64, os, sys
+file = os.memfd_create('launch.pyz')
+os.write(file, base64.b64decode(os.environ.pop('GPUSPAWNER_ARCHIVE')))
+sys.path.insert(0, '/proc/self/fd/%d' % file)
+from jupyterhub_gpuspawner.node.other_node import main
+main(sys.argv[1])"""
+
+_OTHER_NODES = """\
+# The job's other nodes: a launcher on each reports what the job has there. The server does not wait for them
+gpuspawner_other_nodes() (
+    trap - EXIT TERM INT HUP
+    { set +eux; } 2>/dev/null
+    unset -f srun
+    export GPUSPAWNER_ARCHIVE GPUSPAWNER_PYTHON GPUSPAWNER_BESIDE
+    GPUSPAWNER_BESIDE=${gpuspawner_server%/*}
+    GPUSPAWNER_ARCHIVE=$(gpuspawner_launcher) || exit 1
+    exec srun --overlap --relative=1 --nodes="$((SLURM_JOB_NUM_NODES - 1))" --ntasks="$((SLURM_JOB_NUM_NODES - 1))" \\
+        --ntasks-per-node=1 --job-name=gpuspawner-nodes --export=ALL --mpi=none --no-kill --kill-on-bad-exit=0 \\
+        --input=none -- /bin/sh -c @ON_A_NODE@ sh "$(gpuspawner_plan)" </dev/null
+)
+if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then
+    gpuspawner_other_nodes &
+fi"""
+
+
+def other_nodes() -> str:
+    """Lines for a job on several nodes; they follow those of :mod:`.shell` that find Python."""
+    there = _ON_A_NODE.replace("@PYTHONS@", PYTHONS).replace("@BOOTSTRAP@", _BOOTSTRAP)
+    return _OTHER_NODES.replace("@ON_A_NODE@", shlex.quote(there))

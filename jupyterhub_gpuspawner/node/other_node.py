@@ -1,0 +1,116 @@
+"""The launcher on one of a job's other nodes: it reports what the job has there, and ends.
+
+The batch script runs it by ``srun`` on every node but the first (:mod:`jupyterhub_gpuspawner.batch.other_nodes`), in
+the background: the server does not wait for it. Nothing stays bound and nothing is started; ``gpuspawner bind`` chooses
+in the same way when it starts something there. slurmctld is not asked: with many nodes that would be many questions at
+once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.node.allocation import GpuGrant, GrantedJob
+from jupyterhub_gpuspawner.node.launch import complain
+from jupyterhub_gpuspawner.node.observation import observe
+from jupyterhub_gpuspawner.node.placing import Placing
+from jupyterhub_gpuspawner.node.report import http
+from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
+from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacementDocument, recover_plan
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from jupyterhub_gpuspawner.node.placing import Gpus
+    from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+
+PATIENCE = 300
+"""Seconds after which a report that the hub does not take is given up."""
+PAUSE = 5.0
+"""Seconds between two tries, each of which is already repeated (:func:`~.report.http.attempt`)."""
+NOT_CLAIMED = "GPUs are claimed on the server's own node only."
+
+
+class OtherNode(Placing):
+    """Placing without slurmctld: what it would have to be asked is left open, since the hub knows the whole job."""
+
+    def job(self) -> GrantedJob:
+        """Nothing."""
+        return GrantedJob()
+
+    def hands_out_gpus(self) -> bool | None:
+        """Not known."""
+        return None
+
+    def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
+        if self.plan.claim is not None:
+            return GpuGrant(positions=None, problems=(NOT_CLAIMED,))
+        return super()._grant(topology, cpus)
+
+    def _granted_cpus(self, topology: NodeTopology, allowed: tuple[int, ...]) -> tuple[int, ...]:
+        """The CPUs that this step sees; none if they are more than Slurm granted, since it is not known which."""
+        field = allowed
+        if topology.simulated:
+            field = tuple(sorted(cpu for node in topology.numa_nodes for cpu in node.cpus))
+        count = self.environ.get("SLURM_CPUS_ON_NODE", "")
+        return field if not count.isdigit() or len(field) <= int(count) else ()
+
+    def _cpus(self, topology: NodeTopology, granted: tuple[int, ...], gpus: Gpus) -> tuple[int, ...]:
+        return super()._cpus(topology, granted, gpus) if granted else ()
+
+    def _bind_cpus(self, cpus: tuple[int, ...]) -> tuple[int, ...]:
+        return super()._bind_cpus(cpus) if cpus else ()
+
+
+def place(plan: LaunchPlan, environ: MutableMapping[str, str], *problems: str) -> NodeReport:
+    """What the job has on this node, as a report to the hub."""
+    node = environ.get("SLURMD_NODENAME") or os.uname().nodename
+    if "SLURM_STEP_GPUS" not in environ:
+        environ.pop("SLURM_JOB_GPUS", None)  # from the batch script's environment: those of the first node
+    look = partial(observe, node=node, topology_file=plan.topology_file, deadline=plan.deadline, network=True)
+    placing = OtherNode(plan, environ, node, look)
+    placing.problems.extend(problems)
+    nothing = (PlacementDocument(node=node), NodeTopology())
+    document, topology = placing.attempt("Placing on this node", placing.place, nothing)
+    known = bool(topology.gpus or topology.numa_nodes)
+    return NodeReport(0, placing.with_problems(document), to_document(topology) if known else None, other_node=True)
+
+
+def deliver(report: NodeReport, environ: MutableMapping[str, str]) -> str | None:
+    """Send the report until the hub takes or refuses it; returns None or a sentence that says what failed."""
+    signal.alarm(PATIENCE)  # looking up a name may take forever
+    ends_at = time.monotonic() + PATIENCE
+    while True:
+        failure, again = http.attempt(report, environ)
+        if failure is None or not again or time.monotonic() + PAUSE > ends_at:
+            return failure
+        time.sleep(PAUSE)
+
+
+def main(text: str) -> None:
+    """Report this node; ``text`` is the launch plan as JSON. What fails is a line in the job's log."""
+    plan, fault = recover_plan(text)
+    problems = [f"The launch plan could not be read: {fault}"] if fault else []
+    environ = dict(os.environ)
+    report = place(plan, environ, *problems)
+    failure = _with_certificates(report, environ)
+    if failure:
+        complain(f"{report.placement.node}: {failure}")
+        raise SystemExit(1)
+
+
+def _with_certificates(report: NodeReport, environ: MutableMapping[str, str]) -> str | None:
+    """Deliver the report; the hub's internal certificates, if there are any, are in a folder meanwhile."""
+    if not any(name.startswith("JUPYTERHUB_SSL_") for name in environ):
+        return deliver(report, environ)
+    from tempfile import TemporaryDirectory
+
+    from jupyterhub_gpuspawner.node import certificates
+
+    with TemporaryDirectory(prefix="gpuspawner-node-") as folder:
+        certificates.unpack(environ, folder)
+        return deliver(report, environ)
