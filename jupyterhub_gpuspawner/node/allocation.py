@@ -139,7 +139,7 @@ def _is_open(names: Names | None, count: int, topology: NodeTopology) -> bool:
     NVML shows either only the job's GPUs (then all of them are meant) or, without a device cgroup, every GPU (then the
     names are Slurm's indices). A topology file always shows every GPU, so a name may be of either kind.
     """
-    return count != len(topology.gpus) and (not names or topology.source == "file")
+    return count != len(topology.gpus) and (not names or topology.source.startswith("file"))
 
 
 def _visible(names: Names | None, topology: NodeTopology) -> GpuGrant:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
+from jupyterhub_gpuspawner.placement.topology import NETWORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
 
-LOOKED = "network"
-"""Part of :attr:`NodeTopology.source` if the kernel was asked for network cards: then a node without any has none."""
 UNKNOWN = "?"
 
 
@@ -46,7 +45,7 @@ def _link(topology: NodeTopology, nic: int, gpu: int) -> str:
 
 def has_no_nic(topology: NodeTopology) -> bool:
     """Whether the kernel was asked and knows no network card that GPUs could use directly."""
-    return not topology.nics and LOOKED in topology.source.split("+")
+    return not topology.nics and NETWORK in topology.source.split("+")
 
 
 def weakest(links: Iterable[str | None]) -> str | None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 VERSION = 1
 LINKS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "?")
 """The link words without a number; the others are ``NV1`` to ``NV99``."""
+NETWORK = "network"
+"""Part of :attr:`NodeTopology.source` if the kernel was asked for network cards: a node without any then has none."""
 _TEXT_LIMIT = 500
 
 
@@ -98,7 +100,7 @@ class NodeTopology:
     """``nic_links[n][g]`` is the link word between ``nics[n]`` and ``gpus[g]``; empty if unknown."""
     nic_numa: tuple[int | None, ...] = ()
     source: str = ""
-    """Sources of the data: ``nvml``, ``nvidia-smi``, ``sysfs``, ``file``, joined by ``+``."""
+    """Sources of the data: ``nvml``, ``nvidia-smi``, ``sysfs``, ``file``, ``network``, joined by ``+``."""
     simulated: bool = False
     driver: str = ""
     problems: tuple[str, ...] = field(default=())

@@ -22,7 +22,10 @@ from jupyterhub_gpuspawner.demo.simulated import (
     whole_gpus,
 )
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.hub.text import home
+from tests.fixtures.hubs import stop_servers
 from tests.hub.conftest import start_hub
+from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -39,28 +42,53 @@ PROFILES = f"""
   slug: four
   slurm: {{partition: gpu, nodes: 4, gpus: 4, cpus: 4, memory: 1G, time: "0:10:00"}}
   command: [{sys.executable}, {STAND_IN}]
+- display_name: Four nodes, one without a working Python
+  slug: lame
+  slurm: {{partition: gpu, nodes: 4, gpus: 4, cpus: 4, memory: 1G, time: "0:10:00"}}
+  environment: {{setup: ["export GPUSPAWNER_PYTHON=@FOLDER@/python"]}}
+  command: [{sys.executable}, {STAND_IN}]
 """
+PYTHON = f"""#!/bin/sh
+case "$SLURMD_NODENAME $*" in "g3 "*other_node*) echo "no launcher on g3" >&2; exit 1;; esac
+exec {sys.executable} "$@"
+"""
+"""On g3 the launcher ends at once."""
+
+
+def describe_networks(slurm: PrivateSlurm) -> None:
+    """Two cards beside the GPUs of g1, one on g2, none on g3."""
+    for node, cards in (("g1", 2), ("g2", 1), ("g3", 0)):
+        file = slurm.folder / "topology" / f"{node}.json"
+        topology = json.loads(file.read_text())
+        topology["source"] = "file+network"
+        topology["nics"] = [f"mlx5_{n}" for n in range(cards)]
+        topology["nic_numa"] = list(range(cards))
+        topology["nic_links"] = [["PHB" if gpu // 2 == n else "SYS" for gpu in range(4)] for n in range(cards)]
+        file.write_text(json.dumps(topology))
 
 
 @pytest.fixture(scope="module")
 def slurm(needs_slurm: None, public_folder: Path) -> Iterator[PrivateSlurm]:
-    """Four nodes; the network cards of three are known, and one of these has none."""
+    """Four nodes."""
     with PrivateSlurm(CLUSTER, public_folder / "several") as slurm:
-        for node, cards in (("g1", 2), ("g2", 1), ("g3", 0)):
-            file = slurm.folder / "topology" / f"{node}.json"
-            topology = json.loads(file.read_text())
-            topology["source"] = "file+network"
-            topology["nics"] = [f"mlx5_{n}" for n in range(cards)]
-            topology["nic_numa"] = list(range(cards))
-            topology["nic_links"] = [["PHB" if gpu // 2 == n else "SYS" for gpu in range(4)] for n in range(cards)]
-            file.write_text(json.dumps(topology))
+        describe_networks(slurm)
         yield slurm
 
 
 @pytest.fixture(scope="module")
 def hub(slurm: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    folder = tmp_path_factory.mktemp("hub")
+    (folder / "python").write_text(PYTHON)
+    (folder / "python").chmod(0o755)
     with ExitStack() as stack:
-        yield start_hub(stack, slurm, tmp_path_factory.mktemp("hub"), profiles=PROFILES)
+        yield start_hub(stack, slurm, folder, profiles=PROFILES.replace("@FOLDER@", str(folder)))
+
+
+@pytest.fixture(autouse=True)
+def no_server(hub: HubProcess) -> Iterator[None]:
+    """Each test needs all GPUs."""
+    yield
+    stop_servers(hub)
 
 
 def reported(hub: HubProcess, user: str, enough: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -77,12 +105,53 @@ def nodes(placement: dict[str, Any]) -> list[str]:
     return [grant["node"] for grant in placement["other_nodes"] if grant["placement"] is not None]
 
 
+def nics(placement: dict[str, Any]) -> list[tuple[str | None, str | None]]:
+    return [(gpu["nic"], gpu["nic_link"]) for gpu in placement["gpus"]]
+
+
 def test_each_node_has_its_placement(hub: HubProcess) -> None:
-    """GPUs, CPUs and network cards of four nodes; where a card is not known, the weakest link is not known, either."""
+    """GPUs, CPUs and network cards of four nodes; one has no card, so the weakest link over all nodes is not known."""
+    ada = Visitor(hub, "ada")
     hub.spawn("ada", {"profile": "four"})
     placement = reported(hub, "ada", lambda each: len(nodes(each)) == 3)
-    hub.end("ada")
+    cluster = hub.api("GET", "/gpuspawner/cluster").json()
+    page = ada.look("/hub/home").soup
 
-    print(json.dumps(placement, indent=1))
-    assert placement["node"] == "g1"
-    assert nodes(placement) == ["g2", "g3", "g4"]
+    everywhere = [placement, *(grant["placement"] for grant in placement["other_nodes"])]
+    assert [each["node"] for each in everywhere] == list(NODES)
+    assert [[gpu["index"] for gpu in each["gpus"]] for each in everywhere] == [[0, 1, 2, 3]] * 4
+    cores = [(each["cpus"], each["memory_mib"], each["aligned"]) for each in everywhere]
+    assert cores == [("0-1,12-13", 1024, True)] * 4
+    assert list(map(nics, everywhere)) == [
+        [("mlx5_0", "PHB"), ("mlx5_0", "PHB"), ("mlx5_1", "PHB"), ("mlx5_1", "PHB")],
+        [("mlx5_0", "PHB"), ("mlx5_0", "PHB"), ("mlx5_0", "SYS"), ("mlx5_0", "SYS")],
+        [(None, None)] * 4,
+        [("mlx4_0", "SYS"), ("mlx4_0", "SYS"), ("mlx4_0", "PHB"), ("mlx4_0", "PHB")],
+    ]
+    assert placement["weakest_link_over_nodes"] is None
+    holders = {node["name"]: [job["user"] for job in node["jobs"]] for node in cluster["nodes"]}
+    assert holders == {node: ["ada"] for node in NODES}
+    shown = page.select("[data-node]")
+    assert [each["data-node"] for each in shown] == ["g2", "g3", "g4"]
+    assert all(len(each.select("svg rect.gpu.own")) == 4 for each in shown)
+    assert "this node has no network card that GPUs can use directly" in shown[1].text
+
+
+def test_nodes_that_do_not_report_are_said(hub: HubProcess, slurm: PrivateSlurm) -> None:
+    """The server is ready without them: on one the launcher cannot run, and the slurmd of another hangs."""
+    bea = Visitor(hub, "bea")
+    os.kill(slurm.pids["slurmd-g4"], signal.SIGSTOP)
+    try:
+        hub.spawn("bea", {"profile": "lame"})
+        placement = reported(hub, "bea", lambda each: nodes(each) == ["g2"])
+        facts = bea.look("/hub/home").soup
+        log = bea.look("/hub/gpuspawner/log/bea").soup.text
+    finally:
+        os.kill(slurm.pids["slurmd-g4"], signal.SIGCONT)
+    late = reported(hub, "bea", lambda each: nodes(each) == ["g2", "g4"])
+
+    assert nodes(placement) == ["g2"]
+    problems = [each.text for each in facts.select(".gpuspawner-problems li") if "reported" in each.text]
+    assert problems == [home.not_reported("g3"), home.not_reported("g4")]
+    assert "no launcher on g3" in log
+    assert nodes(late) == ["g2", "g4"]

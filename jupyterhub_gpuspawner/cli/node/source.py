@@ -69,7 +69,7 @@ def this_node(timeout: float) -> NodeTopology:
     from jupyterhub_gpuspawner.node.observation import observe
 
     try:
-        return observe(node=os.uname().nodename, topology_file=None, deadline=timeout)
+        return observe(node=os.uname().nodename, topology_file=None, deadline=timeout, network=True)
     except OSError as error:
         give_up(f"this node's hardware cannot be read: {error.strerror}")
 

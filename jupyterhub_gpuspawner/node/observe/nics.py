@@ -12,7 +12,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jupyterhub_gpuspawner.placement.network import LOOKED
+from jupyterhub_gpuspawner.placement.topology import NETWORK
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
@@ -24,7 +24,7 @@ _MOST = 64
 
 def with_nics(topology: NodeTopology, root: str = "/") -> NodeTopology:
     """The topology with the node's network cards, unless it has some already."""
-    source = f"{topology.source}+{LOOKED}" if topology.source else LOOKED
+    source = f"{topology.source}+{NETWORK}" if topology.source else NETWORK
     if topology.nics:
         return replace(topology, source=source)
     cards = _cards(root)

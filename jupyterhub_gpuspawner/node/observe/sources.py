@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node.observe import sysfs
 from jupyterhub_gpuspawner.node.observe.errors import UnavailableError
-from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load, to_document
+from jupyterhub_gpuspawner.placement.topology import NETWORK, Gpu, NodeTopology, NumaNode, load, to_document
 from jupyterhub_gpuspawner.wire.documents import printable
 
 if TYPE_CHECKING:
@@ -89,12 +89,17 @@ def in_print(topology: NodeTopology) -> NodeTopology:
 
 
 def from_file(name: str, node: str) -> NodeTopology:
-    """Read the topology file ``name``, in which ``{node}`` is replaced; raises OSError or ValueError."""
+    """Read the topology file ``name``, in which ``{node}`` is replaced; raises OSError or ValueError.
+
+    Of its source only remains whether it was looked for network cards.
+    """
     if "{node}" in name:
         if _NODE_NAME.fullmatch(node) is None:
             raise ValueError(f"{node!r} is not a valid node name")
         name = name.replace("{node}", node)
-    return replace(load(name), source="file")
+    topology = load(name)
+    known = NETWORK in topology.source.split("+")
+    return replace(topology, source=f"file+{NETWORK}" if known else "file")
 
 
 def _nvml(kernel: NodeTopology) -> NodeTopology:
