@@ -4,6 +4,9 @@ One ``srun`` in the background starts the launcher on every node but the first, 
 creates one job step and so asks slurmctld the same few questions for two nodes as for sixteen. The launcher travels in
 an environment variable of the step: if a node does not answer, ``srun`` sends no standard input to the others either.
 Nothing is installed or left on the nodes.
+
+``srun`` starts once the server's own launcher is done, and the launchers on the nodes have a low priority, so that
+the server starts as soon as without them.
 """
 
 from __future__ import annotations
@@ -16,19 +19,21 @@ LONGEST = 131072
 """Bytes of an environment variable, with its name, that Linux accepts (``MAX_ARG_STRLEN``)."""
 
 _ON_A_NODE = """\
-gpuspawner_python=
 for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" @PYTHONS@ \\
         "${GPUSPAWNER_BESIDE:-}/python3" /usr/bin/python3 /usr/libexec/platform-python; do
     gpuspawner_try=$(command -v -- "$gpuspawner_try") || continue
-    [ "$("$gpuspawner_try" -I -S -c "import sys, zlib; print(sys.version_info >= (3, 9))" \\
-        2>/dev/null </dev/null)" = True ] || continue
-    exec "$gpuspawner_try" -I -c "@BOOTSTRAP@" "$1"
+    "$gpuspawner_try" -I -c "@BOOTSTRAP@" "$1"
+    gpuspawner_status=$?
+    case $gpuspawner_status in 99 | 126 | 127) ;; *) exit "$gpuspawner_status" ;; esac
 done
 echo "gpuspawner: no Python 3.9 or newer on ${SLURMD_NODENAME:-$(hostname)}: the node is not reported" >&2
 exit 1
 """
 _BOOTSTRAP = """\
-import base64, os, sys
+import sys
+if sys.version_info < (3, 9):
+    sys.exit(99)
+import base64, os
 file = os.memfd_create('launch.pyz')
 os.write(file, base64.b64decode(os.environ.pop('GPUSPAWNER_ARCHIVE')))
 sys.path.insert(0, '/proc/self/fd/%d' % file)
@@ -43,10 +48,16 @@ gpuspawner_other_nodes() (
     unset -f srun
     export GPUSPAWNER_ARCHIVE GPUSPAWNER_PYTHON GPUSPAWNER_BESIDE
     GPUSPAWNER_BESIDE=${gpuspawner_server%/*}
+    # Let the server's own launcher finish first: it writes this file when it has chosen the port
+    gpuspawner_left=25
+    while [ ! -e "${GPUSPAWNER_FOLDER:-}/port" ] && [ "$gpuspawner_left" -gt 0 ]; do
+        command sleep 0.2
+        gpuspawner_left=$((gpuspawner_left - 1))
+    done
     GPUSPAWNER_ARCHIVE=$(gpuspawner_launcher) || exit 1
     exec srun --overlap --relative=1 --nodes="$((SLURM_JOB_NUM_NODES - 1))" --ntasks="$((SLURM_JOB_NUM_NODES - 1))" \\
         --ntasks-per-node=1 --job-name=gpuspawner-nodes --export=ALL --mpi=none --no-kill --kill-on-bad-exit=0 \\
-        --input=none -- /bin/sh -c @ON_A_NODE@ sh "$(gpuspawner_plan)" </dev/null
+        --input=none -- nice -n 10 /bin/sh -c @ON_A_NODE@ sh "$(gpuspawner_plan)" </dev/null
 )
 if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then
     gpuspawner_other_nodes &

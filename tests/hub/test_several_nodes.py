@@ -114,7 +114,11 @@ def test_each_node_has_its_placement(hub: HubProcess) -> None:
     ada = Visitor(hub, "ada")
     hub.spawn("ada", {"profile": "four"})
     placement = reported(hub, "ada", lambda each: len(nodes(each)) == 3)
-    cluster = hub.api("GET", "/gpuspawner/cluster").json()
+    for _ in range(240):
+        cluster = hub.api("GET", "/gpuspawner/cluster")
+        if cluster.ok and cluster.json()["nodes"][0]["jobs"]:
+            break
+        time.sleep(0.25)
     page = ada.look("/hub/home").soup
 
     everywhere = [placement, *(grant["placement"] for grant in placement["other_nodes"])]
@@ -129,7 +133,7 @@ def test_each_node_has_its_placement(hub: HubProcess) -> None:
         [("mlx4_0", "SYS"), ("mlx4_0", "SYS"), ("mlx4_0", "PHB"), ("mlx4_0", "PHB")],
     ]
     assert placement["weakest_link_over_nodes"] is None
-    holders = {node["name"]: [job["user"] for job in node["jobs"]] for node in cluster["nodes"]}
+    holders = {node["name"]: [job["user"] for job in node["jobs"]] for node in cluster.json()["nodes"]}
     assert holders == {node: ["ada"] for node in NODES}
     shown = page.select("[data-node]")
     assert [each["data-node"] for each in shown] == ["g2", "g3", "g4"]

@@ -291,8 +291,7 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
     async def get_url(self) -> str:
         """Where the server is; after a restart of the hub, where one that was starting has arrived."""
         if not self.address or (self.server and self.server.port == self.reported_port):
-            url: str = await super().get_url()
-            return url
+            return str(await super().get_url())
         proto = "https" if self.internal_ssl else "http"
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"{proto}://{host}:{self.reported_port}{self.server.base_url if self.server else '/'}"
@@ -301,9 +300,9 @@ class GPUSlurmSpawner(LogName, OwnStartTimeout, SlurmSettings):
 
     def get_state(self) -> dict[str, Any]:
         """The facts of job, start and report; where nothing runs, how the last server ended."""
+        states = (part.to_state() for part in (self._job, self._startup, self._report, self.extension, self.life))
         ended = {} if self.job_id else ending_state(self.ending)
-        parts = (self._job, self._startup, self._report, self.extension, self.life)
-        return {key: value for part in parts for key, value in part.to_state().items()} | ended
+        return dict(item for state in states for item in state.items()) | ended
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the job up again; what cannot be read is dropped."""

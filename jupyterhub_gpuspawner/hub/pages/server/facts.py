@@ -66,11 +66,16 @@ def server_facts(
     facts = _node_facts(placement, parsed(topology), several=bool(placement.other_nodes))
     known = [grant.placement for grant in placement.other_nodes if grant.placement is not None]
     silent = [home.not_reported(grant.node) for grant in placement.other_nodes if grant.placement is None]
-    others = (
+    others = [
         OtherNodeFacts(each.node, _node_facts(each, parsed(node_topologies.get(each.node)), several=True, of_job=False))
-        for each in known
-    )
+        for each in (replace(each, problems=_without(each.problems, placement.problems)) for each in known)
+    ]
     return replace(facts, others=tuple(others), problems=(*facts.problems, *silent))
+
+
+def _without(problems: tuple[str, ...], said: tuple[str, ...]) -> tuple[str, ...]:
+    """Problems that are not said of the server's node already, such as that the whole cluster is simulated."""
+    return tuple(problem for problem in problems if problem not in said)
 
 
 def _node_facts(
@@ -80,7 +85,7 @@ def _node_facts(
     job = home.job(placement.job_id, placement.partition or "") if placement.job_id else home.HERE
     yes_no = {True: home.YES, False: home.NO, None: home.NOT_KNOWN}[placement.aligned]
     rows = [
-        (home.NODE, placement.node),
+        (home.NODE, placement.node if of_job else ""),
         (home.JOB, job if of_job else ""),
         (home.GPUS, "\n".join(_gpu(gpu) for gpu in placement.gpus) or home.NONE),
         (home.CPUS, placement.cpus or home.NOT_KNOWN),

@@ -1,0 +1,114 @@
+"""What a job's other nodes report, beside what Slurm says of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from jupyterhub_gpuspawner.hub.report.node_reports import PICTURES, NodeReports
+from jupyterhub_gpuspawner.hub.report.reader import ReportError, parse_report
+from jupyterhub_gpuspawner.jobs.status import NodeAllocation
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, to_document
+from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT, NodeGrant, NodeReport, PlacedGpu, PlacementDocument
+
+NODE = NodeTopology(
+    gpus=(Gpu(0, numa_node=0), Gpu(1, numa_node=1)),
+    numa_nodes=(NumaNode(0, (0, 1)), NumaNode(1, (2, 3))),
+    packages=((0, 1), (2, 3)),
+    siblings=((0,), (1,), (2,), (3,)),
+    nics=("mlx5_0",),
+    nic_links=(("PIX", "SYS"),),
+)
+DOCUMENT = to_document(NODE)
+SERVER = PlacementDocument(
+    node="g1", gpus=(PlacedGpu(0),), other_nodes=(NodeGrant("g2", (1,), cpus=2), NodeGrant("g3", (0,), cpus=2))
+)
+
+
+def report(node: str, gpu: int = 1, cpus: str = "") -> NodeReport:
+    return NodeReport(0, PlacementDocument(node=node, gpus=(PlacedGpu(gpu),), cpus=cpus), DOCUMENT, other_node=True)
+
+
+def test_a_report_is_shown_beside_slurms_grant() -> None:
+    """With the card of each GPU; CPUs that the node could not know are Slurm's; a silent node has no placement."""
+    nodes = NodeReports()
+    new = (nodes.accept(report("g2.example.org")), nodes.accept(report("g2.example.org", gpu=0)))
+    strangers = nodes.confirm((NodeAllocation("g1"), NodeAllocation("g2", (2, 3), 500), NodeAllocation("g3", (0, 1))))
+    merged = nodes.merged(SERVER, DOCUMENT)
+
+    assert (new, strangers) == ((True, False), ())
+    assert merged.gpus == (PlacedGpu(0, nic="mlx5_0", nic_link="PIX"),)
+    assert [grant.placement for grant in merged.other_nodes] == [
+        PlacementDocument(
+            node="g2.example.org",
+            gpus=(PlacedGpu(1, nic="mlx5_0", nic_link="SYS"),),
+            cpus="2-3",
+            numa_nodes=(1,),
+            memory_mib=500,
+            aligned=True,
+        ),
+        None,
+    ]
+    assert merged.weakest_link_over_nodes is None
+
+
+def test_the_weakest_link_includes_the_network_of_all_nodes() -> None:
+    """Once every node has reported, before or after Slurm's answer."""
+    nodes = NodeReports()
+    nodes.accept(report("g2", gpu=0))
+    nodes.confirm((NodeAllocation("g1"), NodeAllocation("g2"), NodeAllocation("g3")))
+    nodes.accept(report("g3", gpu=1))
+
+    assert nodes.merged(SERVER, DOCUMENT).weakest_link_over_nodes == "SYS"
+
+
+def test_a_node_that_is_not_of_the_job_is_dropped() -> None:
+    """Slurm names the job's nodes."""
+    nodes = NodeReports()
+    nodes.accept(report("h100-secret"))
+
+    assert nodes.confirm((NodeAllocation("g1"), NodeAllocation("g2"))) == ("h100-secret",)
+    assert (nodes.placements, nodes.topologies) == ({}, {})
+
+
+def test_reports_are_few_and_survive_a_restart() -> None:
+    """At most as many as a placement holds, few of them with a picture; a server on one node shows none."""
+    nodes = NodeReports()
+    for number in range(LIST_LIMIT):
+        nodes.accept(report(f"n{number}"))
+    with pytest.raises(ReportError, match="^other_node: 64 nodes have already reported$"):
+        nodes.accept(report("n64"))
+    again = NodeReports()
+    again.load(json.loads(json.dumps(nodes.to_state())))
+
+    assert (len(again.placements), len(again.topologies)) == (LIST_LIMIT, PICTURES)
+    assert again.placements == nodes.placements
+    assert again.merged(replace(SERVER, other_nodes=()), DOCUMENT) == replace(SERVER, other_nodes=())
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        ({"port": 4000}, "port: must be null, without a door, in a report of another node"),
+        ({"door": {"seen": "process"}}, "port: must be null, without a door, in a report of another node"),
+        (
+            {"placement": {"other_nodes": [{"node": "g2", "placement": {"other_nodes": [{"node": "g3"}]}}]}},
+            "placement.other_nodes[0].placement: must not have other_nodes of its own",
+        ),
+    ],
+)
+def test_what_a_report_of_another_node_may_not_say(more: dict[str, object], fault: str) -> None:
+    """No server runs there."""
+    body = json.dumps({"version": 3, "other_node": True, "placement": {"node": "g2"}, **more})
+    with pytest.raises(ReportError) as refused:
+        parse_report(body.encode())
+    assert str(refused.value) == fault
+
+
+def test_a_report_of_another_node_is_read() -> None:
+    """As it was written; the versions before have no such reports."""
+    written = report("g2")
+    assert parse_report(written.dumps().encode()) == replace(written, topology=json.loads(json.dumps(DOCUMENT)))
+    assert not parse_report(b'{"version": 2}').other_node

@@ -1,0 +1,57 @@
+"""The network card beside a GPU, and the weakest link of several nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyterhub_gpuspawner.placement.network import NearestNic, has_no_nic, nearest_nic, weakest
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
+
+TWO_GPUS = (Gpu(0, numa_node=0), Gpu(1, numa_node=None))
+NEAREST: dict[str, tuple[NodeTopology, NearestNic | None]] = {
+    "the fastest link": (
+        NodeTopology(gpus=TWO_GPUS, nics=("a", "b", "c"), nic_links=(("SYS", "X"), ("PXB", "X"), ("PXB", "X"))),
+        NearestNic("b", "PXB"),
+    ),
+    "by NUMA node, if links are not known": (
+        NodeTopology(gpus=TWO_GPUS, nics=("a", "b"), nic_numa=(1, 0)),
+        NearestNic("b", "NODE"),
+    ),
+    "on another NUMA node": (NodeTopology(gpus=TWO_GPUS, nics=("a",), nic_numa=(1,)), NearestNic("a", "SYS")),
+    "nothing is known but its name": (NodeTopology(gpus=TWO_GPUS, nics=("a",)), NearestNic("a", "?")),
+    "no card": (NodeTopology(gpus=TWO_GPUS), None),
+}
+
+
+@pytest.mark.parametrize(("topology", "expected"), NEAREST.values(), ids=NEAREST.keys())
+def test_the_nearest_card(topology: NodeTopology, expected: NearestNic | None) -> None:
+    """Link words count before NUMA nodes; of equal links the first."""
+    assert nearest_nic(topology, 0) == expected
+
+
+@pytest.mark.parametrize(
+    ("links", "slowest"),
+    [
+        (("NV4", "PIX", "PHB"), "PHB"),
+        (("NV4", "NV2"), "NV2"),
+        (("PIX", None), None),
+        (("PIX", "?"), None),
+        ((), None),
+    ],
+)
+def test_the_weakest_link(links: tuple[str | None, ...], slowest: str | None) -> None:
+    """It is not known if one link is not."""
+    assert weakest(links) == slowest
+
+
+@pytest.mark.parametrize(
+    ("topology", "none"),
+    [
+        (NodeTopology(source="nvml+sysfs+network"), True),
+        (NodeTopology(source="nvml+sysfs"), False),
+        (NodeTopology(source="nvml+sysfs+network", nics=("a",)), False),
+    ],
+)
+def test_no_card_and_no_knowledge_differ(topology: NodeTopology, none: bool) -> None:
+    """A node has none only if the kernel was asked."""
+    assert has_no_nic(topology) is none
