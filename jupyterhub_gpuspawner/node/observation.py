@@ -20,8 +20,8 @@ def observe(
 ) -> NodeTopology:
     """What is known of ``node`` after at most ``deadline`` seconds; what is not known is a sentence in ``problems``.
 
-    ``root`` is the folder under which ``/sys`` and ``/proc`` are read; ``network``: the network cards too. Raises OSError if no child process can be
-    started.
+    ``root`` is the folder under which ``/sys`` and ``/proc`` are read. ``network``: the network cards are read, too.
+    Raises OSError if no child process can be started.
     """
     documents, finished = child.ask_documents(
         lambda say: _look(say, node=node, topology_file=topology_file, root=root, network=network), deadline

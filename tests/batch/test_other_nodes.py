@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.batch.launcher import launcher_archive
 from jupyterhub_gpuspawner.batch.other_nodes import LONGEST, other_nodes
 from jupyterhub_gpuspawner.batch.shell import find_python, unpack
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
-from jupyterhub_gpuspawner.wire.documents import LaunchPlan, PlacedGpu
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
 from tests.standins.report_hub import ReportHub
 
 MACHINE = Path(__file__).parents[2] / "jupyterhub_gpuspawner" / "demo" / "machines" / "k80-2socket.json"
@@ -25,6 +25,12 @@ shift
 exec "$@"
 """
 STEP = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "g2", "SLURM_STEP_GPUS": "2,3", "SLURM_JOB_GPUS": "0,1"}
+
+
+@pytest.fixture
+def hub() -> Iterator[ReportHub]:
+    with ReportHub() as hub:
+        yield hub
 
 
 def run(folder: Path, *, nodes: int = 3, python: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
@@ -42,21 +48,18 @@ def run(folder: Path, *, nodes: int = 3, python: str = "", **environ: str) -> su
     )
     given = {"PATH": f"{folder}:{os.environ['PATH']}", "FOLDER": str(folder), "SLURM_JOB_NUM_NODES": str(nodes)}
     command = ["bash", "-c", script]
-    return subprocess.run(
-        command, env=given | STEP | environ, capture_output=True, text=True, check=False, timeout=120
-    )
+    return subprocess.run(command, env=given | STEP | environ, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_a_node_reports_by_the_hubs_own_address(tmp_path: Path, hub: ReportHub) -> None:
     """One step on every node but the first; its GPUs are those of the step, not those of the batch script."""
     done = run(tmp_path, **hub.environ)
-    [sent] = hub.received
-    report = parse_report(json.dumps(sent).encode() if isinstance(sent, dict) else sent)
+    [sent] = hub.requests
+    report = parse_report(sent.body)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert (report.other_node, report.port, report.placement.node) == (True, 0, "g2")
     assert [(gpu.index, gpu.numa_node) for gpu in report.placement.gpus] == [(2, 1), (3, 1)]
-    assert isinstance(report.placement.gpus[0], PlacedGpu)
     options = (tmp_path / "options").read_text().split()
     assert {"--overlap", "--relative=1", "--nodes=2", "--ntasks=2", "--kill-on-bad-exit=0"} <= set(options)
 
@@ -76,7 +79,7 @@ def test_a_python_that_cannot_run_the_launcher_is_passed_over(tmp_path: Path, hu
     python.chmod(0o755)
 
     assert run(tmp_path, python=str(python), **hub.environ).returncode == 0
-    assert len(hub.received) == 1
+    assert len(hub.requests) == 1
 
 
 def test_the_launcher_fits_an_environment_variable() -> None:

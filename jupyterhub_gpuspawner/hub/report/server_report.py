@@ -109,7 +109,8 @@ class ServerReport:
         """
         self._check_job(report)
         if report.other_node:
-            return self._accept_other(report)
+            self._accept_other(report)
+            return
         ready, moved = self._spawner().ready, report.port != self.port
         if ready and not moved:
             if self.accepted is None or replace(report, door=None) != replace(self.accepted, door=None):
@@ -195,9 +196,7 @@ class ServerReport:
         """
         if allocations:
             for node in self.nodes.confirm(allocations):
-                self._log.warning(
-                    "A report of %s names node %.60s, which is not of its job: dropped", self._server, node
-                )
+                self._log.warning("%s: a report names node %.60s, which is not of its job", self._server, node)
         self.placement = self.nodes.merged(placement, self.topology)
         self.placed.set()
 

@@ -69,7 +69,7 @@ EXPLAINED = {
     NUMA_NODES: "The parts of the machine that your CPUs are in. Memory and GPUs of the same part are reached fastest.",
     MEMORY_POLICY: "Where memory is allocated: preferred:0 means in NUMA node 0 as long as there is room.",
     ALIGNED: "Whether your GPUs, CPUs and memory are in the same NUMA nodes, where they work together fastest.",
-    NETWORK: "The network card next to each GPU and the link between the two: PIX and PXB are the shortest ways, SYS is "
+    NETWORK: "The network card next to each GPU and the link between the two: PIX and PXB are the shortest ways, SYS "
     "the longest. Work on several nodes is as fast as the weakest link of all.",
     OTHER_NODES: "What the job has on its other machines.",
 }

@@ -128,6 +128,45 @@ with os.fdopen(os.memfd_create("launch.pyz"), "wb") as file:
     echo "gpuspawner: no folder could hold the launcher; it is kept in memory" >&2
 fi
 
+# The job's other nodes: a launcher on each reports what the job has there. The server does not wait for them
+gpuspawner_other_nodes() (
+    trap - EXIT TERM INT HUP
+    { set +eux; } 2>/dev/null
+    unset -f srun
+    export GPUSPAWNER_ARCHIVE GPUSPAWNER_PYTHON GPUSPAWNER_BESIDE
+    GPUSPAWNER_BESIDE=${gpuspawner_server%/*}
+    # Let the server's own launcher finish first: it writes this file when it has chosen the port
+    gpuspawner_left=25
+    while [ ! -e "${GPUSPAWNER_FOLDER:-}/port" ] && [ "$gpuspawner_left" -gt 0 ]; do
+        command sleep 0.2
+        gpuspawner_left=$((gpuspawner_left - 1))
+    done
+    GPUSPAWNER_ARCHIVE=$(gpuspawner_launcher) || exit 1
+    exec srun --overlap --relative=1 --nodes="$((SLURM_JOB_NUM_NODES - 1))" --ntasks="$((SLURM_JOB_NUM_NODES - 1))" \
+        --ntasks-per-node=1 --job-name=gpuspawner-nodes --export=ALL --mpi=none --no-kill --kill-on-bad-exit=0 \
+        --input=none -- nice -n 10 /bin/sh -c 'for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 \
+        "${GPUSPAWNER_BESIDE:-}/python3" /usr/bin/python3 /usr/libexec/platform-python; do
+    gpuspawner_try=$(command -v -- "$gpuspawner_try") || continue
+    "$gpuspawner_try" -I -c "import sys
+if sys.version_info < (3, 9):
+    sys.exit(99)
+import base64, os
+file = os.memfd_create('"'"'launch.pyz'"'"')
+os.write(file, base64.b64decode(os.environ.pop('"'"'GPUSPAWNER_ARCHIVE'"'"')))
+sys.path.insert(0, '"'"'/proc/self/fd/%d'"'"' % file)
+from jupyterhub_gpuspawner.node.other_node import main
+main(sys.argv[1])" "$1"
+    gpuspawner_status=$?
+    case $gpuspawner_status in 99 | 126 | 127) ;; *) exit "$gpuspawner_status" ;; esac
+done
+echo "gpuspawner: no Python 3.9 or newer on ${SLURMD_NODENAME:-$(hostname)}: the node is not reported" >&2
+exit 1
+' sh "$(gpuspawner_plan)" </dev/null
+)
+if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then
+    gpuspawner_other_nodes &
+fi
+
 # The server. Signals are handled after it ends, so that the lines below still run
 gpuspawner_serve() {
     "$GPUSPAWNER_PYTHON" -I "$GPUSPAWNER_LAUNCHER" --plan "$GPUSPAWNER_PLAN" -- jupyter lab '--ServerApp.x=a b'

@@ -78,7 +78,7 @@ def test_reports_are_few_and_survive_a_restart() -> None:
     nodes = NodeReports()
     for number in range(LIST_LIMIT):
         nodes.accept(report(f"n{number}"))
-    with pytest.raises(ReportError, match="^other_node: 64 nodes have already reported$"):
+    with pytest.raises(ReportError, match=r"^other_node: 64 nodes have already reported$"):
         nodes.accept(report("n64"))
     again = NodeReports()
     again.load(json.loads(json.dumps(nodes.to_state())))

@@ -93,7 +93,7 @@ def test_a_port_that_another_process_has_is_not_the_servers() -> None:
     ("path", "value"),
     [
         ("version", 0),
-        ("version", 3),
+        ("version", 4),
         ("version", True),
         ("version", "1"),
         ("version", 1.0),

@@ -7,9 +7,8 @@ programs (81,559 MiB of an H100's 80 GB, 11,441 MiB of a K80's 12 GB with ECC); 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -23,6 +22,9 @@ from jupyterhub_gpuspawner.placement.network import has_no_nic
 from jupyterhub_gpuspawner.words import gpu_memory, memory
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from jupyterhub_gpuspawner.placement.topology import NodeTopology
     from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
 
