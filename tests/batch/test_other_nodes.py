@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,9 @@ def hub() -> Iterator[ReportHub]:
         yield hub
 
 
-def run(folder: Path, *, nodes: int = 3, python: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, environ: Mapping[str, str], *, nodes: int = 3, python: str = ""
+) -> subprocess.CompletedProcess[str]:
     """The lines of a batch script before its server, with a step of one task in the place of all."""
     (folder / "srun").write_text(SRUN)
     (folder / "srun").chmod(0o755)
@@ -48,12 +50,14 @@ def run(folder: Path, *, nodes: int = 3, python: str = "", **environ: str) -> su
     )
     given = {"PATH": f"{folder}:{os.environ['PATH']}", "FOLDER": str(folder), "SLURM_JOB_NUM_NODES": str(nodes)}
     command = ["bash", "-c", script]
-    return subprocess.run(command, env=given | STEP | environ, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(
+        command, env={**given, **STEP, **environ}, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
 def test_a_node_reports_by_the_hubs_own_address(tmp_path: Path, hub: ReportHub) -> None:
     """One step on every node but the first; its GPUs are those of the step, not those of the batch script."""
-    done = run(tmp_path, **hub.environ)
+    done = run(tmp_path, hub.environ)
     [sent] = hub.requests
     report = parse_report(sent.body)
 
@@ -66,7 +70,7 @@ def test_a_node_reports_by_the_hubs_own_address(tmp_path: Path, hub: ReportHub) 
 
 def test_a_job_on_one_node_starts_no_step(tmp_path: Path) -> None:
     """Whatever the profile requested, Slurm's answer counts."""
-    run(tmp_path, nodes=1)
+    run(tmp_path, {}, nodes=1)
 
     assert not (tmp_path / "options").exists()
 
@@ -78,7 +82,7 @@ def test_a_python_that_cannot_run_the_launcher_is_passed_over(tmp_path: Path, hu
     python.write_text(f"#!/bin/sh\nexit {status}\n")
     python.chmod(0o755)
 
-    assert run(tmp_path, python=str(python), **hub.environ).returncode == 0
+    assert run(tmp_path, hub.environ, python=str(python)).returncode == 0
     assert len(hub.requests) == 1
 
 

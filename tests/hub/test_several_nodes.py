@@ -114,9 +114,11 @@ def test_each_node_has_its_placement(hub: HubProcess) -> None:
     ada = Visitor(hub, "ada")
     hub.spawn("ada", {"profile": "four"})
     placement = reported(hub, "ada", lambda each: len(nodes(each)) == 3)
+    admin = Visitor(hub, "admin")
     for _ in range(240):
-        cluster = hub.api("GET", "/gpuspawner/cluster")
-        if cluster.ok and cluster.json()["nodes"][0]["jobs"]:
+        cluster = admin.look("/hub/gpuspawner/cluster?text=ada").soup
+        holders = [node.text for node in cluster.select("main tr, main li") if "ada's server" in node.text]
+        if holders:
             break
         time.sleep(0.25)
     page = ada.look("/hub/home").soup
@@ -133,8 +135,7 @@ def test_each_node_has_its_placement(hub: HubProcess) -> None:
         [("mlx4_0", "SYS"), ("mlx4_0", "SYS"), ("mlx4_0", "PHB"), ("mlx4_0", "PHB")],
     ]
     assert placement["weakest_link_over_nodes"] is None
-    holders = {node["name"]: [job["user"] for job in node["jobs"]] for node in cluster.json()["nodes"]}
-    assert holders == {node: ["ada"] for node in NODES}
+    assert all(any(node in holder for holder in holders) for node in NODES)
     shown = page.select("[data-node]")
     assert [each["data-node"] for each in shown] == ["g2", "g3", "g4"]
     assert all(len(each.select("svg rect.gpu.own")) == 4 for each in shown)
