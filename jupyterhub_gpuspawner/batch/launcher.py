@@ -36,6 +36,8 @@ try:
     from jupyterhub_gpuspawner.node.launch import main
     main(sys.argv[1:])
 except Exception as error:
+    if sys.argv[1:2] in (["--run"], ["--rank"]):
+        raise  # no server: a rank without its environment would only wait for the others
     import os
     try:
         os.write(2, b"gpuspawner: the launcher failed, the server starts without it: %a\\n" % (error,))

@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.cli.hub.show import show
 from jupyterhub_gpuspawner.cli.node.bandwidth import bandwidth
 from jupyterhub_gpuspawner.cli.node.bind import bind
 from jupyterhub_gpuspawner.cli.node.place import place
+from jupyterhub_gpuspawner.cli.node.run import run
 from jupyterhub_gpuspawner.cli.node.topology import topology
 from jupyterhub_gpuspawner.cli.options import fail
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
@@ -30,7 +31,7 @@ def main() -> None:
     """Tools for JupyterHub on Slurm GPU clusters."""
 
 
-for command in (topology, place, bind, bandwidth, show, check, migrate, message, sessions, idle, fleet, course):
+for command in (topology, place, bind, bandwidth, show, check, migrate, message, sessions, idle, fleet, run, course):
     main.add_command(command)
 for command in COMMANDS:
     course.add_command(command)

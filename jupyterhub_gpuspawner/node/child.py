@@ -104,7 +104,7 @@ def _work(work: Callable[[int], object], writing: int, parent: int) -> NoReturn:
         for standard in (0, 1, 2):
             os.dup2(null, standard)
         os.setpgid(0, 0)
-        _die_with(parent)
+        die_with(parent)
         work(writing)
     finally:
         os._exit(0)
@@ -133,12 +133,12 @@ def leave(work: Callable[[], object]) -> None:
         os._exit(0)
 
 
-def _die_with(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent ends (prctl(2)); if that fails, the deadline still holds."""
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Ask the kernel to send this process a signal when its parent ends (prctl(2)); if that fails, nothing happens."""
     try:
         import ctypes
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     except (OSError, AttributeError, ImportError):
         return
     if os.getppid() != parent:

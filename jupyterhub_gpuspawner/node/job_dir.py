@@ -25,6 +25,8 @@ _FILES = (
 )
 COMPANION = "lab"
 """The folder of the companion."""
+COMMANDS = "bin"
+"""The folder of ``gpuspawner-run``."""
 CONTAINERS = ("apptainer", "singularity")
 """Commands that run a server in a container."""
 USUALLY_BOUND = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only compared
@@ -68,15 +70,38 @@ def _remove_if_left(folder: str) -> None:
             for file in _FILES:
                 if file in names:
                     os.unlink(file, dir_fd=descriptor)
-            if COMPANION in names:
-                import shutil
+            for inner in (COMPANION, COMMANDS):
+                if inner in names:
+                    import shutil
 
-                shutil.rmtree(os.path.join(folder, COMPANION), ignore_errors=True)
+                    shutil.rmtree(os.path.join(folder, inner), ignore_errors=True)
             os.rmdir(folder)
     except OSError:
         pass
     finally:
         os.close(descriptor)
+
+
+def bring_run(environ: MutableMapping[str, str]) -> None:
+    """Write ``gpuspawner-run`` beside the launcher, and add its folder to the PATH, as the last one; raises OSError.
+
+    Only in a job, and where the launcher has a folder of its own. ``GPUSPAWNER_RUN`` has the command's full path, for
+    shells that set their own PATH.
+    """
+    launcher, python = environ.get("GPUSPAWNER_LAUNCHER", ""), environ.get("GPUSPAWNER_PYTHON", "")
+    folder = os.path.dirname(launcher)
+    if not environ.get("SLURM_JOB_ID") or not python or not os.path.basename(folder).startswith("gpuspawner."):
+        return
+    place = os.path.join(folder, COMMANDS)
+    command = os.path.join(place, "gpuspawner-run")
+    os.makedirs(place, mode=0o700, exist_ok=True)
+    with open(command, "w", encoding="utf-8") as file:
+        quoted = ["'" + word.replace("'", "'\\''") + "'" for word in (python, launcher)]
+        file.write(f'#!/bin/sh\nexec {" -I ".join(quoted)} --run "$@"\n')
+        os.fchmod(file.fileno(), 0o700)
+    paths = environ.get("PATH", os.defpath).split(os.pathsep)
+    environ["PATH"] = os.pathsep.join([*[path for path in paths if path != place], place])
+    environ["GPUSPAWNER_RUN"] = command
 
 
 def bring_companion(environ: MutableMapping[str, str], *, in_container: bool) -> None:

@@ -30,6 +30,8 @@ VERBOSE = "GPUSPAWNER_VERBOSE"
 """If this variable is set, each bound task writes its placement to standard error, in one line."""
 TAKEN = "--port-taken"
 """Argument used by the batch script after the server failed; exit code 0 if another process has taken its port."""
+RUN, RANK = "--run", "--rank"
+"""First argument for ``gpuspawner-run``, and for each rank that it starts (:mod:`~jupyterhub_gpuspawner.node.step`)."""
 ANNOUNCE_DEADLINE = 20.0
 """Seconds for picking the port and all tries of the first report together."""
 PORT = "{port}"
@@ -59,6 +61,7 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
     )
     if plan.report:
         placing.attempt("Holding the launcher's folder", lambda: _hold_folder(environ), None)
+        placing.attempt("Providing gpuspawner-run", lambda: _bring_run(environ), None)
         port = placing.attempt("Reporting", lambda: _report(placing, document, topology), 0)
         command = [argument.replace(PORT, str(port)) for argument in command] if port else command
         if plan.lab:
@@ -121,6 +124,12 @@ def _behind_the_gate(command: Sequence[str], environ: Mapping[str, str]) -> Sequ
     named = [word for word in first[2:].split() if os.path.basename(word).startswith("python")]
     python = named[0] if first.startswith("#!") and named else os.path.join(os.path.dirname(found), "python3")
     return [python, "-c", RUN_GATE, environ.get("GPUSPAWNER_LAUNCHER", ""), *command[2:]]
+
+
+def _bring_run(environ: MutableMapping[str, str]) -> None:
+    from jupyterhub_gpuspawner.node import job_dir
+
+    job_dir.bring_run(environ)
 
 
 def _bring_companion(command: Sequence[str], environ: MutableMapping[str, str]) -> None:
@@ -297,9 +306,23 @@ def _unpack_certificates() -> None:
         certificates.unpack(os.environ, os.path.dirname(os.path.abspath(sys.argv[0])))
 
 
+def _step(arguments: Sequence[str]) -> NoReturn:
+    """``gpuspawner-run``, or one of the ranks that it starts."""
+    if arguments[0] == RUN:
+        from jupyterhub_gpuspawner.node.step import run
+
+        raise SystemExit(run.main(arguments[1:]))
+    _find_the_users_modules()
+    from jupyterhub_gpuspawner.node.step import member
+
+    member.main(arguments[1:], become)
+
+
 def main(arguments: Sequence[str]) -> NoReturn:
     """The zipapp's entry: ``--plan FILE|JSON -- COMMAND ARGUMENT…``; exits with 2 for other arguments."""
     _open_standard()
+    if arguments[:1] in ([RUN], [RANK]):
+        _step(arguments)
     if list(arguments) == [TAKEN]:
         from jupyterhub_gpuspawner.node.report import port
 

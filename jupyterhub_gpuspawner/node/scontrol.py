@@ -18,7 +18,18 @@ SECONDS = 3.0
 
 def show_job(environ: Mapping[str, str]) -> GrantedJob:
     """Ask slurmctld about this job; fields that it does not answer in time are None."""
-    return parse_job(_show("job", environ.get("SLURM_JOB_ID", "")), environ.get("SLURMD_NODENAME", ""))
+    return parse_job(answer_about_job(environ), environ.get("SLURMD_NODENAME", ""))
+
+
+def answer_about_job(environ: Mapping[str, str]) -> str:
+    """What slurmctld says about this job, for :func:`parse_job`; empty if it does not answer in time."""
+    return _show("job", environ.get("SLURM_JOB_ID", ""))
+
+
+def node_address(node: str) -> str:
+    """The address by which Slurm's daemons reach a node (``NodeAddr``); empty without an answer."""
+    words = _show("node", node).split()
+    return next((word.partition("=")[2] for word in words if word.startswith("NodeAddr=")), "")
 
 
 def show_node_gpus(environ: Mapping[str, str]) -> bool | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.node.placing import THREADS, THREADS_SET, Gpus, Placing
 from jupyterhub_gpuspawner.node.task.rank import Rank, divide_cpus, has_own_cpus, has_own_gpus, shares
 from jupyterhub_gpuspawner.placement import choice
+from jupyterhub_gpuspawner.placement.chain import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
@@ -31,11 +32,19 @@ class StepPlacing(Placing):
     ) -> None:
         super().__init__(plan, environ, node, look)
         self.rank = rank
+        self.opened = False
+        """Whether the ring of this node is part of one over several nodes."""
+        self.in_order: tuple[str, ...] = ()
+        """The visible names of the GPUs of all tasks on this node, in the order of the tasks."""
         self._beside: tuple[tuple[int, ...], ...] = ((),) * rank.count
         """The GPUs of each task, by position; empty if not known."""
 
+    def _whole_grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
+        """The GPUs of all tasks on this node, or those of this task if Slurm has divided them."""
+        return super()._grant(topology, cpus)
+
     def _grant(self, topology: NodeTopology, cpus: tuple[int, ...]) -> GpuGrant:
-        granted = super()._grant(topology, cpus)
+        granted = self._whole_grant(topology, cpus)
         if has_own_gpus(self.environ, len(granted.names)):
             self._beside = shares(_of_the_job(self.environ.get("SLURM_JOB_GPUS", ""), topology), self.rank.count)
             return granted
@@ -43,10 +52,12 @@ class StepPlacing(Placing):
         if granted.positions:
             count = len(granted.positions)
             ring = choice.choose(topology, granted=granted.positions, count=count, policy=self.plan.policy).gpus
+            ring = opened(topology, ring) if self.opened else ring
             order = [granted.positions.index(position) for position in ring]
             self._beside = shares(ring, self.rank.count)
         if 0 < len(order) < self.rank.count and self.rank.local == 0:
             self.problems.append(f"{self.rank.count} tasks share {len(order)} GPUs on this node.")
+        self.in_order = tuple(granted.names[n] for n in order)
         mine = self.rank.share(order)
         return replace(
             granted,

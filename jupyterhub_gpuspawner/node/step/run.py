@@ -1,0 +1,163 @@
+"""``gpuspawner-run``: start a step, pass its output on, and end it with its user's Ctrl-C.
+
+``srun`` runs in a session of its own, so that signals reach only this process, which decides what they mean. If this
+process is killed, the kernel ends srun, and srun its ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.node import child, scontrol
+from jupyterhub_gpuspawner.node.step import endings, job, network, options, srun
+from jupyterhub_gpuspawner.node.step.member import Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import FrameType
+
+    from jupyterhub_gpuspawner.node.step.options import Options
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NOISE = b"srun: cluster configuration lacks support for cpu binding\n"
+"""Written by srun where Slurm cannot bind CPUs, because it is asked to leave that to the ranks."""
+NO_STEP = 2
+"""Exit code if the step cannot be started as asked."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """``launch.pyz --run ARGUMENT…``; returns the exit code."""
+    launcher = os.path.abspath(sys.argv[0])
+    with open(launcher, "rb") as file:
+        archive = file.read()
+    plan = os.path.join(os.path.dirname(launcher), "plan.json")
+    return run(options.parse(arguments), os.environ, archive=lambda: archive, plan=_text(plan) or "{}")
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def run(asked: Options, environ: Mapping[str, str], *, archive: Callable[[], bytes], plan: str) -> int:
+    """Run the step to its end and return its exit code. ``plan``: the server's launch plan, for policy and topology."""
+    try:
+        mine = job.read(environ, scontrol.answer_about_job(environ))
+        where = srun.layout(mine, asked)
+    except ValueError as error:
+        say(str(error))
+        return NO_STEP
+    kept = srun.keeps(asked, environ)
+    address, port = _master(mine, where.nodes)
+    logs = os.path.abspath(asked.logs) if asked.logs else ""
+    if logs:
+        os.makedirs(logs, exist_ok=True)
+    spec = Spec(
+        token=secrets.token_hex(8),
+        plan=plan,
+        master_addr=address,
+        master_port=port,
+        keeps=kept,
+        all_gpus=asked.all_gpus,
+        torchrun=asked.is_torchrun,
+        logs=logs,
+        allocation=mine.allocation,
+        verbose=asked.verbose,
+    )
+    surroundings = srun.environment(environ, mine, spec=spec.dumps(), archive=archive())
+    with tempfile.NamedTemporaryFile("w", prefix="gpuspawner-hosts-", delete=True) as hosts:
+        hosts.writelines(f"{node}\n" for node in where.node_of)
+        hosts.flush()
+        words = srun.without_own_binding(srun.command(asked, mine, where, hosts=hosts.name), kept)
+        if asked.verbose:
+            shown = words[: words.index("/bin/sh")]
+            say(f"{shlex.join(shown)} {shlex.join(asked.command)}")
+        return _Step(words, surroundings, spec.token, where.node_of).run()
+
+
+def _master(mine: job.Job, nodes: Sequence[str]) -> tuple[str, int]:
+    """Address and port of the master, which is on the first node; no address if that is the node of this process."""
+    here = mine.here == nodes[0]
+    port = network.free_port(here=here)
+    if len(nodes) == 1:
+        return "127.0.0.1", port
+    return ("" if here else network.resolved(scontrol.node_address(nodes[0]) or nodes[0])), port
+
+
+@dataclass
+class _Step:
+    """A running srun, and what its ranks have said."""
+
+    words: Sequence[str]
+    environ: Mapping[str, str]
+    token: str
+    node_of: Sequence[str]
+    ended: list[endings.Ending] = field(default_factory=list)
+    signal: int = 0
+
+    def run(self) -> int:
+        parent = os.getpid()
+        try:
+            step = subprocess.Popen(
+                self.words,
+                env=dict(self.environ),
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                preexec_fn=lambda: child.die_with(parent, signal.SIGTERM),  # noqa: PLW1509 - no other thread
+            )
+        except FileNotFoundError:
+            say("srun is not in the PATH; it belongs to Slurm")
+            return NO_STEP
+
+        def end(number: int, _: FrameType | None) -> None:
+            if not self.signal:
+                say(f"{signal.Signals(number).name}: all ranks are being ended")
+            self.signal = number
+            step.send_signal(signal.SIGTERM)
+
+        before = {number: signal.signal(number, end) for number in _SIGNALS}
+        try:
+            self._pass_on(step)
+            return self._close(step.wait())
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _pass_on(self, step: subprocess.Popen[bytes]) -> None:
+        """Copy srun's standard error, without the ranks' own messages."""
+        for line in step.stderr or ():
+            if line == _NOISE:
+                continue
+            text, ending = endings.parse(line.decode(errors="surrogateescape"), self.token)
+            if ending is not None:
+                self.ended.append(ending)
+                # What is left is the label of srun, or the unfinished last line of the rank.
+                text = "" if text.strip().rstrip(":").isdigit() or not text.strip() else f"{text}\n"
+            if text:
+                os.write(2, text.encode(errors="surrogateescape"))
+
+    def _close(self, status: int) -> int:
+        if self.signal:
+            say(f"{signal.Signals(self.signal).name}: all ranks have ended")
+            return 128 + self.signal
+        verdict = endings.judge(self.ended, self.node_of, 128 - status if status < 0 else status)
+        for sentence in verdict.sentences:
+            say(sentence)
+        return verdict.exit_code
+
+
+def say(sentence: str) -> None:
+    """Write one line to standard error."""
+    os.write(2, f"gpuspawner-run: {sentence}\n".encode(errors="replace"))

@@ -1,0 +1,181 @@
+"""The environment variables of a rank, as torch.distributed, NCCL and Gloo read them. Values of the user always win.
+
+Sources: torch.distributed, "Environment variable initialization" and torchrun; NCCL, "Environment Variables".
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.placement import nccl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jupyterhub_gpuspawner.placement.topology import NodeTopology
+
+_RENDEZVOUS = (
+    "--standalone",
+    "--nnodes",
+    "--node-rank",
+    "--rdzv-backend",
+    "--rdzv-endpoint",
+    "--rdzv-id",
+    "--rdzv-conf",
+    "--master-addr",
+    "--master-port",
+)
+_PROCESSES = "--nproc-per-node"
+_PLATFORM_FILE = "/var/run/nvidia-topologyd/virtualTopology.xml"
+"""The topology file of the platform, which NCCL reads by itself."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """A rank's place in its step."""
+
+    rank: int
+    world: int
+    local: int
+    beside: int
+    """Ranks on this node."""
+    node: int
+    nodes: int
+
+
+def of_rank(where: Position, environ: Mapping[str, str], address: str, port: int) -> dict[str, str]:
+    """The variables of the rank, and of the master.
+
+    The numbers of the ranks are Slurm's and replace any that are set. ``address`` is empty if srun runs on the master's
+    node: then it is the address from which Slurm has started this task.
+    """
+    master = address or environ.get("SLURM_LAUNCH_NODE_IPADDR", "")
+    return {
+        "RANK": str(where.rank),
+        "WORLD_SIZE": str(where.world),
+        "LOCAL_RANK": str(where.local),
+        "LOCAL_WORLD_SIZE": str(where.beside),
+        "NODE_RANK": str(where.node),
+        "GROUP_RANK": str(where.node),
+        "MASTER_ADDR": environ.get("MASTER_ADDR") or master,
+        "MASTER_PORT": environ.get("MASTER_PORT") or str(port),
+    }
+
+
+def interfaces(environ: Mapping[str, str], interface: str | None, *, infiniband: bool) -> dict[str, str]:
+    """Interfaces for Gloo and NCCL: the one that reaches the master, if it is known.
+
+    Without it Gloo takes the address of the node's name, which need not resolve. NCCL takes InfiniBand first, so where
+    there is any, it is left to choose; and it never needs the loopback interface.
+    """
+    found = {"GLOO_SOCKET_IFNAME": interface} if interface else {}
+    if interface and interface != "lo" and not infiniband:
+        found["NCCL_SOCKET_IFNAME"] = f"={interface}"  # exactly this one
+    return {name: value for name, value in found.items() if not environ.get(name)}
+
+
+def nearest_nics(
+    environ: Mapping[str, str], topology: NodeTopology, own: Sequence[int], whole: Sequence[int]
+) -> dict[str, str]:
+    """The NICs nearest to the rank's GPUs (``own``), and for NCCL those nearest to the GPUs of all ranks beside it.
+
+    All ranks of a node must give NCCL the same list. It is given only if it leaves a NIC out, such as that of the
+    storage: which of several NICs a GPU uses, NCCL decides better by itself.
+    """
+    found = {}
+    if own:
+        mine = nccl.nearest_nics(topology, own)
+        if mine:
+            found["GPUSPAWNER_NICS"] = ",".join(mine)
+    near = nccl.nearest_nics(topology, whole)
+    if near and len(near) < len(topology.nics) and not topology.simulated and not environ.get("NCCL_IB_HCA"):
+        found["NCCL_IB_HCA"] = "=" + ",".join(near)
+    return found
+
+
+def torchrun(command: Sequence[str], where: Position, environ: Mapping[str, str], *, processes: int) -> list[str]:
+    """The command of torchrun with its rendezvous and number of processes, as far as the user did not give them.
+
+    The rendezvous is the static one: with ``c10d`` the nodes' ranks would follow from the order in which they arrive.
+    """
+    words = list(command)
+    start = words.index("-m") + 2 if "-m" in words[:2] else 1
+    # Options end at the script, or at --; a script's own options do not count.
+    given = {_option(word) for word in _options(words[start:])}
+    more: list[str] = []
+    if not given & set(_RENDEZVOUS):
+        more += [f"--nnodes={where.world}", f"--node-rank={where.rank}"]
+        more += [f"--master-addr={environ['MASTER_ADDR']}", f"--master-port={environ['MASTER_PORT']}"]
+    if _PROCESSES not in given:
+        more.append(f"{_PROCESSES}={processes}")
+    return [*words[:start], *more, *words[start:]]
+
+
+def _options(words: Sequence[str]) -> list[str]:
+    found = []
+    for n, word in enumerate(words):
+        if word == "--" or (not word.startswith("-") and not (n and _takes_a_value(words[n - 1]))):
+            break
+        found.append(word)
+    return found
+
+
+def _takes_a_value(word: str) -> bool:
+    return (
+        word.startswith("--") and "=" not in word and _option(word) not in ("--standalone", "--no-python", "--module")
+    )
+
+
+def _option(word: str) -> str:
+    """torchrun accepts its options with ``-`` and with ``_``."""
+    name = word.partition("=")[0]
+    return "--" + name[2:].replace("_", "-") if name.startswith("--") else name
+
+
+def nccl_file(environ: Mapping[str, str], topology: NodeTopology, *, root: str = "/") -> str:
+    """A topology file for NCCL, if NCCL cannot see how the GPUs are connected; else empty.
+
+    That is so if the node is described by the site's topology file (and not simulated), and the kernel shows no path
+    from a GPU to the processor: the device is missing below ``/sys/bus/pci``, or hangs on the root bus without any
+    bridge, as in virtual machines. A file of the user (``NCCL_TOPO_FILE``) or of the platform is left to NCCL.
+    """
+    if environ.get("NCCL_TOPO_FILE") or os.path.exists(os.path.join(root, _PLATFORM_FILE.lstrip("/"))):
+        return ""
+    if topology.source != "file" or topology.simulated or all(_has_bridge(gpu.pci, root) for gpu in topology.gpus):
+        return ""
+    return nccl.topology_file(topology, _nic_addresses(topology.nics, root), _processor(root))
+
+
+def _has_bridge(pci: str, root: str) -> bool:
+    """Whether sysfs shows the device below a bridge: ``/sys/devices/pci0000:00/BRIDGE/DEVICE``."""
+    path = os.path.realpath(os.path.join(root, "sys/bus/pci/devices", pci)) if pci else ""
+    return os.path.exists(path) and not os.path.basename(os.path.dirname(path)).startswith("pci")
+
+
+def _nic_addresses(nics: Sequence[str], root: str) -> dict[str, str]:
+    """PCI addresses of the RDMA devices that this node has."""
+    found = {}
+    for nic in nics:
+        path = os.path.realpath(os.path.join(root, "sys/class/infiniband", nic, "device"))
+        if os.path.exists(path):
+            found[nic] = os.path.basename(path)
+    return found
+
+
+def _processor(root: str) -> dict[str, str]:
+    """What NCCL wants to know of the processor, which ``/proc/cpuinfo`` says for x86."""
+    found = {"arch": os.uname().machine}
+    words = {"vendor_id": "vendor", "cpu family": "familyid", "model": "modelid"}
+    try:
+        with open(os.path.join(root, "proc/cpuinfo"), encoding="utf-8", errors="replace") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if not line.strip():
+                    break
+                if name.strip() in words:
+                    found[words[name.strip()]] = value.strip()
+    except OSError:
+        pass
+    return found
