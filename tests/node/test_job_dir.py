@@ -181,3 +181,23 @@ def test_a_killed_jobs_companion_is_removed_with_its_folder(tmp_path: Path) -> N
     job_dir.hold(str(own))
 
     assert left(tmp_path) == [own.name]
+
+
+def test_gpuspawner_run_is_the_last_in_the_path(tmp_path: Path) -> None:
+    """Only in a job, so that it hides no command of the user; it is removed with the folder."""
+    folder = make(tmp_path, "gpuspawner.AAAAAAAAAA")
+    environ = {"GPUSPAWNER_LAUNCHER": f"{folder}/launch.pyz", "GPUSPAWNER_PYTHON": "/opt/a b/python3", "PATH": "/bin"}
+    job_dir.bring_run(environ)
+    assert environ["PATH"] == "/bin"
+
+    environ["SLURM_JOB_ID"] = "7"
+    for _ in range(2):
+        job_dir.bring_run(environ)
+    command = folder / "bin" / "gpuspawner-run"
+    assert (environ["PATH"], environ["GPUSPAWNER_RUN"]) == (f"/bin:{folder}/bin", str(command))
+    assert command.read_text() == f"#!/bin/sh\nexec '/opt/a b/python3' -I '{folder}/launch.pyz' --run \"$@\"\n"
+    assert os.access(command, os.X_OK)
+
+    os.utime(folder, (0, 0))
+    job_dir.hold(str(make(tmp_path, "gpuspawner.BBBBBBBBBB", age=0)))
+    assert left(tmp_path) == ["gpuspawner.BBBBBBBBBB"]

@@ -154,7 +154,7 @@ def command(options: Options, job: Job, where: Layout, *, hosts: str) -> list[st
 
     ``--overlap`` shares the job's resources with the batch step and other steps. A rank that fails ends the others.
     """
-    words = ["srun", "--overlap", "--export=ALL", "--kill-on-bad-exit=1", "--unbuffered", "--input=none"]
+    words = ["srun", "--overlap", "--export=ALL", "--kill-on-bad-exit=1", "--input=none"]
     words += [f"--ntasks={where.tasks}", f"--nodes={len(where.nodes)}"]
     if where.even:
         words += [f"--ntasks-per-node={where.counts[0]}", "--distribution=block"]

@@ -98,7 +98,7 @@ def nearest_nics(
 def torchrun(command: Sequence[str], where: Position, environ: Mapping[str, str], *, processes: int) -> list[str]:
     """The command of torchrun with its rendezvous and number of processes, as far as the user did not give them.
 
-    The rendezvous is the static one: with ``c10d`` the nodes' ranks would follow from the order in which they arrive.
+    They are written with ``_``, which PyTorch 1 requires. The rendezvous is the static one: with ``c10d`` the nodes' ranks would follow from the order in which they arrive.
     """
     words = list(command)
     start = words.index("-m") + 2 if "-m" in words[:2] else 1
@@ -106,10 +106,10 @@ def torchrun(command: Sequence[str], where: Position, environ: Mapping[str, str]
     given = {_option(word) for word in _options(words[start:])}
     more: list[str] = []
     if not given & set(_RENDEZVOUS):
-        more += [f"--nnodes={where.world}", f"--node-rank={where.rank}"]
-        more += [f"--master-addr={environ['MASTER_ADDR']}", f"--master-port={environ['MASTER_PORT']}"]
+        more += [f"--nnodes={where.world}", f"--node_rank={where.rank}"]
+        more += [f"--master_addr={environ['MASTER_ADDR']}", f"--master_port={environ['MASTER_PORT']}"]
     if _PROCESSES not in given:
-        more.append(f"{_PROCESSES}={processes}")
+        more.append(f"--nproc_per_node={processes}")
     return [*words[:start], *more, *words[start:]]
 
 

@@ -1,0 +1,214 @@
+"""gpuspawner-run on a real Slurm of four nodes with four GPUs each, from the environment of a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jupyterhub_gpuspawner.batch.launcher import launcher_archive
+from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
+from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
+from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.slurm
+NAMES = ("r1", "r2", "r3", "r4")
+NODES = tuple(
+    SimulatedNode(
+        name,
+        machine="k80-2socket",
+        sockets=2,
+        cores_per_socket=12,
+        memory_mib=64000,
+        gpus=(whole_gpus("k80", range(2), cores="0-11"), whole_gpus("k80", range(2, 4), cores="12-23")),
+    )
+    for name in NAMES
+)
+CLUSTER = ClusterDescription(NODES, (SimulatedPartition("gpu", NAMES, default=True),), name="ranks")
+ALL_REDUCE = Path(__file__).parents[2] / "standins" / "all_reduce.py"
+WITHIN = 120.0
+"""Seconds for anything that happens soon."""
+VARIABLES = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "SLURMD_NODENAME"),
+    *("CUDA_VISIBLE_DEVICES", "GPUSPAWNER_CPUS", "OMP_NUM_THREADS", "MASTER_ADDR", "GLOO_SOCKET_IFNAME"),
+    *("NCCL_SOCKET_IFNAME", "SLURM_CPUS_PER_TASK", "JUPYTERHUB_API_TOKEN"),
+)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server on all four nodes, of which only the environment matters."""
+
+    job: str
+    environ: dict[str, str]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run gpuspawner-run as in one of the server's terminals."""
+        return subprocess.run(
+            [self.environ["GPUSPAWNER_RUN"], *arguments],
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN,
+            check=False,
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """The same, without waiting for its end."""
+        return subprocess.Popen([self.environ["GPUSPAWNER_RUN"], *arguments], env=self.environ)
+
+
+@pytest.fixture(scope="module")
+def four_nodes(needs_slurm: None, site_folder: Path) -> Iterator[PrivateSlurm]:
+    with PrivateSlurm(CLUSTER, site_folder / "slurm") as slurm:
+        yield slurm
+
+
+@contextmanager
+def serving(slurm: PrivateSlurm, folder: Path) -> Iterator[Server]:
+    """A job that the launcher starts as it starts a server."""
+    home = folder / f"gpuspawner.{time.monotonic_ns() % 10**10:010}"
+    home.mkdir()
+    (home / "launch.pyz").write_bytes(launcher_archive())
+    plan = LaunchPlan(topology_file=slurm.topology_pattern)
+    (home / "plan.json").write_text(plan.dumps())
+    seen, script = home / "environment.json", home / "job.sh"
+    show = "import json, os, sys, time; json.dump(dict(os.environ), open(sys.argv[1], 'w')); time.sleep(600)"
+    launch = f"{sys.executable} -I {home}/launch.pyz --plan {home}/plan.json --"
+    script.write_text(f'#!/bin/sh\nexport JUPYTERHUB_API_TOKEN=secret\n{launch} {sys.executable} -c "{show}" {seen}\n')
+    words = ["--parsable", "--nodes=4", "--ntasks-per-node=1", "--cpus-per-task=24", f"--output={home}/log"]
+    job = slurm.run("sbatch", *words, "--gres=gpu:k80:4", str(script))
+    try:
+        until(seen.exists, lambda: (home / "log").read_text() if (home / "log").exists() else "the job has not started")
+        time.sleep(0.2)
+        environ = json.loads(seen.read_text())
+        yield Server(job, {**environ, **slurm.environment, "PATH": f"{environ['PATH']}:{slurm.bin_dir}"})
+    finally:
+        with suppress(SlurmFailed):
+            slurm.run("scancel", "--full", "--signal=KILL", job)
+        until(lambda: slurm.run("squeue", "-h", "--jobs", job, "--states=running,completing") == "", lambda: "it runs")
+
+
+@pytest.fixture(scope="module")
+def server(four_nodes: PrivateSlurm, site_folder: Path) -> Iterator[Server]:
+    with serving(four_nodes, site_folder) as server:
+        yield server
+
+
+def until(true: Callable[[], bool], fault: Callable[[], object]) -> None:
+    """Wait until ``true()``; fails with ``fault()``."""
+    ends_at = time.monotonic() + WITHIN
+    while not true():
+        assert time.monotonic() < ends_at, fault()
+        time.sleep(0.1)
+
+
+def ranks_of(mark: str) -> dict[int, str]:
+    """The processes of a run by id, with their nodes: those that have ``mark`` in their environment."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                environ = (entry / "environ").read_bytes().split(b"\0")
+                if f"RUN_MARK={mark}".encode() in environ and (entry / "comm").read_text().strip() == "sleep":
+                    names = [
+                        each.partition(b"=")[2].decode() for each in environ if each.startswith(b"SLURMD_NODENAME=")
+                    ]
+                    found[int(entry.name)] = names[0]
+    return found
+
+
+def test_sixteen_ranks_each_know_their_place_and_have_their_part(server: Server) -> None:
+    """GPUs, CPUs and variables of every rank; Slurm's variables of the batch step and the token are not passed on."""
+    show = "import json, os, sys; print(json.dumps([os.environ.get(name) for name in sys.argv[1:]]))"
+    done = server.run("--no-label", "--", sys.executable, "-c", show, *VARIABLES)
+    found = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda row: int(row[0]))
+    parts = ("0-5", "6-11", "12-17", "18-23")
+    same = ["6", "127.0.0.1", "lo", None, None, None]
+    assert (done.returncode, found) == (
+        0,
+        [
+            [str(4 * node + gpu), "16", str(gpu), "4", str(node), NAMES[node], str(gpu), parts[gpu], *same]
+            for node in range(4)
+            for gpu in range(4)
+        ],
+    )
+
+
+def test_a_rank_that_fails_is_named_and_ends_the_others(server: Server, tmp_path: Path) -> None:
+    """With its node, its exit code, which is that of the command, and its log; ranks may be spread unevenly."""
+    all_there = f"while [ $(ls {tmp_path} | wc -l) -lt 5 ]; do sleep 0.1; done"
+    fails = f'{all_there}; if [ $RANK = 3 ]; then echo "no such file" >&2; exit 7; fi; sleep 600'
+    done = server.run("-n", "5", "--logs", str(tmp_path), "--", "sh", "-c", fails)
+    log = tmp_path / "rank-3.r3.log"
+    assert done.returncode == 7
+    assert f"gpuspawner-run: rank 3 on r3 failed with exit code 7; its log is {log}" in done.stderr.splitlines()
+    assert log.read_text() == "no such file\n"
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "rank-0.r1.log",
+        "rank-1.r1.log",
+        "rank-2.r2.log",
+        "rank-3.r3.log",
+        "rank-4.r4.log",
+    ]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_no_rank_outlives_its_run(server: Server, number: int, code: int) -> None:
+    """Neither after Ctrl-C nor after the command itself is killed."""
+    mark = f"{os.getpid()}-{number}"
+    with Server(server.job, {**server.environ, "RUN_MARK": mark}).start("--per-node", "--", "sleep", "600") as run:
+        until(lambda: len(ranks_of(mark)) == 4, lambda: ranks_of(mark))
+        run.send_signal(number)
+        assert run.wait(WITHIN) == code
+    until(lambda: not ranks_of(mark), lambda: ranks_of(mark))
+
+
+def test_a_rank_that_says_nothing_is_named_with_its_node(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    """If a rank's own processes are killed, it cannot tell how it ended; Slurm still ends the others."""
+    mark = f"{os.getpid()}-silent"
+    with Server(server.job, {**server.environ, "RUN_MARK": mark}).start("--per-node", "--", "sleep", "600") as run:
+        until(lambda: len(ranks_of(mark)) == 4, lambda: ranks_of(mark))
+        rank = next(pid for pid, node in ranks_of(mark).items() if node == "r2")
+        os.kill(int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+        assert run.wait(WITHIN) == 137
+    assert "gpuspawner-run: rank 1 on r2 ended without a word" in capfd.readouterr().err.splitlines()
+    until(lambda: not ranks_of(mark), lambda: ranks_of(mark))
+
+
+def test_all_reduce_from_a_notebook(server: Server) -> None:
+    """A cell runs a sum over four nodes; the program finds the others by the variables of torch.distributed."""
+    from jupyter_client.manager import KernelManager
+
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(env={**server.environ, "IPYTHONDIR": os.environ.get("IPYTHONDIR", "/tmp")})  # noqa: S108
+    client = manager.blocking_client()
+    try:
+        client.start_channels()
+        client.wait_for_ready(timeout=WITHIN)
+        client.execute(f"!gpuspawner-run --per-node -- {sys.executable} {ALL_REDUCE}")
+        said = ""
+        with suppress(Empty):
+            while True:
+                message = client.get_iopub_msg(timeout=WITHIN)
+                said += message["content"].get("text", "") if message["msg_type"] == "stream" else ""
+                if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle" and said:
+                    break
+        sums = sorted(line.strip() for line in said.splitlines() if "sum" in line)
+        assert sums == [f"{rank}: rank {rank} of 4: the sum of all ranks is 6" for rank in range(4)], said
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

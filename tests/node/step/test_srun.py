@@ -1,0 +1,155 @@
+"""The srun of gpuspawner-run: ranks on nodes, command line and environment."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from jupyterhub_gpuspawner.node.step import job
+from jupyterhub_gpuspawner.node.step.job import Job
+from jupyterhub_gpuspawner.node.step.options import Options
+from jupyterhub_gpuspawner.node.step.srun import command, environment, keeps, layout, without_own_binding
+
+FOUR = Job("7", ("g1", "g2", "g3", "g4"), (4, 4, 4, 4), "g1")
+UNEVEN = Job("7", ("g1", "g2"), (4, 2), "g1")
+WITHOUT = Job("7", ("c1", "c2"), (0, 0), "c1")
+PYTHON = ("python", "train.py")
+DETAIL = """JobId=7 JobName=a
+   NodeList=g[1-3]
+     Nodes=g[1-2] CPU_IDs=0-7 Mem=4000 GRES=gpu:k80:4(IDX:0-3)
+     Nodes=g3 CPU_IDs=0-3 Mem=4000 GRES=gpu:k80:1(IDX:2),shard:2(IDX:0,1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("environ", "answer", "found"),
+    [
+        ({"SLURM_JOB_NODELIST": "g[1-3]", "SLURMD_NODENAME": "g1"}, DETAIL, (("g1", "g2", "g3"), (4, 4, 3), "g1")),
+        ({"SLURMD_NODENAME": "login"}, DETAIL, (("g1", "g2", "g3"), (4, 4, 3), "")),
+        ({"SLURM_JOB_NODELIST": "g[1-2]", "SLURM_GPUS_ON_NODE": "2"}, "", (("g1", "g2"), (2, 2), "")),
+        ({"SLURM_JOB_NODELIST": "g1", "CUDA_VISIBLE_DEVICES": "1,3"}, "", (("g1",), (2,), "")),
+        ({"SLURM_JOB_NODELIST": "g1", "CUDA_VISIBLE_DEVICES": ""}, "", (("g1",), (0,), "")),
+    ],
+)
+def test_the_job_s_nodes_and_their_gpus(environ: dict[str, str], answer: str, found: tuple[object, ...]) -> None:
+    """From slurmctld's answer, or, without one, from the environment."""
+    mine = job.read({"SLURM_JOB_ID": "7", **environ}, answer)
+    assert (mine.nodes, mine.gpus, mine.here) == found
+
+
+def test_without_a_job() -> None:
+    """There is nothing to run a step in."""
+    with pytest.raises(ValueError, match="there is no Slurm job here: SLURM_JOB_ID is not set"):
+        job.read({}, "")
+
+
+@pytest.mark.parametrize(
+    ("mine", "options", "ranks"),
+    [
+        (FOUR, Options(PYTHON), {"g1": 4, "g2": 4, "g3": 4, "g4": 4}),
+        (FOUR, Options(PYTHON, nodes=2), {"g1": 4, "g2": 4}),
+        (FOUR, Options(("torchrun", "a.py")), {"g1": 1, "g2": 1, "g3": 1, "g4": 1}),
+        (FOUR, Options(("torchrun", "a.py"), nodes=1, per_gpu=True), {"g1": 4}),
+        (FOUR, Options(PYTHON, ntasks=6), {"g1": 2, "g2": 2, "g3": 1, "g4": 1}),
+        (FOUR, Options(PYTHON, ntasks=3), {"g1": 1, "g2": 1, "g3": 1}),
+        (UNEVEN, Options(PYTHON), {"g1": 4, "g2": 2}),
+        (WITHOUT, Options(PYTHON), {"c1": 1, "c2": 1}),
+    ],
+)
+def test_ranks_on_each_node(mine: Job, options: Options, ranks: dict[str, int]) -> None:
+    """One for each GPU, one for each node for torchrun and without GPUs, or as many as are asked for."""
+    where = layout(mine, options)
+    assert dict(zip(where.nodes, where.counts, strict=True)) == ranks
+
+
+@pytest.mark.parametrize(
+    ("mine", "options", "fault"),
+    [
+        (FOUR, Options(PYTHON, nodes=5), "--nodes: 5 nodes were asked for; job 7 has 4"),
+        (WITHOUT, Options(PYTHON, per_gpu=True), "--per-gpu: this job has no GPU; use --per-node or --ntasks"),
+    ],
+)
+def test_a_job_with_too_little(mine: Job, options: Options, fault: str) -> None:
+    """What is missing is named."""
+    with pytest.raises(ValueError, match=fault):
+        layout(mine, options)
+
+
+@pytest.mark.parametrize(
+    ("mine", "options", "words"),
+    [
+        (FOUR, Options(PYTHON), "--ntasks=16 --nodes=4 --ntasks-per-node=4 --distribution=block --label"),
+        (
+            FOUR,
+            Options(PYTHON, nodes=2, no_label=True, gpu_bind="single:1", srun=("--mpi=pmix",)),
+            "--ntasks=8 --nodes=2 --ntasks-per-node=4 --distribution=block --nodelist=g1,g2 --gpu-bind=single:1 "
+            "--mpi=pmix",
+        ),
+        (UNEVEN, Options(PYTHON), "--ntasks=6 --nodes=2 --distribution=arbitrary --nodelist=/run/hosts --label"),
+    ],
+)
+def test_the_command_line(mine: Job, options: Options, words: str) -> None:
+    """srun gets a list of hosts only if the nodes have different numbers of ranks."""
+    line = command(options, mine, layout(mine, options), hosts="/run/hosts")
+    first = "srun --overlap --export=ALL --kill-on-bad-exit=1 --input=none"
+    assert line[: line.index("/bin/sh")] == f"{first} {words}".split()
+    assert line[-3:] == ["gpuspawner-run", *PYTHON]
+
+
+BATCH = {
+    "SLURM_CPU_BIND": "quiet,mask_cpu:0xFF",
+    "SLURM_CPU_BIND_VERBOSE": "quiet",
+    "SLURM_CPU_BIND_TYPE": "mask_cpu:",
+    "SLURM_CPU_BIND_LIST": "0xFF",
+}
+"""What task/affinity sets for the batch step."""
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "kept"),
+    [
+        (Options(PYTHON), {}, ()),
+        (Options(PYTHON), BATCH, ()),
+        (Options(PYTHON), {**BATCH, "SLURM_CPU_BIND": "cores"}, ("cpu",)),
+        (Options(PYTHON), {"SLURM_GPU_BIND": "closest"}, ("gpu",)),
+        (Options(PYTHON, gpu_bind="none", cpu_bind="none", mem_bind="local"), BATCH, ("gpu", "cpu", "mem")),
+        (Options(PYTHON, srun=("--gpus-per-task=1",)), {}, ("gpu",)),
+    ],
+)
+def test_what_slurm_binds_by_the_user_s_choice(
+    options: Options, environ: dict[str, str], kept: tuple[str, ...]
+) -> None:
+    """By an option, or by a variable; what Slurm has set for the batch step is nobody's choice."""
+    assert keeps(options, environ) == kept
+    assert ("--cpu-bind=none" in without_own_binding(["srun"], kept)) is ("cpu" not in kept)
+
+
+def test_the_environment_has_nothing_of_the_batch_step() -> None:
+    """srun gets the job's id, the user's own variables, and the launcher; never the server's token."""
+    environ = {
+        **BATCH,
+        "SLURM_JOB_ID": "7",
+        "SLURM_NTASKS": "4",
+        "SLURM_CPUS_PER_TASK": "24",
+        "SRUN_CPUS_PER_TASK": "24",
+        "SLURMD_NODENAME": "g1",
+        "SLURM_CONF": "/etc/slurm.conf",
+        "SLURM_GPU_BIND": "closest",
+        "JUPYTERHUB_API_TOKEN": "secret",
+        "PATH": "/bin",
+        "NCCL_DEBUG": "INFO",
+    }
+    archive = bytes(range(256)) * 500
+    found = environment(environ, FOUR, spec="{}", archive=archive)
+    pieces = [found.pop(f"GPUSPAWNER_ARCHIVE_0{n}") for n in range(2)]
+    assert base64.b64decode("".join(pieces)) == archive
+    assert max(map(len, pieces)) < 128 * 1024
+    assert found == {
+        "SLURM_JOB_ID": "7",
+        "SLURM_CONF": "/etc/slurm.conf",
+        "SLURM_GPU_BIND": "closest",
+        "GPUSPAWNER_STEP": "{}",
+        "PATH": "/bin",
+        "NCCL_DEBUG": "INFO",
+    }

@@ -1,0 +1,121 @@
+"""The variables of a rank, as torch.distributed, NCCL and Gloo read them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jupyterhub_gpuspawner.node.step.variables import (
+    Position,
+    interfaces,
+    nccl_file,
+    nearest_nics,
+    of_rank,
+    torchrun,
+)
+from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology, NumaNode, load
+
+FIFTH = Position(rank=5, world=16, local=1, beside=4, node=1, nodes=4)
+SECOND_NODE = Position(rank=1, world=4, local=0, beside=1, node=1, nodes=4)
+MASTER = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "20001"}
+STATIC = "--nnodes=4 --node_rank=1 --master_addr=10.0.0.1 --master_port=20001"
+DGX = load(str(Path(__file__).parents[2] / "data" / "machines" / "dgx-a100.json"))
+
+
+@pytest.mark.parametrize(
+    ("environ", "address", "master"),
+    [
+        ({"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1"}, "", "10.0.0.1 20001"),
+        ({"SLURM_LAUNCH_NODE_IPADDR": "10.9.9.9"}, "10.0.0.2", "10.0.0.2 20001"),
+        ({"MASTER_ADDR": "g1.ib", "MASTER_PORT": "29500", "RANK": "0"}, "10.0.0.2", "g1.ib 29500"),
+    ],
+)
+def test_a_rank_s_numbers_and_its_master(environ: dict[str, str], address: str, master: str) -> None:
+    """The numbers are Slurm's; the master is the user's if he named one, else the first node."""
+    found = of_rank(FIFTH, environ, address, 20001)
+    assert f"{found.pop('MASTER_ADDR')} {found.pop('MASTER_PORT')}" == master
+    assert found == {
+        "RANK": "5",
+        "WORLD_SIZE": "16",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "4",
+        "NODE_RANK": "1",
+        "GROUP_RANK": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("environ", "interface", "infiniband", "found"),
+    [
+        ({}, "eth0", False, {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "=eth0"}),
+        ({}, "eth0", True, {"GLOO_SOCKET_IFNAME": "eth0"}),
+        ({}, "lo", False, {"GLOO_SOCKET_IFNAME": "lo"}),
+        ({}, None, False, {}),
+        ({"GLOO_SOCKET_IFNAME": "ib0", "NCCL_SOCKET_IFNAME": "ib"}, "eth0", False, {}),
+    ],
+)
+def test_interfaces(environ: dict[str, str], interface: str | None, infiniband: bool, found: dict[str, str]) -> None:
+    """NCCL chooses by itself where there is InfiniBand; the user's values win."""
+    assert interfaces(environ, interface, infiniband=infiniband) == found
+
+
+@pytest.mark.parametrize(
+    ("command", "started"),
+    [
+        ("torchrun train.py --nnodes=9", f"torchrun {STATIC} --nproc_per_node=8 train.py --nnodes=9"),
+        ("torchrun --nproc-per-node=2 a.py", f"torchrun {STATIC} --nproc-per-node=2 a.py"),
+        ("torchrun --nproc_per_node 2 a.py", f"torchrun {STATIC} --nproc_per_node 2 a.py"),
+        (
+            "torchrun --rdzv_backend=c10d --nnodes 4 a.py",
+            "torchrun --nproc_per_node=8 --rdzv_backend=c10d --nnodes 4 a.py",
+        ),
+        ("torchrun --standalone --nproc-per-node=1 a.py", "torchrun --standalone --nproc-per-node=1 a.py"),
+        (
+            "python -m torch.distributed.run a.py",
+            f"python -m torch.distributed.run {STATIC} --nproc_per_node=8 a.py",
+        ),
+    ],
+)
+def test_torchrun_gets_what_its_user_did_not_give(command: str, started: str) -> None:
+    """The rendezvous as a whole, and the number of processes; options of the script are its own."""
+    assert torchrun(command.split(), SECOND_NODE, MASTER, processes=8) == started.split()
+
+
+def test_nics_nearest_to_a_rank() -> None:
+    """Each rank learns its own; NCCL gets those of all ranks beside it, if that leaves one out."""
+    node = replace(
+        DGX,
+        simulated=False,
+        gpus=DGX.gpus[:2],
+        links=(("X", "NV12"), ("NV12", "X")),
+        nics=("mlx5_0", "mlx5_1", "mlx5_2"),
+        nic_links=(("PXB", "SYS"), ("SYS", "PXB"), ("SYS", "SYS")),
+        nic_numa=(0, 1, 1),
+    )
+    assert nearest_nics({}, node, [1], [0, 1]) == {"GPUSPAWNER_NICS": "mlx5_1", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
+    assert nearest_nics({"NCCL_IB_HCA": "mlx5"}, node, [1], [0, 1]) == {"GPUSPAWNER_NICS": "mlx5_1"}
+    assert nearest_nics({}, replace(node, nics=(), nic_links=(), nic_numa=()), [1], [0, 1]) == {}
+
+
+def test_nccl_s_file_only_where_nccl_cannot_see(tmp_path: Path) -> None:
+    """Where sysfs shows each GPU below a bridge, or the user or the platform has a file, there is none."""
+    gpu = Gpu(index=0, pci="0001:00:00.0", numa_node=0, pcie_generation=4)
+    node = NodeTopology(gpus=(gpu,), links=(("X",),), numa_nodes=(NumaNode(0, cpus=(0, 1)),), source="file")
+    root = str(tmp_path)
+    assert 'busid="0001:00:00.0"' in nccl_file({}, node, root=root)
+    assert nccl_file({"NCCL_TOPO_FILE": "/a.xml"}, node, root=root) == ""
+    assert nccl_file({}, replace(node, simulated=True), root=root) == ""
+    assert nccl_file({}, replace(node, source="nvml+sysfs"), root=root) == ""
+    devices = tmp_path / "sys" / "bus" / "pci" / "devices"
+    devices.mkdir(parents=True)
+    flat = tmp_path / "sys" / "devices" / "pci0001:00" / "0001:00:00.0"
+    flat.mkdir(parents=True)
+    (devices / "0001:00:00.0").symlink_to(flat)
+    assert nccl_file({}, node, root=root)
+    (devices / "0001:00:00.0").unlink()
+    behind = flat.parent / "0001:00:01.0" / "0001:00:00.0"
+    behind.mkdir(parents=True)
+    (devices / "0001:00:00.0").symlink_to(behind)
+    assert nccl_file({}, node, root=root) == ""
