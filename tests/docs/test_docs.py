@@ -134,6 +134,14 @@ def test_every_python_example_is_configuration_that_loads(text: str, tmp_path: P
         assert len(parse_profiles(profiles)) == len(profiles)
 
 
+@pytest.mark.parametrize("text", _blocks("py"))
+def test_every_program_is_one_that_can_be_tried(text: str) -> None:
+    """It compiles, and scripts/try-frameworks has a command for it; ``python`` marks configuration."""
+    name = text.partition("\n")[0].removeprefix("# ")
+    compile(text, name, "exec")
+    assert f'"{name}"]' in (ROOT / "scripts" / "try-frameworks").read_text("utf-8")
+
+
 @cache
 def _classes() -> dict[str, type[HasTraits]]:
     """Every configurable class that a hub's configuration may name, by its name."""

@@ -56,8 +56,8 @@ def bind(
     Only resources that this process already has are used. What cannot be done is reported on standard error, and the
     command runs anyway.
 
-    A server of the hub carries its own copy of this command: $GPUSPAWNER_PYTHON $GPUSPAWNER_LAUNCHER --bind -- COMMAND
-    (sbcast copies it to the other nodes of its job).
+    A server of the hub carries its own copy of this command: $GPUSPAWNER_PYTHON $GPUSPAWNER_LAUNCHER --bind -- COMMAND.
+    To start a program on all its nodes and GPUs, use gpuspawner-run.
     """
     from jupyterhub_gpuspawner.node.launch import VERBOSE, launch
 

@@ -98,7 +98,8 @@ def nearest_nics(
 def torchrun(command: Sequence[str], where: Position, environ: Mapping[str, str], *, processes: int) -> list[str]:
     """The command of torchrun with its rendezvous and number of processes, as far as the user did not give them.
 
-    They are written with ``_``, which PyTorch 1 requires. The rendezvous is the static one: with ``c10d`` the nodes' ranks would follow from the order in which they arrive.
+    They are written with ``_``, which PyTorch 1 requires. The rendezvous is the static one: with ``c10d`` the ranks of
+    the nodes would follow from the order in which they arrive.
     """
     words = list(command)
     start = words.index("-m") + 2 if "-m" in words[:2] else 1
