@@ -134,7 +134,7 @@ def test_every_python_example_is_configuration_that_loads(text: str, tmp_path: P
         assert len(parse_profiles(profiles)) == len(profiles)
 
 
-@pytest.mark.parametrize("text", _blocks("py"))
+@pytest.mark.parametrize("text", _blocks("python3"))
 def test_every_program_is_one_that_can_be_tried(text: str) -> None:
     """It compiles, and scripts/try-frameworks has a command for it; ``python`` marks configuration."""
     name = text.partition("\n")[0].removeprefix("# ")
