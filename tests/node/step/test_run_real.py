@@ -108,7 +108,7 @@ def test_a_rank_that_says_nothing_is_named_with_its_node(server: Server, capfd: 
         until(lambda: len(ranks_of(mark)) == 4, lambda: ranks_of(mark))
         rank = next(pid for pid, node in ranks_of(mark).items() if node == "r2")
         os.kill(int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
-        assert run.wait(WITHIN) == 137
+        assert run.wait(WITHIN) in (137, 143)  # srun's: the highest of the rank's and of those that it has ended
     assert "gpuspawner-run: rank 1 on r2 ended without a word" in capfd.readouterr().err.splitlines()
     until(lambda: not ranks_of(mark), lambda: ranks_of(mark))
 
