@@ -2,7 +2,7 @@
 
 One ``srun`` in the background starts the launcher on every node but the first, for the second that it takes. ``srun``
 creates one job step and so asks slurmctld the same few questions for two nodes as for sixteen. The launcher travels in
-an environment variable of the step: if a node does not answer, ``srun`` sends no standard input to the others either.
+two environment variables of the step: if a node does not answer, ``srun`` sends no standard input to the others either.
 Nothing is installed or left on the nodes.
 
 ``srun`` starts once the server's own launcher is done, and the launchers on the nodes have a low priority, so that
@@ -17,6 +17,8 @@ from jupyterhub_gpuspawner.batch.shell import PYTHONS
 
 LONGEST = 131072
 """Bytes of an environment variable, with its name, that Linux accepts (``MAX_ARG_STRLEN``)."""
+PIECE = 120000
+"""Bytes of the launcher in the first of the two."""
 
 _ON_A_NODE = """\
 for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" @PYTHONS@ \\
@@ -35,7 +37,7 @@ if sys.version_info < (3, 9):
     sys.exit(99)
 import base64, os
 file = os.memfd_create('launch.pyz')
-os.write(file, base64.b64decode(os.environ.pop('GPUSPAWNER_ARCHIVE')))
+os.write(file, base64.b64decode(os.environ.pop('GPUSPAWNER_ARCHIVE') + os.environ.pop('GPUSPAWNER_ARCHIVE_REST')))
 sys.path.insert(0, '/proc/self/fd/%d' % file)
 from jupyterhub_gpuspawner.node.other_node import main
 main(sys.argv[1])"""
@@ -46,7 +48,7 @@ gpuspawner_other_nodes() (
     trap - EXIT TERM INT HUP
     { set +eux; } 2>/dev/null
     unset -f srun
-    export GPUSPAWNER_ARCHIVE GPUSPAWNER_PYTHON GPUSPAWNER_BESIDE
+    export GPUSPAWNER_ARCHIVE GPUSPAWNER_ARCHIVE_REST GPUSPAWNER_PYTHON GPUSPAWNER_BESIDE
     GPUSPAWNER_BESIDE=${gpuspawner_server%/*}
     # Let the server's own launcher finish first: it writes this file when it has chosen the port
     gpuspawner_left=25
@@ -54,7 +56,8 @@ gpuspawner_other_nodes() (
         command sleep 0.2
         gpuspawner_left=$((gpuspawner_left - 1))
     done
-    GPUSPAWNER_ARCHIVE=$(gpuspawner_launcher) || exit 1
+    GPUSPAWNER_ARCHIVE=$(gpuspawner_launcher | command head -c @PIECE@) || exit 1
+    GPUSPAWNER_ARCHIVE_REST=$(gpuspawner_launcher | command tail -c +@REST@) || exit 1
     exec srun --overlap --relative=1 --nodes="$((SLURM_JOB_NUM_NODES - 1))" --ntasks="$((SLURM_JOB_NUM_NODES - 1))" \\
         --ntasks-per-node=1 --job-name=gpuspawner-nodes --export=ALL --mpi=none --no-kill --kill-on-bad-exit=0 \\
         --input=none -- nice -n 10 /bin/sh -c @ON_A_NODE@ sh "$(gpuspawner_plan)" </dev/null
@@ -67,4 +70,5 @@ fi"""
 def other_nodes() -> str:
     """Lines for a job on several nodes; they follow those of :mod:`.shell` that find Python."""
     there = _ON_A_NODE.replace("@PYTHONS@", PYTHONS).replace("@BOOTSTRAP@", _BOOTSTRAP)
-    return _OTHER_NODES.replace("@ON_A_NODE@", shlex.quote(there))
+    script = _OTHER_NODES.replace("@PIECE@", str(PIECE)).replace("@REST@", str(PIECE + 1))
+    return script.replace("@ON_A_NODE@", shlex.quote(there))

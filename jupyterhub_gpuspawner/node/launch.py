@@ -38,12 +38,6 @@ PORT = "{port}"
 """Replaced in the command's arguments, for servers that do not read ``JUPYTERHUB_SERVICE_URL``."""
 GATE = "gpuspawner-gate"
 """First word of the command of an application that runs behind the hub's sign-in (``profiles/apps``)."""
-PROXY = "jupyter-standaloneproxy"
-"""A command of jupyter-server-proxy, which shows which Python has it."""
-RUN_GATE = (
-    "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv.pop(1)]; import gpuspawner_gate as gate; gate.main()"
-)
-"""Runs ``webapp/gpuspawner_gate.py`` from the launcher's archive."""
 
 
 def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str, str], *problems: str) -> NoReturn:
@@ -70,7 +64,11 @@ def launch(plan: LaunchPlan, command: Sequence[str], environ: MutableMapping[str
         complain(_summary(document, environ))
     for problem in dict.fromkeys(placing.problems):
         complain(problem)
-    become(_behind_the_gate(command, environ), environ)
+    if command[0] == GATE:
+        from jupyterhub_gpuspawner.node import gate
+
+        command = gate.behind(command[1:], environ, complain)
+    become(command, environ)
 
 
 def _placing(
@@ -102,28 +100,6 @@ def _hold_folder(environ: Mapping[str, str]) -> None:
     from jupyterhub_gpuspawner.node import job_dir
 
     job_dir.hold(os.path.dirname(environ.get("GPUSPAWNER_LAUNCHER", "")))
-
-
-def _behind_the_gate(command: Sequence[str], environ: Mapping[str, str]) -> Sequence[str]:
-    """For an application behind the hub's sign-in: the Python with jupyter-server-proxy, which runs ``webapp/``.
-
-    It is looked for beside the command that would start JupyterLab, the second word, and in the PATH. Exits with 127
-    where there is none: without it the application must not start.
-    """
-    if command[0] != GATE:
-        return command
-    import shutil
-
-    places = (os.path.dirname(command[1]), environ.get("PATH"))
-    found = shutil.which(PROXY, path=os.pathsep.join(filter(None, places)))
-    if found is None:
-        complain(f"{PROXY}: no such command; the job's environment needs jupyterhub and jupyter-server-proxy >= 4.6")
-        raise SystemExit(127)
-    with open(found, "rb") as file:
-        first = file.readline(4096).decode(errors="replace")
-    named = [word for word in first[2:].split() if os.path.basename(word).startswith("python")]
-    python = named[0] if first.startswith("#!") and named else os.path.join(os.path.dirname(found), "python3")
-    return [python, "-c", RUN_GATE, environ.get("GPUSPAWNER_LAUNCHER", ""), *command[2:]]
 
 
 def _bring_run(environ: MutableMapping[str, str]) -> None:

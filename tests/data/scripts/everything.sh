@@ -133,7 +133,7 @@ gpuspawner_other_nodes() (
     trap - EXIT TERM INT HUP
     { set +eux; } 2>/dev/null
     unset -f srun
-    export GPUSPAWNER_ARCHIVE GPUSPAWNER_PYTHON GPUSPAWNER_BESIDE
+    export GPUSPAWNER_ARCHIVE GPUSPAWNER_ARCHIVE_REST GPUSPAWNER_PYTHON GPUSPAWNER_BESIDE
     GPUSPAWNER_BESIDE=${gpuspawner_server%/*}
     # Let the server's own launcher finish first: it writes this file when it has chosen the port
     gpuspawner_left=25
@@ -141,7 +141,8 @@ gpuspawner_other_nodes() (
         command sleep 0.2
         gpuspawner_left=$((gpuspawner_left - 1))
     done
-    GPUSPAWNER_ARCHIVE=$(gpuspawner_launcher) || exit 1
+    GPUSPAWNER_ARCHIVE=$(gpuspawner_launcher | command head -c 120000) || exit 1
+    GPUSPAWNER_ARCHIVE_REST=$(gpuspawner_launcher | command tail -c +120001) || exit 1
     exec srun --overlap --relative=1 --nodes="$((SLURM_JOB_NUM_NODES - 1))" --ntasks="$((SLURM_JOB_NUM_NODES - 1))" \
         --ntasks-per-node=1 --job-name=gpuspawner-nodes --export=ALL --mpi=none --no-kill --kill-on-bad-exit=0 \
         --input=none -- nice -n 10 /bin/sh -c 'for gpuspawner_try in "${GPUSPAWNER_PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 \
@@ -152,7 +153,7 @@ if sys.version_info < (3, 9):
     sys.exit(99)
 import base64, os
 file = os.memfd_create('"'"'launch.pyz'"'"')
-os.write(file, base64.b64decode(os.environ.pop('"'"'GPUSPAWNER_ARCHIVE'"'"')))
+os.write(file, base64.b64decode(os.environ.pop('"'"'GPUSPAWNER_ARCHIVE'"'"') + os.environ.pop('"'"'GPUSPAWNER_ARCHIVE_REST'"'"')))
 sys.path.insert(0, '"'"'/proc/self/fd/%d'"'"' % file)
 from jupyterhub_gpuspawner.node.other_node import main
 main(sys.argv[1])" "$1"
