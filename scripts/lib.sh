@@ -190,6 +190,67 @@ variant() {
     done
 }
 
+# --- Debian suites in folders, for other versions of Slurm and Python --------------------------------------
+
+ROOTS=${GPUSPAWNER_ROOTS:-/var/tmp/gpuspawner-roots}
+ROOT_PACKAGES=slurmctld,slurmd,slurm-client,munge,python3-venv,procps,sudo,ca-certificates,nodejs,iproute2,numactl
+
+# suite_with PACKAGE VERSION: print the first Debian suite whose package has a version that begins with VERSION.
+# If there is none, its status is 1, and it prints what the suites have.
+suite_with() {
+    local suites
+    suites=$(.venv/bin/python scripts/debian_suites.py "$1") || { echo "the mirror of Debian did not respond"; return 1; }
+    awk -v wanted="$2" '{ sub(/^[0-9]+:/, "", $2) } index($2, wanted ".") == 1 || $2 == wanted { print $1; found = 1; exit }
+        END { exit !found }' <<<"$suites" && return
+    xargs <<<"$suites"
+    return 1
+}
+
+# debian_root SUITE: have a root file system of that suite with Slurm, Python and Node.js in $ROOTS/SUITE, and in it a
+# virtual environment with this package for tests. Needs root and debootstrap.
+debian_root() {
+    local folder=$ROOTS/$1 state script=/usr/share/debootstrap/scripts/$1
+    [ "$(id -u)" = 0 ] || { warn "a file system of Debian $1 can only be made by root"; return 1; }
+    PATH=$PATH:/usr/sbin have debootstrap || apt_install debootstrap || return 1
+    if [ ! -e "$folder/.made" ]; then
+        say "Creating a file system of Debian $1 in $folder (some minutes)"
+        mkdir -p "$ROOTS"
+        rm -rf "$folder"
+        [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid # an older debootstrap; all suites have the same
+        PATH=$PATH:/usr/sbin quietly debootstrap --variant=minbase --include="$ROOT_PACKAGES" "$1" "$folder" \
+            "$(.venv/bin/python -c 'import runpy; print(runpy.run_path("scripts/debian_suites.py")["mirror"]())')" "$script" || return 1
+        touch "$folder/.made"
+    fi
+    cp -L /etc/resolv.conf "$folder/etc/resolv.conf"
+    cp -L /etc/ssl/certs/ca-certificates.crt "$folder/etc/ssl/certs/ca-certificates.crt"
+    printf '127.0.0.1 localhost %s\n::1 localhost\n' "$(hostname)" >"$folder/etc/hosts"
+    state=$(cat pyproject.toml; pwd -P)
+    if [ "$(cat "$folder/opt/gpuspawner/.installed" 2>/dev/null)" != "$state" ]; then
+        say "Installing Python packages in it (a minute or two)"
+        quietly in_root "$1" python3 -m venv --clear /opt/gpuspawner || return 1
+        quietly in_root "$1" /opt/gpuspawner/bin/python -m pip install --disable-pip-version-check --quiet -e '.[test,docs]' ||
+            return 1
+        printf '%s\n' "$state" >"$folder/opt/gpuspawner/.installed"
+    fi
+    ln -sfn "$root/.node/node_modules/configurable-http-proxy/bin/configurable-http-proxy" \
+        "$folder/opt/gpuspawner/bin/configurable-http-proxy"
+}
+
+# in_root SUITE COMMAND...: run it in that file system, in this folder, with processes and mounts of its own; all of its
+# processes end with it.
+in_root() {
+    local folder=$ROOTS/$1
+    shift
+    # shellcheck disable=SC2016 # for the inner shell
+    unshare --mount --pid --fork --kill-child --propagation private bash -c '
+        folder=$1 here=$2
+        shift 2
+        mkdir -p "$folder$here"
+        mount --bind "$here" "$folder$here" && mount --rbind /dev "$folder/dev" && mount --rbind /sys "$folder/sys" &&
+            mount -t proc proc "$folder/proc" && exec env -u PIP_FIND_LINKS chroot "$folder" \
+            /bin/bash -c "cd \"\$0\" && exec \"\$@\"" "$here" "$@"' _ "$folder" "$root" "$@"
+}
+
 # --- test results --------------------------------------------------------------------------------
 
 # total SECONDS FILE...: one summary line, in pytest's format, for all runs of pytest whose output is in the files.

@@ -26,7 +26,7 @@ c.ConfigurableHTTPProxy.pid_file = str(folder / "proxy.pid")
 database = folder / "hub.sqlite"
 database.touch(mode=0o600)
 database.chmod(0o600)  # sqlite creates its other files with the same mode
-c.JupyterHub.db_url = f"sqlite:///{database}"
+c.JupyterHub.db_url = os.environ.get("GPUSPAWNER_DEMO_DATABASE") or f"sqlite:///{database}"
 c.JupyterHub.cookie_secret_file = str(folder / "cookie_secret")
 c.JupyterHub.authenticator_class = "dummy"
 c.DummyAuthenticator.password = os.environ["GPUSPAWNER_DEMO_PASSWORD"]

@@ -14,6 +14,7 @@ from jupyterhub_gpuspawner.demo import hub as demo_hub
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.hubs import FILES_MAY_SAY_ALL
+from tests.fixtures.postgres import hub_database
 
 STAND_IN = Path(__file__).parents[1] / "standins" / "single_user.py"
 COMMAND = f"[{sys.executable}, {STAND_IN}]"
@@ -62,6 +63,7 @@ def new_hub(
     config = folder / "jupyterhub_config.py"
     config.write_text(f"load_subconfig({str(demo_hub.CONFIG)!r})\n{FILES_MAY_SAY_ALL}\n{lines}\n")
     known = {
+        **hub_database(),
         **slurm.environment,
         "GPUSPAWNER_DEMO_SLURM": slurm.bin_dir,
         "GPUSPAWNER_DEMO_TOPOLOGY": slurm.topology_pattern,

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Keep what scripts/matrix found, and write it as a table into the documentation.
+
+Usage:
+    scripts/versions_table.py here                           print the versions in this environment as JSON
+    scripts/versions_table.py record NAME PART VERSIONS JUNIT    keep the result of one run of pytest
+    scripts/versions_table.py absent NAME REASON             keep that a version could not be had
+    scripts/versions_table.py write                          write the table again
+
+VERSIONS is a file with what ``here`` printed, JUNIT what pytest's ``--junitxml`` wrote. The results are in
+docs/explanation/versions.json; a new result replaces the one with the same name and part.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "explanation"
+RESULTS = FOLDER / "versions.json"
+TABLE = FOLDER / "versions-table.md"
+POSTGRES = "GPUSPAWNER_TEST_POSTGRES"
+HEAD = """\
+# Versions, as tested
+
+Written by `scripts/matrix` after each of its runs; nothing here is typed. [Versions](versions.md) says what the
+environments are, and what is supported.
+
+| environment | tests | Python | JupyterHub | Slurm | database | passed | failed | skipped | run on |
+| --- | --- | --- | --- | --- | --- | ---: | ---: | ---: | --- |
+"""
+Row = dict[str, Any]
+
+
+def here() -> dict[str, str]:
+    """The versions of the Python that runs this, and of what it would test with."""
+    slurm = shutil.which("slurmctld", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    said = subprocess.run([slurm, "-V"], capture_output=True, text=True, check=False).stdout if slurm else ""
+    return {
+        "python": platform.python_version(),
+        "jupyterhub": importlib.metadata.version("jupyterhub"),
+        "slurm": said.split()[-1] if said else "",
+        "database": "Postgres" if os.environ.get(POSTGRES) else "sqlite",
+    }
+
+
+def outcome(junit: Path) -> Row:
+    """The numbers of one run of pytest, and the names of the tests that failed."""
+    cases = list(ET.parse(junit).getroot().iter("testcase"))  # noqa: S314 - pytest wrote it
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = [case for case in cases if case.find("skipped") is not None and case not in failed]
+    found: Row = {
+        "passed": len(cases) - len(failed) - len(skipped),
+        "failed": len(failed),
+        "skipped": len(skipped),
+        "failures": sorted({f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}" for case in failed}),
+    }
+    nodes = {found[1] for case in cases if (found := re.search(r"_placed_reported_and_started\[([\d.]+)\]", str(case.get("name"))))}
+    if nodes:
+        found["launcher"] = sorted(nodes, key=lambda version: [int(part) for part in version.split(".")])
+    return found
+
+
+def kept(rows: list[Row], new: Row) -> list[Row]:
+    """The rows with a new one, which replaces that of the same name and part, in the order of the names."""
+
+    def key(row: Row) -> tuple[str, list[int], str]:
+        name, _, version = row["name"].partition("-")
+        return name, [int(part) for part in re.findall(r"\d+", version)], row.get("part", "")
+
+    # what could be had after all replaces the note that it could not, and the other way round
+    replaced = [row for row in rows if row["name"] == new["name"] and ("absent" in row or "absent" in new or row["part"] == new["part"])]
+    return sorted([*(row for row in rows if row not in replaced), new], key=key)
+
+
+def table(rows: list[Row]) -> str:
+    """The page."""
+    lines = [
+        f"| {row['name']} | {row['part']} | {row['python']} | {row['jupyterhub']} | {row['slurm'] or '-'} | "
+        f"{row['database']} | {row['passed']} | {row['failed']} | {row['skipped']} | {row['date']} |\n"
+        for row in rows
+        if "absent" not in row
+    ]
+    text = HEAD + "".join(lines)
+    launchers = [row for row in rows if row.get("launcher")]
+    if launchers:
+        versions = {version for row in launchers for version in row["launcher"]}
+        ordered = sorted(versions, key=lambda version: [int(part) for part in version.split(".")])
+        text += f"\nThe launcher, which runs on compute nodes, was started by Python {', '.join(ordered)}.\n"
+    failures = [(row["name"], row["part"], name) for row in rows for name in row.get("failures", [])]
+    if failures:
+        text += "\n## What failed\n\n" + "".join(f"- {name}, {part}: `{test}`\n" for name, part, test in failures)
+    absent = [row for row in rows if "absent" in row]
+    if absent:
+        text += "\n## What could not be had\n\n"
+        text += "".join(f"- {row['name']} ({row['date']}): {row['absent']}\n" for row in absent)
+    return text
+
+
+def read() -> list[Row]:
+    """The results so far."""
+    rows: list[Row] = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
+    return rows
+
+
+def write(rows: list[Row]) -> None:
+    """Write the results and the table."""
+    RESULTS.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+    TABLE.write_text(table(rows), "utf-8")
+
+
+def main(words: list[str]) -> None:
+    """Do what the first word says."""
+    today = datetime.now(timezone.utc).date().isoformat()
+    match words:
+        case ["here"]:
+            print(json.dumps(here()))
+        case ["record", name, part, versions, junit]:
+            row = {"name": name, "part": part, "date": today} | json.loads(Path(versions).read_text("utf-8"))
+            write(kept(read(), row | outcome(Path(junit))))
+        case ["absent", name, reason]:
+            write(kept(read(), {"name": name, "date": today, "absent": reason}))
+        case ["write"]:
+            write(read())
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
