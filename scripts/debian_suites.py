@@ -53,12 +53,12 @@ def main(package: str, address: str) -> int:
         try:
             text = listing(address, suite)
         except (OSError, urllib.error.URLError) as error:
-            print(f"{address} {suite}: {error}", file=sys.stderr)
+            sys.stderr.write(f"{address} {suite}: {error}\n")
             continue
         read += 1
         found = version(package, text)
         if found is not None:
-            print(suite, found)
+            sys.stdout.write(f"{suite} {found}\n")
     return 0 if read else 1
 
 

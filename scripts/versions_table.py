@@ -65,7 +65,11 @@ def outcome(junit: Path) -> Row:
         "skipped": len(skipped),
         "failures": sorted({f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}" for case in failed}),
     }
-    nodes = {found[1] for case in cases if (found := re.search(r"_placed_reported_and_started\[([\d.]+)\]", str(case.get("name"))))}
+    nodes = {
+        found[1]
+        for case in cases
+        if (found := re.search(r"_placed_reported_and_started\[([\d.]+)\]", str(case.get("name"))))
+    }
     if nodes:
         found["launcher"] = sorted(nodes, key=lambda version: [int(part) for part in version.split(".")])
     return found
@@ -79,7 +83,11 @@ def kept(rows: list[Row], new: Row) -> list[Row]:
         return name, [int(part) for part in re.findall(r"\d+", version)], row.get("part", "")
 
     # what could be had after all replaces the note that it could not, and the other way round
-    replaced = [row for row in rows if row["name"] == new["name"] and ("absent" in row or "absent" in new or row["part"] == new["part"])]
+    replaced = [
+        row
+        for row in rows
+        if row["name"] == new["name"] and ("absent" in row or "absent" in new or row["part"] == new["part"])
+    ]
     return sorted([*(row for row in rows if row not in replaced), new], key=key)
 
 
@@ -124,7 +132,7 @@ def main(words: list[str]) -> None:
     today = datetime.now(timezone.utc).date().isoformat()
     match words:
         case ["here"]:
-            print(json.dumps(here()))
+            sys.stdout.write(f"{json.dumps(here())}\n")
         case ["record", name, part, versions, junit]:
             row = {"name": name, "part": part, "date": today} | json.loads(Path(versions).read_text("utf-8"))
             write(kept(read(), row | outcome(Path(junit))))
