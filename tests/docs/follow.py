@@ -1,0 +1,320 @@
+"""Follows both tutorials on a fresh machine: ``python -m tests.docs.follow FOLDER``, as root, in namespaces of its own.
+
+The machine has a Slurm, an account ``ada`` with a password, and this clone's environment in place of what the page
+installs by pip and npm. Its folders that the page writes to are overlays, so that nothing remains. Then each block of
+the pages is done in its order: configuration is written where the page says, the unit is run as systemd would, and each
+command is run as it stands there. The output is a JSON document with the commands, what the pages show and what they
+said. FOLDER is an empty folder that every user may enter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from configparser import RawConfigParser
+from dataclasses import asdict, dataclass
+from grp import getgrnam
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import requests
+
+from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
+from tests.hub.visitor import Visitor
+
+if TYPE_CHECKING:
+    from jupyterhub_gpuspawner.demo.hub import HubProcess
+
+ROOT = Path(__file__).parents[2]
+OVERLAID = ("/etc", "/home", "/opt", "/usr/local", "/var/lib")
+INSTALLED = Path("/opt/jupyterhub")
+PASSWORD = "correct horse battery staple"  # noqa: S105
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of the page."""
+
+    command: str
+    shown: str
+    """The output that the page shows."""
+    said: str | None
+    """The output, of which standard error is a part; None if something stood in for the command."""
+    status: int
+
+
+def blocks(page: str) -> Iterator[tuple[str, str]]:
+    """The blocks of a page: their kinds and texts."""
+    for found in _FENCE.finditer(page):
+        yield found["kind"], textwrap.dedent(found["text"])
+
+
+def commands(text: str) -> list[tuple[str, str]]:
+    """The commands of a console block, each with the output that follows it; all have the prompt of the first."""
+    prompt = re.escape(text[0])
+    return re.findall(rf"^{prompt} (.+)\n((?:(?!{prompt} ).*\n)*)", text, re.MULTILINE)
+
+
+def run(command: str, folder: Path) -> tuple[int, str]:
+    """The exit status and the output of a line of shell."""
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{INSTALLED}/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return done.returncode, done.stdout
+
+
+def end_of(log: Path) -> str:
+    """The last lines of the hub's log that are not about the questions asked here again and again."""
+    lines = [
+        line
+        for each in (log, *Path("/home/ada").glob("*.log"))
+        for line in each.read_text(errors="replace").splitlines()
+    ]
+    return "\n".join([line for line in lines if not re.search("/health|/api/status|errno|code:|syscall", line)][-40:])
+
+
+def wait_for(true: Callable[[], bool], what: str, log: Path) -> None:
+    """Wait until it is true. Raises AssertionError with the end of the log."""
+    ends_at = time.monotonic() + 150
+    while not true():
+        assert time.monotonic() < ends_at, f"{what}; the log ends:\n{end_of(log)}"
+        time.sleep(0.5)
+
+
+class Hub:
+    """A hub that the page starts, by a unit or by a command."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = folder / "hub.log"
+        self.url = "http://127.0.0.1:8000"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._start: Callable[[], subprocess.Popen[bytes]] | None = None
+
+    def start(self, make: Callable[[], subprocess.Popen[bytes]]) -> None:
+        """Start it, and wait until it answers."""
+        self._start = make
+        self._process = process = make()
+        wait_for(lambda: process.poll() is not None or self.answers(), "the hub does not answer", self.log)
+        assert process.poll() is None, self.log.read_text()
+
+    def stop(self) -> None:
+        """Stop it as systemd does."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(60)
+
+    def restart(self) -> None:
+        """Stop it and start it again."""
+        self.stop()
+        assert self._start is not None
+        self.start(self._start)
+
+    def answers(self) -> bool:
+        """Whether it answers through its proxy."""
+        try:
+            return requests.get(f"{self.url}/hub/health", timeout=5).ok
+        except requests.RequestException:
+            return False
+
+    def by_command(self, command: str, folder: Path) -> None:
+        """Start it by a line of shell."""
+        path = f"{INSTALLED}/bin:/usr/local/bin:/usr/bin:/bin"
+        with self.log.open("ab") as log:
+            self.start(
+                lambda: subprocess.Popen(
+                    ["sh", "-c", f"exec {command}"], cwd=folder, env={"PATH": path}, stdout=log, stderr=log
+                )
+            )
+
+    def by_unit(self, file: Path) -> None:
+        """Start it as systemd does, as far as the unit's settings matter here (systemd.exec(5))."""
+        unit = RawConfigParser(strict=False)
+        unit.optionxform = str  # type: ignore[assignment,method-assign]
+        unit.read(file)
+        service = unit["Service"]
+        account = pwd.getpwnam(service["User"])
+        state = Path("/var/lib", service["StateDirectory"])
+        state.mkdir(mode=int(service["StateDirectoryMode"], 8), exist_ok=True)
+        os.chown(state, account.pw_uid, account.pw_gid)
+        groups = [account.pw_gid, *(getgrnam(name).gr_gid for name in service["SupplementaryGroups"].split())]
+        name, _, value = service["Environment"].partition("=")
+
+        def start() -> subprocess.Popen[bytes]:
+            with self.log.open("ab") as log:
+                return subprocess.Popen(
+                    service["ExecStart"].split(),
+                    cwd=service["WorkingDirectory"],
+                    env={name: value, "HOME": account.pw_dir, "USER": account.pw_name, "LANG": "C.UTF-8"},
+                    user=account.pw_uid,
+                    group=getgrnam(service["Group"]).gr_gid,
+                    extra_groups=groups,
+                    umask=int(service["UMask"], 8),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+
+        self.start(start)
+
+
+class Reader:
+    """Somebody who follows one page."""
+
+    def __init__(self, page: str, folder: Path, config: Path) -> None:
+        self.page = (ROOT / "docs" / "tutorial" / page).read_text("utf-8")
+        self.folder = folder
+        self.config = config
+        self.hub = Hub(folder)
+        self.steps: list[Step] = []
+        self.unit = Path("/etc/systemd/system/jupyterhub.service")
+        self.stand_ins: dict[str, Callable[[str], None]] = {
+            "sacctmgr ": lambda _: None,  # only for clusters that hide jobs, and this one has no accounting
+            "make demo": lambda _: None,  # it has a test of its own
+            "python3 -m venv /opt/jupyterhub": lambda _: None,  # the environment of the tests is mounted there
+            "/opt/jupyterhub/bin/pip install ": lambda _: None,
+            "pip install ": lambda _: None,
+            "npm install ": lambda _: None,
+            "systemctl daemon-reload": lambda _: None,  # there is no systemd in the namespaces
+            "systemctl enable --now jupyterhub": lambda _: self.hub.by_unit(self.unit),
+            "journalctl ": lambda _: None,
+            "ansible-playbook ": lambda _: None,  # the role has a test of its own
+            "jupyterhub -f ": lambda command: self.hub.by_command(command, self.config.parent),
+        }
+        """What is done instead of a command, by its beginning."""
+        self.before: dict[str, Callable[[], None]] = {'squeue -o "%i %u %T %j"': self.start_a_notebook}
+        """What the page's text says before a command."""
+
+    def follow(self) -> None:
+        """Do what the page says."""
+        for kind, text in blocks(self.page):
+            if kind == "python":
+                self.config.parent.mkdir(exist_ok=True)
+                with self.config.open("a") as file:
+                    file.write(text)
+            elif kind == "ini":
+                self.unit.parent.mkdir(parents=True, exist_ok=True)
+                self.unit.write_text(text)
+            elif kind == "console":
+                for command, shown in commands(text):
+                    self.step(command, shown)
+
+    def step(self, command: str, shown: str) -> None:
+        """Run a command, or what stands in for it."""
+        self.before.get(command, lambda: None)()
+        if "'16Q'" in shown:  # the page shows what the command says to a mistake
+            right = self.config.read_text()
+            self.config.write_text(right.replace('"16G"', '"16Q"'))
+            self.steps.append(Step(command, shown, run(command, self.folder)[1], 0))
+            self.config.write_text(right)
+            return
+        instead = next((act for beginning, act in self.stand_ins.items() if command.startswith(beginning)), None)
+        if instead is not None:
+            instead(command)
+            self.steps.append(Step(command, shown, None, 0))
+            return
+        status, said = run(command, self.folder)
+        self.steps.append(Step(command, shown, said, status))
+
+    @property
+    def account(self) -> str:
+        """The account of the hub's process, as its database has it."""
+        return Path("/var/lib/jupyterhub/jupyterhub.sqlite").owner()
+
+    # --- what is done in a browser --------------------------------------------------------------
+
+    def start_a_notebook(self) -> None:
+        """Sign in as ada, and start *One GPU*."""
+        self.visitor = Visitor(cast("HubProcess", SimpleNamespace(url=self.hub.url, password=PASSWORD)), "ada")
+        self.visitor.start({"profile": "one-gpu"})
+        wait_for(self.serves, "the notebook's server does not answer", self.hub.log)
+
+    def serves(self) -> bool:
+        """Whether ada's server answers."""
+        answer = self.visitor.session.get(f"{self.hub.url}/user/ada/api/status", timeout=30)
+        if answer.status_code == 403:  # it runs, and has yet to ask the hub who this is, as it does for pages
+            self.visitor.session.get(f"{self.hub.url}/user/ada/", timeout=60)
+        return answer.ok and "started" in answer.text
+
+    def started(self) -> str:
+        """Since when ada's server has been running."""
+        said: str = self.visitor.session.get(f"{self.hub.url}/user/ada/api/status", timeout=30).json()["started"]
+        return said
+
+    def stop_it(self) -> None:
+        """Stop the server as the home page does."""
+        token = next(cookie.value or "" for cookie in self.visitor.session.cookies if cookie.name == "_xsrf")
+        self.visitor.session.delete(
+            f"{self.hub.url}/hub/api/users/ada/server",
+            headers={"X-XSRFToken": token, "Referer": f"{self.hub.url}/hub/home"},
+            timeout=60,
+        )
+
+
+def machine(folder: Path) -> PrivateSlurm:
+    """Prepare the machine, and return its Slurm, which is not started yet. All of it ends with the namespaces."""
+    quietly = ["mount -t proc proc /proc", "hostname jupyter", "ip link set lo up", "ip addr add 10.0.0.10/32 dev lo"]
+    quietly.append(f"mount -t tmpfs -o mode=755 none {folder}")
+    for number, path in enumerate(OVERLAID):
+        work = f"{folder}/overlay{number}"
+        quietly.append(f"mkdir -p {work}/upper {work}/work && chmod 755 {work}/upper")
+        options = f"lowerdir={path},upperdir={work}/upper,workdir={work}/work"
+        quietly.append(f"mount -t overlay overlay -o {options} {path}")
+    quietly += [
+        f"mkdir -p {INSTALLED} && mount --bind {Path(sys.executable).parent.parent} {INSTALLED}",
+        f"ln -sfn {INSTALLED}/bin/jupyterhub-singleuser /usr/local/bin/jupyterhub-singleuser",  # from a shared folder
+        "echo 127.0.0.1 jupyter >>/etc/hosts",
+        "useradd --create-home --shell /bin/bash ada",
+        f"echo 'ada:{PASSWORD}' | chpasswd",
+    ]
+    for line in quietly:
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"{line}: {done.stderr.strip()}")
+    return PrivateSlurm(DEMO_CLUSTER, folder / "slurm")
+
+
+def main(folder: Path) -> None:
+    """Follow the pages in a clone, restart the hub while a notebook runs, stop it, and print what was seen."""
+    with machine(folder) as slurm:
+        Path("/etc/slurm").mkdir(exist_ok=True)
+        Path("/etc/slurm/slurm.conf").symlink_to(slurm.conf)
+        clone, root = folder / "clone", folder / "root"
+        root.mkdir()
+        shutil.copytree(ROOT / "config", clone / "config")
+        first = Reader("first-hub.md", root, root / "jupyterhub_config.py")
+        first.follow()
+        first.hub.stop()
+
+        own = Reader("hub-without-root.md", clone, Path("/etc/jupyterhub/jupyterhub_config.py"))
+        own.follow()
+        since = own.started()
+        own.hub.restart()
+        wait_for(own.serves, "the notebook's server is lost", own.hub.log)
+        kept = own.started() == since
+        own.stop_it()
+        wait_for(lambda: slurm.run("squeue", "-h") == "", "the job goes on", own.hub.log)
+        own.hub.stop()
+        seen = {"kept": kept, "hub": own.account, "steps": [asdict(step) for step in (*first.steps, *own.steps)]}
+        print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

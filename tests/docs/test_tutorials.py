@@ -1,0 +1,78 @@
+"""The tutorials, followed literally: each command of theirs is run as it stands on the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMESPACES = ("unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "--propagation", "private")
+OVERLAY = """
+mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work &&
+mount -t overlay none -o lowerdir=/etc,upperdir=/mnt/upper,workdir=/mnt/work /etc
+"""
+"""What has to work in the namespaces."""
+COUNTED = re.compile(r"\b[0-9a-f]*\d[0-9a-f.]*\b")
+"""Versions, job ids and random parts of names."""
+
+
+@pytest.fixture(scope="module")
+def followed(needs_slurm: None, site_folder: Path) -> dict[str, Any]:
+    """What was seen on the way through both pages."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can follow an admin's tutorial")
+    if any(shutil.which(program) is None for program in ("sudo", "configurable-http-proxy", "curl", "ip")):
+        pytest.skip("needs sudo, configurable-http-proxy, curl and ip")
+    tried = subprocess.run([*NAMESPACES, "sh", "-c", OVERLAY], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"no overlays in namespaces here: {tried.stderr.strip()}")
+    done = subprocess.run(
+        [*NAMESPACES, sys.executable, "-m", "tests.docs.follow", str(site_folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
+
+
+def plain(text: str) -> str:
+    """The text without what differs from run to run."""
+    return COUNTED.sub("N", text)
+
+
+def cut(step: dict[str, Any]) -> str:
+    """What a command said; its beginning if the page shows only that, followed by dots."""
+    said, shown = str(step["said"]), str(step["shown"])
+    if not shown.endswith("\n...\n"):
+        return said
+    return "".join([*said.splitlines(keepends=True)[: shown.count("\n") - 1], "...\n"])
+
+
+@pytest.mark.slurm
+@pytest.mark.hub
+@pytest.mark.users
+@pytest.mark.timeout(600)  # two hubs, one of them twice, and a notebook
+def test_the_tutorials_say_what_happens(followed: dict[str, Any]) -> None:
+    """On a fresh machine no command fails, and each prints what the page shows, but for versions and numbers.
+
+    A hub under its own account then serves a notebook of a user who signed in with a password, the notebook outlives a
+    restart of the hub, and its job ends with it.
+    """
+    done = [step for step in followed["steps"] if step["said"] is not None]
+    shown = [(step["command"], plain(step["shown"])) for step in done if step["shown"]]
+
+    assert [step for step in done if step["status"] != 0] == []
+    assert [(step["command"], plain(cut(step))) for step in done if step["shown"]] == shown
+    assert len(shown) == 6
+    assert (followed["hub"], followed["kept"]) == ("jupyterhub", True)
