@@ -66,9 +66,9 @@ def outcome(junit: Path) -> Row:
         "failures": sorted({f"{case.get('classname', '').rpartition('.')[2]}.{case.get('name')}" for case in failed}),
     }
     nodes = {
-        found[1]
+        started[1]
         for case in cases
-        if (found := re.search(r"_placed_reported_and_started\[([\d.]+)\]", str(case.get("name"))))
+        if (started := re.search(r"_placed_reported_and_started\[([\d.]+)\]", str(case.get("name"))))
     }
     if nodes:
         found["launcher"] = sorted(nodes, key=lambda version: [int(part) for part in version.split(".")])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.postgres import about_sqlite
 from tests.hub.conftest import StartHub, new_hub
 from tests.hub.test_life import state, wait_for
 
@@ -23,6 +24,7 @@ c.GPUSlurmSpawner.reconcile_interval = 0.5
 """
 
 
+@about_sqlite
 def test_a_hub_made_from_a_backup_cancels_none_of_productions_servers(
     start_light_hub: StartHub, slurm_cluster: PrivateSlurm, tmp_path: Path
 ) -> None:

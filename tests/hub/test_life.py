@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import requests
+from sqlalchemy import create_engine, text
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.demo.hub import HubProcess, server_path
@@ -121,12 +121,13 @@ def start(hub: HubProcess, user: str, profile: str, server: str = "") -> None:
 
 def stored(hub: HubProcess, user: str) -> dict[str, Any]:
     """A server's state in the hub's database."""
-    with sqlite3.connect(f"file:{hub.folder}/hub.sqlite?mode=ro", uri=True) as database:
-        found = database.execute(
-            "select spawners.state from spawners join users on users.id = spawners.user_id where users.name = ?",
-            (user,),
-        ).fetchone()
-    return json.loads(found[0]) if found and found[0] else {}
+    url = hub.environment.get("GPUSPAWNER_DEMO_DATABASE", f"sqlite:///file:{hub.folder}/hub.sqlite?mode=ro&uri=true")
+    query = "select spawners.state from spawners join users on users.id = spawners.user_id where users.name = :user"
+    engine = create_engine(url)
+    with engine.connect() as database:
+        found = database.execute(text(query), {"user": user}).scalar()
+    engine.dispose()
+    return json.loads(found) if found else {}
 
 
 def waiting_job(slurm: PrivateSlurm) -> str:

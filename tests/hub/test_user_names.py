@@ -13,6 +13,7 @@ import pytest
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.postgres import about_sqlite
 from tests.hub.conftest import LIGHT, StartHub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -118,6 +119,7 @@ def test_the_hubs_log_warns_of_what_is_open_and_of_names(recorded: Recorded) -> 
     ]
 
 
+@about_sqlite
 def test_what_the_demos_hub_writes_is_its_own(light_hub: HubProcess) -> None:
     """Only the owner can read the hub's database and its log."""
     files = {name: stat.filemode((light_hub.folder / name).stat().st_mode) for name in ("hub.sqlite", "hub.log")}
