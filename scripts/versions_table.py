@@ -26,7 +26,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "explanation"
+MATRIX = Path(__file__).resolve().parent / "matrix"
+FOLDER = MATRIX.parents[1] / "docs" / "explanation"
 RESULTS = FOLDER / "versions.json"
 TABLE = FOLDER / "versions-table.md"
 POSTGRES = "GPUSPAWNER_TEST_POSTGRES"
@@ -91,6 +92,11 @@ def kept(rows: list[Row], new: Row) -> list[Row]:
     return sorted([*(row for row in rows if row not in replaced), new], key=key)
 
 
+def names() -> list[str]:
+    """The names of all environments of scripts/matrix."""
+    return MATRIX.read_text("utf-8").partition("ALL=(")[2].partition(")")[0].split()
+
+
 def table(rows: list[Row]) -> str:
     """The page."""
     lines = [
@@ -112,6 +118,9 @@ def table(rows: list[Row]) -> str:
     if absent:
         text += "\n## What could not be had\n\n"
         text += "".join(f"- {row['name']} ({row['date']}): {row['absent']}\n" for row in absent)
+    waiting = [name for name in names() if name not in {row["name"] for row in rows}]
+    if waiting:
+        text += f"\nNot run yet: {', '.join(waiting)}.\n"
     return text
 
 
