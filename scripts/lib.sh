@@ -247,8 +247,9 @@ in_root() {
         shift 2
         mkdir -p "$folder$here"
         mount --bind "$here" "$folder$here" && mount --rbind /dev "$folder/dev" && mount --rbind /sys "$folder/sys" &&
-            mount -t proc proc "$folder/proc" && exec env -u PIP_FIND_LINKS chroot "$folder" \
-            /bin/bash -c "cd \"\$0\" && exec \"\$@\"" "$here" "$@"' _ "$folder" "$root" "$@"
+            mount -t proc proc "$folder/proc" && env -u PIP_FIND_LINKS chroot "$folder" \
+            /bin/bash -c "cd \"\$0\" && exec \"\$@\"" "$here" "$@"
+        exit "$?"  # not exec: as the first process, this shell reaps those whose parents have ended' _ "$folder" "$root" "$@"
 }
 
 # --- test results --------------------------------------------------------------------------------
