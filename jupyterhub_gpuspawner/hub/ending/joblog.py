@@ -43,8 +43,13 @@ OF_WRAPPER = 4096
 TIMEOUT = 5.0
 """Seconds to read a log as another user, or by a wrapper: it can be a pipe, or on a file system that hangs."""
 
-_OUTGROWN = re.compile(r"^slurmstepd\S*: error: .*exceeded (job )?memory limit", re.IGNORECASE | re.MULTILINE)
-"""slurmd's message before it kills a job that has no cgroup (``JobAcctGatherParams=OverMemoryKill``)."""
+_OUTGROWN = re.compile(
+    r"^(slurmstepd\S*:|\[[\d:.T-]+\]) error: .*exceeded (job )?memory limit", re.IGNORECASE | re.MULTILINE
+)
+"""slurmd's message before it kills a job that has no cgroup (``JobAcctGatherParams=OverMemoryKill``).
+
+Slurm 26.05 begins the line with the time, earlier versions with the daemon's name.
+"""
 
 
 class LoggedJob(Protocol):

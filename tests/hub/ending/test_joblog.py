@@ -142,18 +142,22 @@ async def test_a_wrapper_is_not_asked_for_the_log_of_another_job(path: str, line
 
 KILLED = JobStatus("7", Phase.ENDED, end=End.FAILED, exit_code="0:9")
 SLURMD = "slurmstepd-g1: error: Step 7.4294967291 exceeded memory limit (245760 > 51200), being killed"
+SLURMD_26_05 = (
+    "[2026-11-22T17:59:59.022] error: StepId=7.batch exceeded memory limit (431042560 > 52428800), being killed"
+)
 
 
 @pytest.mark.parametrize(
     ("status", "lines", "memory"),
     [
         (KILLED, f"working\n{SLURMD}", True),
+        (KILLED, f"working\n{SLURMD_26_05}", True),
         (KILLED, "working", False),
         (KILLED, f"I read that {SLURMD}", False),
         (replace(KILLED, exit_code="1:0"), SLURMD, False),
         (replace(KILLED, end=End.CANCELLED), SLURMD, False),
     ],
-    ids=["slurmd says so", "nobody says so", "quoted", "it ended by itself", "cancelled"],
+    ids=["slurmd says so", "slurmd 26.05 says so", "nobody says so", "quoted", "it ended by itself", "cancelled"],
 )
 def test_memory_is_named_where_slurmd_has_killed_for_it(status: JobStatus, lines: str, memory: bool) -> None:
     """Signal 9 alone may have another reason."""
