@@ -71,7 +71,7 @@ def asked(visitor: Visitor, path: str) -> requests.Response:
 def test_a_summary_reaches_the_card_rest_and_the_metrics(hub: HubProcess, ada: Visitor) -> None:
     """Within seconds of the second sample; the GPUs of this node are simulated, and so is their use."""
     ends_at = time.monotonic() + 60
-    while not (card := ada.look("/hub/home")).soup.select(".gpuspawner-use"):
+    while not (card := ada.look("/hub/home")).soup.select(".gpuspawner-gpu"):
         assert time.monotonic() < ends_at, card.text
         time.sleep(0.5)
 
@@ -79,7 +79,7 @@ def test_a_summary_reaches_the_card_rest_and_the_metrics(hub: HubProcess, ada: V
     found = asked(ada, f"{PATH}/ada").json()
     metrics = asked(Visitor(hub, "admin"), "/hub/metrics").text
 
-    summary = found["summaries"][0]
+    summary = next(each for each in found["summaries"] if each["use"]["gpus"])
     use = summary["use"]
     assert [f"GPU {gpu['index']}" for gpu in use["gpus"]] == names
     assert (use["simulated"], use["samples"], use["final"]) == (True, 2, False)
@@ -133,6 +133,7 @@ def test_a_session_is_told_in_events_and_kept_as_a_record(hub: HubProcess) -> No
 
 def test_a_servers_use_is_for_those_who_may_read_the_server(hub: HubProcess, ada: Visitor) -> None:
     """Its owner, and whoever has the scope; nobody else learns whether there is one."""
+    assert wait_for(lambda: asked(ada, f"{PATH}/ada").status_code == 200, seconds=60), hub.log_end()
     others = (Visitor(hub, name) for name in ("rea", "admin", "ben"))
     answers = {visitor.name: asked(visitor, f"{PATH}/ada").status_code for visitor in (ada, *others)}
 
