@@ -30,7 +30,7 @@ ACCOUNTING = Accounting(
     enforced=frozenset({"associations"}),
 )
 YAML, PYTHON = (re.compile(rf"^```{kind}\n(.*?)^```$", re.MULTILINE | re.DOTALL) for kind in ("yaml", "python"))
-ALLOWS = "c.GPUProfilesSpawner.profiles_dir_allows = ['software', 'local', 'setup', 'variables']\n"
+ALLOWS = "c.GPUProfilesSpawner.profiles_dir_allows = ['command', 'software', 'local', 'setup', 'variables']\n"
 GROUPS = "c.JupyterHub.load_groups = {'training': ['ada'], 'course': ['ada']}\n"
 
 
