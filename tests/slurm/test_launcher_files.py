@@ -97,7 +97,7 @@ def folder(public_folder: Path) -> Path:
 def test_the_files_are_the_users_alone_and_their_names_cannot_be_foreseen(
     slurm_cluster: PrivateSlurm, folder: Path
 ) -> None:
-    """The folder has mode 0700, a random name and only files of mode 0600."""
+    """The folder has mode 0700, a random name, and only files of mode 0600 beside the folder of gpuspawner-run."""
     job = Job(slurm_cluster, folder, "one")
     [name] = job.left()
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (job.files / name).iterdir()}
@@ -105,7 +105,7 @@ def test_the_files_are_the_users_alone_and_their_names_cannot_be_foreseen(
     assert name.startswith("gpuspawner.")
     assert len(name.removeprefix("gpuspawner.")) == 10
     assert stat.S_IMODE((job.files / name).stat().st_mode) == 0o700
-    assert modes == {"launch.pyz": 0o600, "plan.json": 0o600, "port": 0o600}
+    assert modes == {"launch.pyz": 0o600, "plan.json": 0o600, "port": 0o600, "bin": 0o700}
 
     slurm_cluster.run("scancel", job.id)
     job.until(lambda: job.gone() and not job.left())
