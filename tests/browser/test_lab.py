@@ -139,7 +139,7 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     assert faults == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(360)
 def test_an_idle_server_is_told_at_home_and_in_lab_and_kept(hub: HubProcess, page: Page) -> None:
     """Both say when the server will be stopped; *Keep* in JupyterLab moves that."""
     settle_in(hub.folder / "homes" / "ben")
@@ -147,7 +147,8 @@ def test_an_idle_server_is_told_at_home_and_in_lab_and_kept(hub: HubProcess, pag
     hub.spawn("ben", {"profile": "idle"})
     page.goto(f"{hub.url}/hub/home")
     notice = page.locator(".gpuspawner-idle")
-    expect(notice).to_contain_text("The GPUs of this server have not been used since", timeout=PATIENCE)
+    # the page asks every 30 s, and on a busy machine the samples are late
+    expect(notice).to_contain_text("The GPUs of this server have not been used since", timeout=2 * PATIENCE)
     expect(notice).to_contain_text("It will be stopped at")
     assert axe_faults(page) == []
     page.locator(".gpuspawner-use").evaluate_all("found => found.forEach((each) => each.remove())")  # see MINUTES
