@@ -183,10 +183,11 @@ def judge(server: Standing, rule: IdleRule) -> Verdict:
     if not server.gpus:
         since = max(since, active)
     due_at = max(since + limit, active + (rule.kernel or 0)) + server.kept
+    # by the rule alone: a notice that came late puts off the stop, and not itself
+    warnings = sum(unused.seen >= due_at - lead for lead in rule.leads)
     if rule.action is not IdleAction.REPORT and rule.leads:
         told_at = server.told_at if server.told_at is not None else unused.seen
         if unused.seen >= due_at - rule.leads[0]:
             due_at = max(due_at, told_at + rule.leads[-1])
-    warnings = sum(unused.seen >= due_at - lead for lead in rule.leads)
     state = State.DUE if unused.seen >= due_at else State.WARNED if warnings else State.IDLE
     return Verdict(state, since, due_at, warnings)

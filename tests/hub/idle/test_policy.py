@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.idle_table import CURVES, Outcome, replay
-from jupyterhub_gpuspawner.hub.idle.policy import Span, State, Unused, Using, follow
+from jupyterhub_gpuspawner.hub.idle.policy import Span, Standing, State, Unused, Using, Verdict, follow, judge
+from jupyterhub_gpuspawner.profiles.running.idle import IdleAction, IdleRule
 
 ROOT = Path(__file__).parents[3]
 BUSY, UNKNOWN, EXEMPT = (Outcome(state=state) for state in (State.BUSY, State.UNKNOWN, State.EXEMPT))
@@ -85,3 +86,12 @@ def span(begins: float, ends: float, using: Using = Using.UNUSED, most: float = 
 def test_a_time_without_use_grows_with_each_summary_and_ends_with_use_doubt_or_silence(spans, expected) -> None:
     """A summary that is late counts as long as it tells of the whole time."""
     assert follow(Unused(0.0, 300.0, 1.0), spans) == expected
+
+
+def test_a_notice_that_is_given_after_the_last_summary_stays() -> None:
+    """It puts off the stop, so that it is there for its time; it does not put off itself."""
+    rule = IdleRule(gpu=600, leads=(595,), action=IdleAction.STOP)
+    unused = Unused(since=1000.0, seen=1010.0)
+    server = Standing(gpus=True, using=Using.UNUSED, unused=unused, told_at=1012.0)
+
+    assert judge(server, rule) == Verdict(State.WARNED, since=1000.0, due_at=1607.0, warnings=1)
