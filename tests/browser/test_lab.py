@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import PATIENCE
-from tests.browser.seeing import shoot, sign_in
+from tests.browser.seeing import axe_faults, shoot, sign_in
 from tests.hub.conftest import start_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
@@ -26,11 +26,19 @@ PROFILES = """
   slug: short
   slurm: {partition: gpu, gpus: 2, gpu_type: k80, cpus: 2, memory: 1G, time: "0:03:00"}
   extend: {by: 30min, times: 1}
+- display_name: A GPU
+  slug: idle
+  slurm: {partition: gpu, gpus: 2, gpu_type: k80, cpus: 2, memory: 1G, time: "0:30:00"}
+  idle: {gpu: 10min, gpu_memory_held: 10min, warn: [5s], action: stop, keep: {by: 15min, times: 1}}
 """
 MINUTES = """
 c.GPUSlurmSpawner.lab_notices = [30, 2, 1]
 c.GPUSlurmSpawner.lab_saves = [2, 1]
 c.GPUSlurmSpawner.usage_interval = 1
+from jupyterhub_gpuspawner.hub.idle import policy
+from jupyterhub_gpuspawner.hub.upkeep import idle
+idle.LOOK = 1.0
+policy.UNUSED_PERCENT = 100.0  # the simulated GPUs are busy now and then
 """
 """A second chance, for a machine on which JupyterLab takes more than a minute to load."""
 CELL = "# written before the end"
@@ -129,3 +137,30 @@ def test_the_end_of_a_job_is_told_and_moved(hub: HubProcess, slurm_cluster: Priv
     page.set_viewport_size({"width": 1100, "height": 1600})
     shoot(page, "lab-panel")
     assert faults == []
+
+
+@pytest.mark.timeout(360)
+def test_an_idle_server_is_told_at_home_and_in_lab_and_kept(hub: HubProcess, page: Page) -> None:
+    """Both say when the server will be stopped; *Keep* in JupyterLab moves that."""
+    settle_in(hub.folder / "homes" / "ben")
+    sign_in(page, hub, "ben")
+    hub.spawn("ben", {"profile": "idle"})
+    page.goto(f"{hub.url}/hub/home")
+    notice = page.locator(".gpuspawner-idle")
+    # the page asks every 30 s, and on a busy machine the samples are late
+    expect(notice).to_contain_text("The GPUs of this server have not been used since", timeout=2 * PATIENCE)
+    expect(notice).to_contain_text("It will be stopped at")
+    assert axe_faults(page) == []
+    page.locator(".gpuspawner-use").evaluate_all("found => found.forEach((each) => each.remove())")  # see MINUTES
+    shoot(page, "home-idle")
+
+    page.goto(f"{hub.url}/user/ben/lab")
+    toast = page.locator(".jp-toast-message, .Toastify__toast").filter(has_text="have not been used since")
+    expect(toast.first).to_contain_text("It will be stopped at", timeout=120_000)
+    expect(page.get_by_role("button", name="Keep").first).to_be_in_viewport(ratio=1)
+    shoot(page, "lab-idle")
+    page.get_by_role("button", name="Keep").first.click()
+    expect(page.get_by_text("This server is kept for 15 min.").first).to_be_visible(timeout=PATIENCE)
+    expect(toast).to_have_count(0)
+    answer = hub.api("GET", "/gpuspawner/servers/ben/keep").json()
+    assert (answer["state"], answer["told"], answer["keep"]["uses_left"]) == ("idle", False, 0)
