@@ -48,4 +48,5 @@ def left_out(number: int) -> str:
 def summary(nodes: int, ill: int) -> str:
     """All nodes in one line."""
     what = f"{nodes:,} node{'s' * (nodes != 1)} known"
-    return f"{what}; {ill:,} differ{'s' * (ill == 1)} or contradict{'s' * (ill == 1)} Slurm's configuration"
+    one = "s" * (ill <= 1)
+    return f"{what}; {f'{ill:,}' if ill else 'none'} differ{one} or contradict{one} Slurm's configuration"
