@@ -82,7 +82,8 @@ def test_a_summary_reaches_the_card_rest_and_the_metrics(hub: HubProcess, ada: V
     summary = next(each for each in found["summaries"] if each["use"]["gpus"])
     use = summary["use"]
     assert [f"GPU {gpu['index']}" for gpu in use["gpus"]] == names
-    assert (use["simulated"], use["samples"], use["final"]) == (True, 2, False)
+    assert (use["simulated"], use["final"]) == (True, False)
+    assert use["samples"] >= 2  # of the first summary; a later one has more
     assert all(gpu["utilization"] is not None for gpu in use["gpus"])
     assert len(card.soup.select(".gpuspawner-gpu svg.gpuspawner-usage")) == 2
     assert "Simulated, like the GPUs." in card.text
