@@ -85,9 +85,7 @@ class Placing:
         gpus = self.attempt("Choosing GPUs", lambda: self._gpus(topology, cpus), self.without_choice)
         cpus = self.attempt("Choosing CPUs", lambda: self._cpus(topology, cpus, gpus), cpus)
         memory = "none"
-        if topology.simulated:
-            self.problems.append("This node is simulated; CPUs and memory of the real machine are not bound.")
-        else:
+        if not topology.simulated:  # whose numbers are not those of the real machine
             wanted = cpus
             cpus = self.attempt("Binding CPUs", lambda: self._bind_cpus(wanted), allowed)
             memory = self.attempt("Binding memory", lambda: self._bind_memory(topology, cpus, gpus), "none")

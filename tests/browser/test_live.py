@@ -166,6 +166,8 @@ def test_cards_say_what_rest_says_in_words_and_in_the_picture(hub: HubProcess, p
 
     for server, placement in placements.items():
         expect(card(page, server)).to_contain_text("simulated node")
+        expect(card(page, server)).to_contain_text("CPUs and memory of the real machine are not bound.")
+        expect(card(page, server).locator("summary").first).to_have_text("Details")  # no warning
         expect(fact(page, "Node", server)).to_have_text(placement["node"])
         expect(fact(page, "Job", server)).to_have_text(f"{placement['job_id']}, partition gpu")
         expect(fact(page, "CPUs", server)).to_have_text(placement["cpus"])

@@ -64,7 +64,7 @@ def test_report_environment_and_slurm_agree(
     assert parse_cpulist(placed.cpus) == parse_cpulist(match[2])
     assert environ["GPUSPAWNER_CPUS"] == placed.cpus
     assert re.fullmatch(r"http://127\.0\.0\.1:\d{4,5}/user/ada/", environ["JUPYTERHUB_SERVICE_URL"])
-    assert placed.problems == ("This node is simulated; CPUs and memory of the real machine are not bound.",)
+    assert placed.problems == ()
 
 
 def _report(hub: ReportHub, folder: Path) -> NodeReport:

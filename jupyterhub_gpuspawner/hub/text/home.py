@@ -25,6 +25,7 @@ STATES = {
     "failed": "did not start",
 }
 SIMULATED = "simulated node"
+SIMULATED_EXPLAINED = "This node is simulated: CPUs and memory of the real machine are not bound."
 LEFT = "left"
 ENDS_AT = "ends at {time}"
 ENDED_AT = "It ended at {time}."

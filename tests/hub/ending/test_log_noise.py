@@ -21,9 +21,8 @@ NOISE = [
     f"[I {AT} ServerApp] 200 GET /user/ada/api (@127.0.0.1) 1.03ms",
     f"[W {AT} ServerApp] A `_jupyter_server_extension_points` function was not found in nbgitpuller. Instead, a ...",
     f"[W {AT} LabApp] 'extra_template_paths' was found in both NotebookApp and ServerApp.",
-    "gpuspawner: This node is simulated; CPUs and memory of the real machine are not bound.",
 ]
-"""As JupyterLab 4 and the launcher write them."""
+"""As JupyterLab 4 writes them."""
 TOLD = [
     f"[W {AT} ServerApp] jupyter_lsp | extension failed loading with message: ModuleNotFoundError()",
     f"[E {AT} ServerApp] jupyter_lsp | extension was successfully linked.",

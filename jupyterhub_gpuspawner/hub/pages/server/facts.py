@@ -76,7 +76,7 @@ def server_facts(
 
 
 def _without(problems: tuple[str, ...], said: tuple[str, ...]) -> tuple[str, ...]:
-    """Problems that are not said of the server's node already, such as that the whole cluster is simulated."""
+    """Problems that are not said of the server's node already."""
     return tuple(problem for problem in problems if problem not in said)
 
 
