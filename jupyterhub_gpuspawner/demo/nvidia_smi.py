@@ -38,6 +38,7 @@ class Shown:
     gpu: Gpu
     use: GpuReading
     driver: str
+    mig_device: int | None = None
 
     @property
     def name(self) -> str:
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str], pattern: str, *, 
             print("No devices were found")
             return NO_DEVICES
         if asked.list_gpus:
-            lines = [f"GPU {gpu.index}: {gpu.name} (UUID: {gpu.gpu.uuid})" for gpu in found]
+            lines = _listing(found)
         else:
             lines = _csv(found, asked.query_gpu, asked.format.split(",")) if asked.query_gpu else _table(found)
         print("\n".join(lines), flush=True)
@@ -135,7 +136,7 @@ def gpus_of(environ: Mapping[str, str], pattern: str, now: float) -> list[Shown]
     except (OSError, ValueError):
         return []
     found = [_shown(name, topology, now) for name in names.split(",")]
-    return sorted((gpu for gpu in found if gpu is not None), key=lambda gpu: gpu.index)
+    return sorted((gpu for gpu in found if gpu is not None), key=lambda gpu: (gpu.index, gpu.mig_device or 0))
 
 
 def _shown(name: str, topology: NodeTopology, now: float) -> Shown | None:
@@ -148,7 +149,20 @@ def _shown(name: str, topology: NodeTopology, now: float) -> Shown | None:
         return None
     index = int(name) if name.isdigit() else gpu.index
     use = simulated.reading(index, gpu.memory_mib, now, mig=gpu.mig is not None)
-    return Shown(index, gpu, use, topology.driver)
+    return Shown(index, gpu, use, topology.driver, topology.mig_device(topology.gpus.index(gpu)))
+
+
+def _listing(gpus: Sequence[Shown]) -> list[str]:
+    """A line for each GPU; below it its MIG devices. The UUID of a GPU with MIG devices is not known."""
+    lines: list[str] = []
+    for gpu in gpus:
+        if gpu.mig_device is None:
+            lines.append(f"GPU {gpu.index}: {gpu.name} (UUID: {gpu.gpu.uuid})")
+            continue
+        parent = f"GPU {gpu.index}: {gpu.gpu.name} (simulated)"
+        lines += [] if parent in lines else [parent]
+        lines.append(f"  MIG {gpu.gpu.mig:<11} Device {gpu.mig_device:>2}: (UUID: {gpu.gpu.uuid})")
+    return lines
 
 
 def _csv(gpus: Sequence[Shown], fields: Sequence[str], options: Sequence[str]) -> list[str]:

@@ -91,9 +91,10 @@
     return `GPU ${parts.join(", ")}`;
   }
 
-  /** "GPU 0: 83 %, 21 of 40 GB, 2 processes". */
+  /** "GPU 0: 83 %, 21 of 40 GB, 2 processes"; a MIG device is "GPU 2 MIG 1 (1g.10gb)". */
   function useOf(gpu) {
-    const name = gpu.mig ? `GPU ${gpu.index} MIG ${gpu.mig}` : `GPU ${gpu.index}`;
+    const device = isNumber(gpu.mig_device) ? `${gpu.mig_device} (${gpu.mig})` : gpu.mig;
+    const name = gpu.mig ? `GPU ${gpu.index} MIG ${device}` : `GPU ${gpu.index}`;
     const number = gpu.processes;
     const processes = !isNumber(number) ? "" : number === 0 ? "no process" : `${number} process${number > 1 ? "es" : ""}`;
     return `${name}: ${[percent(gpu.utilization), memory(gpu.memory_used_mib, gpu.memory_mib), processes].filter(Boolean).join(", ")}`;
@@ -204,7 +205,7 @@
         use = answer.status === 200 ? await answer.json() : {};
         use.measured = new Date(Date.now() - 1000 * use.age).toLocaleTimeString([], { timeStyle: "medium" });
       } catch {
-        use = { ...use, gpus: list(use.gpus).map(({ index, mig }) => ({ index, mig })) }; // the server does not answer
+        use = { ...use, gpus: list(use.gpus).map(({ index, mig, mig_device }) => ({ index, mig, mig_device })) }; // the server does not answer
       }
       show();
     }

@@ -178,7 +178,7 @@ def latest_usage(file: Path, now: float) -> dict[str, Any] | None:
             return None
         age = max(0.0, now - float(found["at"]))
         if age > USAGE_LATE * float(found["interval"]):
-            found["gpus"] = [{"index": gpu["index"], "mig": gpu["mig"]} for gpu in found["gpus"]]
+            found["gpus"] = [{key: gpu[key] for key in ("index", "mig", "mig_device")} for gpu in found["gpus"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return {**found, "age": round(age)}

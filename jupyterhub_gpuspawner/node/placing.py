@@ -223,6 +223,7 @@ def _placed(name: str, topology: NodeTopology | None = None, position: int = 0) 
         memory_mib=gpu.memory_mib,
         numa_node=gpu.numa_node,
         mig=gpu.mig,
+        mig_device=topology.mig_device(position),
     )
 
 

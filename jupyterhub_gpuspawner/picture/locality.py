@@ -122,10 +122,7 @@ def switches(topology: NodeTopology, group: NumaGroup) -> tuple[Switch, ...]:
 
 def devices_of(topology: NodeTopology, gpu: int) -> tuple[int, ...]:
     """Positions of all MIG devices on the same GPU as ``gpu``; for a whole GPU its own position."""
-    device = topology.gpus[gpu]
-    if device.mig is None:
-        return (gpu,)
-    return tuple(n for n, each in enumerate(topology.gpus) if each.mig is not None and each.index == device.index)
+    return topology.mig_devices(gpu) or (gpu,)
 
 
 _Device = tuple[str, int]

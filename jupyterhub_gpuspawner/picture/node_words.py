@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist
-from jupyterhub_gpuspawner.picture.locality import NumaGroup, devices_of, numa_groups
+from jupyterhub_gpuspawner.picture.locality import NumaGroup, numa_groups
 from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
+from jupyterhub_gpuspawner.placement.topology import gpu_name
 from jupyterhub_gpuspawner.words import counted, gpu_memory, memory
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def table(
 ) -> list[tuple[str, str]]:
     """The content of the picture as text: name and description of each NUMA node, GPU and NIC."""
     mine, bound = frozenset(own_gpus), frozenset(own_cpus)
-    names = [gpu_name(topology, position) for position in range(len(topology.gpus))]
+    names = [name_of(topology, position) for position in range(len(topology.gpus))]
     rows = [(group.name, _group_words(topology, group, bound)) for group in numa_groups(topology)]
     for position, gpu in enumerate(topology.gpus):
         others = [n for n in range(len(topology.gpus)) if n != position]
@@ -87,16 +88,14 @@ def summary(topology: NodeTopology, own_gpus: Iterable[int] = (), own_cpus: Iter
     parts += [f"{memory(total)} of memory"] if total else []
     own = []
     if own_gpus:
-        own.append(", ".join(gpu_name(topology, gpu) for gpu in sorted(own_gpus)))
+        own.append(", ".join(name_of(topology, gpu) for gpu in sorted(own_gpus)))
     if own_cpus:
         own.append(f"CPUs {format_cpulist(own_cpus)}")
     said = ", ".join(parts)
     return f"{said[:1].upper()}{said[1:]}. " + (f"Yours: {', '.join(own)}." if own else "")
 
 
-def gpu_name(topology: NodeTopology, position: int) -> str:
-    """``GPU 0``; for a MIG device ``GPU 2 MIG 0 (1g.10gb)``, where the second number counts the devices of one GPU."""
+def name_of(topology: NodeTopology, position: int) -> str:
+    """``GPU 0``; for a MIG device ``GPU 2 MIG 0 (1g.10gb)``."""
     gpu = topology.gpus[position]
-    if gpu.mig is None:
-        return f"GPU {gpu.index}"
-    return f"GPU {gpu.index} MIG {devices_of(topology, position).index(position)} ({gpu.mig})"
+    return gpu_name(gpu.index, gpu.mig, topology.mig_device(position))

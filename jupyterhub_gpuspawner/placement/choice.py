@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.placement import ring
 from jupyterhub_gpuspawner.placement.affinity import aligned, home, ways
 from jupyterhub_gpuspawner.placement.link_bandwidth import gbps
 from jupyterhub_gpuspawner.placement.policies import POLICIES
+from jupyterhub_gpuspawner.placement.topology import gpu_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -204,7 +205,8 @@ def _lower(one: int | None, two: int | None) -> int | None:
 def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, nearest: bool, policy: str) -> str:
     """The choice explained in one sentence."""
     gpus = [topology.gpus[gpu] for gpu in choice.gpus]
-    names = [f"{gpu.index} ({gpu.mig})" if gpu.mig else str(gpu.index) for gpu in gpus]
+    titles = [gpu_name(gpu.index, gpu.mig, topology.mig_device(place)) for place, gpu in zip(choice.gpus, gpus)]
+    names = [title[len("GPU ") :] for title in titles]
     said = f"GPU {names[0]}" if len(names) == 1 else f"GPUs {', '.join(names[:-1])} and {names[-1]}"
     if granted < count:
         said += f": all that were granted, of {count} requested"

@@ -126,6 +126,18 @@ class NodeTopology:
             return "X"
         return self.links[a][b] if self.links else "?"
 
+    def mig_devices(self, gpu: int) -> tuple[int, ...]:
+        """Positions of all MIG devices on the same GPU as ``gpu``; of a whole GPU none."""
+        device = self.gpus[gpu]
+        if device.mig is None:
+            return ()
+        return tuple(n for n, each in enumerate(self.gpus) if each.mig is not None and each.index == device.index)
+
+    def mig_device(self, gpu: int) -> int | None:
+        """The number of a MIG device on its GPU, as ``nvidia-smi -L`` counts; None for a whole GPU."""
+        devices = self.mig_devices(gpu)
+        return devices.index(gpu) if devices else None
+
     def numa_node_of_cpu(self, cpu: int) -> int | None:
         """Kernel number of the NUMA node that contains ``cpu``; None if unknown."""
         for node in self.numa_nodes:
@@ -136,6 +148,13 @@ class NodeTopology:
     def with_problem(self, *sentences: str) -> NodeTopology:
         """The same topology with these problems added, each only once."""
         return replace(self, problems=self.problems + tuple(s for s in sentences if s not in self.problems))
+
+
+def gpu_name(index: int, mig: str | None = None, mig_device: int | None = None) -> str:
+    """``GPU 0``; a MIG device is ``GPU 2 MIG 1 (1g.10gb)``, or ``GPU 2 MIG 1g.10gb`` if its number is not known."""
+    if mig is None:
+        return f"GPU {index}"
+    return f"GPU {index} MIG {mig}" if mig_device is None else f"GPU {index} MIG {mig_device} ({mig})"
 
 
 def _check_square(links: tuple[tuple[str, ...], ...], size: int) -> None:

@@ -161,6 +161,8 @@ class PlacedGpu:
     memory_mib: int | None = None
     numa_node: int | None = None
     mig: str | None = None
+    mig_device: int | None = None
+    """The number of a MIG device on its GPU, as ``nvidia-smi -L`` counts; None for a whole GPU, and if not known."""
     nic: str | None = None
     """The network card that is nearest to it, for a job on several nodes; None if none is known."""
     nic_link: str | None = None

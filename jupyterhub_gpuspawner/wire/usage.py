@@ -42,6 +42,8 @@ class GpuUse:
     """None for a MIG device and for a GPU that is shared: NVML measures the whole GPU."""
     energy_joules: float | None = None
     """Used in the summary's time."""
+    mig_device: int | None = None
+    """The number of a MIG device on its GPU, as ``nvidia-smi -L`` counts; None for a whole GPU, and if not known."""
 
 
 @dataclass(frozen=True)

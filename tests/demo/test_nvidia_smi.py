@@ -16,7 +16,8 @@ from jupyterhub_gpuspawner.node.usage import simulated
 
 PATTERN = str(MACHINES / "{node}.json")
 K80 = {"SLURMD_NODENAME": "k80-2socket", "CUDA_VISIBLE_DEVICES": "2,0", "SLURM_JOB_GPUS": "0,2"}
-MIG = {"SLURMD_NODENAME": "a100-mig", "CUDA_VISIBLE_DEVICES": "MIG-b7f8ffae-3d92-4524-8ee7-aec9a0a38053"}
+SLICES = ("MIG-2329e4b1-efb2-4e92-aa9c-25ec3750514b", "MIG-b7f8ffae-3d92-4524-8ee7-aec9a0a38053")
+MIG = {"SLURMD_NODENAME": "a100-mig", "CUDA_VISIBLE_DEVICES": ",".join(SLICES)}
 NOW = 1200.0 * 1000
 UUIDS = ("GPU-d2427f9e-0035-4f65-ae36-b7ebf38d8e3b", "GPU-7abb6c73-11cc-44ed-aec3-529cf4b410b9")
 ANSWERS: dict[str, tuple[dict[str, str], str, int, str]] = {
@@ -26,11 +27,13 @@ ANSWERS: dict[str, tuple[dict[str, str], str, int, str]] = {
         0,
         f"GPU 0: Tesla K80 (simulated) (UUID: {UUIDS[0]})\nGPU 2: Tesla K80 (simulated) (UUID: {UUIDS[1]})\n",
     ),
-    "a MIG device": (
+    "MIG devices of a GPU": (
         MIG,
         "-L",
         0,
-        f"GPU 2: NVIDIA A100-SXM4-80GB MIG 1g.10gb (simulated) (UUID: {MIG['CUDA_VISIBLE_DEVICES']})\n",
+        "GPU 2: NVIDIA A100-SXM4-80GB (simulated)\n"
+        f"  MIG 1g.10gb     Device  1: (UUID: {SLICES[1]})\n"
+        f"  MIG 1g.10gb     Device  2: (UUID: {SLICES[0]})\n",
     ),
     "a query": (
         K80,

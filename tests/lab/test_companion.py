@@ -139,15 +139,16 @@ async def test_the_hub_is_asked_with_the_servers_own_token(lab: str) -> None:
     assert FakeHub.asked == [session, extend, session]
 
 
+GPU: dict[str, Any] = {"index": 2, "mig": "1g.10gb", "mig_device": 1}
 SAMPLE: dict[str, Any] = {
     "version": 1,
     "at": 1000.0,
     "interval": 30.0,
     "simulated": False,
-    "gpus": [{"index": 0, "mig": None, "utilization": 83.0, "memory_mib": 40960, "memory_used_mib": 21504}],
+    "gpus": [{**GPU, "utilization": 83.0, "memory_mib": 40960, "memory_used_mib": 21504}],
     "problems": [],
 }
-UNKNOWN = {**SAMPLE, "gpus": [{"index": 0, "mig": None}]}
+UNKNOWN = {**SAMPLE, "gpus": [GPU]}
 SAMPLES: dict[str, tuple[str | None, float, dict[str, Any] | None]] = {
     "of now": (json.dumps(SAMPLE), 1012.0, {**SAMPLE, "age": 12}),
     "two intervals ago": (json.dumps(SAMPLE), 1060.0, {**SAMPLE, "age": 60}),

@@ -76,14 +76,14 @@ def test_gpus_and_cpus_are_chosen_together(
 
 
 def test_a_mig_device_is_named_by_its_uuid() -> None:
-    """CUDA accepts no number for it; the report gives the number of its parent."""
+    """CUDA accepts no number for it; the report gives its parent's number, and its own on that."""
     job = Job("a100-mig", granted("3", 4), "0-3", gpus=1, cpus=4)
     device = load(str(MACHINES / "a100-mig.json")).gpus[3]
 
     placed = job.placed()
 
     assert job.environ["CUDA_VISIBLE_DEVICES"] == device.uuid
-    assert [(gpu.uuid, gpu.index, gpu.mig) for gpu in placed.gpus] == [(device.uuid, device.index, device.mig)]
+    assert [(gpu.uuid, gpu.index, gpu.mig, gpu.mig_device) for gpu in placed.gpus] == [(device.uuid, 2, "1g.10gb", 1)]
     assert placed.why.endswith("To Slurm this is GPU 3.")
 
 

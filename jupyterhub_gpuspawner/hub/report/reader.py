@@ -141,6 +141,7 @@ class _Gpu(Document):
     memory_mib: MiB | None = None
     numa_node: NumaNumber | None = None
     mig: Text | None = None
+    mig_device: GpuIndex | None = None
     nic: Text | None = None
     nic_link: LinkWord | None = None
 

@@ -44,6 +44,7 @@ class _GpuUse(Document):
     processes: Number | None = None
     power_watts: Watts | None = None
     energy_joules: Joules | None = None
+    mig_device: GpuIndex | None = None
 
 
 class _Summary(Document):

@@ -221,6 +221,6 @@ def weakest_link(link: str | None) -> str:
     return f"weakest link of all nodes: {link or NOT_KNOWN}"
 
 
-def nic(gpu: int, name: str, link: str) -> str:
+def nic(gpu: str, name: str, link: str) -> str:
     """A GPU's network card."""
-    return f"GPU {gpu}: {name}, {link if link != '?' else 'link not known'}"
+    return f"{gpu}: {name}, {link if link != '?' else 'link not known'}"

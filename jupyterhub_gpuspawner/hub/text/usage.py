@@ -16,11 +16,6 @@ TABLE = "The chart in words"
 HEAD = ("Until", "Mean", "Highest", "Memory")
 
 
-def gpu(index: int, mig: str | None) -> str:
-    """A GPU's or MIG device's name."""
-    return f"GPU {index} MIG {mig}" if mig else f"GPU {index}"
-
-
 def percent(value: float | None) -> str:
     """``83 %``, with a space that does not break."""
     return UNKNOWN if value is None else f"{value:.0f}\N{NO-BREAK SPACE}%"

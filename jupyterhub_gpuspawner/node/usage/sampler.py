@@ -108,9 +108,10 @@ def accompany(
         job_id=placement.job_id,
         interval=interval,
         simulated=placement.simulated,
-        gpus=tuple(GpuUse(gpu.index, gpu.uuid, gpu.mig, memory_mib=gpu.memory_mib) for gpu in placement.gpus)[
-            :LIST_LIMIT
-        ],
+        gpus=tuple(
+            GpuUse(gpu.index, gpu.uuid, gpu.mig, memory_mib=gpu.memory_mib, mig_device=gpu.mig_device)
+            for gpu in placement.gpus
+        )[:LIST_LIMIT],
     )
     post = Aside()
     looking, folder = Looking(placement, environ, server), companion_folder(environ)
@@ -142,7 +143,10 @@ def show(sample: Sample, about: UsageSummary, folder: str) -> None:
 
     JupyterLab shows it also while the hub does not respond. Nothing depends on it: an error is ignored.
     """
-    gpus = [{"index": of.index, "mig": of.mig, **asdict(reading)} for of, reading in zip(about.gpus, sample.gpus)]
+    gpus = [
+        {"index": of.index, "mig": of.mig, "mig_device": of.mig_device, **asdict(reading)}
+        for of, reading in zip(about.gpus, sample.gpus)
+    ]
     document = {
         "version": USAGE_VERSION,
         "at": time.time(),

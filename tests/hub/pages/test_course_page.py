@@ -53,6 +53,7 @@ def pending(reason: str, **more: Any) -> JobStatus:
 
 BUSY = ("message", "stop")
 AGAIN = ("start", "message")
+SLICES = (PlacedGpu(0), PlacedGpu(1, mig="1g.10gb", mig_device=2))
 TILES: dict[str, tuple[Server, Tile]] = {
     "nothing": (Server("ada"), Tile("ada", "absent", actions=AGAIN)),
     "a server that a person stopped": (
@@ -73,13 +74,13 @@ TILES: dict[str, tuple[Server, Tile]] = {
             actions=("message", "extend", "stop"),
         ),
     ),
-    "one on a slice of a GPU, without an end": (
+    "one on a GPU and a slice of another, without an end": (
         Server(
             "ada",
             ready=True,
-            placement=replace(PLACED, gpus=(PlacedGpu(1, mig="1g.10gb"),), ends_at=None),
+            placement=replace(PLACED, gpus=SLICES, ends_at=None),
         ),
-        Tile("ada", "running", where="g1, GPU 1 MIG 1g.10gb", actions=("message", "extend", "stop")),
+        Tile("ada", "running", where="g1, GPU 0, GPU 1 MIG 2 (1g.10gb)", actions=("message", "extend", "stop")),
     ),
     "one without a GPU": (
         Server("ada", ready=True, placement=PlacementDocument(node="c1", cpus="0-3")),

@@ -116,6 +116,25 @@ def test_what_is_not_known_is_said_to_be_not_known() -> None:
     )
 
 
+def test_slices_of_one_gpu_are_told_apart() -> None:
+    """As the picture in words names them, whether NVML's name of a device has the profile or not."""
+    machine = load(str(MACHINES / "a100-mig.json"))
+    placed = tuple(
+        PlacedGpu(gpu.index, gpu.uuid, name=name, memory_mib=gpu.memory_mib, mig=gpu.mig, mig_device=number)
+        for number, (gpu, name) in enumerate(zip(machine.gpus[2:5], ("A100", "A100 MIG 1g.10gb", ""), strict=True))
+    )
+    facts = server_facts(PlacementDocument(node="a1", gpus=placed), to_document(machine))
+
+    assert dict(facts.rows)["GPUs"].splitlines() == [
+        "GPU 2 MIG 0 (1g.10gb): A100, 9,728 MiB",
+        "GPU 2 MIG 1 (1g.10gb): A100, 9,728 MiB",
+        "GPU 2 MIG 2 (1g.10gb): GPU, 9,728 MiB",
+    ]
+    assert [name for name, _ in facts.node if name.endswith(", yours")] == [
+        f"GPU 2 MIG {number} (1g.10gb), yours" for number in range(3)
+    ]
+
+
 CORES = NodeTopology(siblings=((0, 4), (1, 5), (2, 6), (3, 7)))
 GOT: dict[str, tuple[PlacementDocument, NodeTopology | None, tuple[str, ...]]] = {
     "nothing that is known": (PlacementDocument(cpus="not a list"), CORES, ()),

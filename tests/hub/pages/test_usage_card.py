@@ -75,3 +75,12 @@ def test_a_line_for_the_course_page() -> None:
     assert in_a_line(()) == in_a_line((use(NOW),)) == ""
     assert in_a_line((use(NOW, BUSY),)) == "GPU 83\u00a0%"
     assert in_a_line((use(NOW, BUSY, MIG),)) == "GPU 83\u00a0%, use unknown"
+
+
+def test_slices_of_one_gpu_have_names_of_their_own() -> None:
+    """By their numbers, as ``nvidia-smi -L`` counts them; an older launcher does not send these."""
+    slices = (replace(MIG, uuid=f"MIG-{number}", mig_device=number) for number in (0, 2, None))
+    card = usage_card((use(NOW, *slices),), now=NOW)
+
+    assert card is not None
+    assert [gpu.name for gpu in card.gpus] == ["GPU 1 MIG 0 (1g.5gb)", "GPU 1 MIG 2 (1g.5gb)", "GPU 1 MIG 1g.5gb"]

@@ -25,7 +25,10 @@ PLACEMENT = PlacementDocument(
     node="k1",
     partition="gpu",
     simulated=True,
-    gpus=(PlacedGpu(2, "GPU-2", "0000:85:00.0", "Tesla K80", 11441, 1), PlacedGpu(0, "MIG-x", mig="1g.10gb")),
+    gpus=(
+        PlacedGpu(2, "GPU-2", "0000:85:00.0", "Tesla K80", 11441, 1),
+        PlacedGpu(0, "MIG-x", mig="1g.10gb", mig_device=3),
+    ),
     cpus="12-15",
     numa_nodes=(1,),
     memory_policy="preferred:1",

@@ -188,7 +188,7 @@ def test_simulated_gpus_have_a_simulated_curve() -> None:
 def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
     """In place of the one before; in a folder that is not there nothing is, and nothing fails."""
     readings = (GpuReading(83, 40960, 21504, 2, 250, 100.0), GpuReading())
-    about = replace(ABOUT, gpus=(GpuUse(0, "GPU-a"), GpuUse(3, "MIG-b", "1g.5gb")))
+    about = replace(ABOUT, gpus=(GpuUse(0, "GPU-a"), GpuUse(3, "MIG-b", "1g.5gb", mig_device=0)))
     for problems in ((), ("The use of GPU 3 is unknown.",)):
         sampler.show(Sample(5.0, readings, problems=problems), about, str(tmp_path))
     sampler.show(Sample(5.0, readings), about, str(tmp_path / "no-such-folder"))
@@ -203,8 +203,8 @@ def test_the_last_sample_is_written_for_the_companion(tmp_path: Path) -> None:
         "interval": 30,
         "simulated": False,
         "gpus": [
-            {"index": 0, "mig": None, "utilization": 83, **known},
-            {"index": 3, "mig": "1g.5gb", "utilization": None, **dict.fromkeys(known)},
+            {"index": 0, "mig": None, "mig_device": None, "utilization": 83, **known},
+            {"index": 3, "mig": "1g.5gb", "mig_device": 0, "utilization": None, **dict.fromkeys(known)},
         ],
         "problems": ["The use of GPU 3 is unknown."],
         "age": 0,

@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.hub.pages.server.usage import in_a_line
 from jupyterhub_gpuspawner.hub.start.progress import document
 from jupyterhub_gpuspawner.hub.text import course
 from jupyterhub_gpuspawner.hub.text.times import parse_time
+from jupyterhub_gpuspawner.placement.topology import gpu_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,10 +105,12 @@ def tile(found: Participant, *, now: float, since: float = 0.0) -> Tile:
 
 
 def _where(placement: PlacementDocument) -> str:
-    """``g1, GPU 0, 1``; the number of CPUs where there is no GPU."""
-    gpus = ", ".join(f"{gpu.index} MIG {gpu.mig}" if gpu.mig else str(gpu.index) for gpu in placement.gpus)
-    has = f"GPU {gpus}" if gpus else next(iter(got(placement, None)), "")
-    return ", ".join(filter(None, (placement.node, has)))
+    """``g1, GPU 0, 1`` or ``g1, GPU 2 MIG 0 (1g.10gb)``; the number of CPUs where there is no GPU."""
+    gpus = placement.gpus
+    names = ", ".join(gpu_name(gpu.index, gpu.mig, gpu.mig_device) for gpu in gpus)
+    if gpus and all(gpu.mig is None for gpu in gpus):
+        names = f"GPU {', '.join(str(gpu.index) for gpu in gpus)}"
+    return ", ".join(filter(None, (placement.node, names or next(iter(got(placement, None)), ""))))
 
 
 def _of_start(found: Participant, now: float) -> Iterator[Line]:

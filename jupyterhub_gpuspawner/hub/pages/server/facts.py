@@ -19,6 +19,7 @@ from jupyterhub_gpuspawner.hub.report.other_nodes import in_words
 from jupyterhub_gpuspawner.hub.text import home
 from jupyterhub_gpuspawner.picture import node_svg
 from jupyterhub_gpuspawner.placement.network import has_no_nic
+from jupyterhub_gpuspawner.placement.topology import gpu_name
 from jupyterhub_gpuspawner.words import gpu_memory, memory
 
 if TYPE_CHECKING:
@@ -109,7 +110,11 @@ def _node_facts(
 def _network(placement: PlacementDocument, node: NodeTopology | None, *, of_job: bool) -> tuple[str, ...]:
     """The weakest link of the whole job, then each GPU's network card on this node."""
     job = (home.weakest_link(placement.weakest_link_over_nodes),) if of_job else ()
-    cards = tuple(home.nic(gpu.index, gpu.nic, gpu.nic_link or "?") for gpu in placement.gpus if gpu.nic)
+    cards = tuple(
+        home.nic(gpu_name(gpu.index, gpu.mig, gpu.mig_device), gpu.nic, gpu.nic_link or "?")
+        for gpu in placement.gpus
+        if gpu.nic
+    )
     if cards:
         return (*job, *cards)
     return (*job, home.NO_NETWORK_CARD if node is not None and has_no_nic(node) else home.NETWORK_NOT_KNOWN)
@@ -155,12 +160,11 @@ def _memory(gpu: PlacedGpu) -> str:
 
 
 def _gpu(gpu: PlacedGpu) -> str:
-    name = gpu.name or home.GPU
-    if gpu.mig and not name.endswith(gpu.mig):
-        name = f"{name} MIG {gpu.mig}"
+    model = gpu.name.partition(" MIG ")[0] if gpu.mig else gpu.name
     usable = f"{gpu.memory_mib:,} MiB" if gpu.memory_mib is not None else ""
     near = home.near(gpu.numa_node) if gpu.numa_node is not None else ""
-    return f"GPU {gpu.index}: {', '.join(filter(None, (name, usable, near)))}"
+    name = gpu_name(gpu.index, gpu.mig, gpu.mig_device)
+    return f"{name}: {', '.join(filter(None, (model or home.GPU, usable, near)))}"
 
 
 def _with_picture(facts: ServerFacts, placement: PlacementDocument, node: NodeTopology) -> ServerFacts:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from jupyterhub_gpuspawner.hub.text import usage as text
 from jupyterhub_gpuspawner.picture import usage_chart
+from jupyterhub_gpuspawner.placement.topology import gpu_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +75,7 @@ def in_a_line(usage: Sequence[Use]) -> str:
 
 def _gpu(gpu: GpuUse, usage: Sequence[Use], now: float) -> GpuCard:
     history = [(use, each) for use in usage for each in use.summary.gpus if _same(each, gpu)]
-    name = text.gpu(gpu.index, gpu.mig)
+    name = gpu_name(gpu.index, gpu.mig, gpu.mig_device)
     known = [each for _, each in history if each.utilization_mean is not None]
     number = sum(each.utilization_samples for each in known)
     mean = sum((each.utilization_mean or 0.0) * each.utilization_samples for each in known) / number if number else None
