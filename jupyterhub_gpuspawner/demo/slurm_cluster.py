@@ -149,10 +149,13 @@ class PrivateSlurm:
             os.kill(pid, number)
         self._wait(lambda: "slurmctld" in self._held.ended(), time.monotonic() + 30.0, "slurmctld did not exit")
 
-    def start_controller(self, *, timeout: float = 30.0) -> None:
-        """Start slurmctld from its saved state, and wait until it answers."""
+    def start_controller(self, *, timeout: float = 60.0, nodes: bool = True) -> None:
+        """Start slurmctld from its saved state, and wait until it answers and, with ``nodes``, they have registered."""
+        deadline = time.monotonic() + timeout
         self._start("slurmctld", [str(_program("slurmctld")), "-D", "-f", str(self.conf)])
-        self._wait(self._controller_answers, time.monotonic() + timeout, "slurmctld did not respond")
+        self._wait(self._controller_answers, deadline, "slurmctld did not respond")
+        if nodes:
+            self._wait(self._nodes_registered, deadline, "not every node registered again")
 
     def restart_controller(self) -> None:
         """End slurmctld and start it again."""
@@ -199,7 +202,7 @@ class PrivateSlurm:
         ]
         self._start("munged", munged)
         self._wait(layout.munge_socket.exists, deadline, "munged did not create its socket")
-        self.start_controller(timeout=deadline - time.monotonic())
+        self.start_controller(timeout=deadline - time.monotonic(), nodes=False)
         for node in self.cluster.nodes:
             argv = [str(_program("slurmd")), "-D", "-N", node.name, "-f", str(self.conf)]
             self._start(f"slurmd-{node.name}", argv)
@@ -217,9 +220,17 @@ class PrivateSlurm:
         return self._said("scontrol", "ping") is not None
 
     def _all_idle(self) -> bool:
-        said = self._said("sinfo", "-h", "-N", "-o", "%N %T")
-        states = dict(line.split() for line in (said or "").splitlines())
+        states = self._node_states()
         return set(states.values()) == {"idle"} and len(states) == len(self.cluster.nodes)
+
+    def _nodes_registered(self) -> bool:
+        """Whether slurmctld knows the state of each node; ``*`` marks one that does not respond yet."""
+        states = self._node_states()
+        return bool(states) and not any(state == "unknown" or state.endswith("*") for state in states.values())
+
+    def _node_states(self) -> dict[str, str]:
+        said = self._said("sinfo", "-h", "-N", "-o", "%N %T")
+        return dict(line.split() for line in (said or "").splitlines())
 
     def _said(self, command: str, *arguments: str) -> str | None:
         """The output of a command; None if it fails, as it may while daemons start."""

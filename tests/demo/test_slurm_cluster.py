@@ -157,7 +157,7 @@ def test_a_job_runs_as_the_user_who_submitted_it(
 
 
 def test_a_job_outlives_a_restart_of_the_controller(tmp_path: Path, public_folder: Path) -> None:
-    """slurmctld keeps its state: a running job keeps its id, and an ended one is still known."""
+    """slurmctld keeps its state: a running job keeps its id, and the nodes have registered when it is ready."""
     with PrivateSlurm(SMALL, public_folder / "restart") as slurm:
         jobs = Jobs(slurm, tmp_path)
         job = jobs.submit("--mem=100")
@@ -165,6 +165,7 @@ def test_a_job_outlives_a_restart_of_the_controller(tmp_path: Path, public_folde
         slurm.restart_controller()
         assert slurm.pids["slurmctld"] != before
         assert slurm.run("squeue", "--noheader", "--format=%i %T") == f"{job} RUNNING"
+        assert slurm.run("sinfo", "--noheader", "--format=%T") in ("mixed", "allocated")
 
 
 def test_stop_leaves_no_process_and_no_folder_and_a_second_start_works(tmp_path: Path, public_folder: Path) -> None:

@@ -43,7 +43,7 @@ def lose_state(slurm: PrivateSlurm) -> None:
     slurm.stop_controller()
     shutil.rmtree(slurm.layout.folder / "state")
     (slurm.layout.folder / "state").mkdir()
-    slurm.start_controller()
+    slurm.start_controller(nodes=False)  # the next job ids are the test's
 
 
 def sleeper(slurm: PrivateSlurm, log: Path, *options: str) -> str:

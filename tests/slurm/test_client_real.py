@@ -505,7 +505,3 @@ async def test_watcher_survives_a_restart_of_slurmctld(
         await restart
     assert seen == {Phase.RUNNING}
     await watcher.aclose()
-    deadline = time.monotonic() + 60  # the nodes register again, which later tests need
-    while not all(node.usable for node in (await client.snapshot()).nodes):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.2)

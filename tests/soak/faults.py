@@ -119,7 +119,7 @@ class World:
 
     def _begin_anew(self) -> None:
         """Job ids start over, and the first ones go to an unrelated user."""
-        self.slurm.start_controller()
+        self.slurm.start_controller(nodes=False)
         words = ["--parsable", "-p", "batch", "--mem=10M", "--output=/dev/null", "--wrap=sleep 100", "--chdir=/"]
         if os.geteuid() == 0:
             words += [f"--uid={pwd.getpwnam('nobody').pw_uid}"]
