@@ -121,7 +121,8 @@ class HubProcess:
             command = Path("/proc", str(pid), "cmdline").read_bytes()
         except (OSError, ValueError):
             return None
-        return pid if b"configurable-http-proxy" in command else None
+        own = str(self.ports[2]).encode() in command.split(b"\0")  # another hub's may have got the same id
+        return pid if own and b"configurable-http-proxy" in command else None
 
     def _environment(self) -> dict[str, str]:
         kept = {key: os.environ[key] for key in ("PATH", "LANG", "TERM", "TZ") if key in os.environ}
@@ -163,14 +164,23 @@ class HubProcess:
 
     def stop(self, *, timeout: float = 60.0) -> None:
         """Ask the hub to end, which stops its servers first, and make sure that hub and proxy are gone."""
-        if self.process is None:
-            return
-        self._signal(signal.SIGTERM, whole_group=False)
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout)
-        self._signal(signal.SIGKILL, whole_group=True)
-        self.process.wait()
-        self.process = None
+        if self.process is not None:
+            self._signal(signal.SIGTERM, whole_group=False)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout)
+            self._signal(signal.SIGKILL, whole_group=True)
+            self.process.wait()
+            self.process = None
+        self._end_proxy()
+
+    def _end_proxy(self) -> None:
+        """End the proxy of a hub that was killed; it is in a process group of its own."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            ends_at = time.monotonic() + 5.0
+            while (pid := self._proxy()) is not None and time.monotonic() < ends_at:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+                time.sleep(0.1)
 
     def kill(self) -> None:
         """Kill the hub with SIGKILL; its proxy and its servers keep running."""
