@@ -205,9 +205,10 @@ def _lower(one: int | None, two: int | None) -> int | None:
 def _why(topology: NodeTopology, choice: Choice, *, granted: int, count: int, nearest: bool, policy: str) -> str:
     """The choice explained in one sentence."""
     gpus = [topology.gpus[gpu] for gpu in choice.gpus]
-    titles = [gpu_name(gpu.index, gpu.mig, topology.mig_device(place)) for place, gpu in zip(choice.gpus, gpus)]
-    names = [title[len("GPU ") :] for title in titles]
-    said = f"GPU {names[0]}" if len(names) == 1 else f"GPUs {', '.join(names[:-1])} and {names[-1]}"
+    names = [gpu_name(gpu.index, gpu.mig, topology.mig_device(place)) for place, gpu in zip(choice.gpus, gpus)]
+    if len(names) > 1 and not any(gpu.mig for gpu in gpus):
+        names = [f"GPUs {gpus[0].index}", *(str(gpu.index) for gpu in gpus[1:])]
+    said = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     if granted < count:
         said += f": all that were granted, of {count} requested"
     elif len(gpus) == granted:
