@@ -263,7 +263,10 @@ def test_an_instructor_starts_tells_and_stops(hub: HubProcess) -> None:
 
 
 def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubProcess) -> None:
-    """Across a kill of the hub: those who stop their server are left alone, and unvisited servers are stopped."""
+    """Across a kill of the hub: those who stop their server are left alone, and unvisited servers are stopped.
+
+    The page goes on with what the instructor did before.
+    """
     deadline = f"{datetime.now(timezone.utc).second + 30}s"  # after the session's beginning, which is a full minute
     file = course_file("ada", "[fay, gus]", begins=timedelta(0), start_ahead="10min", unvisited_after=deadline)
     (hub.folder / "courses" / "ahead.yaml").write_text(file)
@@ -271,10 +274,14 @@ def test_servers_are_started_ahead_once_and_stopped_where_nobody_comes(hub: HubP
     soon(lambda: hub.api("GET", "/gpuspawner/courses/ahead", token=token).status_code, 200)
     soon(lambda: people(hub, "ahead", token), {"fay": "running", "gus": "running"})
     hub.end("fay")
+    ada, page = Visitor(hub, "ada"), "/hub/gpuspawner/course/ahead"
+    message = {"one": "message fay", "text": "Save now", "confirmed": "yes", "_xsrf": ada._xsrf}
+    assert ada.session.post(f"{hub.url}{page}", data=message, timeout=60).ok
 
     hub.restart()
 
     soon(lambda: set(roles(hub, "ada")), {"user", "course-deep-instructors", "course-ahead-instructors"})
+    assert "ada sent a message to 1 person." in ada.look(page).text
     soon(lambda: people(hub, "ahead", token), {"fay": "absent", "gus": "absent"}, seconds=100)
     stages = {
         each["user"]: each["stage"]

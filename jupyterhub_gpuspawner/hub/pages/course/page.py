@@ -24,7 +24,7 @@ from jupyterhub_gpuspawner.hub.jupyterhub_compat import is_admin
 from jupyterhub_gpuspawner.hub.messages.message import TEXT_LIMIT, clean_text
 from jupyterhub_gpuspawner.hub.pages.course.question import ACTIONS, asked, told
 from jupyterhub_gpuspawner.hub.pages.course.room import CourseRoom, room_of_course
-from jupyterhub_gpuspawner.hub.pages.course.tiles import EXTEND, MESSAGE, START, STOP, Line
+from jupyterhub_gpuspawner.hub.pages.course.tiles import EXTEND, MESSAGE, START, STOP
 from jupyterhub_gpuspawner.hub.site.database import AWAY_MESSAGE, roll_back
 from jupyterhub_gpuspawner.hub.text import course
 from jupyterhub_gpuspawner.slurm.time_limit import MINUTES_AT_MOST
@@ -134,8 +134,7 @@ class CoursePage(_OfCourses):
             await self._ask(found, wish, typed, AWAY_MESSAGE)
             return
         user: Any = self.current_user
-        for line in told(action, user.name, outcomes):
-            room.note(Line(line, time.time()))
+        room.note(told(action, user.name, outcomes))
         self.redirect(self._address(slug), status=HTTPStatus.SEE_OTHER)
 
     def _wish(self) -> tuple[str, frozenset[str] | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -12,21 +13,23 @@ from jupyterhub_gpuspawner.courses.check import Site
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.courses.actions import session_name, user_options
 from jupyterhub_gpuspawner.hub.courses.participants import ended_servers, servers_of
+from jupyterhub_gpuspawner.hub.courses.recent_actions import RecentActions
 from jupyterhub_gpuspawner.hub.courses.upkeep import course_actions, course_book
 from jupyterhub_gpuspawner.hub.pages.course.feed import CourseFeed
 from jupyterhub_gpuspawner.hub.pages.course.seats_left import seats_left
+from jupyterhub_gpuspawner.hub.pages.course.tiles import Line
 from jupyterhub_gpuspawner.hub.pages.course.view import course_view, participants_of
 from jupyterhub_gpuspawner.hub.site.database import roll_back
 from jupyterhub_gpuspawner.hub.spawners.server import starts_slurm_jobs, with_profiles
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from jupyterhub_gpuspawner.hub.courses.book import HubCourse
     from jupyterhub_gpuspawner.hub.courses.participants import Participant
     from jupyterhub_gpuspawner.hub.pages.course.seats_left import SeatsLeft
-    from jupyterhub_gpuspawner.hub.pages.course.tiles import Line, Tile
+    from jupyterhub_gpuspawner.hub.pages.course.tiles import Tile
     from jupyterhub_gpuspawner.hub.pages.course.view import CourseView
     from jupyterhub_gpuspawner.profiles.profile import Profile
 
@@ -47,7 +50,9 @@ class CourseRoom:
         self._tools = tools
         self._head = template("course_head.html", sync=True)
         self._tile = template("course_tiles.html", sync=True).make_module({"gpuspawner": tools}).tile
-        self._recent: list[Line] = []
+        self._actions = RecentActions(settings["db"])
+        self._recent: tuple[Line, ...] | None = None
+        """Newest first; None before they are read from the database."""
         self._seats: SeatsLeft | None = None
         self._seats_at = 0.0
         self.feed = CourseFeed(self._view, head=self._rendered_head, tiles=self._rendered_tiles)
@@ -61,10 +66,26 @@ class CourseRoom:
         """The course in a list: its people only where a session is under way."""
         return course_view(found, self._of(found) if found.session_at() is not None else (), now=time.time())
 
-    def note(self, line: Line) -> None:
-        """Show on the page what was done."""
-        self._recent = [line, *self._recent][:RECENT]
+    def note(self, sentences: Sequence[str]) -> None:
+        """Show on the page what was done now; and after a restart of the hub, unless the database is away."""
+        known, now = self._known_actions(), time.time()
+        self._recent = (*(Line(text, now) for text in reversed(sentences)), *known)[:RECENT]
         self.feed.expire()
+        with self._database_may_be_away():
+            self._actions.keep(self._slug, sentences, now)
+
+    def _known_actions(self) -> tuple[Line, ...]:
+        if self._recent is None:
+            with self._database_may_be_away():
+                self._recent = tuple(Line(*found) for found in self._actions.latest(self._slug, RECENT))
+        return self._recent or ()
+
+    @contextmanager
+    def _database_may_be_away(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError:  # the hub logs what it does while the database is away
+            roll_back(self._settings["db"])
 
     def _course(self) -> HubCourse | None:
         book = course_book(self._settings)
@@ -89,7 +110,7 @@ class CourseRoom:
         if found is None:
             raise LookupError(self._slug)
         seats = await self._seats_left(found)
-        room, recent, now = self._of(found), tuple(self._recent), time.time()
+        room, recent, now = self._of(found), self._known_actions(), time.time()
         return await asyncio.to_thread(course_view, found, room, now=now, seats=seats, recent=recent)
 
     async def _seats_left(self, found: HubCourse) -> SeatsLeft | None:
