@@ -1,7 +1,8 @@
 """The reports of a job's other nodes: what the launcher on each found there, kept until and after Slurm confirms it.
 
-A report counts once Slurm says that its node belongs to the job. Nothing waits for these reports; a node without one is
-shown as such. Their number is that of a placement's other nodes at most, and few of them keep their topology.
+A report counts once Slurm says that its node belongs to the job; afterwards a report of any other node is refused.
+Nothing waits for these reports; a node without one is shown as such. Their number is that of a placement's other nodes
+at most, and few of them keep their topology.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from jupyterhub_gpuspawner.jobs.status import NodeAllocation
-    from jupyterhub_gpuspawner.wire.documents import NodeGrant, NodeReport, PlacedGpu, PlacementDocument
+    from jupyterhub_gpuspawner.wire.documents import NodeReport, PlacedGpu, PlacementDocument
 
 PICTURES = 16
 """Nodes beside the server's whose topology is kept, for their pictures: they are stored in the hub's database."""
@@ -35,17 +36,22 @@ class NodeReports:
         self._allocations: dict[str, NodeAllocation] = {}
 
     def accept(self, report: NodeReport) -> bool:
-        """Keep a node's first report; returns whether it is new. Raises ReportError for one too many."""
+        """Keep a node's first report; returns whether it is new.
+
+        Raises ReportError for one too many, and for a node that is not of the job.
+        """
         placement, topology = report.placement, parsed(report.topology)
         node = placement.node
         if not node:
             raise ReportError("placement.node: must name the node")
-        if node in self.placements:
+        if self._name(node) in map(self._name, self.placements):
             return False
+        if self._allocations and self._name(node) not in self._allocations:
+            raise ReportError(f"placement.node: {node:.60} is not a node of this server's job")
         if len(self.placements) >= LIST_LIMIT:
             raise ReportError(f"other_node: {LIST_LIMIT} nodes have already reported")
         placement = replace(placement, other_nodes=(), gpus=with_nics(placement.gpus, topology))
-        self.placements[node] = _completed(placement, topology, self._allocations.get(node))
+        self.placements[node] = _completed(placement, topology, self._allocations.get(self._name(node)))
         if topology is not None and len(self.topologies) < PICTURES:
             self.topologies[node] = report.topology or {}
         return True
@@ -63,8 +69,8 @@ class NodeReports:
         return strangers
 
     def _name(self, node: str) -> str:
-        """Slurm's name of the node; a report may have its full host name."""
-        return node if node in self._allocations else node.partition(".")[0]
+        """Slurm's name of the node, once Slurm has named them; a report may have its full host name."""
+        return node if node in self._allocations or not self._allocations else node.partition(".")[0]
 
     def merged(self, placement: PlacementDocument, topology: Mapping[str, Any] | None) -> PlacementDocument:
         """The server's placement with what its other nodes have reported, for a job on several nodes."""
@@ -74,10 +80,6 @@ class NodeReports:
         grants = tuple(replace(grant, placement=found.get(grant.node)) for grant in placement.other_nodes)
         own = replace(placement, gpus=with_nics(placement.gpus, parsed(topology)), other_nodes=grants)
         return replace(own, weakest_link_over_nodes=_weakest_over_nodes(own))
-
-    def topology_of(self, grant: NodeGrant) -> Mapping[str, Any] | None:
-        """The topology that this node reported."""
-        return self.topologies.get(grant.placement.node) if grant.placement is not None else None
 
     # --- the spawner's state --------------------------------------------------------------------
 

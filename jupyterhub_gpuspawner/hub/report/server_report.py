@@ -102,7 +102,8 @@ class ServerReport:
         """Take a report: its port, and its placement as a claim; the hub decides the address.
 
         The port of the last report counts, at any time: only the job has the token, and whoever listens at another port
-        may be anyone. The placement of a server that is ready stays, and a report of another one is refused.
+        may be anyone. A launcher's first report, which has no port yet, does not take one away: it comes late. The
+        placement of a server that is ready stays, and a report of another one is refused.
         ``memory_mib`` is the memory that the hub requested; after a restart it is None, and the last report's counts.
 
         Raises ReportError; ReportTooEarly where the report may be sent again; SQLAlchemyError where it was not stored.
@@ -110,6 +111,8 @@ class ServerReport:
         self._check_job(report)
         if report.other_node:
             self._accept_other(report)
+            return
+        if self.port and not report.port and report.door is None:
             return
         ready, moved = self._spawner().ready, report.port != self.port
         if ready and not moved:

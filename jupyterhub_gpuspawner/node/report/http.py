@@ -63,8 +63,8 @@ def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None,
     """Send the report; returns None or a sentence that says what failed, and whether a later try may succeed.
 
     A report that the hub rejects as invalid (400) is sent again with only the port and the reason, since without the
-    port the server cannot be reached. No answer, 401, 403, 429 and 5xx are tried again; other 4xx, and a certificate
-    that cannot be verified, are final.
+    port the server cannot be reached; that of another node with only the node's name and the reason. No answer, 401,
+    403, 429 and 5xx are tried again; other 4xx, and a certificate that cannot be verified, are final.
     """
     try:
         _try(fit(report), environ)
@@ -77,7 +77,8 @@ def attempt(report: NodeReport, environ: Mapping[str, str]) -> tuple[str | None,
             return _sentence(refused), second.passes if isinstance(second, RefusedError) else isinstance(
                 second, OSError
             )
-        return f"The hub refused the full report; only the port was reported: {refused}", False
+        sent = "the node's name" if report.other_node else "the port"
+        return f"The hub refused the full report; only {sent} was reported: {refused}", False
     except OSError as error:
         return _sentence(error), True
     except ValueError as error:
@@ -127,9 +128,10 @@ def _in_print(record: Record) -> Record:
 def _least(report: NodeReport, refused: RefusedError) -> NodeReport:
     placement = report.placement
     problem = printable(f"The hub refused the full report: {refused}")
-    return NodeReport(
-        report.port, PlacementDocument(simulated=placement.simulated, problems=(problem,)), door=report.door
-    )
+    least = PlacementDocument(simulated=placement.simulated, problems=(problem,))
+    if report.other_node:
+        least = replace(least, job_id=placement.job_id, node=printable(placement.node))
+    return NodeReport(report.port, least, door=report.door, other_node=report.other_node)
 
 
 def post(body: bytes, environ: Mapping[str, str], *, to: str = "report", wait: bool = True) -> None:

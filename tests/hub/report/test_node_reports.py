@@ -73,6 +73,29 @@ def test_a_node_that_is_not_of_the_job_is_dropped() -> None:
     assert (nodes.placements, nodes.topologies) == ({}, {})
 
 
+def test_a_node_that_slurm_did_not_name_is_refused() -> None:
+    """Once Slurm has named the job's nodes; a full host name is one of them, and gets Slurm's memory and CPUs."""
+    nodes = NodeReports()
+    nodes.confirm((NodeAllocation("g1"), NodeAllocation("g2", (2, 3), 500)))
+
+    with pytest.raises(ReportError, match=r"^placement\.node: h100-secret is not a node of this server's job$"):
+        nodes.accept(report("h100-secret"))
+    assert nodes.placements == {}
+
+    nodes.accept(report("g2.example.org"))
+
+    [placement] = nodes.placements.values()
+    assert (placement.cpus, placement.memory_mib) == ("2-3", 500)
+
+
+def test_a_node_reports_once_whatever_it_calls_itself() -> None:
+    """By Slurm's name or by its full host name."""
+    nodes = NodeReports()
+    nodes.confirm((NodeAllocation("g1"), NodeAllocation("g2")))
+
+    assert (nodes.accept(report("g2")), nodes.accept(report("g2.example.org", gpu=0))) == (True, False)
+
+
 def test_reports_are_few_and_survive_a_restart() -> None:
     """At most as many as a placement holds, few of them with a picture; a server on one node shows none."""
     nodes = NodeReports()

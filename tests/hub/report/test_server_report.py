@@ -131,17 +131,31 @@ def test_a_server_that_is_ready_may_report_again_and_say_nothing_new() -> None:
     assert server.report.claimed == PLACEMENT
 
 
-@pytest.mark.parametrize(("port", "route"), [(20002, "add lab"), (0, "delete lab")])
-async def test_the_hub_follows_a_server_to_another_port(port: int, route: str) -> None:
-    """Its address and the proxy's route; without a port the route goes, so nobody is led to another process."""
+@pytest.mark.parametrize(("port", "door", "route"), [(20002, None, "add lab"), (0, Door("taken"), "delete lab")])
+async def test_the_hub_follows_a_server_to_another_port(port: int, door: Door | None, route: str) -> None:
+    """Its address and the proxy's route; if its port is taken the route goes, so nobody is led to another process."""
     server = Server()
     server.report.accept(REPORT)
     server.report.hand_over()
     server.known.serve(20001)
-    server.report.accept(NodeReport(port, PLACEMENT))
+    server.report.accept(NodeReport(port, PLACEMENT, door=door))
     await asyncio.sleep(0.01)
 
     assert (server.report.port, server.known.server.port, server.known.proxy.changed) == (port, port, [route])
+
+
+@pytest.mark.parametrize("ready", [True, False])
+async def test_a_first_report_that_comes_late_does_not_take_the_port_away(ready: bool) -> None:
+    """It was written before the server listened, and was on its way for longer than the report after it."""
+    server = Server()
+    server.report.accept(REPORT)
+    server.report.hand_over()
+    if ready:
+        server.known.serve(20001)
+    server.report.accept(NodeReport(0, PLACEMENT))
+    await asyncio.sleep(0.01)
+
+    assert (server.report.port, server.report.accepted, server.known.proxy.changed) == (20001, REPORT, [])
 
 
 async def test_a_port_that_changes_during_the_start_changes_no_route() -> None:

@@ -84,6 +84,19 @@ def test_a_report_that_the_hub_finds_wrong_is_sent_as_the_port_alone() -> None:
     assert parse_report(hub.requests[1].body) == NodeReport(41234, PlacementDocument(problems=(problem,)))
 
 
+def test_a_report_of_another_node_that_the_hub_finds_wrong_says_nothing_of_the_server() -> None:
+    """Without the words that it is another node's, the hub would take it for the server's own, which has no port."""
+    report = NodeReport(0, PlacementDocument(job_id="7", node="g2", why="Because."), {"version": 1}, other_node=True)
+    with ReportHub(400) as hub:
+        told = http.attempt(report, hub.environ)[0]
+
+    problem = "The hub refused the full report: 400 The hub says 400."
+    assert told == "The hub refused the full report; only the node's name was reported: 400 The hub says 400."
+    assert parse_report(hub.requests[1].body) == NodeReport(
+        0, PlacementDocument(job_id="7", node="g2", problems=(problem,)), other_node=True
+    )
+
+
 def test_a_hub_that_takes_neither_is_given_up() -> None:
     """After the full report and the port alone."""
     with ReportHub(400, 400) as hub:
