@@ -22,8 +22,8 @@ class RateLimit:
     per_minute: float
     """Requests per minute in the long run."""
     clock: Callable[[], float] = time.monotonic
-    _left: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
-    """For each caller the allowance left, and the time at which that was so."""
+    _left: dict[Hashable, tuple[float, float, int]] = field(default_factory=dict)
+    """For each caller the allowance left, the time at which that was so, and what was added to its burst."""
 
     def wait(self, caller: Hashable, *, more: int = 0) -> float:
         """Seconds until ``caller`` may make the next request; 0.0: now, and this request is counted.
@@ -35,11 +35,15 @@ class RateLimit:
         if left < 1.0:
             return (1.0 - left) * 60.0 / self.per_minute
         if len(self._left) >= _KEPT:
-            self._left = {each: known for each, known in self._left.items() if self._allowance(each, now) < self.burst}
-        self._left[caller] = (left - 1.0, now)
+            self._left = {
+                each: known
+                for each, known in self._left.items()
+                if self._allowance(each, now, known[2]) < self.burst + known[2]
+            }
+        self._left[caller] = (left - 1.0, now, more)
         return 0.0
 
-    def _allowance(self, caller: Hashable, now: float, more: int = 0) -> float:
+    def _allowance(self, caller: Hashable, now: float, more: int) -> float:
         burst = float(self.burst + more)
-        left, since = self._left.get(caller, (burst, now))
+        left, since, _ = self._left.get(caller, (burst, now, more))
         return min(burst, left + (now - since) * self.per_minute / 60.0)

@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.hub.extension.sentences import refusal
 from jupyterhub_gpuspawner.hub.idle.servers import idle_server, keep
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name, last_start, log_name
 from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.units import expand_nodelist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -251,9 +252,13 @@ def report_taker(spawner: Any) -> Callable[[NodeReport], None] | None:
 
 
 def other_nodes_of(spawner: Any) -> int:
-    """How many nodes its job has beside the server's, as requested; 0 where that is not known."""
-    request = getattr(_inner(spawner), "request", None)
-    return request.resources.nodes - 1 if request is not None else 0
+    """How many nodes its job has beside the server's, as requested or, where that is not known, as granted."""
+    inner = _inner(spawner)
+    request = getattr(inner, "request", None)
+    if request is not None:
+        return int(request.resources.nodes) - 1
+    job: JobStatus | None = getattr(inner, "job", None)
+    return max(0, len(expand_nodelist(job.nodes)) - 1) if job is not None else 0
 
 
 def usage_taker(spawner: Any) -> Callable[[UsageSummary], None] | None:

@@ -22,6 +22,7 @@ from jupyterhub_gpuspawner.hub.start.submission import check_comment
 from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, Phase
 from jupyterhub_gpuspawner.slurm.watcher import HIDDEN
+from jupyterhub_gpuspawner.units import expand_nodelist
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.hub.start.progress import StartFacts
     from jupyterhub_gpuspawner.hub.start.start import Start
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
+    from jupyterhub_gpuspawner.slurm.client import SlurmClient
     from jupyterhub_gpuspawner.wire.documents import NodeReport
 
 READY = "api"
@@ -207,9 +209,7 @@ class Readiness:
         client, report = self._server.connection().client, self._report
         while True:
             with suppress(SlurmUnavailable):
-                detail = self._already_known() or await client.job(
-                    self._job.job_id, allocations=self._has_several_nodes()
-                )
+                detail = self._already_known() or await self._asked(client)
                 if detail is not None and detail.batch_host and self._job.is_own(detail):
                     address = await client.address(detail.batch_host)
                     claimed = report.claimed or report.placement or PlacementDocument()
@@ -241,8 +241,19 @@ class Readiness:
             return None
         return JobDetail(**asdict(status)) if status.batch_host == reported.node else None
 
+    async def _asked(self, client: SlurmClient) -> JobDetail | None:
+        """The job as Slurm reports it now; what it holds on each node is asked for only where it has several."""
+        several = self._has_several_nodes()
+        detail = await client.job(self._job.job_id, allocations=several)
+        if detail is not None and not several and len(expand_nodelist(detail.nodes)) > 1:
+            detail = await client.job(self._job.job_id, allocations=True)
+        return detail
+
     def _has_several_nodes(self) -> bool:
-        return self._server.request is not None and self._server.request.resources.nodes > 1
+        """By what was requested, which is not known after a restart, or by what Slurm granted."""
+        if self._server.request is not None and self._server.request.resources.nodes > 1:
+            return True
+        return self._job.status is not None and len(expand_nodelist(self._job.status.nodes)) > 1
 
     # --- the server -----------------------------------------------------------------------------
 

@@ -22,6 +22,17 @@ def test_some_at_once_and_then_so_many_a_minute() -> None:
     assert [limit.wait("ann") for _ in range(3)] == [0.0, 0.0, 10.0]
 
 
+def test_a_caller_with_a_larger_burst_is_not_forgotten_before_it_is_back() -> None:
+    """A server on many nodes may send many reports at once, and then no more than any other."""
+    limit = RateLimit(burst=1, per_minute=60, clock=lambda: 0.0)
+    allowed = [limit.wait("sixteen nodes", more=20) for _ in range(11)]
+    for caller in range(1000):
+        limit.wait(caller)
+    allowed += [limit.wait("sixteen nodes", more=20) for _ in range(11)]
+
+    assert allowed == [0.0] * 21 + [1.0]
+
+
 def test_callers_who_have_all_of_it_back_are_forgotten() -> None:
     """Memory does not grow with the number of callers."""
     now = [0.0]

@@ -18,6 +18,7 @@ from jupyterhub_gpuspawner.hub.spawners.server import (
     ended_log,
     job_ids_of,
     keeps_ending,
+    other_nodes_of,
     report_taker,
     running_log,
     server_of,
@@ -179,6 +180,21 @@ def test_who_takes_a_report() -> None:
     assert take is not None
     take("a report")  # type: ignore[arg-type]
     assert (taken, report_taker(stock()), report_taker(None)) == (["a report"], None, None)
+
+
+@pytest.mark.parametrize(
+    ("spawner", "number"),
+    [
+        (stock(), 0),
+        (stock(request=SimpleNamespace(resources=SimpleNamespace(nodes=4)), job=None), 3),
+        (stock(request=None, job=replace(Job.job, nodes="g[1-3],h1")), 3),
+        (stock(request=None, job=replace(Job.job, nodes="")), 0),
+        (stock(request=None, job=None), 0),
+    ],
+)
+def test_the_number_of_other_nodes(spawner: Any, number: int) -> None:
+    """As requested or, in a hub without profiles and after a restart, as Slurm granted."""
+    assert other_nodes_of(spawner) == number
 
 
 STATES = {

@@ -1,18 +1,22 @@
-"""When a start is given up while its job is pending."""
+"""When a start is given up while its job is pending, and what Slurm is asked about a job that runs."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jupyterhub_gpuspawner.hub.ending.server_ending import ServerEnding
+from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.start.deadline import Timeouts
 from jupyterhub_gpuspawner.hub.start.readiness import Readiness
 from jupyterhub_gpuspawner.hub.start.start import Start
-from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
+from jupyterhub_gpuspawner.jobs.status import JobDetail, JobStatus, NodeAllocation, Phase
+from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacementDocument
 
 
 class Job:
@@ -71,3 +75,43 @@ async def test_without_a_limit_a_place_is_kept() -> None:
 
     assert wait.done() is False
     wait.cancel()
+
+
+class Client:
+    """A Slurm with one job on two nodes."""
+
+    def __init__(self) -> None:
+        self.asked: list[bool] = []
+
+    async def job(self, job_id: str, *, allocations: bool = False) -> JobDetail:
+        """The job; ``asked`` has for each question whether it was about the allocations, too."""
+        self.asked.append(allocations)
+        detail = JobDetail(job_id, Phase.RUNNING, "RUNNING", nodes="g[1-2]", batch_host="g1")
+        granted = (NodeAllocation("g1", (0, 1), 100), NodeAllocation("g2", (0, 1), 100))
+        return replace(detail, allocations=granted) if allocations else detail
+
+    async def address(self, _node: str) -> str:
+        return "127.0.0.1"
+
+
+@pytest.mark.parametrize(("nodes", "asked"), [("g[1-2]", [True]), (None, [False, True]), ("g1", [False, True])])
+async def test_a_job_on_several_nodes_shows_them_all_whoever_requested_them(
+    nodes: str | None, asked: list[bool]
+) -> None:
+    """A hub without profiles, or one that was restarted, knows no request: what Slurm granted counts."""
+    job, client, shown = Job(), Client(), asyncio.Event()
+    job.status = JobStatus("7", Phase.RUNNING, "RUNNING", nodes=nodes, batch_host="g9") if nodes else None
+    job.is_own = lambda _detail: True  # type: ignore[attr-defined]
+    spawner: Any = SimpleNamespace(request=None, http_timeout=30, connection=lambda: SimpleNamespace(client=client))
+    spawner.known = spawner
+    report = ServerReport(lambda: spawner, SimpleNamespace(), server="ann", log=logging.getLogger())  # type: ignore[arg-type]
+    report.claimed = PlacementDocument(node="g1")
+    report.reported.set()
+    parts: Any = (spawner, Start.begin("", Timeouts(300.0)), job, report, SimpleNamespace())
+    wait = asyncio.ensure_future(Readiness(*parts, store=lambda: None, placed=shown.set).wait())
+    await asyncio.wait_for(shown.wait(), 30)
+    wait.cancel()
+
+    assert client.asked == asked
+    assert report.placement is not None
+    assert report.placement.other_nodes == (NodeGrant("g2", cpus=2, memory_mib=100),)
