@@ -1,8 +1,8 @@
-"""Write a server's certificates (``internal_ssl``) from the job's environment into files.
+"""Make files of a server's certificates (``internal_ssl``), whose contents are in the job's environment.
 
 The hub's own files are on the hub's machine. Like the token, their contents are passed in the environment that sbatch
-forwards, never in the script. Here they become files with mode 0600 in the launcher's private folder, which is removed
-with the job.
+forwards, never in the script. For the server they become files with mode 0600 in the launcher's private folder, which
+is removed with the job; for a launcher on another node, which has no such folder, they are kept in memory.
 """
 
 from __future__ import annotations
@@ -25,11 +25,24 @@ def unpack(environ: MutableMapping[str, str], folder: str) -> None:
 
     Raises OSError or ValueError; the contents are removed in any case.
     """
-    contents = {name: environ.pop(name + CONTENT) for name in FILES if name + CONTENT in environ}
-    for name, content in contents.items():
+    for name, content in _contents(environ):
         path = os.path.join(folder, name.lower() + ".pem")
         # a second launch in the same job, such as a task of srun, finds the files of the first
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(base64.b64decode(content, validate=True))
         environ[name] = path
+
+
+def in_memory(environ: MutableMapping[str, str]) -> None:
+    """As :func:`unpack`, into files in memory, which end with this process (memfd_create(2)); raises as that does."""
+    for name, content in _contents(environ):
+        file = os.memfd_create(name)
+        with os.fdopen(file, "wb", closefd=False) as writing:
+            writing.write(base64.b64decode(content, validate=True))
+        environ[name] = f"/proc/self/fd/{file}"
+
+
+def _contents(environ: MutableMapping[str, str]) -> list[tuple[str, str]]:
+    """The variables and their contents, which are removed from ``environ``."""
+    return [(name, environ.pop(name + CONTENT)) for name in FILES if name + CONTENT in environ]

@@ -14,6 +14,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.node import certificates
 from jupyterhub_gpuspawner.node.allocation import GpuGrant, GrantedJob
 from jupyterhub_gpuspawner.node.launch import complain
 from jupyterhub_gpuspawner.node.observation import observe
@@ -96,21 +97,12 @@ def main(text: str) -> None:
     plan, fault = recover_plan(text)
     problems = [f"The launch plan could not be read: {fault}"] if fault else []
     environ = dict(os.environ)
+    try:
+        certificates.in_memory(environ)
+    except (OSError, ValueError) as error:
+        problems.append(f"The server's certificates could not be read: {error}")
     report = place(plan, environ, *problems)
-    failure = _with_certificates(report, environ)
+    failure = deliver(report, environ)
     if failure:
         complain(f"{report.placement.node}: {failure}")
         raise SystemExit(1)
-
-
-def _with_certificates(report: NodeReport, environ: MutableMapping[str, str]) -> str | None:
-    """Deliver the report; the hub's internal certificates, if there are any, are in a folder meanwhile."""
-    if not any(name.startswith("JUPYTERHUB_SSL_") for name in environ):
-        return deliver(report, environ)
-    from tempfile import TemporaryDirectory
-
-    from jupyterhub_gpuspawner.node import certificates
-
-    with TemporaryDirectory(prefix="gpuspawner-node-") as folder:
-        certificates.unpack(environ, folder)
-        return deliver(report, environ)

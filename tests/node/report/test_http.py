@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyterhub_gpuspawner.hub.report.reader import parse_report
+from jupyterhub_gpuspawner.node.certificates import in_memory
 from jupyterhub_gpuspawner.node.report import http
 from jupyterhub_gpuspawner.wire.documents import LIST_LIMIT, REPORT_LIMIT, NodeReport, PlacedGpu, PlacementDocument
 from tests.standins.report_hub import ReportHub
@@ -237,6 +239,19 @@ def test_with_internal_ssl_both_sides_show_their_certificates(certificates: dict
         assert http.attempt(REPORT, hub.environ | certificates)[0] is None
 
     assert parse_report(hub.requests[0].body) == REPORT
+
+
+def test_certificates_in_memory_are_shown_too(certificates: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that may be killed at any time has no file to leave behind."""
+    contents = {f"{name}_CONTENT": b64encode(Path(path).read_bytes()).decode() for name, path in certificates.items()}
+    with ReportHub(tls=_server_side(certificates)) as hub:
+        environ = {**hub.environ, **contents}
+        in_memory(environ)
+        told = http.attempt(REPORT, environ)[0]
+
+    names = sorted(set(environ) - set(hub.environ))
+    assert (told, names) == (None, sorted(certificates))
+    assert all(environ[name].startswith("/proc/self/fd/") for name in names)
 
 
 def _another_authority(folder: Path) -> str:
