@@ -136,6 +136,8 @@ class ServerReport:
 
     def _accept_other(self, report: NodeReport) -> None:
         """Keep the report of another node, at any time; the start does not depend on it."""
+        if self._job_id is None or (self.placement is not None and not self.placement.other_nodes):
+            raise ReportError("other_node: this server has no other node")
         if self.nodes.accept(report):
             if self.placement is not None:
                 self.place(self.placement)
@@ -195,9 +197,11 @@ class ServerReport:
         """Show this placement from now on, with what the job's other nodes report.
 
         ``allocations`` are those of all the job's nodes as Slurm reports them, if it was asked for them: what another
-        node has reported is dropped.
+        node has reported is dropped. So are all reports of other nodes if the placement has none.
         """
-        if allocations:
+        if not placement.other_nodes:
+            self.nodes = NodeReports()
+        elif allocations:
             for node in self.nodes.confirm(allocations):
                 self._log.warning("%s: a report names node %.60s, which is not of its job", self._server, node)
         self.placement = self.nodes.merged(placement, self.topology)

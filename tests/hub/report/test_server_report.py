@@ -13,7 +13,7 @@ import pytest
 from jupyterhub_gpuspawner.hub.report.reader import ReportError, ReportTooEarly
 from jupyterhub_gpuspawner.hub.report.server_report import ServerReport
 from jupyterhub_gpuspawner.hub.site.stored_state import StoredState
-from jupyterhub_gpuspawner.wire.documents import Door, NodeReport, PlacementDocument
+from jupyterhub_gpuspawner.wire.documents import Door, NodeGrant, NodeReport, PlacementDocument
 
 LOG = logging.getLogger("test")
 PLACEMENT = PlacementDocument(job_id="7", node="g1", cpus="0-3")
@@ -166,6 +166,37 @@ async def test_a_port_that_changes_during_the_start_changes_no_route() -> None:
     await asyncio.sleep(0.01)
 
     assert (server.report.port, server.report.port_taken, server.known.proxy.changed) == (20002, True, [])
+
+
+OTHER = NodeReport(0, PlacementDocument(job_id="7", node="g2"), other_node=True)
+NO_OTHER_NODE = "^other_node: this server has no other node$"
+
+
+def test_a_server_on_one_node_keeps_no_reports_of_others() -> None:
+    """Whoever has its token could fill the hub's database with them: those that came before Slurm's word are dropped."""
+    job, local = Server(), Server(job_id=None)
+    job.report.accept(OTHER)
+    early = job.report.to_state()["nodes"]
+    job.report.place(PLACEMENT)
+
+    with pytest.raises(ReportError, match=NO_OTHER_NODE):
+        job.report.accept(OTHER)
+    with pytest.raises(ReportError, match=NO_OTHER_NODE):
+        local.report.accept(OTHER)
+    assert list(early) == ["g2"]
+    assert "nodes" not in {**job.report.to_state(), **local.report.to_state()}
+
+
+def test_the_other_nodes_of_a_job_report_before_and_after_slurms_word() -> None:
+    """Nothing waits for them."""
+    server = Server()
+    server.report.accept(OTHER)
+    server.report.place(replace(PLACEMENT, other_nodes=(NodeGrant("g2"), NodeGrant("g3"))))
+    server.report.accept(replace(OTHER, placement=PlacementDocument(node="g3")))
+
+    assert server.report.placement is not None
+    reported = [each.placement for each in server.report.placement.other_nodes]
+    assert reported == [OTHER.placement, PlacementDocument(node="g3")]
 
 
 def test_a_restarted_hub_knows_what_was_reported() -> None:

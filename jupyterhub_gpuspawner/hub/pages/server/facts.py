@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -177,7 +178,15 @@ def _with_picture(facts: ServerFacts, placement: PlacementDocument, node: NodeTo
     known_cpus = {cpu for each in node.numa_nodes for cpu in each.cpus}
     if None in own_gpus or (known_cpus and not known_cpus.issuperset(own_cpus)):
         return facts
-    own: dict[str, Any] = {"own_gpus": own_gpus, "own_cpus": own_cpus}
-    drawn = node_svg.svg(node, **own, title=home.WHOLE_NODE)
+    picture, in_words = _drawn(node, tuple(each for each in own_gpus if each is not None), own_cpus)
+    return replace(facts, picture=picture, node=in_words)
+
+
+@lru_cache(maxsize=256)
+def _drawn(
+    node: NodeTopology, own_gpus: tuple[int, ...], own_cpus: tuple[int, ...]
+) -> tuple[Markup, tuple[tuple[str, str], ...]]:
+    """A picture, and the same in words; cached, since it takes milliseconds, and JupyterLab asks every minute."""
+    drawn = node_svg.svg(node, own_gpus=own_gpus, own_cpus=own_cpus, title=home.WHOLE_NODE)
     # the picture escapes every text in it
-    return replace(facts, picture=Markup(drawn), node=tuple(node_svg.table(node, **own)))  # noqa: S704
+    return Markup(drawn), tuple(node_svg.table(node, own_gpus=own_gpus, own_cpus=own_cpus))  # noqa: S704
