@@ -814,7 +814,7 @@ def test_the_map_lists_who_waits_and_stops_a_server_for_those_who_may(
 
     lab = node(page, "g1").locator("div.own").first
     lab.get_by_role("link", name="Log").click()
-    expect(page.get_by_role("heading", name="Log: Server lab")).to_be_visible()
+    expect(page.get_by_role("heading", name=re.compile(r"^Log: .+ \(server lab\)$"))).to_be_visible()
     page.go_back()
     lab.get_by_text("Stop", exact=True).click()
     lab.get_by_role("button", name="Stop kim's server lab").click()

@@ -205,7 +205,7 @@ def test_a_profiles_queue_timeout_gives_up_the_place_and_cancels_the_job(
     hub.wait("kim", ready=False)
     page = visitor.pending()
 
-    assert "We keep your place until {time}." in kept
+    assert "We keep your place in line until {time}." in kept
     assert state(slurm_cluster, job) == "CANCELLED"
     assert page.status == 409
     assert "You waited 5 s in the queue, which is the limit here; the start was cancelled" in page.text

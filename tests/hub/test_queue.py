@@ -158,7 +158,7 @@ def test_a_jobs_own_deadline_is_told_as_the_end_of_its_place(
     """As Slurm works it out: the deadline less the time that the job needs."""
     visitor = Visitor(hub, "dana")
     start(hub, "dana", "dated")
-    assert wait_for(lambda: "We keep your place until" in visitor.pending().text)
+    assert wait_for(lambda: "We keep your place in line until" in visitor.pending().text)
     shown = visitor.pending().soup.select_one('[data-fact="kept"] time')
     told = slurm_cluster.run("scontrol", "show", "job", job_of(hub, "dana"))
     deadline = re.search(r"Deadline=(\S+)", told)

@@ -6,8 +6,8 @@ from jupyterhub_gpuspawner.hub.text import times
 
 HEALTH = "Health"
 INTRO = (
-    "What servers have reported of their nodes: which nodes differ from most nodes of their kind, and how well Slurm "
-    "placed jobs on them. What no job has seen is not judged."
+    "What servers have reported about their nodes: which nodes differ from most nodes of their kind, and how well "
+    "Slurm placed jobs on them. A GPU that no job has seen yet is not judged."
 )
 MAP = "Map"
 VIEWS = "Views of the cluster"
@@ -18,11 +18,9 @@ STATE = "State"
 DIFFERS = "differs"
 ALIKE = "as its siblings"
 ALONE = "no siblings"
-FINDINGS = "Findings"
 GRANTS = "Grants"
 SIMULATED = "simulated"
-NO_FINDINGS = "none"
-ALL_GRANTS = "All grants: {grants}."
+ALL_GRANTS = "All nodes together: {grants}."
 GRES_CONF = (
     "“Siblings” are nodes with the same GPUs in Slurm; a majority of at least two defines what is usual. A grant is "
     "compared with the GPUs that were free when the job started."
@@ -30,8 +28,8 @@ GRES_CONF = (
 
 
 def siblings(number: int) -> str:
-    """The number of nodes of the same kind."""
-    return f"{number:,} sibling{'s' * (number != 1)}"
+    """The number of nodes of the same kind; empty for none, which the node's state says."""
+    return f"{number:,} sibling{'s' * (number != 1)}" if number else ""
 
 
 def seen_at(when: float, now: float) -> str:

@@ -68,7 +68,8 @@ EXPLAINED = {
     "than it has, and the NUMA node next to it. Programs see only these GPUs, numbered from 0.",
     CPUS: "The processors that your server may use, by their number on the node. A core may have two of them.",
     NUMA_NODES: "The parts of the machine that your CPUs are in. Memory and GPUs of the same part are reached fastest.",
-    MEMORY_POLICY: "Where memory is allocated: preferred:0 means in NUMA node 0 as long as there is room.",
+    MEMORY_POLICY: "Where memory is allocated: preferred:0 means in NUMA node 0 as long as there is room, none that "
+    "the server's memory was not bound.",
     ALIGNED: "Whether your GPUs, CPUs and memory are in the same NUMA nodes, where they work together fastest.",
     NETWORK: "The network card next to each GPU and the link between the two: PIX and PXB are the shortest ways, SYS "
     "the longest. Work on several nodes is as fast as the weakest link of all.",

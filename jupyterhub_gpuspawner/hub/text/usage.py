@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-USE = "Use"
-LAST_HOUR = "The last hour"
 AS_OF = "Measured {time}."
 SIMULATED = "Simulated, like the GPUs."
 UNKNOWN = "use unknown"

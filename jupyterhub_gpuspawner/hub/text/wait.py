@@ -62,8 +62,8 @@ CLOSED_ADVICE = "Start again. The last lines of its log may say why it ended."
 LAST_ANSWER = silence(since_the_start=False, more="Your server is not affected.")
 NO_ANSWER_YET = silence(since_the_start=True, more="Your server is not affected.")
 
-KEPT = "We keep your place until you stop it."
-KEPT_UNTIL = "We keep your place until {time}."
+KEPT = "We keep your place in line until you stop this server."
+KEPT_UNTIL = "We keep your place in line until {time}."
 AT_THE_LATEST = "{time} at the latest, unless jobs with a higher priority are submitted."
 NOT_BEFORE = "{time} at the earliest."
 OVERDUE = "It was expected {time}; it should start soon."

@@ -173,7 +173,7 @@ NO_OTHER_NODE = "^other_node: this server has no other node$"
 
 
 def test_a_server_on_one_node_keeps_no_reports_of_others() -> None:
-    """Whoever has its token could fill the hub's database with them: those that came before Slurm's word are dropped."""
+    """They could fill the hub's database. Those that came before Slurm's word are dropped."""
     job, local = Server(), Server(job_id=None)
     job.report.accept(OTHER)
     early = job.report.to_state()["nodes"]

@@ -159,7 +159,7 @@ PLAIN = {
     "starts_at": None,
     "sure": "",
     "estimate": "Slurm has no estimate yet.",
-    "kept": "We keep your place until you stop it.",
+    "kept": "We keep your place in line until you stop this server.",
     "kept_until": None,
     "silent": False,
     "answered_at": None,

@@ -10,9 +10,8 @@ from jupyterhub.scopes import needs_scope
 from tornado import web
 
 from jupyterhub_gpuspawner.hub.ending.joblog import OF_DOWNLOAD, OF_PAGE
-from jupyterhub_gpuspawner.hub.jupyterhub_compat import display_name
 from jupyterhub_gpuspawner.hub.spawners.server import ended_log, running_log, server_of
-from jupyterhub_gpuspawner.hub.text import home
+from jupyterhub_gpuspawner.hub.spawners.stop_record import server_title
 
 if TYPE_CHECKING:
     from jupyterhub.spawner import Spawner
@@ -37,7 +36,7 @@ class LogPage(BaseHandler):
         path, lines = await server_log(spawner, OF_PAGE)
         html = await self.render_template(
             "log.html",
-            title=home.title(server_name, display_name(spawner)),
+            title=server_title(server_of(spawner, with_start=False)),
             owner=user.name if user is not self.current_user else "",
             path=path,
             lines=lines,
