@@ -10,10 +10,15 @@ from jupyterhub_gpuspawner.errors import GPUSpawnerError, SlurmUnavailable
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.context import Context
     from jupyterhub_gpuspawner.check.finding import Finding
+    from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig
 
 SLURM = Code("slurm", "Slurm answers: its version, nodes and partitions.")
 SILENT = Code("slurm-silent", "Slurm does not answer. What depends on its answer is not checked.")
 HIDDEN = Code("jobs-hidden", "PrivateData hides the users' jobs from the hub's account.")
+STORED = Code(
+    "job-environment-stored",
+    "Slurm's accounting keeps the environment of every job, in which each server finds its token.",
+)
 
 
 async def find(context: Context) -> list[Finding]:
@@ -22,7 +27,21 @@ async def find(context: Context) -> list[Finding]:
         return [SILENT.error("Slurm", str(context.silence))]
     listed = ", ".join(sorted(partition.name for partition in context.snapshot.partitions))
     slurm = SLURM.ok("Slurm", f"{context.version}, {len(context.snapshot.nodes)} nodes, partitions {listed}")
-    return [slurm, *await _of_rights(context)]
+    return [slurm, *await _of_rights(context), *of_accounting(await context.client.config())]
+
+
+def of_accounting(config: SlurmConfig) -> list[Finding]:
+    """Whether slurmdbd stores what only a server itself may know."""
+    if not config.accounting or "job_env" not in config.accounting_stores:
+        return []
+    return [
+        STORED.warning(
+            "AccountingStoreFlags",
+            "slurmdbd stores the environment of every job (job_env), with the token of each server in it: whoever can "
+            "read it there, or a backup of its database, can use servers that are running.",
+            "Remove job_env from AccountingStoreFlags in slurm.conf.",
+        )
+    ]
 
 
 async def _of_rights(context: Context) -> list[Finding]:
@@ -48,4 +67,4 @@ async def _of_rights(context: Context) -> list[Finding]:
     ]
 
 
-CHECK = Check(find, (SLURM, SILENT, HIDDEN))
+CHECK = Check(find, (SLURM, SILENT, HIDDEN, STORED))

@@ -12,6 +12,7 @@ from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
 from jupyterhub_gpuspawner.check.run import CHECKS, HUB_CHECKS, context_of, findings
 from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.jobs.accounting import Accounting
+from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig
 from jupyterhub_gpuspawner.slurm.parse.trial import WillRun
 from tests.snapshots import recorded_snapshot
 
@@ -52,6 +53,10 @@ class RecordedClient:
         found = _answer(self._trial)
         assert isinstance(found, WillRun)
         return found
+
+    async def config(self) -> SlurmConfig:
+        """A site without accounting."""
+        return SlurmConfig()
 
     async def licenses(self) -> dict[str, int]:
         """None."""

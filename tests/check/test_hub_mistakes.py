@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jupyterhub_gpuspawner.check import run, settings
+from jupyterhub_gpuspawner.check import run, settings, slurm
 from jupyterhub_gpuspawner.check.accounts import prefix, wrappers
 from jupyterhub_gpuspawner.check.context import NOTHING, Asked
 from jupyterhub_gpuspawner.check.finding import Check, Finding, Severity
@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.jobs.comment import hub_mark
+from jupyterhub_gpuspawner.slurm.parse.config import SlurmConfig
 from tests.check.test_right_configurations import of_demo, of_docs, of_tutorial, of_workshop
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -106,6 +107,22 @@ def written(name: str, mode: int) -> Callable[[Path], None]:
         (folder / name).chmod(mode)
 
     return write
+
+
+@pytest.mark.parametrize(
+    ("accounting", "stores", "codes"),
+    [
+        (True, {"job_env", "job_comment"}, ["job-environment-stored"]),
+        (True, {"job_script"}, []),
+        (False, {"job_env"}, []),
+    ],
+)
+def test_tokens_in_slurms_accounting_are_told(accounting: bool, stores: set[str], codes: list[str]) -> None:
+    """The script of a job has no secret in it, its environment has."""
+    config = SlurmConfig(accounting=accounting, accounting_stores=frozenset(stores))
+    found = slurm.of_accounting(config)
+
+    assert [(each.severity, each.code) for each in found] == [(Severity.WARNING, code) for code in codes]
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ class SlurmConfig:
     """slurmdbd is in use (AccountingStorageType), so there may be operators and administrators."""
     accounting_enforced: frozenset[str] = frozenset()
     """AccountingStorageEnforce: ``associations``, ``limits``, ``qos``, ...; empty without accounting."""
+    accounting_stores: frozenset[str] = frozenset()
+    """AccountingStoreFlags: what slurmdbd keeps of each job, such as ``job_env`` (its environment)."""
     cluster_name: str = ""
     answered_at: float | None = None
     """slurmctld's own time when it answered, in seconds since the epoch; None where it is not in seconds."""
@@ -76,6 +78,7 @@ def parse_config(text: str) -> SlurmConfig:
         slurm_uid=int(account["uid"]) if account is not None else None,
         accounting=storage not in ("", "accounting_storage/none"),
         accounting_enforced=frozenset(words(told.get("AccountingStorageEnforce"))) - {"none"},
+        accounting_stores=frozenset(words(told.get("AccountingStoreFlags", "").lower())),
         cluster_name=present(told.get("ClusterName")),
         answered_at=_answered_at(text),
         resume_timeout=_resume_timeout(told),
