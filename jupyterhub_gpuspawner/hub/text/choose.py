@@ -49,6 +49,8 @@ NEXT_SESSION = "Next session:"
 UNTIL = "to"
 WITHOUT_RESERVATION = "Until then your server does not use the nodes that are reserved for the course."
 ALL_MEMORY = "all of a node's memory"
+ON_EACH = " on each"
+"""After what a job on several nodes gets on each of them."""
 NO_LIMIT = "no time limit"
 CHECKED = "checked {age} ago"
 RECENT = 5
@@ -111,5 +113,6 @@ def for_the_script() -> dict[str, object]:
         "not_known": NOT_KNOWN,
         "at_the_field": sentence(AT_THE_FIELD),
         "all_memory": ALL_MEMORY,
+        "on_each": ON_EACH,
         "no_limit": NO_LIMIT,
     }

@@ -85,7 +85,14 @@ GETS: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
     "shards": ({"slurm": {"shards": 3}}, ("3 GPU shards",)),
     "many nodes, without end": (
         {"slurm": {"nodes": 2, "cpus": 1, "memory": 0, "time": "UNLIMITED"}},
-        ("2 nodes", "1 core", "all of a node's memory", "no time limit"),
+        ("2 nodes", "1 core on each", "all of a node's memory", "no time limit"),
+    ),
+    "one or more nodes with GPUs": (
+        {
+            "slurm": {"nodes": 1, "gpus": 4, "gpu_type": "k80", "memory": "8G"},
+            "profile_options": {"n": {"range": {"min": 1, "max": 4, "sets": "slurm.nodes"}}},
+        },
+        ("1 to 4 nodes", "4 \N{MULTIPLICATION SIGN} K80 (12 GB) on each", "8 GiB memory on each"),
     ),
     "a range": (
         {"slurm": {"cpus": 4}, "profile_options": {"c": {"range": {"min": 1, "max": 32, "sets": "slurm.cpus"}}}},

@@ -52,12 +52,16 @@ def _told(values: Mapping[str, list[Any]], gpu_type: str, *, time_unit: str = ""
     gpus = _span(values["gpus"] or [1] * bool(values["gpu_type"] and not values["shards"]))
     types = " or ".join(str(gpu_model(each)) for each in values["gpu_type"] or [gpu_type] if each)
     nodes = _span(values["nodes"])
-    parts = (
+    several = nodes not in ("", "1")
+    on_a_node = (
         f"{gpus} \N{MULTIPLICATION SIGN} {types or 'GPU'}" if gpus else "",
         _counted(_span(values["shards"]), "GPU shard"),
-        _counted(nodes, "node") if nodes not in ("", "1") else "",
         _counted(_span(values["cpus"]), "core"),
         _memory(values["memory"]),
+    )
+    parts = (
+        _counted(nodes, "node") if several else "",
+        *(f"{part}{choose.ON_EACH}" if several and part not in ("", choose.ALL_MEMORY) else part for part in on_a_node),
         _time(values["time"], time_unit),
     )
     return tuple(part for part in parts if part)

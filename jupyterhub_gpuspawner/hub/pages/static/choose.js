@@ -51,12 +51,16 @@ function inUnit(seconds, unit) {
 /** What a job gets, in a few words each; as hub/pages/choose/what_you_get.py tells it. */
 function gets(asks, types, words) {
   const gpus = asks.gpus ?? (asks.gpu_type && !asks.shards ? 1 : 0);
-  return [
+  const onANode = [
     gpus && `${gpus} × ${types[asks.gpu_type || ""] || asks.gpu_type || "GPU"}`,
     asks.shards && counted(asks.shards, "GPU shard"),
-    asks.nodes > 1 && counted(asks.nodes, "node"),
     asks.cpus && counted(asks.cpus, "core"),
     asks.memory === 0 ? words.all_memory : asks.memory && `${memory(asks.memory)} memory`,
+  ];
+  const onEach = (part) => (part && part !== words.all_memory ? `${part}${words.on_each}` : part);
+  return [
+    asks.nodes > 1 && counted(asks.nodes, "node"),
+    ...(asks.nodes > 1 ? onANode.map(onEach) : onANode),
     typeof asks.time === "string" ? words.no_limit : asks.time && (inUnit(asks.time, asks.unit) || duration(asks.time)),
   ].filter(Boolean);
 }
