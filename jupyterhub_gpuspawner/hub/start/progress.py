@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.hub.site.tasks import Looks
 from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.jobs.advice import advice
 from jupyterhub_gpuspawner.jobs.status import Phase, never_clears, sentence
+from jupyterhub_gpuspawner.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -234,8 +235,9 @@ def _iso(when: float | None) -> str | None:
 
 
 def placed(placement: PlacementDocument) -> str:
-    """One sentence for a participant: node, GPUs, cores."""
+    """One sentence for a participant: node, GPUs, CPUs, and how many other nodes the job has."""
     names = sorted({f"{gpu.name or 'GPU'}{f' MIG {gpu.mig}' if gpu.mig else ''}" for gpu in placement.gpus})
     gpus = f", {len(placement.gpus)} \N{MULTIPLICATION SIGN} {' and '.join(names)}" if placement.gpus else ""
-    cores = f", cores {placement.cpus}" if placement.cpus else ""
-    return f"running on {placement.node}{gpus}{cores}."
+    cpus = f", CPUs {placement.cpus}" if placement.cpus else ""
+    others = f", and on {counted(len(placement.other_nodes), 'more node')}" if placement.other_nodes else ""
+    return f"running on {placement.node}{gpus}{cpus}{others}."

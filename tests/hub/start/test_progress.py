@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from jupyterhub_gpuspawner.hub.start.progress import StartFacts, document, event, stages
 from jupyterhub_gpuspawner.hub.text import wait
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
-from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
+from jupyterhub_gpuspawner.wire.documents import NodeGrant, PlacedGpu, PlacementDocument
 
 NOON = 1_800_000_000.0
 QUEUED = JobStatus("7", Phase.QUEUED, "PENDING", "Priority", partition="gpu")
@@ -34,7 +35,13 @@ TOLD: dict[str, tuple[StartFacts, int, str]] = {
     "it has reported": (
         StartFacts("7", job=RUNNING, placement=PLACED),
         85,
-        "Job 7: running on g1, 2 \N{MULTIPLICATION SIGN} Tesla K80, cores 0-7. The server is starting.",
+        "Job 7: running on g1, 2 \N{MULTIPLICATION SIGN} Tesla K80, CPUs 0-7. The server is starting.",
+    ),
+    "it runs on three nodes": (
+        StartFacts("7", job=RUNNING, placement=replace(PLACED, other_nodes=(NodeGrant("g2"), NodeGrant("g3")))),
+        85,
+        "Job 7: running on g1, 2 \N{MULTIPLICATION SIGN} Tesla K80, CPUs 0-7, and on 2 more nodes. "
+        "The server is starting.",
     ),
 }
 
@@ -123,7 +130,7 @@ HEADLINES = {
     "it has reported before squeue tells": (
         StartFacts("7", job=QUEUED, placement=PLACED),
         "Starting",
-        "Running on g1, 2 \N{MULTIPLICATION SIGN} Tesla K80, cores 0-7. The server is starting.",
+        "Running on g1, 2 \N{MULTIPLICATION SIGN} Tesla K80, CPUs 0-7. The server is starting.",
     ),
 }
 
