@@ -110,6 +110,7 @@ class SessionStore:
                 f"the file of session records cannot be opened: {error}.", where="c.GPUSessions.path"
             ) from error
         try:
+            self._check_contents()
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA secure_delete = ON")
@@ -124,6 +125,15 @@ class SessionStore:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    def _check_contents(self) -> None:
+        """Raise StoreError for the database of another program, which must stay as it is."""
+        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if tables and "sessions" not in tables:
+            raise StoreError(
+                f"{self.path} is another database, not a file of session records.",
+                hint="See c.GPUSessions.path, or --database on the command line.",
+            )
 
     def _migrate(self) -> None:
         version = self._version()

@@ -76,6 +76,18 @@ def test_old_sessions_expire_and_those_under_way_do_not(path: Path) -> None:
         assert [each.username for each in store.sessions()] == ["ben"]
 
 
+def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
+    """Such as the hub's own, if somebody names that: no table is added, and its journal stays as it is."""
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE users (name TEXT)")
+    before = path.read_bytes()
+
+    with pytest.raises(StoreError, match="is another database, not a file of session records"):
+        SessionStore(path, create=False)
+
+    assert path.read_bytes() == before
+
+
 def test_nothing_of_a_forgotten_user_is_left_in_the_files(path: Path) -> None:
     """Not in free pages, and not in the log beside it, while the hub has the file open as well."""
     user = "ada-the-forgotten"
