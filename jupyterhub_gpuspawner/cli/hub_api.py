@@ -36,8 +36,11 @@ class Hub:
     address: str
     token: str
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The document at ``path`` below ``/hub/api/gpuspawner``; raises GPUSpawnerError with the hub's sentence."""
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The document at ``path`` below ``/hub/api/gpuspawner``; raises GPUSpawnerError with the hub's sentence.
+
+        A redirection is an error: requests would follow it with GET, so a POST would seem to be done.
+        """
         base = self.address.rstrip("/").removesuffix("/hub/api").removesuffix("/hub")
         url = f"{base}/hub/api/gpuspawner/{path}"
         try:
@@ -47,20 +50,34 @@ class Hub:
                 json=dict(body) if body is not None else None,
                 headers={"Authorization": f"token {self.token}"},
                 timeout=TIME_LIMIT,
+                allow_redirects=False,
             )
         except requests.RequestException as error:
             raise GPUSpawnerError(f"The hub does not answer at {url}: {type(error).__name__}.") from error
+        if answer.is_redirect:
+            raise ConfigError(
+                f"{url} redirects to {printable(answer.headers['Location'])}.",
+                where="--hub",
+                hint="Give the address at which the hub answers.",
+            )
         try:
             document = answer.json()
         except ValueError:
-            raise GPUSpawnerError(f"The hub's answer is not understood: status {answer.status_code}.") from None
+            document = None
+        if not isinstance(document, dict):
+            raise GPUSpawnerError(f"The hub's answer is not understood: status {answer.status_code}.")
         if not answer.ok:
-            raise GPUSpawnerError(f"{document.get('message') or answer.reason} (status {answer.status_code})")
+            message = printable(str(document.get("message") or answer.reason))
+            raise GPUSpawnerError(f"{message} (status {answer.status_code})")
         return document
 
 
 def hub_of(address: str) -> Hub:
     """The hub at this address, with the token of the environment; raises ConfigError."""
+    if not address.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"{address!r} is not an address.", where="--hub", hint="Use for example https://hub.example.org."
+        )
     token = os.environ.get(TOKEN, "")
     if not token:
         raise ConfigError(
