@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from jupyterhub import orm
 from jupyterhub.roles import create_role, grant_role
-from tornado.httpclient import AsyncHTTPClient, HTTPRequest
+from tornado.httpclient import AsyncHTTPClient, HTTPError, HTTPRequest
 
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS, start_body
 
@@ -105,7 +105,7 @@ class ServiceAccount:
             if answer.code == UNSEEN:
                 await asyncio.sleep(AGAIN)
                 answer = await AsyncHTTPClient().fetch(request, raise_error=False)
-        except OSError as error:
+        except (OSError, HTTPError) as error:  # raise_error=False is for answers only, not for a time-out
             return Answer(599, str(error))
         if answer.code < 300:
             return Answer(answer.code)
