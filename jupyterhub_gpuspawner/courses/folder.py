@@ -69,14 +69,17 @@ class CourseFolder:
         self.path = Path(path)
         self.fault: ConfigError | None = None
         """What is wrong with the folder itself, or with names of files in it."""
+        self.readable = True
+        """The folder could be opened at the last reading; otherwise the courses are those of before."""
         self._seen: dict[str, _Seen] = {}
 
     def courses(self) -> tuple[CourseFile, ...]:
         """The current courses, by slug."""
-        self.fault = None
+        self.fault, self.readable = None, True
         try:
             folder = os.open(self.path, FOLDER_FLAGS)
         except OSError as error:
+            self.readable = False
             self.fault = ConfigError(f"the folder cannot be read: {error.strerror}", where=str(self.path))
             return tuple(seen.file for seen in self._seen.values())
         try:

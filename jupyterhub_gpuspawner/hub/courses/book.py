@@ -122,6 +122,8 @@ class Reading:
     files: tuple[CourseFile, ...] = ()
     fault: ConfigError | None = None
     """What is wrong with the folder."""
+    readable: bool = True
+    """The folder could be read; otherwise the files are those of before."""
 
 
 class _Look:
@@ -138,7 +140,7 @@ class _Look:
         except Exception as error:  # noqa: BLE001 - whoever waits must get an answer
             self.found.set_exception(error)
         else:
-            self.found.set_result(Reading(files, folder.fault))
+            self.found.set_result(Reading(files, folder.fault, folder.readable))
 
 
 @dataclass
@@ -157,6 +159,8 @@ class CourseBook:
     """The clock at the last completed reading; None before the first."""
     fault: ConfigError | None = None
     """What is wrong with the folder, for administrators."""
+    readable: bool = True
+    """The folder could be read at the last reading; otherwise the courses are those of before, or none."""
     _folder: CourseFolder = field(init=False)
     _files: tuple[CourseFile, ...] = ()
     _look: _Look | None = None
@@ -197,7 +201,7 @@ class CourseBook:
         if self._look is look:  # the first of those who waited
             self._look = None
             reading = look.found.result()
-            self.fault = reading.fault
+            self.fault, self.readable = reading.fault, reading.readable
             self.read_at = self.clock()
             self._files = reading.files
             self.resolve()

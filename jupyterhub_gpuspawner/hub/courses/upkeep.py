@@ -17,6 +17,7 @@ from jupyterhub_gpuspawner.hub.courses.book import CourseBook
 from jupyterhub_gpuspawner.hub.courses.rights import CourseRights, HubDirectory, on_changes
 from jupyterhub_gpuspawner.hub.courses.service_account import ServiceAccount
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+from jupyterhub_gpuspawner.hub.courses.starts import CourseStarts
 from jupyterhub_gpuspawner.hub.messages.message import Audience, Kind
 from jupyterhub_gpuspawner.hub.site.database import fault, roll_back
 from jupyterhub_gpuspawner.hub.spawners.course_offers import SETTING, faults_of
@@ -33,6 +34,8 @@ LOOK = 0.5
 """Seconds between two checks of whether the hub has started."""
 AGAIN = 60.0
 """Seconds between two readings."""
+SWEEP = 86400.0
+"""Seconds between two deletions of what is too old."""
 AFTER_FAULT = 5.0
 """Seconds until the next update after one that failed, and at most after one that took long."""
 
@@ -68,6 +71,7 @@ class CourseUpkeep:
         self._account = account
         self._rights = CourseRights(app)
         self._changed = asyncio.Event()
+        self._swept_at = 0.0
 
     async def run(self) -> None:
         """Update now, after each minute, and when groups or roles of users have changed; until cancelled.
@@ -94,8 +98,14 @@ class CourseUpkeep:
                 await asyncio.wait_for(self._changed.wait(), AGAIN)
 
     async def update(self) -> None:
-        """Read the courses and update groups and roles; raises SQLAlchemyError."""
-        if not await self._book.refresh(AGAIN - 1.0):
+        """Read the courses and update groups and roles; raises SQLAlchemyError.
+
+        While the folder cannot be read, groups and roles stay as they are: which courses there are is not known.
+        """
+        if abs(time.time() - self._swept_at) > SWEEP:
+            CourseStarts(self._app.db).forget_old()
+            self._swept_at = time.time()
+        if not await self._book.refresh(AGAIN - 1.0) or not self._book.readable:
             return
         self._book.resolve()
         if self._book.take(await self._rights.update(self._book.courses())):

@@ -128,12 +128,16 @@ class IdleTimes:
         (made,) = self._session.execute(insert(_TABLE).values(values)).inserted_primary_key  # type: ignore[attr-defined]
         return replace(each, id=made)
 
+    def forget_old(self, now: float) -> None:
+        """Delete rows older than :data:`KEPT`."""
+        have_table(self._session, _TABLE)
+        self._session.execute(delete(_TABLE).where(_TABLE.c.seen < now - KEPT))
+        self._session.commit()
+
     def to_take_up(self, now: float | None = None) -> list[IdleTime]:
-        """Those that a hub that was restarted goes on with; rows that are too old are deleted."""
+        """Those that a hub that was restarted goes on with."""
         have_table(self._session, _TABLE)
         at = time.time() if now is None else now
-        self._session.execute(delete(_TABLE).where(_TABLE.c.seen < at - KEPT))
-        self._session.commit()
         wanted = select(_TABLE).where(_TABLE.c.over.is_(False), _TABLE.c.seen > at - TAKEN_UP)
         return [_time(row) for row in self._session.execute(wanted).mappings()]
 

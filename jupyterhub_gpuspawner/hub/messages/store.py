@@ -40,10 +40,10 @@ class Messages:
 
     def keep(self, messages: Iterable[Message]) -> None:
         """Keep messages in the place of earlier ones to the same people; raises SQLAlchemyError."""
-        known = self._loaded()
+        known, now = self._loaded(), time.time()
         messages = tuple(messages)
         try:
-            self._session.execute(delete(_TABLE).where(_TABLE.c.until < time.time()))
+            self._session.execute(delete(_TABLE).where(_TABLE.c.until < now))
             for message in messages:
                 self._session.execute(delete(_TABLE).filter_by(**_row(message.to)))
                 said = {"sender": message.sender, "text": message.text, "at": message.at, "until": message.until}
@@ -52,6 +52,8 @@ class Messages:
         except BaseException:
             roll_back(self._session)
             raise
+        for audience in [to for to, message in known.items() if message.until < now]:
+            del known[audience]
         known.update({message.to: message for message in messages})
 
     def withdraw(self, audience: Audience) -> bool:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 LOOK = 60.0
 """Seconds between two passes."""
+SWEEP = 86400.0
+"""Seconds between two deletions of rows that are too old."""
 STARTED = 0.5
 """Seconds between two checks of whether the hub has started."""
 
@@ -56,6 +58,7 @@ class IdleWatch:
         """Idle times of before the hub's restart, which have not been taken up yet."""
         self._keeps: dict[tuple[str, str, str], int] = {}
         self._stopping: set[tuple[str, str]] = set()
+        self._swept_at = 0.0
 
     async def run(self) -> None:
         """Look every :data:`LOOK` seconds, until cancelled."""
@@ -72,9 +75,12 @@ class IdleWatch:
     def look(self, now: float | None = None) -> None:
         """One pass. Raises SQLAlchemyError; nothing is stopped then."""
         now = time.time() if now is None else now
+        if abs(now - self._swept_at) > SWEEP:
+            self._times.forget_old(now)
+            self._swept_at = now
         if self._stored is None:
-            self._stored = {(each.user, each.server, each.job_id): each for each in self._times.to_take_up(now)}
             self._keeps = self._times.keeps()
+            self._stored = {(each.user, each.server, each.job_id): each for each in self._times.to_take_up(now)}
         rules = self._rules()
         activity = self._activity() if rules.ask_for_activity else {}
         looked, due = set(), []

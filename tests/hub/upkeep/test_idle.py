@@ -150,3 +150,17 @@ def test_the_record_of_a_stop_says_what_was_seen(session: Session) -> None:
         "Two A100s was stopped at {time} because it was idle: its GPUs had not been used for 1 h "
         "(at most 1 %, 24 GiB of GPU memory held); job 12 released 2 GPUs."
     )
+
+
+def test_a_hub_that_runs_for_long_deletes_old_rows(session: Session) -> None:
+    """Each day, and not only when it starts."""
+    server = Server("ada")
+    watch = hub(session, server)
+    look(watch, server, 5, 60)
+    server.ready = False
+    left = []
+    for day in (1, 400, 402):
+        watch.look(START + day * 86400)
+        left.append(len(due_since(session.connection(), 0.0)))
+
+    assert left == [1, 1, 0]
