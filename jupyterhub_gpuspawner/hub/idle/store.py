@@ -7,7 +7,7 @@ The hub goes on with the rows of running servers when it is restarted, and ``gpu
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from sqlalchemy import (
@@ -19,6 +19,7 @@ from sqlalchemy import (
     String,
     Table,
     Unicode,
+    bindparam,
     delete,
     func,
     insert,
@@ -100,6 +101,8 @@ class IdleTime:
 
 
 _FIELDS = [each.name for each in fields(IdleTime)]
+_INSERT = insert(_TABLE)
+_UPDATE = update(_TABLE).where(_TABLE.c.id == bindparam("row"))
 
 
 class IdleTimes:
@@ -111,21 +114,20 @@ class IdleTimes:
     def write(self, times: Iterable[IdleTime]) -> list[IdleTime]:
         """Write these, in one transaction; returns them with their ids."""
         have_table(self._session, _TABLE)
+        times = list(times)
+        known = [_values(each) | {"row": each.id} for each in times if each.id is not None]
         try:
-            written = [self._put(each) for each in times]
+            if known:  # one statement for all: the hub waits for this
+                self._session.execute(_UPDATE, known)
+            written = [each if each.id is not None else self._insert(each) for each in times]
             self._session.commit()
         except BaseException:
             roll_back(self._session)
             raise
         return written
 
-    def _put(self, each: IdleTime) -> IdleTime:
-        values = asdict(each)
-        number = values.pop("id")
-        if number is not None:
-            self._session.execute(update(_TABLE).where(_TABLE.c.id == number).values(values))
-            return each
-        (made,) = self._session.execute(insert(_TABLE).values(values)).inserted_primary_key  # type: ignore[attr-defined]
+    def _insert(self, each: IdleTime) -> IdleTime:
+        (made,) = self._session.execute(_INSERT, _values(each)).inserted_primary_key  # type: ignore[attr-defined]
         return replace(each, id=made)
 
     def forget_old(self, now: float) -> None:
@@ -158,6 +160,11 @@ def due_since(connection: Connection, since: float) -> Sequence[IdleTime]:
         return ()
     wanted = select(_TABLE).where(_TABLE.c.due_at.is_not(None), _TABLE.c.seen >= since).order_by(_TABLE.c.since)
     return [_time(row) for row in connection.execute(wanted).mappings()]
+
+
+def _values(each: IdleTime) -> dict[str, Any]:
+    """The columns of a row, without its id."""
+    return {name: getattr(each, name) for name in _FIELDS if name != "id"}
 
 
 def _time(row: Any) -> IdleTime:

@@ -109,7 +109,7 @@ def test_a_hub_that_is_restarted_goes_on_with_what_it_knew(session: Session) -> 
 
 
 def test_a_pass_over_many_servers_writes_once(session: Session) -> None:
-    """One transaction for all of them, and none where nothing is new."""
+    """One transaction and one statement for all of them, and none where nothing is new."""
     servers = [Server(f"u{number:02}") for number in range(50)]
     watch = hub(session, *servers)
     for server in servers:
@@ -118,12 +118,19 @@ def test_a_pass_over_many_servers_writes_once(session: Session) -> None:
     watch.look(START + 901)
     commits: list[object] = []
     event.listen(session, "after_commit", lambda _: commits.append(1))
+    updates: list[int] = []
+
+    @event.listens_for(session.get_bind(), "before_cursor_execute")
+    def count(_connection: Any, _cursor: Any, statement: str, values: Any, _context: Any, many: bool) -> None:  # noqa: FBT001 - SQLAlchemy's signature
+        if statement.startswith("UPDATE"):
+            updates.append(len(values) if many else 1)
+
     for server in servers:
         server.unused_until(20)
     watch.look(START + 1201)
     watch.look(START + 1261)
 
-    assert (len(SERVERS), len(commits)) == (50, 1)
+    assert (len(SERVERS), len(commits), updates) == (50, 1, [50])
 
 
 def test_a_server_that_has_ended_is_forgotten_and_its_row_is_closed(session: Session) -> None:
