@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.placement.topology import Gpu
 
 VERSION = 1
+GPUS_AT_MOST = 128
+"""GPUs and MIG devices of one record: as many as a topology document may have."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,10 @@ def _position_of(topology: NodeTopology, gpu: Gpu) -> int | None:
 
 
 def _kept(old: NodeRecord, view: View) -> list[int]:
-    """Positions of the old record's GPUs that the view does not replace."""
+    """Positions of the old record's GPUs that the view does not replace, those that were seen last if there are many.
+
+    Views that are partial never show that a MIG device was deleted, and a new one has a new UUID.
+    """
     shown = {_key(gpu) for gpu in view.topology.gpus}
     whole = {gpu.pci for gpu in view.topology.gpus if gpu.mig is None}
     sliced = {gpu.pci for gpu in view.topology.gpus if gpu.mig is not None}
@@ -191,7 +196,8 @@ def _kept(old: NodeRecord, view: View) -> list[int]:
         deleted = gpu.mig is not None and view.whole  # MIG devices come and go
         if _key(gpu) not in shown and not replaced and not deleted:
             kept.append(position)
-    return kept
+    room = max(0, GPUS_AT_MOST - len(view.topology.gpus))
+    return sorted(sorted(kept, key=lambda position: -old.seen[position])[:room])
 
 
 def _link(view: NodeTopology, old: NodeTopology, a: _Place, b: _Place) -> str:

@@ -125,3 +125,16 @@ def test_a_record_is_stored_and_read() -> None:
     for change in changes:
         with pytest.raises((ValueError, TypeError)):
             record_from({**known.to_json(), **change})
+
+
+def test_a_record_does_not_grow_without_end() -> None:
+    """Each partitioning of a GPU makes MIG devices with new UUIDs, and a confined job never sees that others are gone."""
+    found = None
+    for day in range(200):
+        device = Gpu(0, uuid=f"MIG-{day}", pci=ADDRESSES[0], name="A100 MIG 1g.5gb", mig="1g.5gb")
+        seen = replace(only(WHOLE), gpus=(device,), links=(("X",),))
+        found = merged(found, view("g1", seen, at=DAY * day))
+
+    assert found is not None
+    assert record_from(found.to_json()) == found
+    assert {gpu.uuid for gpu in found.topology.gpus} == {f"MIG-{day}" for day in range(72, 200)}

@@ -107,14 +107,15 @@ class FleetStore:
     def forget_old(self, before: float) -> None:
         """Delete what was last seen before this time, and grants beyond :data:`GRANTS_AT_MOST`.
 
+        All is read before anything is written: with SQLite the hub cannot write from the first change to the commit.
         Raises SQLAlchemyError.
         """
         with self._session() as session:
+            records = list(_records(session.execute(select(_NODES).where(_NODES.c.seen_at >= before))))
+            shorter = [left for record in records if (left := forgotten(record, before)) != record]
             session.execute(delete(_NODES).where(_NODES.c.seen_at < before))
-            for record in list(_records(session.execute(select(_NODES)))):
-                left = forgotten(record, before)
-                if left != record:
-                    session.execute(_NODES.update().filter_by(node=record.node).values(**_row(left)))
+            for left in shorter:
+                session.execute(_NODES.update().filter_by(node=left.node, seen_at=left.seen_at).values(**_row(left)))
             first = select(_GRANTS.c.at).order_by(_GRANTS.c.at.desc()).offset(GRANTS_AT_MOST).limit(1)
             oldest = session.execute(first).scalar()
             session.execute(delete(_GRANTS).where(_GRANTS.c.at < before))

@@ -10,7 +10,9 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.fleet import node_record
 from jupyterhub_gpuspawner.fleet.grants import Grant
+from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
 from jupyterhub_gpuspawner.hub.fleet import store as subject
 from jupyterhub_gpuspawner.hub.fleet.store import FleetStore, Kept, forget_in_database, read_database
 from tests.fleet.nodes import DAY, only, record, topology, view
@@ -62,6 +64,24 @@ def test_what_is_old_is_deleted(url: str, monkeypatch: pytest.MonkeyPatch) -> No
     kept = store.read()
     assert [each.node for each in kept.records] == ["g2", "g3", "g4", "g5"]
     assert [each.job_id for each in kept.grants] == ["4", "5"]
+
+
+def test_the_hub_can_write_while_old_nodes_are_looked_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of records take seconds to read, and an SQLite database has one writer."""
+    store = FleetStore(create_engine(url))
+    for day in (1, 2):
+        add(store, Grant(str(day), f"g{day}", day * DAY, 1))
+    hub = create_engine(url, connect_args={"timeout": 0})
+
+    def forgotten(record: NodeRecord, before: float) -> NodeRecord:
+        with hub.begin() as connection:
+            connection.execute(text("INSERT INTO users VALUES (1)"))
+        return node_record.forgotten(record, before)
+
+    monkeypatch.setattr(subject, "forgotten", forgotten)
+    store.forget_old(2 * DAY)
+
+    assert [each.node for each in store.read().records] == ["g2"]
 
 
 def test_a_node_is_forgotten_on_request(url: str) -> None:
