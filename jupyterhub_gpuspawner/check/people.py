@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub.site.account import NAMING, written
-from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT
+from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, full_url
 from jupyterhub_gpuspawner.hub.upkeep.slugs import read_slugs
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _read(db_url: str, read: Callable[[Session], T]) -> T | None:
 
 
 def _db_url(config: Config) -> str:
-    return str(config.JupyterHub.get("db_url", DEFAULT))
+    return full_url(str(config.JupyterHub.get("db_url", DEFAULT)))
 
 
 _GROUPS = select(orm.Group)

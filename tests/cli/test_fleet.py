@@ -108,3 +108,10 @@ def test_a_hub_that_was_never_started_has_no_database(gpuspawner: Call, config: 
     result = gpuspawner("fleet", "-f", config)
     assert (result.exit_code, "there is no database" in result.stderr) == (1, True)
     assert not (config.parent / "hub.sqlite").exists()
+
+
+def test_what_excludes_each_other_is_refused(gpuspawner: Call, config: Path) -> None:
+    """Nothing is forgotten by a command that was meant in another way."""
+    result = gpuspawner("fleet", "-f", config, "--forget", "g1", "--gres-conf", "g1")
+    assert (result.exit_code, "Use only one of --json, --gres-conf and --forget." in result.stderr) == (2, True)
+    assert "g1" in gpuspawner("fleet", "-f", config).stdout

@@ -94,3 +94,15 @@ def test_a_time_that_is_none_is_refused(config: Path) -> None:
 
     assert answer.exit_code == 2
     assert "use for example 12h, 30d, 4w or 2026-03-02" in answer.stderr
+
+
+def test_a_hub_that_does_not_run_in_the_folder_of_its_configuration(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records are in its working directory, where the command is run."""
+    elsewhere = tmp_path / "etc" / "jupyterhub_config.py"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(config.read_text())
+    monkeypatch.chdir(tmp_path)
+
+    assert run(elsewhere, "list", "--user", "ada").stdout.count("ada/second") == 1

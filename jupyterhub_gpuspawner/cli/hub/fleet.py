@@ -41,13 +41,16 @@ def fleet(*, config: Path, as_json: bool, gres_conf: str | None, numa_node_as_so
 
     if numa_node_as_socket and gres_conf is None:
         raise click.UsageError("--numa-node-as-socket belongs to --gres-conf.")
+    if sum((as_json, gres_conf is not None, forget is not None)) > 1:
+        raise click.UsageError("Use only one of --json, --gres-conf and --forget.")
     try:
         site = load_site(config)
-        db_url = site.config.JupyterHub.get("db_url", DEFAULT)
+        hub = site.config.JupyterHub
+        db_url, db_kwargs = str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {})
         if forget is not None:
-            _forgotten(forget, known=forget_in_database(db_url, forget))
+            _forgotten(forget, known=forget_in_database(db_url, forget, db_kwargs))
             return
-        kept = read_database(db_url)
+        kept = read_database(db_url, db_kwargs)
         if gres_conf is not None:
             click.echo(_lines(kept, gres_conf, numa_node_as_socket=numa_node_as_socket), nl=False)
             return

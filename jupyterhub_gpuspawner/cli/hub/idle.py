@@ -12,6 +12,7 @@ import click
 
 from jupyterhub_gpuspawner.cli.options import CONFIG, fail
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.words import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,35 +68,26 @@ def idle(config: Path, *, since: float, as_json: bool) -> None:
     widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD))]
     for row in rows:
         click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
-    click.echo(f"{len(found)} times, {total:.1f} GPU-hours unused, {freed:.1f} of them after the server was due.")
+    click.echo(f"{counted(len(found), 'time')}, {total:.1f} GPU-hours unused, {freed:.1f} of them after the server was due.")
 
 
 def _times(config: Path, since: float) -> list[IdleTime]:
-    from sqlalchemy import create_engine
     from sqlalchemy.exc import SQLAlchemyError
 
     from jupyterhub_gpuspawner.check.site import load_site
     from jupyterhub_gpuspawner.hub.idle.store import due_since
-    from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, missing_database
+    from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, open_database
 
     hub = load_site(config).config.JupyterHub
-    url = str(hub.get("db_url", DEFAULT))
-    if missing := missing_database(url):
-        raise ConfigError(
-            f"there is no database {missing}.",
-            where="c.JupyterHub.db_url",
-            hint="Run the command in the folder in which the hub runs.",
-        )
+    engine = open_database(str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {}))
     try:
-        engine = create_engine(url, **hub.get("db_kwargs", {}))
-        try:
-            with engine.connect() as connection:
-                return list(due_since(connection, since))
-        finally:
-            engine.dispose()
+        with engine.connect() as connection:
+            return list(due_since(connection, since))
     except SQLAlchemyError as error:
         text = str(error).partition("\n")[0]
         raise ConfigError(f"the database cannot be read: {text}", where="c.JupyterHub.db_url") from error
+    finally:
+        engine.dispose()
 
 
 def hours(each: IdleTime) -> float:

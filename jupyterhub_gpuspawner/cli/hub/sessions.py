@@ -54,7 +54,11 @@ def sessions() -> None:
 
 
 def file_of(config: Path, database: Path | None) -> Path:
-    """The file of the records; a relative path in a configuration is relative to its folder. Raises ConfigError."""
+    """The file of the records; raises ConfigError.
+
+    A relative path in a configuration is relative to the hub's working directory. If it is not below the present one,
+    it is taken to be below the configuration's folder, in which most hubs are started.
+    """
     from traitlets import TraitError
 
     from jupyterhub_gpuspawner.check.site import load_site
@@ -69,7 +73,7 @@ def file_of(config: Path, database: Path | None) -> Path:
         found = GPUSessions(config=site.config).file(str(site.config.JupyterHub.get("db_url", DEFAULT)))
     except TraitError as error:
         raise ConfigError(str(error)) from error
-    return config.parent / found
+    return found if found.is_file() else config.parent / found
 
 
 def _open(config: Path, database: Path | None) -> SessionStore:

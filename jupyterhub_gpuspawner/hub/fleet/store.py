@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import closing
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from sqlalchemy import Column, Float, MetaData, String, Table, Text, create_engine, delete, insert, inspect, select
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy import Column, Float, MetaData, String, Table, Text, delete, insert, inspect, select
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from traitlets.log import get_logger
 
@@ -22,9 +21,10 @@ from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet.grants import Grant, grant_from
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord, forgotten, merged, record_from
 from jupyterhub_gpuspawner.hub.site.database import fault, have_table
+from jupyterhub_gpuspawner.hub.site.database_file import open_database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from sqlalchemy import Connection, Row
     from sqlalchemy.engine import Engine
@@ -36,6 +36,7 @@ T = TypeVar("T")
 GRANTS_AT_MOST = 20_000
 """Grants that are kept, the latest ones."""
 DAY = 86400.0
+NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
 _META = MetaData()
 _NODES = Table(
     "gpuspawner_fleet_nodes",
@@ -143,9 +144,9 @@ class FleetStore:
         return session
 
 
-def read_database(db_url: str) -> Kept:
+def read_database(db_url: str, db_kwargs: Mapping[str, Any] = NO_KWARGS) -> Kept:
     """Everything that a hub's database holds, without a running hub and without changing it. Raises ConfigError."""
-    engine = _engine(db_url)
+    engine = open_database(db_url, db_kwargs)
     try:
         with closing(engine.connect()) as connection:
             if not inspect(connection).has_table(_NODES.name):
@@ -157,9 +158,9 @@ def read_database(db_url: str) -> Kept:
         engine.dispose()
 
 
-def forget_in_database(db_url: str, node: str) -> bool:
+def forget_in_database(db_url: str, node: str, db_kwargs: Mapping[str, Any] = NO_KWARGS) -> bool:
     """Delete what is known of a node; return whether anything was. Raises ConfigError."""
-    engine = _engine(db_url)
+    engine = open_database(db_url, db_kwargs)
     try:
         return FleetStore(engine).forget(node)
     except SQLAlchemyError as error:
@@ -168,22 +169,6 @@ def forget_in_database(db_url: str, node: str) -> bool:
         ) from error
     finally:
         engine.dispose()
-
-
-def _engine(db_url: str) -> Engine:
-    """An engine for ``c.JupyterHub.db_url``, which may be the name of an SQLite file; raises ConfigError."""
-    try:
-        url = make_url(db_url if "://" in db_url else f"sqlite:///{db_url}")
-        engine = create_engine(url)
-    except (ArgumentError, ImportError) as error:
-        raise ConfigError(str(error), where="c.JupyterHub.db_url") from error
-    if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
-        raise ConfigError(
-            f"there is no database {url.database or 'in memory'}.",
-            where="c.JupyterHub.db_url",
-            hint="Run the command in the hub's working directory, once the hub has been started.",
-        )
-    return engine
 
 
 def _read(session: Session) -> Kept:

@@ -10,6 +10,7 @@ from traitlets import Bool, Unicode
 from traitlets.config import Configurable
 
 from jupyterhub_gpuspawner.hub.site.bounded import Count
+from jupyterhub_gpuspawner.hub.site.database_file import full_url
 
 FILE = "sessions.sqlite"
 
@@ -38,7 +39,7 @@ class GPUSessions(Configurable):
         if self.path:
             return Path(self.path)
         try:
-            url = make_url(db_url)
+            url = make_url(full_url(db_url))
         except ArgumentError:
             return Path(FILE)
         beside = url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":", "file:"))

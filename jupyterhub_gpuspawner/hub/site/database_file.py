@@ -1,13 +1,22 @@
-"""Check whether other accounts of the hub's machine can read its SQLite database."""
+"""The hub's database by its URL: opened by commands, and whether other accounts can read its file."""
 
 from __future__ import annotations
 
 import os
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
+
+from jupyterhub_gpuspawner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlalchemy.engine import Engine
 
 DEFAULT = "sqlite:///jupyterhub.sqlite"
 """The default of ``c.JupyterHub.db_url``."""
@@ -15,15 +24,32 @@ _READERS = stat.S_IRGRP | stat.S_IROTH
 _PASSERS = stat.S_IXGRP | stat.S_IXOTH
 
 
-def missing_database(db_url: str) -> str:
-    """Return the path of an SQLite database that is not there; empty if it is, or if it is no file."""
+def full_url(db_url: str) -> str:
+    """Return the URL for ``c.JupyterHub.db_url``, which may be the name of an SQLite file."""
+    return db_url if "://" in db_url else f"sqlite:///{db_url}"
+
+
+def open_database(db_url: str, db_kwargs: Mapping[str, Any]) -> Engine:
+    """Return an engine for the database of a hub with these settings of ``c.JupyterHub``.
+
+    It makes no file. Raises ConfigError for a database that is not there, or that only the hub's process has.
+    """
+    where = "c.JupyterHub.db_url"
     try:
-        url = make_url(db_url)
-    except ArgumentError:
-        return ""
-    if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":", "file:")):
-        return ""
-    return "" if Path(url.database).is_file() else str(Path(url.database).absolute())
+        url = make_url(full_url(db_url))
+        engine = create_engine(url, **db_kwargs)
+    except (ArgumentError, ImportError, TypeError) as error:  # TypeError: an unknown name in db_kwargs
+        raise ConfigError(str(error), where=where) from error
+    if url.get_backend_name() == "sqlite" and not (url.database or "").startswith("file:"):
+        if url.database in (None, "", ":memory:"):
+            raise ConfigError("the database is in the hub's memory, where no command can read it.", where=where)
+        if not Path(url.database).is_file():
+            raise ConfigError(
+                f"there is no database {Path(url.database).absolute()}.",
+                where=where,
+                hint="Run the command in the hub's working directory, once the hub has been started.",
+            )
+    return engine
 
 
 def exposed_database(db_url: str) -> str:
@@ -33,7 +59,7 @@ def exposed_database(db_url: str) -> str:
     job ended, with lines of its log. A parent folder that others may not enter protects it, too.
     """
     try:
-        url = make_url(db_url)
+        url = make_url(full_url(db_url))
     except ArgumentError:
         return ""
     if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":", "file:")):

@@ -81,7 +81,7 @@ def test_the_command_lists_whom_the_policy_would_have_stopped(session: Session, 
         ["ben", "two", "a100", "13", "4"],
     )
     assert row.split()[-3:] == ["stopped", "8.0", "4.0"]
-    assert total == "1 times, 8.0 GPU-hours unused, 4.0 of them after the server was due."
+    assert total == "1 time, 8.0 GPU-hours unused, 4.0 of them after the server was due."
 
     document = json.loads(asked(database, "--since", "3650d", "--json")[1])
     assert (document["gpu_hours"], document["gpu_hours_after_due"]) == (8.0, 4.0)

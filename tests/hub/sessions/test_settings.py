@@ -17,7 +17,8 @@ from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
         ("sqlite:////srv/hub/jupyterhub.sqlite", "/var/lib/hub/s.sqlite", "/var/lib/hub/s.sqlite"),
         ("sqlite:///:memory:", "", "sessions.sqlite"),
         ("postgresql://hub@db/hub", "", "sessions.sqlite"),
-        ("not an address", "", "sessions.sqlite"),
+        ("/srv/hub/jupyterhub.sqlite", "", "/srv/hub/sessions.sqlite"),
+        ("not an address://", "", "sessions.sqlite"),
     ],
 )
 def test_the_file_is_beside_the_hubs_database(db_url: str, path: str, expected: str) -> None:

@@ -1,12 +1,14 @@
-"""Who can read the hub's SQLite database."""
+"""The hub's database by its URL: who can read its file, and how commands open it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
-from jupyterhub_gpuspawner.hub.site.database_file import exposed_database
+from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.site.database_file import exposed_database, open_database
 
 
 @pytest.fixture
@@ -56,3 +58,33 @@ def test_a_closed_folder_protects_it(folder: Path, monkeypatch: pytest.MonkeyPat
 def test_what_is_no_file_is_not_exposed(url: str) -> None:
     """A database in memory, one of a server, or none."""
     assert exposed_database(url) == ""
+
+
+@pytest.mark.parametrize("form", ["{file}", "sqlite:///{file}", "sqlite:///file:{file}?uri=true"])
+def test_a_command_opens_the_database_as_the_hub_does(tmp_path: Path, form: str) -> None:
+    """By a URL, or by the name of a file, which JupyterHub accepts; with the admin's ``db_kwargs``."""
+    (tmp_path / "hub.sqlite").touch()
+    engine = open_database(form.format(file=tmp_path / "hub.sqlite"), {"connect_args": {"timeout": 1}})
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT 1")).scalar() == 1
+    engine.dispose()
+
+
+NOT_OPENED = {
+    "no file": ("sqlite:////no/such.sqlite", {}, r"there is no database /no/such.sqlite\."),
+    "in memory": ("sqlite://", {}, "the database is in the hub's memory"),
+    "no URL": ("no address://", {}, "Could not parse"),
+    "no driver": ("postgresql+nodriver://hub@db/hub", {}, "nodriver"),
+    "an unknown argument": ("sqlite://", {"speed": 9}, "'speed'"),
+}
+
+
+@pytest.mark.parametrize(("url", "arguments", "said"), NOT_OPENED.values(), ids=NOT_OPENED.keys())
+def test_a_database_that_cannot_be_opened_is_an_error_of_the_configuration(
+    url: str, arguments: dict[str, object], said: str
+) -> None:
+    """The error names the setting, and no file is made."""
+    with pytest.raises(ConfigError, match=said) as raised:
+        open_database(url, arguments)
+
+    assert str(raised.value).startswith("c.JupyterHub.db_url: ")
