@@ -8,7 +8,7 @@ without course and cause, at last without all of it. Rows that are still rare ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,12 @@ def traits_of(record: SessionRecord, precision: str, columns: Sequence[str]) -> 
     }
     shown = {name: values[name] for name in columns}
     return Traits(begun.strftime(FORMATS[precision]), published=tuple(columns), **shown)
+
+
+def is_coarser(record: SessionRecord, traits: Traits) -> bool:
+    """Whether these traits tell less of a record than is known of it."""
+    finest, *_ = STEPS
+    return replace(traits_of(record, *finest), published=()) != replace(traits, published=())
 
 
 def coarsened(records: Sequence[SessionRecord], group: int) -> list[tuple[SessionRecord, Traits]]:

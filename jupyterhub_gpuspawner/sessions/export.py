@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.sessions.columns import COLUMNS, Published, Value
 from jupyterhub_gpuspawner.sessions.croissant import croissant
-from jupyterhub_gpuspawner.sessions.disclosure import coarsened
+from jupyterhub_gpuspawner.sessions.disclosure import coarsened, is_coarser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,8 +65,8 @@ def export(
         (folder / "croissant.json").write_text(json.dumps(described, indent=2) + "\n", "utf-8")
     except OSError as error:
         raise ConfigError(f"the export cannot be written: {error}.", where=str(folder)) from error
-    coarse = sum(len(each.traits.begun) < len("2026-01-01T00:00Z") or not each.traits.node for each in published)
-    return Exported(len(rows), len(over) - len(rows), coarse)
+    coarser = sum(is_coarser(each.record, each.traits) for each in published)
+    return Exported(len(rows), len(over) - len(rows), coarser)
 
 
 def _order(row: Sequence[Value]) -> tuple[str, ...]:

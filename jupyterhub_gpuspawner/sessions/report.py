@@ -84,7 +84,12 @@ def _waits(found: Summary) -> Iterator[str]:
         Row(
             each.label,
             (each.median,),
-            (duration(each.median), duration(each.queue), duration(each.most), f"{each.number:,}"),
+            (
+                duration(each.median),
+                "not known" if each.queue is None else duration(each.queue),
+                duration(each.most),
+                f"{each.number:,}",
+            ),
         )
         for each in found.waits
     ]

@@ -28,8 +28,8 @@ class Waits:
     median: float
     most: float
     """Nine of ten did not wait longer."""
-    queue: float
-    """The median time in Slurm's queue."""
+    queue: float | None
+    """The median time in Slurm's queue; None: not known of any of them."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def quantile(values: Sequence[float], part: float) -> float:
 def _waits(label: str, records: Sequence[SessionRecord]) -> Waits:
     waits = [record.wait_seconds for record in records if record.wait_seconds is not None]
     queue = [record.queue_seconds for record in records if record.queue_seconds is not None]
-    return Waits(label, len(waits), quantile(waits, 0.5), quantile(waits, 0.9), quantile(queue, 0.5) if queue else 0.0)
+    return Waits(label, len(waits), quantile(waits, 0.5), quantile(waits, 0.9), quantile(queue, 0.5) if queue else None)
 
 
 def _gpu_hours(label: str, records: Sequence[SessionRecord]) -> GpuHours:

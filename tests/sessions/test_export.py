@@ -148,6 +148,29 @@ def test_a_handful_of_people_have_nothing_to_hide_behind() -> None:
     assert {traits.begun for _, traits in coarsened(records, 4)} == {"2026-03-02T12Z"}
 
 
+def test_what_tells_the_hardware_is_published_with_it(tmp_path: Path) -> None:
+    """GPU-seconds by seconds are the number of GPUs; memory and energy tell the model."""
+    some = [replace(RECORD, username=f"u{n}", session=str(n), gpus=n + 1, gpu_model=f"model {n}") for n in range(5)]
+    names = ("gpus", "gpu_model", "gpu_seconds_held", "gpu_seconds_measured", "gpu_seconds_busy")
+    names += ("gpu_memory_max_mib", "joules")
+
+    rows = exported(tmp_path, some)
+    assert [{row[name] for name in names} for row in rows] == [{""}] * 5
+    assert {row["run_seconds"] for row in rows} == {"600"}
+
+
+def test_a_session_without_a_node_is_not_called_coarser(tmp_path: Path) -> None:
+    """Its start failed before it had one: nothing of it is left out."""
+    failed = [
+        replace(RECORD, username=f"u{n}", session=str(n), node="", gpus=None, gpu_model="", ready_at=None)
+        for n in range(5)
+    ]
+    others = [replace(RECORD, username=f"u{n}", session=f"b{n}", node=f"g{n}") for n in range(5)]
+
+    done = export([*failed, *others], tmp_path, kind=CSV, pseudonyms=Pseudonyms(KEY), group=5, made=MADE)
+    assert (done.rows, done.coarser, done.left_out) == (10, 5, 0)
+
+
 def test_a_session_under_way_is_not_exported(tmp_path: Path) -> None:
     """Its row would change."""
     assert exported(tmp_path, [replace(RECORD, ended_at=None, cause=None)], group=1) == []

@@ -45,6 +45,15 @@ def test_sessions_are_summed_up() -> None:
     assert found.faults == (("queue_timeout", 1),)
 
 
+def test_a_time_in_the_queue_that_is_not_known_is_not_zero() -> None:
+    """As of a server whose start was resumed by another hub process."""
+    found = summary([replace(RECORD, queue_seconds=None)], timezone.utc)
+
+    assert found.waits == (Waits("two-k80", 1, 45.0, 45.0, None),)
+    text = BeautifulSoup(report(found, title="Sessions", made=NOON), "html.parser").get_text(" ")
+    assert "two-k80 45 s not known 45 s 1" in " ".join(text.split())
+
+
 def test_use_is_never_more_than_was_held() -> None:
     """Whoever owns a server may claim any use."""
     (found,) = summary([replace(RECORD, gpu_seconds_measured=1e9, gpu_seconds_busy=1e9)]).use
