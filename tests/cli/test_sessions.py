@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.cli.main import main
+from jupyterhub_gpuspawner.hub.idle.store import IdleTime, IdleTimes, due_since
 from jupyterhub_gpuspawner.sessions.store import SessionStore
 from tests.cli.runner import cli_runner
 from tests.sessions.a_session import LIFE
@@ -71,11 +74,36 @@ def test_a_report_is_for_all_or_for_a_course(config: Path) -> None:
 
 
 def test_a_user_is_forgotten(config: Path) -> None:
-    """The command says what it cannot reach."""
-    told = run(config, "forget", "ada").stdout
+    """With the idle times in the hub's database; the command says what it cannot reach."""
+    idle = [IdleTime(user, "", "k80", "12", 2, 0.0, 9e9, due_at=1.0) for user in ("ada", "ben")]
+    engine = create_engine(f"sqlite:///{config.parent / 'jupyterhub.sqlite'}")
+    with Session(engine) as session:
+        IdleTimes(session).write(idle)
+    config.write_text(f"{config.read_text()}c.JupyterHub.db_url = '{config.parent / 'jupyterhub.sqlite'}'\n")
+    done = run(config, "forget", "ada")
 
-    assert told == "1 sessions of ada deleted. Exported files, event logs and backups are out of reach.\n"
-    assert run(config, "list", "--user", "ada").stdout == ""
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        0,
+        [
+            "1 session of ada deleted.",
+            "1 idle time of ada deleted.",
+            "Exported files, event logs and backups are out of reach.",
+        ],
+    )
+    left = run(config, "list", "--user", "ada")
+    assert (left.stdout, left.stderr) == ("", "There are no such sessions.\n")
+    with engine.connect() as connection:
+        assert [each.user for each in due_since(connection, 0.0)] == ["ben"]
+    engine.dispose()
+
+
+def test_idle_times_that_cannot_be_deleted_are_an_error(config: Path) -> None:
+    """The sessions are deleted all the same."""
+    config.write_text(f"{config.read_text()}c.JupyterHub.db_url = '{config.parent / 'none.sqlite'}'\n")
+    done = run(config, "forget", "ada")
+
+    assert (done.exit_code, done.stdout) == (1, "1 session of ada deleted.\n")
+    assert "there is no database" in done.stderr
 
 
 def test_a_hub_without_records(config: Path) -> None:

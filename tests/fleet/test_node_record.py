@@ -128,7 +128,7 @@ def test_a_record_is_stored_and_read() -> None:
 
 
 def test_a_record_does_not_grow_without_end() -> None:
-    """Each partitioning of a GPU makes MIG devices with new UUIDs, and a confined job never sees that others are gone."""
+    """Each partitioning of a GPU makes MIG devices with new UUIDs, and confined jobs never see that others are gone."""
     found = None
     for day in range(200):
         device = Gpu(0, uuid=f"MIG-{day}", pci=ADDRESSES[0], name="A100 MIG 1g.5gb", mig="1g.5gb")

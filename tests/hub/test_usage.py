@@ -164,7 +164,7 @@ def test_an_administrators_message_is_shown_to_those_it_is_for(hub: HubProcess, 
     nodes = {"ada": node, "elsewhere": f"{node}x"}
 
     told = {
-        where: sent(hub, f"Save <b>now</b>, {where}.", "--node", name).stdout.rpartition(";")[2]
+        where: sent(hub, f"Save <b>now</b>, {where}.", "--node", name).stdout.rpartition(". ")[2]
         for where, name in nodes.items()
     }
     seen = {who.name: "Save <b>now</b>, ada." in who.look("/hub/home").text for who in (ada, *others.values())}
@@ -173,8 +173,8 @@ def test_an_administrators_message_is_shown_to_those_it_is_for(hub: HubProcess, 
     withdrawn = sent(hub, "--withdraw", "--node", node)
 
     assert told == {
-        "ada": " it is for the users of 1 server at the moment.\n",
-        "elsewhere": " it is for the users of no server at the moment.\n",
+        "ada": "At the moment it reaches the users of 1 server.\n",
+        "elsewhere": "At the moment it reaches no server.\n",
     }
     assert seen == {"ada": True, "ben": False, "admin": False}
     assert [(each["course"], each["sender"], each["text"]) for each in session["messages"]] == [

@@ -68,7 +68,8 @@ def idle(config: Path, *, since: float, as_json: bool) -> None:
     widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD))]
     for row in rows:
         click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
-    click.echo(f"{counted(len(found), 'time')}, {total:.1f} GPU-hours unused, {freed:.1f} of them after the server was due.")
+    times = counted(len(found), "time")
+    click.echo(f"{times}, {total:.1f} GPU-hours unused, {freed:.1f} of them after the server was due.")
 
 
 def _times(config: Path, since: float) -> list[IdleTime]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import click
 
-from jupyterhub_gpuspawner.cli.hub_api import HUB, hub_of, printable
+from jupyterhub_gpuspawner.cli.hub_api import HUB, hub_of
 from jupyterhub_gpuspawner.cli.options import fail
 from jupyterhub_gpuspawner.errors import ConfigError, GPUSpawnerError
+from jupyterhub_gpuspawner.words import counted
 
 WHOM = "--everybody, --user, --server, --profile or --node"
 
@@ -41,10 +43,10 @@ def message(*, text: str, minutes: int, withdraw: bool, address: str, **whom: An
         document = hub_of(address).ask("POST", "messages", body)
     except GPUSpawnerError as error:
         fail(error)
-    until = printable(document["messages"][0]["until"])
+    until = datetime.fromisoformat(document["messages"][0]["until"]).astimezone()
     number = document["servers"]
-    servers = "no server" if number == 0 else "1 server" if number == 1 else f"{number} servers"
-    click.echo(f"The message is shown until {until}; it is for the users of {servers} at the moment.")
+    servers = f"the users of {counted(number, 'server')}" if number else "no server"
+    click.echo(f"The message is shown until {until:%Y-%m-%d %H:%M}. At the moment it reaches {servers}.")
 
 
 def audience(**whom: str | bool | None) -> dict[str, str | bool]:

@@ -15,6 +15,7 @@ import click
 
 from jupyterhub_gpuspawner.cli.options import CONFIG, fail
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
+from jupyterhub_gpuspawner.words import counted, duration, people
 
 if TYPE_CHECKING:
     from jupyterhub_gpuspawner.sessions.record import SessionRecord
@@ -96,8 +97,12 @@ def list_sessions(
     """List sessions, oldest first: who, when, what, how long it waited and ran, and why it ended."""
     try:
         with closing(_open(config, database)) as store:
+            found = False
             for record in store.sessions(since=since, course=course, profile=profile, username=user):
+                found = True
                 click.echo(_json(record) if as_json else _line(record))
+        if not found:
+            click.echo("There are no such sessions.", err=True)
     except GPUSpawnerError as error:
         fail(error)
 
@@ -113,8 +118,6 @@ def _json(record: SessionRecord) -> str:
 
 
 def _line(record: SessionRecord) -> str:
-    from jupyterhub_gpuspawner.words import duration
-
     begun = datetime.fromtimestamp(record.begun_at).astimezone().strftime("%Y-%m-%d %H:%M")
     who = f"{record.username}/{record.servername}" if record.servername else record.username
     what = f"{record.gpus} x {record.gpu_model}" if record.gpus else "no GPU"
@@ -179,7 +182,8 @@ def export(
         done = write(records, output, kind=kind, pseudonyms=Pseudonyms(secret), group=min_group, made=made)
     except GPUSpawnerError as error:
         fail(error)
-    click.echo(f"{done.rows} sessions in {output}: {done.coarser} of them coarser, and {done.left_out} left out.")
+    rows = counted(done.rows, "session")
+    click.echo(f"{rows} in {output}: {done.coarser} of them coarser, and {done.left_out} left out.")
 
 
 @sessions.command()
@@ -214,7 +218,7 @@ def report(*, output: Path, since: float | None, course: str, database: Path | N
             raise ConfigError(f"the report cannot be written: {error}.", where=str(output)) from error
     except GPUSpawnerError as error:
         fail(error)
-    click.echo(f"{output}: {found.sessions} sessions of {found.people} people.")
+    click.echo(f"{output}: {counted(found.sessions, 'session')} of {people(found.people)}.")
 
 
 @sessions.command()
@@ -222,13 +226,37 @@ def report(*, output: Path, since: float | None, course: str, database: Path | N
 @_DATABASE
 @CONFIG
 def forget(*, user: str, database: Path | None, config: Path) -> None:
-    """Delete all records of USER, so that nothing of them is left in the file.
+    """Delete all records of USER, so that nothing of them is left in the file, and USER's idle times.
 
-    Files that were exported, event logs and backups are out of reach.
+    Idle times are in the hub's database; exit code 1 if they cannot be deleted. Files that were exported, event logs
+    and backups are out of reach.
     """
     try:
         with closing(_open(config, database)) as store:
             number = store.forget(user)
+        click.echo(f"{counted(number, 'session')} of {user} deleted.")
+        click.echo(f"{counted(_forget_idle_times(config, user), 'idle time')} of {user} deleted.")
     except GPUSpawnerError as error:
         fail(error)
-    click.echo(f"{number} sessions of {user} deleted. Exported files, event logs and backups are out of reach.")
+    click.echo("Exported files, event logs and backups are out of reach.")
+
+
+def _forget_idle_times(config: Path, user: str) -> int:
+    """Delete them from the hub's database, and return how many there were; raises ConfigError."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from jupyterhub_gpuspawner.check.site import load_site
+    from jupyterhub_gpuspawner.errors import ConfigError
+    from jupyterhub_gpuspawner.hub.idle.store import forget_user
+    from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, open_database
+
+    hub = load_site(config).config.JupyterHub
+    engine = open_database(str(hub.get("db_url", DEFAULT)), hub.get("db_kwargs", {}))
+    try:
+        with engine.connect() as connection:
+            return forget_user(connection, user)
+    except SQLAlchemyError as error:
+        text = str(error).partition("\n")[0]
+        raise ConfigError(f"idle times cannot be deleted: {text}", where="c.JupyterHub.db_url") from error
+    finally:
+        engine.dispose()

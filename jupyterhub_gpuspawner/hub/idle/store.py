@@ -162,6 +162,15 @@ def due_since(connection: Connection, since: float) -> Sequence[IdleTime]:
     return [_time(row) for row in connection.execute(wanted).mappings()]
 
 
+def forget_user(connection: Connection, user: str) -> int:
+    """Delete all times of a user, and return how many there were. Raises SQLAlchemyError."""
+    if not inspect(connection).has_table(_TABLE.name):
+        return 0
+    number = connection.execute(delete(_TABLE).where(_TABLE.c.user == user)).rowcount
+    connection.commit()
+    return number
+
+
 def _values(each: IdleTime) -> dict[str, Any]:
     """The columns of a row, without its id."""
     return {name: getattr(each, name) for name in _FIELDS if name != "id"}

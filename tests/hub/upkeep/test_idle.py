@@ -121,7 +121,7 @@ def test_a_pass_over_many_servers_writes_once(session: Session) -> None:
     updates: list[int] = []
 
     @event.listens_for(session.get_bind(), "before_cursor_execute")
-    def count(_connection: Any, _cursor: Any, statement: str, values: Any, _context: Any, many: bool) -> None:  # noqa: FBT001 - SQLAlchemy's signature
+    def count(_connection: Any, _cursor: Any, statement: str, values: Any, _context: Any, many: bool) -> None:
         if statement.startswith("UPDATE"):
             updates.append(len(values) if many else 1)
 
