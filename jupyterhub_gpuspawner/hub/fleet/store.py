@@ -75,24 +75,23 @@ class FleetStore:
             return work()
         return await asyncio.to_thread(work)
 
-    def node(self, name: str) -> NodeRecord | None:
-        """The record of a node; raises SQLAlchemyError."""
-        with self._session() as session:
-            return next(_records(session.execute(select(_NODES).filter_by(node=name))), None)
-
     def granted(self, job_id: str) -> bool:
         """Whether the job's grant is recorded; raises SQLAlchemyError."""
         with self._session() as session:
             return session.execute(select(_GRANTS.c.job_id).filter_by(job_id=job_id)).first() is not None
 
-    def add(self, view: View, judge: Callable[[NodeRecord], Grant | None]) -> None:
-        """Merge a view into its node's record, and add the grant that ``judge`` makes of it. Raises SQLAlchemyError."""
+    def add(self, view: View, judge: Callable[[NodeRecord], Grant | None], *, late: bool = False) -> None:
+        """Merge a view into its node's record, and add the grant that ``judge`` makes of it.
+
+        A ``late`` view is not merged into the record of a node that is known. Raises SQLAlchemyError.
+        """
         with self._session() as session:
             old = next(_records(session.execute(select(_NODES).filter_by(node=view.node))), None)
-            record = merged(old, view) if view.topology.gpus else old
-            if record is not None:
+            new = merged(old, view) if view.topology.gpus and not (late and old is not None) else None
+            record = new or old
+            if new is not None:
                 session.execute(delete(_NODES).filter_by(node=view.node))
-                session.execute(insert(_NODES).values(**_row(record)))
+                session.execute(insert(_NODES).values(**_row(new)))
             grant = judge(record) if record is not None else None
             if grant is not None:
                 session.execute(delete(_GRANTS).filter_by(job_id=grant.job_id))

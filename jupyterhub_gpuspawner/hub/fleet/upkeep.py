@@ -37,6 +37,8 @@ LOOK = 10.0
 """Seconds between two looks for new placements."""
 AGE = 5.0
 """Seconds that Slurm's answer about the nodes may be old."""
+LATE = 900.0
+"""Seconds after its job's start from which a report is late: the hub was down, or has just learned to keep reports."""
 SWEEP = 3600.0
 """Seconds between two deletions of what is too old."""
 
@@ -50,7 +52,9 @@ class Report:
     gpus: tuple[PlacedGpu, ...]
     aligned: bool | None
     busy: frozenset[int] | None
-    """Slurm's indices of the GPUs in use on the node, the job's own among them; None if they are not known."""
+    """Slurm's indices of the GPUs in use when the job started, its own among them; None if they are not known."""
+    late: bool = False
+    """The job started long ago, so other reports of its node may be newer."""
 
     def judge(self, record: NodeRecord) -> Grant | None:
         """The grant, compared with what was free as far as that is known; None for a job without GPUs."""
@@ -82,18 +86,21 @@ def report_of(server: Server, snapshot: ClusterSnapshot | None) -> Report | None
         return None
     state = snapshot.node_by_name.get(placement.node) if snapshot is not None else None
     job = snapshot.job_by_id.get(server.job_id) if snapshot is not None else None
+    now = time.time()
+    started_at = server.job.starts_at if server.job is not None else None
+    late = started_at is not None and now - started_at > LATE
     held = gpu_count(job.gpus) if job is not None and not job.gpus_unknown else 0
     granted = max(held, len(placement.gpus))
     view = View(
         node=placement.node,
-        at=time.time(),
+        at=now,
         topology=topology,
         granted=granted,
         gres="" if state is None else ",".join(map(_with_sockets, state.gres)),
     )
-    known = job is not None and placement.node in job.nodes and held == len(placement.gpus)
+    known = not late and job is not None and placement.node in job.nodes and held == len(placement.gpus)
     busy = _busy(state) if state is not None and known else None
-    return Report(view, server.job_id, placement.gpus, placement.aligned, busy)
+    return Report(view, server.job_id, placement.gpus, placement.aligned, busy, late)
 
 
 def _with_sockets(gres: Any) -> str:
@@ -151,7 +158,7 @@ class FleetUpkeep:
         if not await store.call(partial(store.granted, server.job_id)):  # as after a restart of the hub
             report = await asyncio.to_thread(report_of, server, snapshot)
             if report is not None:
-                await store.call(partial(store.add, report.view, report.judge))
+                await store.call(partial(store.add, report.view, report.judge, late=report.late))
         self._done.add(server.job_id)
 
 

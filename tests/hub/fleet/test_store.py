@@ -41,6 +41,16 @@ def test_views_are_merged_by_node_and_grants_added(url: str) -> None:
     assert (store.granted("7"), store.granted("8")) == (True, False)
 
 
+def test_a_late_view_does_not_replace_newer_ones(url: str) -> None:
+    """It is the first one of another node; its grant counts."""
+    store = FleetStore(create_engine(url))
+    store.add(view("g1", WHOLE), lambda _: None)
+    store.add(view("g1", only(WHOLE, 0, 1), at=2 * DAY), lambda _: GRANT, late=True)
+    store.add(view("g2", topology("g2")), lambda _: None, late=True)
+
+    assert store.read() == Kept((record("g1"), record("g2")), (GRANT,))
+
+
 def test_a_report_without_gpus_leaves_no_record(url: str) -> None:
     """Nodes without GPUs are not compared."""
     store = FleetStore(create_engine(url))

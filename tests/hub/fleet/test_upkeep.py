@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from jupyterhub_gpuspawner.fleet.grants import Grant
 from jupyterhub_gpuspawner.fleet.node_record import merged
 from jupyterhub_gpuspawner.hub.fleet.upkeep import report_of
 from jupyterhub_gpuspawner.hub.spawners.server import Server
-from jupyterhub_gpuspawner.jobs.status import Phase
+from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, to_document
 from jupyterhub_gpuspawner.units import parse_gres
 from jupyterhub_gpuspawner.wire.documents import PlacedGpu, PlacementDocument
@@ -78,6 +79,20 @@ def test_a_grant_is_judged_where_the_free_gpus_are_known(
 ) -> None:
     """Otherwise it is only counted."""
     assert grant(server(*positions), cluster) == expected
+
+
+@pytest.mark.parametrize(("age", "late"), [(60, False), (7200, True)])
+def test_a_job_that_started_long_ago_is_not_judged_by_what_is_free_now(age: float, late: bool) -> None:
+    """As when the hub was down meanwhile; others held the better GPUs, perhaps, when it started."""
+    job = JobStatus("7", Phase.RUNNING, starts_at=time.time() - age)
+    cluster = snapshot("gpu:v100:2(IDX:0,2)", 2)
+    report = report_of(replace(server(0, 2), job=job), cluster)
+
+    assert report is not None
+    assert report.late is late
+    assert grant(replace(server(0, 2), job=job), cluster) == (
+        UNJUDGED if late else replace(UNJUDGED, across=True, loss=86.0)
+    )
 
 
 def test_a_confined_job_alone_is_not_judged() -> None:
