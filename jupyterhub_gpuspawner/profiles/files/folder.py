@@ -8,16 +8,14 @@ only, and no error quotes a value. Reading blocks, so the hub does it in a threa
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
-from jupyterhub_gpuspawner.profiles.environment import Container, Environment
+from jupyterhub_gpuspawner.profiles.files.field_path import shown_path
 from jupyterhub_gpuspawner.profiles.files.regular_file import (
     FOLDER_FLAGS,
     Signature,
@@ -28,14 +26,9 @@ from jupyterhub_gpuspawner.profiles.files.regular_file import (
 )
 from jupyterhub_gpuspawner.profiles.files.rights import NOTHING, Rights, require, require_traits
 from jupyterhub_gpuspawner.profiles.files.yaml_text import Document, YamlFault, read_document
-from jupyterhub_gpuspawner.profiles.option import ListedChoice, ProfileOption, Range, UnlistedChoice
 from jupyterhub_gpuspawner.profiles.options_schema import options_schema
-from jupyterhub_gpuspawner.profiles.placement_rules import PlacementRules
 from jupyterhub_gpuspawner.profiles.profile import Allow, Profile, SlugTaken, parse_profile
-from jupyterhub_gpuspawner.profiles.reservation import ReservationRule
 from jupyterhub_gpuspawner.profiles.resolve import permitted, resolve
-from jupyterhub_gpuspawner.profiles.resources import Resources
-from jupyterhub_gpuspawner.profiles.schema import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,15 +44,6 @@ VALUES_LIMIT = 50_000
 ENTRIES_LIMIT = 200_000
 """Maximum number of directory entries examined in one scan."""
 ENDINGS = (".yaml", ".yml")
-
-_MODELS = (
-    *(Profile, Resources, ReservationRule, Environment, Container, PlacementRules, Allow),
-    *(ProfileOption, ListedChoice, UnlistedChoice, Range),
-)
-_FIELDS = frozenset(info.alias or name for model in _MODELS for name, info in model.model_fields.items())
-_TABLES = ("profile_options", "choices", "variables", "traits", "dates")
-"""Fields whose keys the author chooses."""
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -149,7 +133,7 @@ def _profiles(name: str, document: Document, rights: Rights) -> tuple[Profile, .
 
         def where(inner: Sequence[str | int], path: tuple[str | int, ...] = path) -> str:
             place = f"{name}:{document.line((*path, *map(_step, inner)))}"
-            shown = dotted(_shown(inner))
+            shown = shown_path(inner)
             return f"{place}: {shown}" if shown else place
 
         require_traits(item, where)
@@ -163,17 +147,6 @@ def _profiles(name: str, document: Document, rights: Rights) -> tuple[Profile, .
 
 def _step(step: str | int) -> str | int:
     return step if isinstance(step, int) else str(step)
-
-
-def _shown(path: Sequence[str | int]) -> list[str | int]:
-    """The part of a path that the schema knows; other keys come from the file and may be anything."""
-    around = ("", *path)
-
-    def known(step: tuple[str | int, str | int]) -> bool:
-        before, name = step
-        return isinstance(name, int) or name in _FIELDS or (before in _TABLES and _NAME.fullmatch(name) is not None)
-
-    return [name for _, name in takewhile(known, zip(around, path, strict=False))]
 
 
 # --- the folder ---------------------------------------------------------------------------------------

@@ -96,6 +96,11 @@ def test_a_file_holds_a_profile_or_a_list(tmp_path: Path, text: str) -> None:
             "display_name: P\nslurm:\n  extra:\n  - --a\n  - b\n",
             "p.yaml:5: slurm.extra[1]: must be one printable line",
         ),
+        ("display_name: P\nidle: {gpu: sixty}\n", "p.yaml:2: idle.gpu: is not a duration"),
+        ("display_name: P\nidle:\n  keep: {times: many}\n", "p.yaml:3: idle.keep.times: must be a whole number"),
+        ("display_name: P\nextend: {by: '90'}\n", "p.yaml:2: extend.by: is not a duration"),
+        ("display_name: P\napp: {command: a, auth: none}\n", "p.yaml:2: app.auth: must be 'hub' or 'own'"),
+        ("display_name: P\ntraits: {a b: 1}\n", "p.yaml:2: traits: this field is not allowed in a profile file"),
         ("slurm: {}\nslurm: {}\n", "p.yaml:2: duplicate key"),
         ("profiles: []\nmore: 1\n", "p.yaml:1: must contain one profile, a list of profiles, or only 'profiles:'"),
         ("display_name: [\n", "p.yaml:2: while parsing a flow node, did not find expected node content"),
@@ -184,7 +189,7 @@ def test_a_broken_file_goes_on_with_its_last_good_version(tmp_path: Path) -> Non
     assert (_slugs(folder), _faults(folder)) == (["a", "b"], [])
     _write(tmp_path, "b.yaml", "display_name: B\nslurm: {gpu: 1}\n")
     assert _slugs(folder) == ["a", "b"]
-    assert _faults(folder) == ["b.yaml:2: slurm: no such field; did you mean gpus?"]
+    assert _faults(folder) == ["b.yaml:2: slurm.gpu: no such field; did you mean gpus?"]
     _write(tmp_path, "b.yaml", "display_name: Bee\n")
     assert (_slugs(folder), _faults(folder)) == (["a", "bee"], [])
 
