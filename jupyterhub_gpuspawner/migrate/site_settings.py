@@ -15,6 +15,7 @@ from jupyterhub_gpuspawner.migrate.batch_template import BatchTemplate, swallows
 from jupyterhub_gpuspawner.migrate.configuration.old_hub import System
 from jupyterhub_gpuspawner.migrate.difference import Kind
 from jupyterhub_gpuspawner.migrate.draft import SOMEBODY, Draft
+from jupyterhub_gpuspawner.migrate.rights import convert_rights
 from jupyterhub_gpuspawner.migrate.sbatch_options import sbatch_options
 from jupyterhub_gpuspawner.profiles.wrapspawner import TYPED
 
@@ -23,14 +24,11 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.migrate.configuration.old_hub import OldHub, OldSetting
 
-WRAPPERS = "/usr/local/libexec/gpuspawner"
-"""Where the wrapper scripts are, unless the admin has them elsewhere."""
 REQUESTS = frozenset({*(f"req_{name}" for name in TYPED), "req_gres"})
 """Settings that request something of Slurm."""
 _TABLE = {each.name: each for each in BATCHSPAWNER}
 _SHELL = ("req_prologue", "req_epilogue")
 _ONE_NODE = re.compile(r"(?<!\S)(--nodes=1|-N ?1|--ntasks=1|-n ?1)(?!\S)")
-_SUDOERS = "Install config/wrappers and config/sudoers as docs/howto/sudo.md describes{}."
 
 
 def plain(markdown: str) -> str:
@@ -94,7 +92,7 @@ class SiteSettings:
                 self._draft.note(Kind.DROPPED, setting, setting.value, "", f"{winner} replaced it, and still does", "")
         self._of_template()
         self._shell_lines()
-        self._rights()
+        convert_rights(self._hub.system, self._settings.get("exec_prefix"), self._draft)
 
     def _one(self, name: str, setting: OldSetting) -> None:
         row = _TABLE.get(name)
@@ -241,47 +239,6 @@ class SiteSettings:
                 draft.keep[(found.section, name)] = found.value
             if found is not None and str(found.value).strip():
                 draft.moved(found, found.value, f"c.GPUSlurmSpawner.{name}")
-
-    def _rights(self) -> None:
-        """How commands are run as the user."""
-        draft, setting = self._draft, self._settings.get("exec_prefix")
-        if self._hub.system is System.SLURMFORMSPAWNER:
-            draft.settings |= {"exec_prefix": "sudo -n -u {username}", "wrapper_dir": WRAPPERS}
-            draft.decide(
-                "c.GPUSlurmSpawner.exec_prefix",
-                "sudo --preserve-env=... -u {username} sbatch, scancel",
-                f"sudo -n -u {{username}}, wrapper_dir = {WRAPPERS}",
-                "SlurmFormSpawner had these commands in its class; sudo needs to allow fixed scripts only",
-                _SUDOERS.format(""),
-            )
-            return
-        if setting is None:
-            draft.note(
-                Kind.CHANGED,
-                "exec_prefix",
-                "sudo -E -u {username}",
-                "sudo -n -E -u {username}",
-                "the default never asks for a password",
-                "Without -E, and with fixed scripts: docs/howto/sudo.md.",
-            )
-            return
-        text = str(setting.value)
-        draft.keep[(setting.section, "exec_prefix")] = text
-        words = text.split()
-        if not words or "runuser" in words[0] or (words[0] != "ssh" and {"-E", "--preserve-env"} & set(words)):
-            draft.moved(setting, text, "c.GPUSlurmSpawner.exec_prefix")
-            return
-        draft.settings["wrapper_dir"] = WRAPPERS
-        there = " on the machine that ssh reaches" if "ssh" in words[0] else ""
-        draft.decide(
-            setting,
-            text,
-            f"the same, with wrapper_dir = {WRAPPERS}",
-            "the prefix does not pass on the environment, which has the job's token; the scripts read it from their "
-            "standard input",
-            _SUDOERS.format(there)
-            + (" squeue, scontrol and sinfo run on the hub's machine, as the hub." if there else ""),
-        )
 
 
 def _own(hub: OldHub) -> bool:

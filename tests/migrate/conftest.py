@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,13 @@ import pytest
 from jupyterhub_gpuspawner.migrate.migration import Migration, migrate
 from jupyterhub_gpuspawner.migrate.result_files import write
 
+ROOT = Path(__file__).parents[2]
 SITES = Path(__file__).parents[1] / "data" / "sites"
+SSH = f"""#!/bin/sh
+# a stand-in for ssh to a login node on which config/wrappers are installed
+[ "$1" != -G ] || exec printf 'batchmode yes\\ncontrolpath /run/jupyterhub/login\\nconnecttimeout 5\\n'
+exec {sys.executable} -I {ROOT}/config/wrappers/query
+"""
 NAMES = sorted(path.name for path in SITES.iterdir())
 
 
@@ -27,7 +34,12 @@ class Migrated:
 
 @pytest.fixture(params=NAMES)
 def migrated(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Migrated:
-    """Each site, migrated; when the result is loaded, a module of a site's own is there, as on its hub."""
+    """Each site, migrated; when the result is loaded, a module of a site's own is there, as on its hub, and an ssh."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    (commands / "ssh").write_text(SSH)
+    (commands / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     old = SITES / request.param / "jupyterhub_config.py"
     migration = migrate(old)
     write(migration, tmp_path, source=old, force=False)

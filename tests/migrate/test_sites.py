@@ -14,6 +14,7 @@ from wrapspawner import ProfilesSpawner
 from jupyterhub_gpuspawner.check.finding import Severity
 from jupyterhub_gpuspawner.check.site import NamedHub, NamedUser, load_site
 from jupyterhub_gpuspawner.migrate.configuration.old_hub import System, read_old_hub
+from jupyterhub_gpuspawner.migrate.difference import Kind
 from jupyterhub_gpuspawner.migrate.migration import migrate
 from jupyterhub_gpuspawner.migrate.result_files import write
 from jupyterhub_gpuspawner.migrate.sbatch_options import sbatch_options, spelled
@@ -111,6 +112,40 @@ def test_jobs_differ_as_the_list_says_and_in_nothing_else(migrated: Migrated) ->
 
         assert real == {(e.where, e.was, e.now) for e in listed if not e.profiles or slug in e.profiles}, slug
     assert [each for each in listed if not each.why or each.todo] == []
+
+
+PREFIXES = {
+    "as the gate admits": ("ssh login sudo -n -u {username}", "ssh login", ["exec_prefix", "query_prefix"]),
+    "options": (
+        "timeout 9 /usr/bin/ssh -p 2222 -o 'ConnectTimeout 5' hub@login sudo -n -u {username}",
+        "timeout 9 /usr/bin/ssh -p 2222 -o 'ConnectTimeout 5' hub@login",
+        ["exec_prefix", "query_prefix"],
+    ),
+    "a variable before sudo": (
+        "ssh login SLURM_CONF=/etc/slurm.conf sudo -n -u {username}",
+        "ssh login",
+        ["exec_prefix", "exec_prefix", "query_prefix"],
+    ),
+    "an account of each user's": ("ssh {username}@login", None, ["exec_prefix", "query_prefix"]),
+    "no destination": ("ssh -p 22", None, ["exec_prefix", "exec_prefix"]),
+    "no ssh": ("sudo -u {username}", None, ["exec_prefix"]),
+}
+
+
+@pytest.mark.parametrize(("prefix", "asked", "decide"), PREFIXES.values(), ids=PREFIXES.keys())
+def test_where_jobs_are_submitted_by_ssh_slurm_is_asked_by_the_same_ssh(
+    tmp_path: Path, prefix: str, asked: str | None, decide: list[str]
+) -> None:
+    """query_prefix is exec_prefix without what acts as a user, and each is in the list of what to decide."""
+    old = tmp_path / "jupyterhub_config.py"
+    old.write_text(f"""
+c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
+c.SlurmSpawner.exec_prefix = {prefix!r}
+""")
+    found = migrate(old)
+    told = [each.where.rpartition(".")[2] for each in found.differences if each.kind is Kind.DECIDE]
+
+    assert (found.settings.get("query_prefix"), [each for each in told if "prefix" in each]) == (asked, decide)
 
 
 @pytest.mark.parametrize("migrated", ["moss"], indirect=True)

@@ -40,6 +40,15 @@ def is_remote(prefix: Sequence[str]) -> bool:
     return _program(prefix) is not None
 
 
+def destination(prefix: Sequence[str]) -> tuple[str, ...]:
+    """The ssh of a prefix with its options and destination, without what it runs there; empty without ssh.
+
+    Raises ConfigError if it has no destination.
+    """
+    at = _program(prefix)
+    return tuple(prefix[: _remote_command(prefix, at)]) if at is not None else ()
+
+
 def configuration_query(prefix: Sequence[str]) -> tuple[str, ...]:
     """The command that prints ssh's configuration for the destination of ``prefix`` (``ssh -G``), without connecting.
 
