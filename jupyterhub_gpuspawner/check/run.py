@@ -16,7 +16,7 @@ from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
 from jupyterhub_gpuspawner.check.courses import sessions
 from jupyterhub_gpuspawner.check.finding import Code, Severity
 from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, same_name, secrets, timeouts
-from jupyterhub_gpuspawner.check.job import submit
+from jupyterhub_gpuspawner.check.job import judgement, submit
 from jupyterhub_gpuspawner.check.people import people_of, stored_slugs
 from jupyterhub_gpuspawner.check.profiles import accounts, allowed, offered, reservations, seats, trials
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
@@ -26,7 +26,7 @@ from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.start.build import site_defaults
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from jupyterhub_gpuspawner.check.finding import Check, Finding
     from jupyterhub_gpuspawner.check.site import Site
@@ -65,6 +65,9 @@ CONFIGURATION = Code("configuration", "The hub would not start with this configu
 DOCUMENT_VERSION = 1
 ERRORS, SILENT = 1, 3
 """Exit codes."""
+_OF_PREFIX = {prefix.FAILS.name, wrappers.MISSING.name}
+_AS_USER = {trials.FAILED.name, judgement.REFUSED.name}
+"""Codes that tell of a job, and at the place of ``exec_prefix`` only that nothing can be run as a user."""
 _STATES = {Severity.OK: "ok   ", Severity.WARNING: "warn ", Severity.ERROR: "WRONG"}
 
 
@@ -125,7 +128,16 @@ async def findings(context: Context, checks: Sequence[Check] = CHECKS) -> tuple[
         except SlurmUnavailable as error:
             if context.silence is None:
                 found[slurm.SILENT.error("Slurm", str(error))] = None
-    return tuple(found)
+    return tuple(_without_repetition(found, context.slurm_site.configured_as(prefix.PREFIX)))
+
+
+def _without_repetition(found: Iterable[Finding], prefix_at: str) -> Iterator[Finding]:
+    """The findings without jobs that fail because of ``exec_prefix``, where its own check says the same and more."""
+    found = list(found)
+    told = any(each.code in _OF_PREFIX and each.severity is Severity.ERROR for each in found)
+    for each in found:
+        if not (told and each.code in _AS_USER and each.where == prefix_at):
+            yield each
 
 
 def exit_code(found: Sequence[Finding]) -> int:

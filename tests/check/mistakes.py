@@ -576,8 +576,8 @@ MISTAKES: dict[str, Mistake] = {
         (
             ERROR,
             "trial-fails",
-            "profile g, user games",
-            "exec_prefix: sbatch was not run: sudo asks for a password.",
+            "c.GPUSlurmSpawner.exec_prefix",
+            "sbatch was not run: sudo asks for a password.",
             "Allow it.",
         ),
         "starts now, 106 of 120 cores free",

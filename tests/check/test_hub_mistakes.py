@@ -16,6 +16,7 @@ from jupyterhub_gpuspawner.check.accounts import prefix, wrappers
 from jupyterhub_gpuspawner.check.context import NOTHING, Asked
 from jupyterhub_gpuspawner.check.finding import Check, Finding, Severity
 from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, same_name, secrets, timeouts
+from jupyterhub_gpuspawner.check.profiles import trials
 from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.cluster.node_state import NodeState
 from jupyterhub_gpuspawner.cluster.snapshot import ClusterSnapshot, Partition
@@ -471,6 +472,26 @@ async def test_a_mistake_is_found_where_it_was_made(site: Path, mistake: Mistake
 
     assert [_plain(each, site, mistake) for each in found] == [expected]
     assert mistake.met  # what is met without the check is part of the table
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "wrapper_dir does not exist",
+        "one script is not installed",
+        "sudo asks for a password",
+        "sudo's rules name other commands",
+    ],
+)
+async def test_a_sudo_that_does_not_work_is_one_finding(site: Path, name: str) -> None:
+    """With --user a job of each profile would fail for the same reason, which is not said again."""
+    mistake = MISTAKES[name]
+    works = '[ -x "$1" ] && { echo "${1##*/}: the input " >&2; exit 1; }'
+    commands(site, sudo=f"shift 3; {works}; echo 'sudo: a password is required' >&2; exit 1")
+    mistake.surroundings(site)
+    found = await findings(site, mistake.lines, mistake.snapshot, Asked(user="daemon"), (trials.CHECK, *HERE))
+
+    assert [each.code for each in found if each.severity is not Severity.OK] == [mistake.code]
 
 
 def _plain(finding: Finding, folder: Path, mistake: Mistake) -> Finding:

@@ -35,6 +35,8 @@ AS_ROOT = Code(
     "checked-as-root",
     "The check runs as root, whom sudo never refuses, and the hub runs as another account: sudo's rules are not tried.",
 )
+PREFIX = "exec_prefix"
+"""The setting, and the place of errors that are its fault."""
 NO_JOB = "999999999"
 """A job id beyond Slurm's greatest."""
 
@@ -66,7 +68,7 @@ async def find(context: Context) -> list[Finding]:
     site = context.slurm_site
     if not site.exec_prefix.strip():
         return []
-    where = site.configured_as("exec_prefix")
+    where = site.configured_as(PREFIX)
     user = context.asked.user or _somebody(context)
     words = command_prefix(site.exec_prefix, user or "somebody")
     if shutil.which(words[0]) is None:
@@ -109,7 +111,7 @@ async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str
             stdin = "" if name == "sbatch" else probe.stdin
             answer = await slurm.run(*probe.command, prefix=prefix, environment=environment, stdin=stdin)
     except ConfigError as error:
-        return error.message.removeprefix("exec_prefix: "), error.hint
+        return error.message.removeprefix(f"{PREFIX}: "), error.hint
     except LoginNodeUnreachable:  # one finding for all commands
         raise
     except SlurmUnavailable as error:  # time-out, or the command is missing
@@ -120,7 +122,7 @@ async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str
         return None
     known = failure(name, answer.stderr)
     if known is not None:
-        return known.message.removeprefix("exec_prefix: "), known.hint
+        return known.message.removeprefix(f"{PREFIX}: "), known.hint
     return (
         f"{name} does not answer as it should: {last_line(answer.stderr or answer.stdout)}.",
         "Run the command by hand as the hub's account, and compare the script with that of config/wrappers.",

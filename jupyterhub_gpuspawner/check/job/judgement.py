@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jupyterhub_gpuspawner.check.accounts.prefix import PREFIX
 from jupyterhub_gpuspawner.check.finding import Code
 from jupyterhub_gpuspawner.check.job.script import MINUTES, PATIENCE
+from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.jobs.reason import meaning
 from jupyterhub_gpuspawner.jobs.status import Phase
 from jupyterhub_gpuspawner.words import duration
@@ -58,14 +60,21 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.finding import Finding
 
 
-def judged(course: Course, *, hub_listens: bool = True) -> Iterator[Finding]:
-    """The findings of one job; ``hub_listens``: whether anything listened at the hub's address meanwhile."""
+def judged(
+    course: Course, *, hub_listens: bool = True, prefix_at: str = "c.GPUSlurmSpawner.exec_prefix"
+) -> Iterator[Finding]:
+    """The findings of one job.
+
+    ``hub_listens``: whether anything listened at the hub's address meanwhile; ``prefix_at``: where exec_prefix is set.
+    """
     trial, job = course.trial, course.last
     where = f"partition {trial.partition or '(default)'}"
     if course.not_cancelled:
         yield NOT_CANCELLED.error(where, f"job {course.job_id} could not be cancelled: {course.not_cancelled}")
     if course.refused is not None:
-        yield REFUSED.error(where, f"the job was not submitted: {course.refused.message}", course.refused.hint)
+        of_prefix = isinstance(course.refused, ConfigError) and course.refused.where == PREFIX
+        why = course.refused.message.removeprefix(f"{PREFIX}: ")
+        yield REFUSED.error(prefix_at if of_prefix else where, f"the job was not submitted: {why}", course.refused.hint)
         return
     if course.seen is not None:
         yield from _changes(trial, course.seen)

@@ -66,7 +66,8 @@ async def find(context: Context) -> list[Finding]:
     ]
     async with listening_hub(hub) as listens:
         courses = await asyncio.gather(*(follow(site, each, _plan(site, each), prefix, environment) for each in trials))
-    return [finding for course in courses for finding in judged(course, hub_listens=listens)]
+    at = site.configured_as("exec_prefix")
+    return [finding for course in courses for finding in judged(course, hub_listens=listens, prefix_at=at)]
 
 
 def _site_of(context: Context, user: str) -> GPUSlurmSpawner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub_gpuspawner.check.accounts.prefix import PREFIX
 from jupyterhub_gpuspawner.check.finding import Check, Code, Finding
 from jupyterhub_gpuspawner.check.profiles.cases import cases_of
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
@@ -91,7 +92,9 @@ async def _answer(child: GPUSlurmSpawner, where: str, context: Context) -> Findi
     except SubmitRejected as error:
         return REFUSED.error(where, error.message, error.hint)
     except ConfigError as error:
-        return FAILED.error(where, error.message, error.hint)
+        if error.where == PREFIX:
+            where = context.slurm_site.configured_as(PREFIX)
+        return FAILED.error(where, error.message.removeprefix(f"{PREFIX}: "), error.hint)
     except GPUSpawnerError as error:
         return UNTRIED.warning(where, error.message, error.hint)
     trial = of_start(answer, now=context.now.timestamp())
