@@ -101,7 +101,7 @@ def _by_ssh(setting: OldSetting, text: str, words: Sequence[str], draft: Draft) 
             was,
             "squeue, scontrol and sinfo on the hub's machine",
             "one question is for the servers of all users, and this ssh signs in as one of them",
-            "Set query_prefix to an ssh that signs in as an account of the hub's own, as in docs/howto/hub-without-slurm.md, "
+            "Set query_prefix to an ssh that signs in as an account of the hub's own (docs/howto/hub-without-slurm.md) "
             "or install Slurm's commands on the hub's machine.",
         )
         return
