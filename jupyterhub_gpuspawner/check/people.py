@@ -16,6 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from jupyterhub_gpuspawner.check.hub_folder import is_unseen, sqlite_file
 from jupyterhub_gpuspawner.hub.site.account import NAMING, written
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, full_url
 from jupyterhub_gpuspawner.hub.upkeep.slugs import read_slugs
@@ -76,6 +77,8 @@ def _named(config: Config) -> set[Any]:
 
 def stored_slugs(config: Config) -> dict[str, str]:
     """The file of each profile's slug, as a hub of this configuration has written it down."""
+    if is_unseen(_db_url(config)):
+        return {}
     try:
         return _read(_db_url(config), read_slugs) or {}
     except (OSError, SQLAlchemyError, ImportError):  # as of a hub that has not run since it has such a table
@@ -84,6 +87,8 @@ def stored_slugs(config: Config) -> dict[str, str]:
 
 def _stored(db_url: str) -> tuple[People, str]:
     """What the database holds; a sentence if it could not be read."""
+    if is_unseen(db_url):
+        return People(), f"the hub's working directory, in which {sqlite_file(db_url)} is, is not known here"
     try:
         return _read(db_url, _people) or People(), ""
     except PermissionError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.hub_folder import is_unseen, sqlite_file
 from jupyterhub_gpuspawner.hub.site.account import refused_names
 from jupyterhub_gpuspawner.hub.site.database_file import DEFAULT, exposed_database
 
@@ -16,15 +17,28 @@ IGNORED = Code("setting-ignored", "A setting of batchspawner or wrapspawner has 
 REFUSED = Code("user-refused", "The configuration names a user for whom no server can ever be started, such as root.")
 EXPOSED = Code("database-exposed", "Other accounts of the hub's machine can read the hub's SQLite database.")
 
+UNSEEN = Code(
+    "database-unseen",
+    "The hub's SQLite database has a path relative to the hub's working directory, which is not known, since no hub "
+    "with this configuration is seen running. Who can read it, and its users and groups, are not checked.",
+)
+_NOT_SEEN = (
+    "not looked at: {} is in the working directory of the hub, which is not seen running, and not beside the "
+    "configuration"
+)
+
 
 async def find(context: Context) -> list[Finding]:
     """Look at the settings alone."""
     config = context.site.config
     found = [IGNORED.warning(each.where, each.text) for each in context.spawner.ignored_settings()]
     found += [REFUSED.error("users", text) for text in refused_names(config)]
-    if exposed := exposed_database(config.JupyterHub.get("db_url", DEFAULT)):
+    db_url = str(config.JupyterHub.get("db_url", DEFAULT))
+    if is_unseen(db_url):
+        found.append(UNSEEN.ok("database", _NOT_SEEN.format(sqlite_file(db_url))))
+    elif exposed := exposed_database(db_url):
         found.append(EXPOSED.warning("database", exposed))
     return found
 
 
-CHECK = Check(find, (IGNORED, REFUSED, EXPOSED))
+CHECK = Check(find, (IGNORED, REFUSED, EXPOSED, UNSEEN))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traitlets import TraitError
 from traitlets.config.loader import PyFileConfigLoader
 from traitlets.utils.importstring import import_item
 
+from jupyterhub_gpuspawner.check.hub.application import application
+from jupyterhub_gpuspawner.check.hub_folder import hub_folder, make_absolute
 from jupyterhub_gpuspawner.errors import ConfigError, RequestError
 from jupyterhub_gpuspawner.hub.site.account import Account
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
@@ -16,7 +20,6 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from traitlets.config import Config
 
@@ -51,7 +54,7 @@ class NamedUser:
 
 @dataclass(frozen=True)
 class NamedHub:
-    """Stand-in for the hub: the values of a server's environment, with JupyterHub's defaults."""
+    """Stand-in for a hub whose settings JupyterHub does not accept, with JupyterHub's defaults."""
 
     public_host: str = ""
     api_url: str = "http://127.0.0.1:8081/hub/api"
@@ -74,14 +77,32 @@ class Site:
 
     config: Config
     spawner_class: type[GPUProfilesSpawner | GPUSlurmSpawner]
+    folder: Path | None = None
+    """The hub's working directory; None if it is not known."""
+
+    @cached_property
+    def hub(self) -> Any:
+        """The hub as servers are told of it: JupyterHub's own object, with its addresses and its path."""
+        try:
+            return application(self.config).hub
+        except ConfigError:  # which the check of names reports
+            return NamedHub()
+
+    def file(self, name: str) -> Path | None:
+        """A file that a setting names; None for a relative path whose folder is not known."""
+        path = Path(name).expanduser()
+        if path.is_absolute():
+            return path
+        return self.folder / path if self.folder is not None else None
 
     def spawner(self, user: str, groups: Sequence[str] = (), server: str = "") -> Any:
         """The spawner that the hub would create for a user; raises ConfigError for a setting of the wrong type."""
+        base = str(self.hub.base_url).removesuffix("hub/")
         try:
             spawner = self.spawner_class(
                 config=self.config,
-                hub=NamedHub(),
-                user=NamedUser(user, [NamedGroup(name) for name in groups], url=f"/user/{user}/"),
+                hub=self.hub,
+                user=NamedUser(user, [NamedGroup(name) for name in groups], url=f"{base}user/{user}/"),
             )
         except TraitError as error:
             raise ConfigError(str(error)) from error
@@ -124,4 +145,6 @@ def load_site(path: Path) -> Site:
             where="c.JupyterHub.spawner_class",
             hint="Set it to 'gpu-profiles'.",
         )
-    return Site(config, spawner_class)
+    folder = hub_folder(path, config)
+    make_absolute(config, path, folder)
+    return Site(config, spawner_class, folder)

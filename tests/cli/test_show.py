@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pwd
 import re
+import socket
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
+from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.cli.main import main
 from tests.cli.runner import cli_runner
 
@@ -148,3 +151,53 @@ def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
     assert shown.stderr == (
         f"gpuspawner: there is no file {tmp_path}/none.py. Name the hub's configuration file with --config.\n"
     )
+
+
+HOST = socket.gethostname()
+HUBS = {
+    "as JupyterHub is by default": ("", "http://127.0.0.1:8081/hub/api", "/", HOST),
+    "an address and a port": (
+        "c.JupyterHub.hub_ip = '10.0.0.10'\nc.JupyterHub.hub_port = 9999\n",
+        "http://10.0.0.10:9999/hub/api",
+        "/",
+        f"{HOST}-9999",
+    ),
+    "another name for nodes": (
+        "c.JupyterHub.hub_ip = '0.0.0.0'\nc.JupyterHub.hub_connect_ip = 'hub.example'\n",
+        "http://hub.example:8081/hub/api",
+        "/",
+        HOST,
+    ),
+    "an address as a URL, below a path": (
+        "c.JupyterHub.hub_bind_url = 'http://10.0.0.10:9999'\nc.JupyterHub.base_url = '/jupyter'\n",
+        "http://10.0.0.10:9999/jupyter/hub/api",
+        "/jupyter/",
+        f"{HOST}-9999",
+    ),
+    "a URL for nodes": (
+        "c.JupyterHub.hub_connect_url = 'https://hub.example/x'\n",
+        "https://hub.example/hub/api",
+        "/",
+        HOST,
+    ),
+    "a URL for servers alone": (
+        "c.Spawner.hub_connect_url = 'http://10.9.9.9:1'\n",
+        "http://10.9.9.9:1/hub/api",
+        "/",
+        HOST,
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "address", "base", "name"), HUBS.values(), ids=HUBS.keys())
+def test_the_hub_is_the_configured_one(tmp_path: Path, lines: str, address: str, base: str, name: str) -> None:
+    """Its address for servers, its path, and its name in the job's comment, which has a port that is not the usual."""
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text(SITE.replace("c.GPUSlurmSpawner.hub_name", "# c.GPUSlurmSpawner.hub_name") + lines)
+    site = load_site(config)
+    told = site.spawner("ada").get_env()
+    script = asyncio.run(site.job({"profile": "open"}, user="ada")).script
+
+    assert (told["JUPYTERHUB_API_URL"], told["JUPYTERHUB_BASE_URL"]) == (address, base)
+    assert told["JUPYTERHUB_OAUTH_CALLBACK_URL"] == f"{base}user/ada/oauth_callback"
+    assert f"#SBATCH --comment=jupyterhub-gpuspawner/{name}/ada/" in script

@@ -58,8 +58,10 @@ def _own_mark(context: Context) -> str | None:
     if isinstance(given, bytes):
         return hub_mark(given)
     try:
-        text = given if isinstance(given, str) else cookie_secret_file(context).read_text("ascii").strip()
-        return hub_mark(binascii.a2b_hex(text)) or None
+        if not isinstance(given, str):
+            file = cookie_secret_file(context)
+            given = file.read_text("ascii").strip() if file is not None else ""
+        return hub_mark(binascii.a2b_hex(given)) or None
     except (OSError, ValueError):
         return None
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.hub_folder import COOKIE_FILE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from jupyterhub_gpuspawner.check.context import Context
     from jupyterhub_gpuspawner.check.finding import Finding
 
@@ -18,14 +20,12 @@ COOKIE = Code(
     "The file with the hub's cookie secret can be read by other accounts: JupyterHub refuses to start.",
 )
 TLS = Code("tls-file", "A certificate or key of the hub's is missing, or its key can be read by every account.")
-COOKIE_FILE = "jupyterhub_cookie_secret"
-"""JupyterHub's default of cookie_secret_file."""
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def cookie_secret_file(context: Context) -> Path:
-    """The file in which the hub keeps its cookie secret."""
-    return Path(context.site.config.JupyterHub.get("cookie_secret_file", COOKIE_FILE)).expanduser()
+def cookie_secret_file(context: Context) -> Path | None:
+    """The file in which the hub keeps its cookie secret; None if its folder is not known."""
+    return context.site.file(str(context.site.config.JupyterHub.get("cookie_secret_file", COOKIE_FILE)))
 
 
 async def find(context: Context) -> list[Finding]:
@@ -33,7 +33,7 @@ async def find(context: Context) -> list[Finding]:
     hub = context.site.config.JupyterHub
     found = []
     cookie = cookie_secret_file(context)
-    mode = _mode(cookie)
+    mode = _mode(cookie) if cookie is not None else None
     if mode is not None and mode & _OTHERS and not hub.get("cookie_secret") and not os.environ.get("JPY_COOKIE_SECRET"):
         found.append(
             COOKIE.error(
@@ -46,7 +46,12 @@ async def find(context: Context) -> list[Finding]:
         file = hub.get(name)
         if not isinstance(file, str) or not file:
             continue
-        where, mode = f"c.JupyterHub.{name}", _mode(Path(file))
+        where, path = f"c.JupyterHub.{name}", context.site.file(file)
+        if path is None:
+            text = f"{file} is in the working directory of the hub, which is not known here."
+            found.append(TLS.warning(where, text, "Give the full path of a file in PEM format."))
+            continue
+        mode = _mode(path)
         if mode is None:
             found.append(TLS.error(where, f"there is no file {file}.", "Give the full path of a file in PEM format."))
         elif name == "ssl_key" and mode & stat.S_IROTH:
