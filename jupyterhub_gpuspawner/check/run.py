@@ -15,10 +15,10 @@ from jupyterhub_gpuspawner.check.accounts import prefix, wrappers
 from jupyterhub_gpuspawner.check.context import NOTHING, Asked, Context
 from jupyterhub_gpuspawner.check.courses import sessions
 from jupyterhub_gpuspawner.check.finding import Code, Severity
-from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, same_name, secrets, timeouts
+from jupyterhub_gpuspawner.check.hub import address, clock, environment, names, paths, same_name, secrets, timeouts
 from jupyterhub_gpuspawner.check.job import judgement, submit
 from jupyterhub_gpuspawner.check.people import people_of, stored_slugs
-from jupyterhub_gpuspawner.check.profiles import accounts, allowed, offered, reservations, seats, trials
+from jupyterhub_gpuspawner.check.profiles import accounts, allowed, lifetimes, offered, reservations, seats, trials
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.sessions.settings import GPUSessions
@@ -37,6 +37,7 @@ HUB_CHECKS: tuple[Check, ...] = (
     names.CHECK,
     environment.CHECK,
     secrets.CHECK,
+    paths.CHECK,
     address.CHECK,
     timeouts.CHECK,
     clock.CHECK,
@@ -49,6 +50,7 @@ HUB_CHECKS: tuple[Check, ...] = (
 CHECKS: tuple[Check, ...] = (
     offered.CHECK,
     reservations.CHECK,
+    lifetimes.CHECK,
     accounts.CHECK,
     allowed.CHECK,
     trials.CHECK,
@@ -154,7 +156,8 @@ def fatal(error: GPUSpawnerError) -> Finding:
 
 def line(finding: Finding) -> str:
     """A finding for people."""
-    told = f"{_STATES[finding.severity]} {finding.where}: {finding.text}"
+    where = f"{finding.where}: " if finding.where else ""
+    told = f"{_STATES[finding.severity]} {where}{finding.text}"
     if finding.right:
         told += f"{'' if told.endswith(('.', '?')) else '.'} {finding.right}"
     return told if finding.severity is Severity.OK else f"{told} [{finding.code}]"

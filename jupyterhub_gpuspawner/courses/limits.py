@@ -113,13 +113,18 @@ def admit(names: Sequence[str], size: JobSize, accounting: Accounting, held: Ite
     return Admission(fit, by_limit.most_common(1)[0][0] if by_limit else "", tuple(said))
 
 
-def admit_licensed(wanted: int, options: Sequence[str], licenses: Mapping[str, int]) -> Admission:
-    """How many people the cluster's licences are enough for; ``options`` are further options of sbatch."""
+def licenses_of(options: Sequence[str]) -> dict[str, int]:
+    """How many of each licence options of sbatch ask for."""
     asked = [match for option in options if (match := _LICENSES.match(option)) is not None]
     words = [word for match in asked[-1:] for word in match["list"].split(",")]
-    each = {
+    return {
         name: int(count or 1) for name, _, count in (word.partition(":") for word in words) if (count or "1").isdigit()
     }
+
+
+def admit_licensed(wanted: int, options: Sequence[str], licenses: Mapping[str, int]) -> Admission:
+    """How many people the cluster's licences are enough for; ``options`` are further options of sbatch."""
+    each = licenses_of(options)
     enough = {name: licenses.get(name, 0) // number for name, number in each.items() if number}
     tight = min(enough, key=lambda name: enough[name], default="")
     if not tight or enough[tight] >= wanted:

@@ -533,6 +533,74 @@ MISTAKES: dict[str, Mistake] = {
         f"there is no partition gup (available: {LISTED})",
         files={"profiles/a.yaml": "- display_name: A\n  slurm:\n    gpus: 1\n    partition: gup\n"},
     ),
+    "a licence that does not exist": Mistake(
+        one('"partition": "gpu", "extra": ["--licenses=ansys:1"]'),
+        (
+            ERROR,
+            "license-missing",
+            "profile g: slurm.extra",
+            "there is no licence ansys.",
+            "Name one of matlab.",
+        ),
+        "There is no such licence.",
+        refusal="bad_license",
+    ),
+    "more licences than there are": Mistake(
+        one('"partition": "gpu", "extra": ["-L matlab:9"]'),
+        (
+            ERROR,
+            "license-missing",
+            "profile g: slurm.extra",
+            "there are 2 licences matlab, not 9.",
+            "Request no more than that.",
+        ),
+        "There is no such licence.",
+        refusal="bad_license",
+    ),
+    "servers that end before they are idle": Mistake(
+        one('"partition": "gpu", "gpus": 1, "time": "1:00:00"', '"idle": {"gpu": "4h", "action": "stop"}'),
+        (
+            WARNING,
+            "idle-too-long",
+            "profile g: idle.gpu",
+            "servers count as idle after 4 h, and their jobs end after 1 h.",
+            "Set a shorter time, or a longer slurm.time.",
+        ),
+        "starts now, 8 of 22 GPUs free",
+    ),
+    "a time limit of minutes meant in hours": Mistake(
+        one('"partition": "gpu", "time": "8:00"'),
+        (
+            WARNING,
+            "time-doubtful",
+            "profile g: slurm.time",
+            "the time limit is 8 min; did you mean 8 h?",
+            "Write 8:00:00 for hours.",
+        ),
+        "starts now, 106 of 120 cores free",
+    ),
+    "a range of minutes meant in hours": Mistake(
+        one('"partition": "gpu"', '"profile_options": {"t": {"range": {"min": 1, "max": 8, "sets": "slurm.time"}}}'),
+        (
+            WARNING,
+            "time-doubtful",
+            "profile g: profile_options.t.range.max",
+            "the time limit is 8 min; did you mean 8 h?",
+            "Write 8:00:00 for hours.",
+        ),
+        "starts now, 106 of 120 cores free",
+    ),
+    "a last day before the first": Mistake(
+        one('"partition": "gpu"', '"allow": {"from": "2027-01-01", "until": "2026-12-01"}'),
+        (
+            ERROR,
+            "profile-never",
+            "profile g: allow.until",
+            "the profile is offered from 1 Jan 2027 until 1 Dec 2026, which is never.",
+            "Correct one of the dates.",
+        ),
+        "it is available from 1 Jan 2027",
+    ),
     "no folder of courses": Mistake(
         one('"partition": "gpu"'),
         (

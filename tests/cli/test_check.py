@@ -15,6 +15,7 @@ from tests.cli.runner import cli_runner
 
 GOOD = """
 c.JupyterHub.spawner_class = "gpu-profiles"
+c.JupyterHub.db_url = "sqlite:////no/such/folder/hub.sqlite"
 c.GPUProfilesSpawner.profiles = [
     {"display_name": "GPU", "slurm": {"partition": "gpu", "gpus": 1}, "allow": {"groups": ["course"]}},
     {"display_name": "Over", "allow": {"until": "2020-01-01"}},

@@ -33,7 +33,7 @@ def application(config: Config) -> Any:
             warnings.simplefilter("ignore")  # settings that JupyterHub has renamed: it says so itself when it starts
             app.init_hub()
     except TraitError as error:
-        raise ConfigError(f"{_OBJECT.sub(_class, str(error))}.", where="c.JupyterHub") from error
+        raise ConfigError(f"{_OBJECT.sub(_class, str(error)).rstrip('.')}.", where="c.JupyterHub") from error
     return app
 
 
@@ -50,7 +50,9 @@ def classes_in_use(context: Context) -> tuple[type, ...]:
         try:
             found.append(getattr(app, name))
         except TraitError as error:  # a plugin that is not installed
-            raise ConfigError(f"{_OBJECT.sub(_class, str(error))}.", where=f"c.JupyterHub.{name}") from error
+            raise ConfigError(
+                f"{_OBJECT.sub(_class, str(error)).rstrip('.')}.", where=f"c.JupyterHub.{name}"
+            ) from error
     for profile in context.profiles:
         if profile.spawner_class is not None:
             found.append(import_item(profile.spawner_class))

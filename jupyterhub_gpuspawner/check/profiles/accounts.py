@@ -1,14 +1,16 @@
-"""Whether the accounts and QOS that profiles request exist in Slurm's accounting."""
+"""Whether the accounts, QOS and licences that profiles request exist."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.check.profiles.cases import Case, cases_of
 from jupyterhub_gpuspawner.check.profiles.judgement import request_of
 from jupyterhub_gpuspawner.check.profiles.places import Places
-from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError
+from jupyterhub_gpuspawner.courses.limits import licenses_of
+from jupyterhub_gpuspawner.errors import GPUSpawnerError, RequestError, SlurmUnavailable
 from jupyterhub_gpuspawner.words import some
 
 if TYPE_CHECKING:
@@ -20,11 +22,52 @@ if TYPE_CHECKING:
 
 NO_ACCOUNT = Code("account-missing", "A profile charges an account that the cluster does not have.")
 NO_QOS = Code("qos-missing", "A profile requests a QOS that the cluster does not have.")
+NO_LICENSE = Code("license-missing", "A profile requests a licence that the cluster does not have, or more of it.")
 UNREAD = Code("accounting-unread", "Slurm's accounting could not be read, so accounts and QOS are not checked.")
+
+_LICENSE = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 async def find(context: Context) -> list[Finding]:
-    """Ask slurmdbd for accounts and QOS, if a profile names one."""
+    """Ask slurmdbd for accounts and QOS, and slurmctld for licences, if a profile names one."""
+    return [*await _of_accounting(context), *await _of_licenses(context)]
+
+
+async def _of_licenses(context: Context) -> list[Finding]:
+    asked: dict[tuple[str, str, int], None] = {}
+    places = Places(context)
+    for profile in context.profiles:
+        for case in cases_of(profile) if profile.kind == "slurm" else ():
+            try:
+                options = request_of(profile, case.options, context).resources.options
+            except RequestError:
+                continue
+            where = places.of_fault(profile, case, "extra")
+            # not alternatives (a|b) and not those of a server beyond the cluster (a@server)
+            asked |= {(where, *each): None for each in licenses_of(options).items() if _LICENSE.fullmatch(each[0])}
+    if not asked or context.snapshot is None:
+        return []
+    try:
+        there = await context.client.licenses()
+    except SlurmUnavailable:
+        raise
+    except GPUSpawnerError as error:
+        return [UNREAD.warning("Slurm", f"licences are not checked: {error.message}", error.hint)]
+    found = []
+    for where, name, number in asked:
+        if number <= there.get(name, 0):
+            continue
+        text = (
+            f"there are {there[name]} licences {name}, not {number}."
+            if name in there
+            else f"there is no licence {name}."
+        )
+        right = f"Name one of {some(sorted(there))}." if there else "`scontrol show licenses` lists none."
+        found.append(NO_LICENSE.error(where, text, "Request no more than that." if name in there else right))
+    return found
+
+
+async def _of_accounting(context: Context) -> list[Finding]:
     asked = [(profile, *each) for profile in context.profiles for each in _asked(profile, context)]
     if not asked or context.snapshot is None:
         return []
@@ -64,4 +107,4 @@ def _asked(profile: Profile, context: Context) -> Iterator[tuple[Case, str, str]
                 yield case, kind, name
 
 
-CHECK = Check(find, (NO_ACCOUNT, NO_QOS, UNREAD))
+CHECK = Check(find, (NO_ACCOUNT, NO_QOS, NO_LICENSE, UNREAD))

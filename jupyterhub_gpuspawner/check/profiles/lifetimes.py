@@ -1,0 +1,88 @@
+"""Times of a profile that contradict each other, or are almost surely meant in other units."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.profiles.judgement import request_of
+from jupyterhub_gpuspawner.check.profiles.places import Places
+from jupyterhub_gpuspawner.cluster.limits import length_of, partitions_of
+from jupyterhub_gpuspawner.errors import RequestError
+from jupyterhub_gpuspawner.words import day, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jupyterhub_gpuspawner.check.context import Context
+    from jupyterhub_gpuspawner.check.finding import Finding
+    from jupyterhub_gpuspawner.profiles.profile import Profile
+
+NEVER = Code("profile-never", "The last day of a profile is before its first one, so nobody can ever use it.")
+SHORT = Code("time-doubtful", "A time limit is so short that it is almost surely meant in hours.")
+LEAST = 600
+"""Seconds; in Slurm ``8`` and ``8:00`` are eight minutes."""
+IDLE = Code("idle-too-long", "Servers of a profile end before they could count as idle.")
+
+
+async def find(context: Context) -> list[Finding]:
+    """Look at each profile's `allow` and `idle`."""
+    places = Places(context)
+    return [finding for profile in context.profiles for finding in _of_profile(profile, context, places)]
+
+
+def _of_profile(profile: Profile, context: Context, places: Places) -> Iterator[Finding]:
+    first, last = _day(profile.allow.from_), _day(profile.allow.until)
+    if first is not None and last is not None and last < first:
+        yield NEVER.error(
+            places.of(profile, ("allow", "until")),
+            f"the profile is offered from {day(first)} until {day(last)}, which is never.",
+            "Correct one of the dates.",
+        )
+    for field, seconds in _time_limits(profile):
+        if isinstance(seconds, int) and 60 <= seconds < LEAST:
+            hours = seconds // 60
+            text = f"the time limit is {duration(seconds)}; did you mean {hours} h?"
+            yield SHORT.warning(places.of(profile, field), text, f"Write {hours}:00:00 for hours.")
+    yield from _of_idle(profile, context, places)
+
+
+def _time_limits(profile: Profile) -> Iterator[tuple[tuple[str, ...], int | str | None]]:
+    """Each time limit of a profile and its options, with its field; of a range the largest."""
+    yield ("slurm", "time"), profile.slurm.time
+    for name, option in profile.profile_options.items():
+        for key, choice in option.choices.items():
+            yield ("profile_options", name, "choices", key, "slurm", "time"), choice.slurm.time
+        if option.range is not None and option.range.sets == "slurm.time":
+            yield ("profile_options", name, "range", "max"), option.range.override(option.range.max).slurm.time
+
+
+def _day(moment: date | None) -> date | None:
+    return moment.date() if isinstance(moment, datetime) else moment
+
+
+def _of_idle(profile: Profile, context: Context, places: Places) -> Iterator[Finding]:
+    """Whether the job may end before the profile's own limit; the site's is for jobs of all lengths."""
+    if profile.idle is None or context.snapshot is None:
+        return
+    try:
+        resources = request_of(profile, {}, context).resources
+    except RequestError:
+        return
+    known = context.snapshot.partition_by_name
+    lengths = [
+        length_of(resources, known[name]) for name in partitions_of(resources, context.snapshot) if name in known
+    ]
+    field = "gpu" if resources.gpus else "kernel"
+    limit = getattr(profile.idle, field)
+    if limit is None or not lengths or limit < max(lengths):
+        return
+    yield IDLE.warning(
+        places.of(profile, ("idle", field)),
+        f"servers count as idle after {duration(limit)}, and their jobs end after {duration(round(max(lengths)))}.",
+        "Set a shorter time, or a longer slurm.time.",
+    )
+
+
+CHECK = Check(find, (NEVER, SHORT, IDLE))
