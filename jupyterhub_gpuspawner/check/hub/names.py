@@ -5,11 +5,16 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from jupyterhub.app import JupyterHub
+from traitlets import TraitError
 from traitlets.config import Configurable
+from traitlets.utils.importstring import import_item
 
 from jupyterhub_gpuspawner.check.finding import Check, Code
-from jupyterhub_gpuspawner.check.hub.application import classes_in_use
+from jupyterhub_gpuspawner.check.hub.application import application, told
 from jupyterhub_gpuspawner.errors import ConfigError
+from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
+from jupyterhub_gpuspawner.hub.spawners.local import GPULocalSpawner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,6 +40,22 @@ async def find(context: Context) -> list[Finding]:
         return [INVALID.error(where, str(error).removeprefix(f"{where}: "))]
     reported = {each.where for each in context.spawner.ignored_settings()}
     return [finding for finding in _findings(context, classes) if finding.where not in reported]
+
+
+def classes_in_use(context: Context) -> tuple[type, ...]:
+    """The configurable classes of which this hub makes objects."""
+    app = application(context.site.config)
+    found: list[type] = [JupyterHub, *app.classes, type(context.spawner), type(context.slurm_site)]
+    found += [GPULocalSpawner, GPUCourses]
+    for name in ("authenticator_class", "proxy_class"):
+        try:
+            found.append(getattr(app, name))
+        except TraitError as error:  # a plugin that is not installed
+            raise ConfigError(told(error), where=f"c.JupyterHub.{name}") from error
+    for profile in context.profiles:
+        if profile.spawner_class is not None:
+            found.append(import_item(profile.spawner_class))
+    return tuple(dict.fromkeys(found))
 
 
 def _findings(context: Context, classes: tuple[Any, ...]) -> Iterator[Finding]:
