@@ -1,13 +1,18 @@
 """Compare the GPUs that Slurm grants without and with the lines of ``gpuspawner topology --gres-conf``.
 
-    python benchmarks/gres_conf_table.py [MACHINE...] > docs/explanation/gres-conf-table.md
+    python benchmarks/gres_conf_table.py                # writes its part of docs/explanation/gres-conf-table.md
+    python benchmarks/gres_conf_table.py MACHINE...     # prints the part for these machines
 
-For each machine it runs a private Slurm (slurmctld and a slurmd for each variant, select/cons_tres) with simulated
-nodes: one whose gres.conf only names device files, one with ``Cores=``, one with ``Cores=`` and ``Links=``. Each node
-is brought into the same 30 random states: jobs of one GPU and one core fill it, and those on a random set of GPUs are
-cancelled. Then a job of two to four GPUs and four cores is submitted, and what Slurm granted it is read from
-``scontrol show job -d``. It is compared with the exact choice among the GPUs that were free. Only counts and ratios
-are reported, no times. It takes ten minutes.
+The page has a part for each version of Slurm. A run measures the Slurm of this machine and replaces the part of its
+version; ``scripts/gres-conf-table`` runs it with several versions.
+
+For each machine it runs a private Slurm (slurmctld and a slurmd for each form of gres.conf, select/cons_tres) with
+simulated nodes: one whose gres.conf only names device files, one with ``Cores=``, one with ``Cores=`` and ``Links=``.
+Each node is brought into the same 30 random states: jobs of one GPU and one core fill it, and those on a random set of
+GPUs are cancelled. Then a job of two to four GPUs and four cores is submitted, and what Slurm granted it is read from
+``scontrol show job -d``. It is compared with the exact choice among the GPUs that were free. Jobs ask with ``--gres``;
+with ``Links=`` the same states are measured with ``--gpus``, too. Only counts and ratios are reported, no times. It
+takes five minutes.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +32,7 @@ from statistics import mean
 
 from jupyterhub_gpuspawner.cpulist import format_cpulist, parse_cpulist
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition, whole_gpus
-from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from jupyterhub_gpuspawner.demo.slurm_cluster import SEARCH_PATH, PrivateSlurm
 from jupyterhub_gpuspawner.fleet.gres_conf import GresLine, gres_conf, socket_of, sockets
 from jupyterhub_gpuspawner.placement.choice import choose
 from jupyterhub_gpuspawner.placement.topology import NodeTopology, load
@@ -52,6 +58,10 @@ MACHINES = (
     "rtx4090-all-sys",
 )
 VARIANTS = {"files": "device files only", "cores": "with `Cores=`", "links": "with `Cores=` and `Links=`"}
+BY_NODE, BY_JOB = "--gres=gpu:{}", "--gpus={}"
+"""How a job asks for GPUs: for each node, or for the whole job."""
+PAGE = ROOT / "docs/explanation/gres-conf-table.md"
+HEADING = "## Slurm "
 DETAIL = re.compile(r"CPU_IDs=(\S+) .*?GRES=(\S+)")
 
 
@@ -138,16 +148,17 @@ class Node:
     def free(self, wanted: frozenset[int]) -> None:
         """Have these GPUs free, and no others."""
         while len(self.fillers) < self.gpus:
-            job, gpus, _ = self.submit(1, 1)
+            job, gpus, _ = self.submit(BY_NODE, 1, 1)
             self.fillers[gpus[0]] = job
         self.cancel([self.fillers.pop(gpu) for gpu in wanted])
 
-    def submit(self, gpus: int, cores: int) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-        """Allocate a job; returns its id, its GPUs and its cores."""
+    def submit(self, form: str, gpus: int, cores: int) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+        """Allocate a job that asks for GPUs in this form; returns its id, its GPUs and its cores."""
         request = [
             "--no-shell",
+            "--nodes=1",
             f"--nodelist={self.name}",
-            f"--gres=gpu:{gpus}",
+            form.format(gpus),
             "--ntasks=1",
             f"--cpus-per-task={cores}",
         ]
@@ -179,8 +190,8 @@ class Node:
                 time.sleep(0.05)
 
 
-def grants(node: Node, of: Machine) -> Iterator[Grant]:
-    """What Slurm grants in each state."""
+def grants(node: Node, of: Machine, form: str) -> Iterator[Grant]:
+    """What Slurm grants in each state to jobs that ask in this form."""
     topology, size = of.topology, of.cores_per_socket
     home = [socket_of(topology, position, of.sockets) for position in range(len(topology.gpus))]
     taken: dict[str, tuple[int, ...]] = {}
@@ -189,7 +200,7 @@ def grants(node: Node, of: Machine) -> Iterator[Grant]:
         busy = [cpu for job in node.fillers.values() for cpu in taken.setdefault(job, _cores(node.slurm, job))]
         room = [size - sum(cpu // size == number for cpu in busy) for number in range(len(of.sockets))]
         fits = any(sum(home[gpu] == n for gpu in free) >= wanted and room[n] >= CORES for n in range(len(room)))
-        job, gpus, cores = node.submit(wanted, CORES)
+        job, gpus, cores = node.submit(form, wanted, CORES)
         node.cancel([job])
         chosen = choose(topology, granted=sorted(free), count=wanted)
         best = chosen.ring_gbps or 0.0
@@ -211,17 +222,22 @@ def measure(of: Machine, missed: dict[str, list[str]]) -> Iterator[list[str]]:
     if nodes[1].gres_lines == nodes[2].gres_lines:
         nodes.pop()  # Links= would tell these GPUs nothing
     cluster = ClusterDescription(tuple(nodes), (SimulatedPartition("gpu", tuple(n.name for n in nodes), default=True),))
+    rows = [(node.name, VARIANTS[node.name], BY_NODE) for node in nodes]
+    if len(nodes) == len(VARIANTS):
+        rows.append((nodes[-1].name, "the same, jobs with `--gpus`", BY_JOB))
     with (
         tempfile.TemporaryDirectory(prefix="gres-", dir="/tmp") as folder,
         PrivateSlurm(cluster, Path(folder) / "slurm") as slurm,
     ):
-        for each in nodes:
-            found = list(grants(Node(slurm, each.name, len(of.topology.gpus)), of))
+        filled = {node.name: Node(slurm, node.name, len(of.topology.gpus)) for node in nodes}
+        for number, (name, words, form) in enumerate(rows):
+            found = list(grants(filled[name], of, form))
             fits = [grant for grant in found if grant.fits]
-            missed[of.name] = [grant.miss for grant in found if grant.miss]
+            if form == BY_NODE:
+                missed[of.name] = [grant.miss for grant in found if grant.miss]
             yield [
-                of.name if each is nodes[0] else "",
-                VARIANTS[each.name],
+                of.name if number == 0 else "",
+                words,
                 f"{sum(grant.loss < 0.5 for grant in found)} of {len(found)}",
                 f"{mean(grant.loss for grant in found):.0f} / {max(grant.loss for grant in found):.0f}",
                 f"{sum(grant.gpus_together for grant in fits)} of {len(fits)}",
@@ -229,55 +245,41 @@ def measure(of: Machine, missed: dict[str, list[str]]) -> Iterator[list[str]]:
             ]
 
 
-INTRODUCTION = """\
+INTRODUCTION = f"""\
 # What gres.conf is worth
 
-Generated by `python benchmarks/gres_conf_table.py`, with Slurm {version} (select/cons_tres, CR_Core_Memory) and
-simulated nodes. For each machine and each form of its `gres.conf`, {states} random states of free GPUs; in each of
-them a job of two to four GPUs and four cores was submitted, and what Slurm granted it was compared with the exact
-choice among the GPUs that were free. The lines are those of `gpuspawner topology --gres-conf`.
+Generated by `scripts/gres-conf-table`, which runs `benchmarks/gres_conf_table.py` with several versions of Slurm
+(select/cons_tres, CR_Core_Memory) and simulated nodes. For each machine and each form of its `gres.conf`, {STATES}
+random states of free GPUs; in each of them a job of two to four GPUs and four cores was submitted, and what Slurm
+granted it was compared with the exact choice among the GPUs that were free. The lines are those of
+`gpuspawner topology --gres-conf`.
 
 - *Best ring granted*: the slowest link of the best ring through the granted GPUs is as fast as it could have been.
 - *Loss*: how much slower it is, over all states. The launcher cannot make up for it, since it can only order what was
   granted.
 - *Those that fit*: states in which one socket had enough free GPUs and cores for the job. Without `Cores=` Slurm
   spreads the cores of a job over the sockets, wherever its GPUs are.
+- *Jobs with `--gpus`*: the jobs ask for their GPUs with `--gpus=2`, for the whole job. All others ask with
+  `--gres=gpu:2`, for each node, as servers do; `--gpus-per-node` is the same.
 - `Links=` is left out where it would not tell the GPUs apart: all have the same number of NVLinks, or none.
 - *By NUMA node*: slurmd has the parameter `numa_node_as_socket`; otherwise a socket is a package. In the machine
   `nps4-bridges`, linked GPUs are close to different NUMA nodes: there Slurm separates them, and the lines by NUMA node
   are worse than none.
 
 The machines are files in `tests/data/machines/` and `jupyterhub_gpuspawner/demo/machines/`.
+
+## Which versions use Links=
+
+Slurm 22.05 prefers linked GPUs, however a job asks for them. Slurm 24.11 and 26.05 do so for jobs with `--gpus`
+alone. For `--gres` and `--gpus-per-node` they take a GPU, and then those with the fewest links to it: the others are
+sorted by their links in ascending order (`_compare_gres_by_links` in `gres_select_filter.c` of 24.11.5). `Links=` then
+changes little, and what it changes may be for the worse: with the GPUs 1, 2 and 3 of a DGX-1 with V100 free, a job of
+two gets 1 and 2 (two NVLinks) without the line, and 1 and 3 (one NVLink) with it.
 """
 
 
-NEWER_SLURM = """\
-
-## Slurm 24.11
-
-The same states with Slurm 24.11.5 (Debian's packages in a root file system of their own, 22 November 2026). `Cores=`
-has the same effect as in 22.05, and `Links=` has none. In Slurm's sources from 24.05 on, GPUs are sorted by their links
-in ascending order.
-
-| machine | gres.conf | best ring | loss, mean / worst % | GPUs on one socket | GPUs and cores on one socket |
-|---|---|---|---|---|---|
-| dgx1v | device files only | 20 of 30 | 19 / 72 | 21 of 25 | 0 of 25 |
-|  | with `Cores=` | 22 of 30 | 13 / 50 | 25 of 25 | 25 of 25 |
-|  | with `Cores=` and `Links=` | 22 of 30 | 13 / 50 | 25 of 25 | 25 of 25 |
-| a100-bridges | device files only | 19 of 30 | 28 / 96 | 21 of 25 | 0 of 25 |
-|  | with `Cores=` | 23 of 30 | 22 / 94 | 25 of 25 | 25 of 25 |
-|  | with `Cores=` and `Links=` | 23 of 30 | 22 / 94 | 25 of 25 | 25 of 25 |
-
-With all lines, an empty DGX-1 with V100 grants a job of two GPUs those with one NVLink (0 and 1) instead of two
-(0 and 3), and an empty node of `a100-bridges` a pair without its bridge.
-"""
-"""What was measured once with another version, in the same states."""
-
-
-def main() -> None:
-    """Print the page as Markdown."""
-    version = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True).stdout.split()[-1]
-    print(INTRODUCTION.format(version=version, states=STATES))
+def section(version: str, names: Sequence[str]) -> Iterator[str]:
+    """The part of the page for this version of Slurm, line by line, as it is measured."""
     heads = (
         "machine",
         "gres.conf",
@@ -286,17 +288,38 @@ def main() -> None:
         "GPUs on one socket, of those that fit",
         "GPUs and cores on one socket, of those that fit",
     )
-    print("|", " | ".join(heads), "|")
-    print("|---" * len(heads) + "|")
+    yield f"{HEADING}{'.'.join(version.split('.')[:2])}\n\nMeasured with {version}.\n"
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
     missed: dict[str, list[str]] = {}
-    for name in sys.argv[1:] or MACHINES:
+    for name in names:
         for cells in measure(machine(name), missed):
-            print("|", " | ".join(cells), "|", flush=True)
-    print("\n## What Slurm still misses with all lines\n\nThe free GPUs, those granted, the best, and the loss:\n")
+            yield f"| {' | '.join(cells)} |"
+    yield "\nWhat Slurm still misses with all lines: the free GPUs, those granted, the best, and the loss.\n"
     for name, misses in missed.items():
         if misses:
-            print(f"- {name}: {'; '.join(misses)}.")
-    print(NEWER_SLURM, end="")
+            yield f"- {name}: {'; '.join(misses)}."
+
+
+def page(old: str, new: str) -> str:
+    """The page with this part in place of the one of the same version; parts are in the order of versions."""
+    parts = {part.split("\n")[0]: part.strip() for part in old.split(HEADING)[1:]}
+    parts[new.removeprefix(HEADING).split("\n")[0]] = new.removeprefix(HEADING).strip()
+    return "\n".join([INTRODUCTION, *(f"{HEADING}{parts[version]}\n" for version in sorted(parts))])
+
+
+def main() -> None:
+    """Write the part of this Slurm, or print that of some machines."""
+    slurmctld = shutil.which("slurmctld", path=SEARCH_PATH)
+    if slurmctld is None:
+        sys.exit("slurmctld is not installed")
+    version = subprocess.run([slurmctld, "-V"], capture_output=True, text=True, check=True).stdout.split()[-1]
+    lines = []
+    for line in section(version, sys.argv[1:] or MACHINES):
+        print(line, flush=True)
+        lines.append(line)
+    if len(sys.argv) == 1:
+        PAGE.write_text(page(PAGE.read_text("utf-8"), "\n".join(lines)), "utf-8")
 
 
 if __name__ == "__main__":

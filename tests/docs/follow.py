@@ -59,6 +59,11 @@ def blocks(page: str) -> Iterator[tuple[str, str]]:
         yield found["kind"], textwrap.dedent(found["text"])
 
 
+def section(page: str, title: str) -> str:
+    """The part of a page below a heading of the second level."""
+    return page.split(f"\n## {title}\n")[1].split("\n## ", maxsplit=1)[0]
+
+
 def commands(text: str) -> list[tuple[str, str]]:
     """The commands of a console block, each with the output that follows it; all have the prompt of the first."""
     prompt = re.escape(text[0])
@@ -148,13 +153,17 @@ class Hub:
         """Start it as systemd does, as far as the unit's settings matter here (systemd.exec(5))."""
         unit = RawConfigParser(strict=False)
         unit.optionxform = str  # type: ignore[assignment,method-assign]
-        unit.read(file)
+        unit.read([file, *sorted(Path(f"{file}.d").glob("*.conf"))])
         service = unit["Service"]
         account = pwd.getpwnam(service["User"])
         state = Path("/var/lib", service["StateDirectory"])
         state.mkdir(mode=int(service["StateDirectoryMode"], 8), exist_ok=True)
         os.chown(state, account.pw_uid, account.pw_gid)
-        groups = [account.pw_gid, *(getgrnam(name).gr_gid for name in service["SupplementaryGroups"].split())]
+        if "RuntimeDirectory" in service:
+            runtime = Path("/run", service["RuntimeDirectory"])
+            runtime.mkdir(mode=int(service["RuntimeDirectoryMode"], 8), exist_ok=True)
+            os.chown(runtime, account.pw_uid, account.pw_gid)
+        groups = [account.pw_gid, *(getgrnam(name).gr_gid for name in service.get("SupplementaryGroups", "").split())]
         name, _, value = service["Environment"].partition("=")
 
         def start() -> subprocess.Popen[bytes]:
@@ -179,7 +188,7 @@ class Reader:
     """Somebody who follows one page."""
 
     def __init__(self, page: str, folder: Path, config: Path) -> None:
-        self.page = (ROOT / "docs" / "tutorial" / page).read_text("utf-8")
+        self.page = (ROOT / "docs" / page).read_text("utf-8")
         self.folder = folder
         self.config = config
         self.hub = Hub(folder)
@@ -201,10 +210,12 @@ class Reader:
         """What is done instead of a command, by its beginning."""
         self.before: dict[str, Callable[[], None]] = {'squeue -o "%i %u %T %j"': self.start_a_notebook}
         """What the page's text says before a command."""
+        self.after: dict[str, Callable[[], None]] = {}
+        """What it says after a command, by its beginning."""
 
-    def follow(self) -> None:
-        """Do what the page says."""
-        for kind, text in blocks(self.page):
+    def follow(self, *titles: str) -> None:
+        """Do what the page says, or what these parts of it say."""
+        for kind, text in blocks("\n".join([section(self.page, title) for title in titles]) if titles else self.page):
             if kind == "python":
                 self.config.parent.mkdir(exist_ok=True)
                 with self.config.open("a") as file:
@@ -232,6 +243,7 @@ class Reader:
             return
         status, said = run(command, self.folder)
         self.steps.append(Step(command, shown, said, status))
+        next((act for beginning, act in self.after.items() if command.startswith(beginning)), lambda: None)()
 
     @property
     def account(self) -> str:
@@ -268,10 +280,9 @@ class Reader:
         )
 
 
-def machine(folder: Path) -> PrivateSlurm:
-    """Prepare the machine, and return its Slurm, which is not started yet. All of it ends with the namespaces."""
-    quietly = ["mount -t proc proc /proc", "hostname jupyter", "ip link set lo up", "ip addr add 10.0.0.10/32 dev lo"]
-    quietly.append(f"mount -t tmpfs -o mode=755 none {folder}")
+def prepare(folder: Path, name: str, *own: str) -> None:
+    """Make this host a machine of this name, with these lines of shell. All of it ends with the namespaces."""
+    quietly = [f"hostname {name}", "ip link set lo up", f"mount -t tmpfs -o mode=755 none {folder}"]
     for number, path in enumerate(OVERLAID):
         work = f"{folder}/overlay{number}"
         quietly.append(f"mkdir -p {work}/upper {work}/work && chmod 755 {work}/upper")
@@ -279,31 +290,39 @@ def machine(folder: Path) -> PrivateSlurm:
         quietly.append(f"mount -t overlay overlay -o {options} {path}")
     quietly += [
         f"mkdir -p {INSTALLED} && mount --bind {Path(sys.executable).parent.parent} {INSTALLED}",
-        f"ln -sfn {INSTALLED}/bin/jupyterhub-singleuser /usr/local/bin/jupyterhub-singleuser",  # from a shared folder
-        "echo 127.0.0.1 jupyter >>/etc/hosts",
-        "useradd --create-home --shell /bin/bash ada",
-        f"echo 'ada:{PASSWORD}' | chpasswd",
+        f"echo 127.0.0.1 {name} >>/etc/hosts",
+        *own,
     ]
     for line in quietly:
         done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"{line}: {done.stderr.strip()}")
-    return PrivateSlurm(DEMO_CLUSTER, folder / "slurm")
+    shutil.copytree(ROOT / "config", folder / "clone" / "config")
+
+
+def cluster(folder: Path) -> PrivateSlurm:
+    """The machine's Slurm, which is not started yet; with it there are a user and what servers need."""
+    Path("/usr/local/bin/jupyterhub-singleuser").symlink_to(INSTALLED / "bin/jupyterhub-singleuser")  # a shared folder
+    for command, given in ((["useradd", "--create-home", "--shell", "/bin/bash", "ada"], ""), (["chpasswd"], PASSWORD)):
+        subprocess.run(command, input=f"ada:{given}", text=True, check=True, capture_output=True)
+    slurm = PrivateSlurm(DEMO_CLUSTER, folder / "slurm")
+    Path("/etc/slurm").mkdir(exist_ok=True)
+    Path("/etc/slurm/slurm.conf").symlink_to(slurm.folder / "slurm.conf")
+    return slurm
 
 
 def main(folder: Path) -> None:
     """Follow the pages in a clone, restart the hub while a notebook runs, stop it, and print what was seen."""
-    with machine(folder) as slurm:
-        Path("/etc/slurm").mkdir(exist_ok=True)
-        Path("/etc/slurm/slurm.conf").symlink_to(slurm.conf)
+    subprocess.run(["mount", "-t", "proc", "proc", "/proc"], check=True)
+    prepare(folder, "jupyter", "ip addr add 10.0.0.10/32 dev lo")
+    with cluster(folder) as slurm:
         clone, root = folder / "clone", folder / "root"
         root.mkdir()
-        shutil.copytree(ROOT / "config", clone / "config")
-        first = Reader("first-hub.md", root, root / "jupyterhub_config.py")
+        first = Reader("tutorial/first-hub.md", root, root / "jupyterhub_config.py")
         first.follow()
         first.hub.stop()
 
-        own = Reader("hub-without-root.md", clone, Path("/etc/jupyterhub/jupyterhub_config.py"))
+        own = Reader("tutorial/hub-without-root.md", clone, Path("/etc/jupyterhub/jupyterhub_config.py"))
         own.follow()
         since = own.started()
         own.hub.restart()
