@@ -272,9 +272,9 @@ The machines are files in `tests/data/machines/` and `jupyterhub_gpuspawner/demo
 
 Slurm 22.05 prefers linked GPUs, however a job asks for them. Slurm 24.11 and 26.05 do so for jobs with `--gpus`
 alone. For `--gres` and `--gpus-per-node` they take a GPU, and then those with the fewest links to it: the others are
-sorted by their links in ascending order (`_compare_gres_by_links` in `gres_select_filter.c` of 24.11.5). `Links=` then
-changes little, and what it changes may be for the worse: with the GPUs 1, 2 and 3 of a DGX-1 with V100 free, a job of
-two gets 1 and 2 (two NVLinks) without the line, and 1 and 3 (one NVLink) with it.
+sorted by their links in ascending order (`_compare_gres_by_links` in `gres_select_filter.c` of 24.11.5). With the
+GPUs 1, 2 and 3 of a DGX-1 with V100 free, a job of two gets 1 and 2 (two NVLinks) without `Links=`, and 1 and 3 (one
+NVLink) with it. So leave `Links=` out for servers with these versions; `AutoDetect=nvml` sets it, too.
 """
 
 

@@ -6,7 +6,8 @@ and from 24.11 on it drains a node whose ``Cores=`` are a part of one ("doesn't 
 runs with ``numa_node_as_socket``, its sockets are the NUMA nodes that have CPUs.
 
 ``Links=`` takes the number of NVLinks to each GPU, in the order of PCI bus ids, as ``AutoDetect=nvml`` would. It is
-left out where all pairs of GPUs have the same number, since then it tells Slurm nothing.
+left out where all pairs of GPUs have the same number, since then it tells Slurm nothing. What Slurm makes of it depends
+on its version and on how a job asks for GPUs; ``benchmarks/gres_conf_table.py`` measures that.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 
+LINKS_NOTE = (
+    "Links=: Slurm 22.05 prefers linked GPUs. Slurm 24.11 and 26.05 do so for jobs with --gpus alone; for --gres, "
+    "which servers use, and for --gpus-per-node they were seen to prefer GPUs with fewer links. With these two versions, "
+    "leave Links= out."
+)
 _MODEL = re.compile(r"(?=[a-z]*\d)[a-z]{0,3}\d+[a-z]*", re.ASCII)
 _NO_MODEL = re.compile(r"(?:sxm|hbm|pcie|nvl|mig)\d*e?|\d+(?:gb|g)?", re.ASCII)
 
@@ -92,6 +98,7 @@ def gres_conf(
     cores, said = _cores(topology, gpus, numa_node_as_socket=numa_node_as_socket, threads_per_core=threads_per_core)
     notes += said
     links = {} if sliced else _links(topology, whole)
+    notes += [LINKS_NOTE] if links else []
     if links and cores and _linked_across(links, [cores.get(each, "") for each in whole]):
         notes.append(
             "Some GPUs have their most NVLinks to a GPU of another socket. Slurm prefers GPUs of one socket to linked "

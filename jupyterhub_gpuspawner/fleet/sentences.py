@@ -32,7 +32,11 @@ _WHAT = {
     Kind.DRIVER: "driver",
 }
 PARTIAL = "Jobs have seen only their own GPUs so far; what they have not seen is not judged."
-LINKS_HELP = "Links= in gres.conf tells Slurm which GPUs are linked; scontrol does not show whether it is there."
+LINKS_SEEN = "which helps servers with Slurm 22.05, not with 24.11 or 26.05"
+"""What was measured; see docs/explanation/gres-conf-table.md."""
+LINKS_HELP = (
+    f"Links= in gres.conf tells Slurm which GPUs are linked, {LINKS_SEEN}; scontrol does not show whether it is there."
+)
 
 
 def difference(found: Difference) -> str:
@@ -89,9 +93,9 @@ def gains(node: NodeHealth) -> str:
     if not any(each.fault in (Fault.NO_CORES, Fault.SOCKETS) for each in node.contradictions):
         return LINKS_HELP if node.links_help and made.off_ring else ""
     said = f"The lines of gpuspawner fleet --gres-conf {node.node} tell Slurm the sockets of the GPUs"
-    said += " and their links" if node.links_help else ""
+    said += f" and their links, {LINKS_SEEN}" if node.links_help else ""
     if made.misaligned or made.across or made.off_ring:
-        said += f": so far at least {counted(max(made.misaligned, made.across, made.off_ring), 'job')} lost by it"
+        said += f"; so far at least {counted(max(made.misaligned, made.across, made.off_ring), 'job')} lost by it"
     return f"{said}."
 
 

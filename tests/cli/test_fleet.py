@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from jupyterhub_gpuspawner.fleet.grants import Grant
+from jupyterhub_gpuspawner.fleet.gres_conf import LINKS_NOTE
 from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
 from tests.fleet.nodes import DAY, only, topology, view, with_gpu
 
@@ -47,7 +48,8 @@ def test_nodes_that_differ_come_first(gpuspawner: Call, config: Path) -> None:
         "        0000:07:00.0: PCIe lanes 8; 2 siblings have 16",
         "        gres.conf names no Cores=, though the GPUs are on sockets 0-1",
         "        grants: no jobs with GPUs yet",
-        "        The lines of gpuspawner fleet --gres-conf g1 tell Slurm the sockets of the GPUs and their links.",
+        "        The lines of gpuspawner fleet --gres-conf g1 tell Slurm the sockets of the GPUs and their links, "
+        "which helps servers with Slurm 22.05, not with 24.11 or 26.05.",
         "ok      g2: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen",
         "        grants: no jobs with GPUs yet",
         "ok      g3: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen",
@@ -82,6 +84,7 @@ def test_the_same_as_json(gpuspawner: Call, config: Path) -> None:
 def test_lines_for_gres_conf_from_what_is_known(gpuspawner: Call, config: Path) -> None:
     """Of a node of which all has been seen; otherwise a comment says what to do instead."""
     assert gpuspawner("fleet", "-f", config, "--gres-conf", "g2").stdout.splitlines() == [
+        f"# {LINKS_NOTE}",
         "NodeName=g2 Name=gpu Type=v100 File=/dev/nvidia0 Cores=0-3 Links=-1,2,0,0",
         "NodeName=g2 Name=gpu Type=v100 File=/dev/nvidia1 Cores=0-3 Links=2,-1,0,0",
         "NodeName=g2 Name=gpu Type=v100 File=/dev/nvidia2 Cores=4-7 Links=0,0,-1,2",

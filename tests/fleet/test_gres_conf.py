@@ -29,11 +29,18 @@ def two_sockets(*gpus: Gpu, threads: int = 1) -> NodeTopology:
 
 
 def test_a_dgx1_gets_cores_and_links() -> None:
-    """A line for each GPU in the order of PCI bus ids, with the cores of its socket and its NVLinks to the others."""
+    """A line for each GPU in the order of PCI bus ids, with the cores of its socket and its NVLinks to the others.
+
+    A comment says which versions of Slurm use the links.
+    """
     found = gres_conf(load(str(DEMO / "dgx1.json")))
 
-    assert found.notes == ()
-    assert found.text("d1").splitlines() == [
+    assert found.notes == (
+        "Links=: Slurm 22.05 prefers linked GPUs. Slurm 24.11 and 26.05 do so for jobs with --gpus alone; for --gres, "
+        "which servers use, and for --gpus-per-node they were seen to prefer GPUs with fewer links. With these two "
+        "versions, leave Links= out.",
+    )
+    assert found.text("d1").splitlines()[1:] == [
         "NodeName=d1 Name=gpu Type=p100 File=/dev/nvidia0 Cores=0-19 Links=-1,1,1,1,1,0,0,0",
         "NodeName=d1 Name=gpu Type=p100 File=/dev/nvidia1 Cores=0-19 Links=1,-1,1,1,0,1,0,0",
         "NodeName=d1 Name=gpu Type=p100 File=/dev/nvidia2 Cores=0-19 Links=1,1,-1,1,0,0,1,0",
