@@ -78,7 +78,7 @@ def test_every_file_that_is_copied_is_there() -> None:
     assert [path for path in copied if not any(Path(path).iterdir())] == []
 
 
-@pytest.mark.parametrize("name", ["sudoers", "jupyterhub.service"])
+@pytest.mark.parametrize("name", ["sudoers", "jupyterhub.service", "jupyterhub-proxy.service"])
 def test_unit_and_sudoers_are_those_of_config(name: str) -> None:
     """With the defaults, nothing in them is replaced by anything else."""
     assert rendered(f"{name}.j2") == (CONFIG / name).read_text()

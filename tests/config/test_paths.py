@@ -18,7 +18,14 @@ MADE = {
     "/usr/local/libexec/gpuspawner": CONFIG / "wrappers",
 }
 """What of config is copied where; the tutorial names each of these places."""
-SYSTEM = {"/etc/systemd/system", "/etc/shadow", "/usr/local/bin", "/opt/jupyterhub/bin", "/var/lib/jupyterhub"}
+SYSTEM = {
+    "/etc/systemd/system",
+    "/etc/shadow",
+    "/etc/jupyterhub/proxy.env",
+    "/usr/local/bin",
+    "/opt/jupyterhub/bin",
+    "/var/lib/jupyterhub",
+}
 """Other places; the tutorial names them, too."""
 
 
@@ -37,7 +44,7 @@ def test_the_tutorial_names_each_place(place: str) -> None:
     assert place in TUTORIAL
 
 
-@pytest.mark.parametrize("name", ["jupyterhub.service", "jupyterhub_config.py", "sudoers"])
+@pytest.mark.parametrize("name", ["jupyterhub.service", "jupyterhub-proxy.service", "jupyterhub_config.py", "sudoers"])
 def test_every_path_in_an_example_is_of_something_that_is_there(name: str) -> None:
     """Each is a copy of something in config, or one of the places that the tutorial names."""
     named = set(PATH.findall((CONFIG / name).read_text("utf-8")))

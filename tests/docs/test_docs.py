@@ -42,11 +42,13 @@ from jupyterhub_gpuspawner.profiles.files.folder import ProfileFolder, read_prof
 from jupyterhub_gpuspawner.profiles.files.rights import EVERYTHING, Rights
 from jupyterhub_gpuspawner.profiles.files.yaml_text import read_document
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
+from tests.docs.follow import blocks
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)])
 INDEX = ROOT / "tests" / "data" / "slurm-outputs" / "INDEX.tsv"
 TUTORIAL = ROOT / "docs" / "tutorial" / "hub-without-root.md"
+PROXY = ROOT / "docs" / "howto" / "proxy.md"
 SITES = ROOT / "docs" / "sites"
 WRITTEN = [path for path in PAGES if path.parent not in (FOLDER, SITES) or path.name == "README.md"]
 """Pages that are written by hand."""
@@ -258,12 +260,39 @@ def test_the_systemd_unit_of_the_tutorial_is_the_one_in_config(tmp_path: Path) -
     unit = (ROOT / "config" / "jupyterhub.service").read_text("utf-8")
     (shown,) = (block["text"] for block in _FENCE.finditer(TUTORIAL.read_text("utf-8")) if block["kind"] == "ini")
     assert shown == unit[unit.index("[Unit]") :]
+    assert verified(["jupyterhub.service"], tmp_path) == (0, "")
+
+
+def test_hub_and_proxy_fit_each_other(tmp_path: Path) -> None:
+    """systemd understands both units; their address, their API's and their token are those that the guide sets."""
+    unit = (ROOT / "config" / "jupyterhub-proxy.service").read_text("utf-8")
+    options = dict(re.findall(r"--([\w-]+) (\S+)", unit[unit.index("\nExecStart=") :]))
+    (lines,) = (text for kind, text in blocks(PROXY.read_text("utf-8")) if kind == "python")
+    guide = tmp_path / "jupyterhub_config.py"
+    guide.write_text(lines)
+    config = PyFileConfigLoader(str(guide)).load_config()
+    hub = (ROOT / "config" / "jupyterhub.service").read_text("utf-8")
+
+    assert config.ConfigurableHTTPProxy == {
+        "should_start": False,
+        "api_url": f"http://{options['api-ip']}:{options['api-port']}",
+    }
+    assert f'c.JupyterHub.bind_url = "http://{options["ip"]}:{options["port"]}"' in TUTORIAL.read_text("utf-8")
+    assert set(re.findall(r"(?m)^EnvironmentFile=-?(.+)$", unit + hub)) == {"/etc/jupyterhub/proxy.env"}
+    assert "/etc/jupyterhub/proxy.env" in PROXY.read_text("utf-8")
+    assert verified(["jupyterhub.service", "jupyterhub-proxy.service"], tmp_path) == (0, "")
+
+
+def verified(names: list[str], folder: Path) -> tuple[int, str]:
+    """What systemd says about units of config; their programs are not installed here."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
-    copy = tmp_path / "jupyterhub.service"
-    copy.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", unit), "utf-8")
-    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    for name in names:
+        unit = (ROOT / "config" / name).read_text("utf-8")
+        (folder / name).write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", unit), "utf-8")
+    command = ["systemd-analyze", "verify", *(str(folder / name) for name in names)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
 
 
 # --- the generated reference -----------------------------------------------------------------------
