@@ -24,9 +24,10 @@ from dataclasses import asdict, dataclass
 from grp import getgrnam
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import requests
+import websocket
 
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm
 from tests.hub.visitor import Visitor
@@ -150,38 +151,45 @@ class Hub:
             )
 
     def by_unit(self, file: Path) -> None:
-        """Start it as systemd does, as far as the unit's settings matter here (systemd.exec(5))."""
-        unit = RawConfigParser(strict=False)
-        unit.optionxform = str  # type: ignore[assignment,method-assign]
-        unit.read([file, *sorted(Path(f"{file}.d").glob("*.conf"))])
-        service = unit["Service"]
-        account = pwd.getpwnam(service["User"])
-        state = Path("/var/lib", service["StateDirectory"])
-        state.mkdir(mode=int(service["StateDirectoryMode"], 8), exist_ok=True)
-        os.chown(state, account.pw_uid, account.pw_gid)
-        if "RuntimeDirectory" in service:
-            runtime = Path("/run", service["RuntimeDirectory"])
-            runtime.mkdir(mode=int(service["RuntimeDirectoryMode"], 8), exist_ok=True)
-            os.chown(runtime, account.pw_uid, account.pw_gid)
-        groups = [account.pw_gid, *(getgrnam(name).gr_gid for name in service.get("SupplementaryGroups", "").split())]
-        name, _, value = service["Environment"].partition("=")
+        """Start it as systemd does."""
+        self.start(lambda: start_unit(file, self.log))
 
-        def start() -> subprocess.Popen[bytes]:
-            with self.log.open("ab") as log:
-                return subprocess.Popen(
-                    service["ExecStart"].split(),
-                    cwd=service["WorkingDirectory"],
-                    env={name: value, "HOME": account.pw_dir, "USER": account.pw_name, "LANG": "C.UTF-8"},
-                    user=account.pw_uid,
-                    group=getgrnam(service["Group"]).gr_gid,
-                    extra_groups=groups,
-                    umask=int(service["UMask"], 8),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
 
-        self.start(start)
+def start_unit(file: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start a service as systemd does, as far as the unit's settings matter here (systemd.exec(5))."""
+    unit = RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    for each in (file, *sorted(Path(f"{file}.d").glob("*.conf"))):
+        unit.read_string(each.read_text("utf-8").replace("\\\n", " "))
+    service = unit["Service"]
+    account = pwd.getpwnam(service.get("User", "nobody"))  # the account of DynamicUser= exists only while it runs
+    for kind, parent in (("StateDirectory", "/var/lib"), ("RuntimeDirectory", "/run")):
+        if kind in service:
+            folder = Path(parent, service[kind])
+            folder.mkdir(mode=int(service[f"{kind}Mode"], 8), exist_ok=True)
+            os.chown(folder, account.pw_uid, account.pw_gid)
+    given = [service["Environment"]]
+    variables = Path(service.get("EnvironmentFile", "-").removeprefix("-"))
+    if variables.is_file():
+        given += variables.read_text("utf-8").splitlines()
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            service["ExecStart"].split(),
+            cwd=service.get("WorkingDirectory", "/"),
+            env={
+                "HOME": account.pw_dir,
+                "USER": account.pw_name,
+                "LANG": "C.UTF-8",
+                **dict(line.split("=", 1) for line in given),
+            },
+            user=account.pw_uid,
+            group=account.pw_gid,
+            extra_groups=[getgrnam(name).gr_gid for name in service.get("SupplementaryGroups", "").split()],
+            umask=int(service.get("UMask", "0022"), 8),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
 
 
 class Reader:
@@ -270,6 +278,12 @@ class Reader:
         said: str = self.visitor.session.get(f"{self.hub.url}/user/ada/api/status", timeout=30).json()["started"]
         return said
 
+    def connect(self) -> Any:
+        """Open a WebSocket to ada's server, as JupyterLab does."""
+        cookies = "; ".join(f"{each.name}={each.value}" for each in self.visitor.session.cookies)
+        url = self.hub.url.replace("http:", "ws:")
+        return websocket.create_connection(f"{url}/user/ada/api/events/subscribe", cookie=cookies, timeout=60)
+
     def stop_it(self) -> None:
         """Stop the server as the home page does."""
         token = next(cookie.value or "" for cookie in self.visitor.session.cookies if cookie.name == "_xsrf")
@@ -290,6 +304,7 @@ def prepare(folder: Path, name: str, *own: str) -> None:
         quietly.append(f"mount -t overlay overlay -o {options} {path}")
     quietly += [
         f"mkdir -p {INSTALLED} && mount --bind {Path(sys.executable).parent.parent} {INSTALLED}",
+        f"ln -sfn {INSTALLED}/bin/configurable-http-proxy /usr/local/bin/configurable-http-proxy",
         f"echo 127.0.0.1 {name} >>/etc/hosts",
         *own,
     ]
@@ -312,7 +327,10 @@ def cluster(folder: Path) -> PrivateSlurm:
 
 
 def main(folder: Path) -> None:
-    """Follow the pages in a clone, restart the hub while a notebook runs, stop it, and print what was seen."""
+    """Follow the pages in a clone, restart the hub while a notebook runs, stop it, and print what was seen.
+
+    The last restart comes after the guide about a proxy with a service of its own, while a WebSocket is open.
+    """
     subprocess.run(["mount", "-t", "proc", "proc", "/proc"], check=True)
     prepare(folder, "jupyter", "ip addr add 10.0.0.10/32 dev lo")
     with cluster(folder) as slurm:
@@ -328,11 +346,29 @@ def main(folder: Path) -> None:
         own.hub.restart()
         wait_for(own.serves, "the notebook's server is lost", own.hub.log)
         kept = own.started() == since
+
+        proxy = Reader("howto/proxy.md", clone, own.config)
+        unit = own.unit.with_name("jupyterhub-proxy.service")
+        proxy.stand_ins = {
+            "systemctl daemon-reload": lambda _: None,
+            "systemctl stop jupyterhub": lambda _: own.hub.stop(),
+            "systemctl enable --now jupyterhub-proxy": lambda _: proxies.append(start_unit(unit, own.hub.log)),
+            "systemctl start jupyterhub": lambda _: own.hub.by_unit(own.unit),
+        }
+        proxies: list[subprocess.Popen[bytes]] = []
+        proxy.follow()
+        wait_for(own.serves, "the notebook's server is lost", own.hub.log)
+        connection = own.connect()
+        own.hub.restart()
+        connection.ping()
+        connected = connection.recv_data_frame(control_frame=True)[0] == websocket.ABNF.OPCODE_PONG
         own.stop_it()
         wait_for(lambda: slurm.run("squeue", "-h") == "", "the job goes on", own.hub.log)
         own.hub.stop()
-        seen = {"kept": kept, "hub": own.account, "steps": [asdict(step) for step in (*first.steps, *own.steps)]}
-        print(json.dumps(seen))
+        for each in proxies:
+            each.terminate()
+        steps = [asdict(step) for step in (*first.steps, *own.steps, *proxy.steps)]
+        print(json.dumps({"kept": kept, "connected": connected, "hub": own.account, "steps": steps}))
 
 
 if __name__ == "__main__":

@@ -73,7 +73,8 @@ def test_the_tutorials_say_what_happens(needs_slurm: None, site_folder: Path) ->
     """On a fresh machine no command fails, and each prints what the page shows, but for versions and numbers.
 
     A hub under its own account then serves a notebook of a user who signed in with a password, the notebook outlives a
-    restart of the hub, and its job ends with it.
+    restart of the hub, and its job ends with it. Once the guide about the proxy is followed, too, a connection to the
+    notebook outlives a restart of the hub.
     """
     followed = follow("follow", site_folder, "curl")
     done = [step for step in followed["steps"] if step["said"] is not None]
@@ -81,7 +82,7 @@ def test_the_tutorials_say_what_happens(needs_slurm: None, site_folder: Path) ->
     assert [step for step in done if step["status"] != 0] == []
     assert said(done) == shown(done)
     assert len(shown(done)) == 6
-    assert (followed["hub"], followed["kept"]) == ("jupyterhub", True)
+    assert (followed["hub"], followed["kept"], followed["connected"]) == ("jupyterhub", True, True)
 
 
 @pytest.mark.slurm
