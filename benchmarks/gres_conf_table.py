@@ -1,10 +1,10 @@
 """Compare the GPUs that Slurm grants without and with the lines of ``gpuspawner topology --gres-conf``.
 
-    python benchmarks/gres_conf_table.py                # writes its part of docs/explanation/gres-conf-table.md
-    python benchmarks/gres_conf_table.py MACHINE...     # prints the part for these machines
+    python benchmarks/gres_conf_table.py [--write] [MACHINE...]
 
-The page has a part for each version of Slurm. A run measures the Slurm of this machine and replaces the part of its
-version; ``scripts/gres-conf-table`` runs it with several versions.
+It prints a part of docs/explanation/gres-conf-table.md: what was measured with the Slurm of this machine, for these
+machines or for all. With ``--write`` the part replaces that of the same version in the page.
+``scripts/gres-conf-table`` does so with several versions.
 
 For each machine it runs a private Slurm (slurmctld and a slurmd for each form of gres.conf, select/cons_tres) with
 simulated nodes: one whose gres.conf only names device files, one with ``Cores=``, one with ``Cores=`` and ``Links=``.
@@ -309,16 +309,17 @@ def page(old: str, new: str) -> str:
 
 
 def main() -> None:
-    """Write the part of this Slurm, or print that of some machines."""
+    """Print the part of this Slurm, and write it if that is asked for."""
+    names = [word for word in sys.argv[1:] if word != "--write"]
     slurmctld = shutil.which("slurmctld", path=SEARCH_PATH)
     if slurmctld is None:
         sys.exit("slurmctld is not installed")
     version = subprocess.run([slurmctld, "-V"], capture_output=True, text=True, check=True).stdout.split()[-1]
     lines = []
-    for line in section(version, sys.argv[1:] or MACHINES):
+    for line in section(version, names or MACHINES):
         print(line, flush=True)
         lines.append(line)
-    if len(sys.argv) == 1:
+    if "--write" in sys.argv[1:]:
         PAGE.write_text(page(PAGE.read_text("utf-8"), "\n".join(lines)), "utf-8")
 
 

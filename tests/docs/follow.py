@@ -82,7 +82,7 @@ def run(command: str, folder: Path) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     return done.returncode, done.stdout
 
