@@ -275,6 +275,9 @@ alone. For `--gres` and `--gpus-per-node` they take a GPU, and then those with t
 sorted by their links in ascending order (`_compare_gres_by_links` in `gres_select_filter.c` of 24.11.5). With the
 GPUs 1, 2 and 3 of a DGX-1 with V100 free, a job of two gets 1 and 2 (two NVLinks) without `Links=`, and 1 and 3 (one
 NVLink) with it. So leave `Links=` out for servers with these versions; `AutoDetect=nvml` sets it, too.
+
+Slurm 26.05.5 was compared on the DGX-1 with V100 alone: with `--gres` it had the figures of 24.11 in the states below,
+and in eight others it granted the same GPUs as 24.11, however a job asked for them.
 """
 
 
