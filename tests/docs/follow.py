@@ -1,4 +1,6 @@
-"""Follows both tutorials on a fresh machine: ``python -m tests.docs.follow FOLDER``, as root, in namespaces of its own.
+"""Follows both tutorials and the guide about the proxy on a fresh machine: ``python -m tests.docs.follow FOLDER``.
+
+It runs as root, in namespaces of its own.
 
 The machine has a Slurm, an account ``ada`` with a password, and this clone's environment in place of what the page
 installs by pip and npm. Its folders that the page writes to are overlays, so that nothing remains. Then each block of
