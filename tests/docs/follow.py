@@ -343,6 +343,8 @@ def main(folder: Path) -> None:
         first.hub.stop()
 
         own = Reader("tutorial/hub-without-root.md", clone, Path("/etc/jupyterhub/jupyterhub_config.py"))
+        own.config.parent.mkdir()
+        own.config.write_text("c.Spawner.http_timeout = 120  # this machine may be busy\n")
         own.follow()
         since = own.started()
         own.hub.restart()
