@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def _option(word: Word) -> click.Option:
     if not word.metavar:
         return click.Option([*word.names, word.field], is_flag=True, help=word.help)
-    kind = click.IntRange(min=1) if word.whole else click.STRING
+    kind = click.STRING if word.least is None else click.IntRange(min=word.least)
     return click.Option(
         [*word.names, word.field], type=kind, metavar=word.metavar, multiple=word.repeated, help=word.help
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
+import time
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -58,6 +60,8 @@ class Spec:
     allocation: str = ""
     """Lines of ``scontrol show job -d``, so that not every rank asks slurmctld."""
     verbose: bool = False
+    beat: float = 0.0
+    """Seconds after which each rank says again that it is there; 0: never."""
 
     def dumps(self) -> str:
         """As JSON, for :func:`loads`."""
@@ -179,7 +183,8 @@ def main(command: Sequence[str], become: Become) -> NoReturn:
         command = variables.torchrun(command, where, environ, processes=max(1, len(gpus)))
     node = environ.get("SLURMD_NODENAME") or os.uname().nodename
     log = os.path.join(spec.logs, f"rank-{where.rank}.{node}.log") if spec.logs else ""
-    status = _run(command, environ, log, become)
+    alive = endings.Beat(where.rank).line(spec.token).encode()
+    status = _run(command, environ, log, become, beat=partial(_beat, spec.beat, alive) if spec.beat else None)
     code, number = (0, -status) if status < 0 else (status, 0)
     if log and status:
         _show_end(log)
@@ -188,8 +193,14 @@ def main(command: Sequence[str], become: Become) -> NoReturn:
     raise SystemExit(128 + number if number else code)
 
 
-def _run(command: Sequence[str], environ: Mapping[str, str], log: str, become: Become) -> int:
-    """The exit code of the command, or minus the number of the signal that ended it."""
+def _run(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    log: str,
+    become: Become,
+    beat: Callable[[], object] | None = None,
+) -> int:
+    """The exit code of the command, or minus the number of the signal that ended it. ``beat`` runs beside it."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log else None
     parent = os.getpid()
     running = os.fork()
@@ -206,8 +217,22 @@ def _run(command: Sequence[str], environ: Mapping[str, str], log: str, become: B
             os._exit(126)
     for number in _PASSED:
         signal.signal(number, lambda *_: None)  # Slurm sends signals to the child, too
+    if beat is not None:
+        threading.Thread(target=beat, daemon=True).start()
     status = os.waitpid(running, 0)[1]
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _beat(seconds: float, line: bytes) -> None:
+    """Say regularly that this rank is there. If slurmstepd has ended, nothing else would end the rank."""
+    slurmstepd = os.getppid()
+    while os.getppid() == slurmstepd:
+        try:
+            os.write(2, line)
+        except OSError:
+            return
+        time.sleep(seconds)
+    os.killpg(0, signal.SIGKILL)  # the step's processes on this node
 
 
 def _say(sentence: str) -> None:

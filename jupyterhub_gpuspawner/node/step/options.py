@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ABOUT = "Run COMMAND as one job step on the nodes and GPUs of this job, each rank bound to its part of its node."
+
+NODE_TIMEOUT = 60
+"""Seconds. A node that only swaps or waits for a file system answers sooner."""
+_REDIRECTED = ("--error", "-e", "--output", "-o", "--pty")
+"""Options of srun with which the standard error of ranks goes elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -21,17 +27,15 @@ class Word:
     help: str
     metavar: str = ""
     repeated: bool = False
-    whole: bool = False
-    """Its value is a whole number from 1."""
+    least: int | None = None
+    """Its value is a whole number from this."""
 
 
 WORDS = (
-    Word(
-        ("-N", "--nodes"), "nodes", "Number of the job's nodes to use, the first ones.  [default: all]", "N", whole=True
-    ),
+    Word(("-N", "--nodes"), "nodes", "Number of the job's nodes to use, the first ones.  [default: all]", "N", least=1),
     Word(("--per-gpu",), "per_gpu", "Start one rank for each GPU. The default, if the job has GPUs."),
     Word(("--per-node",), "per_node", "Start one rank on each node. The default for torchrun, and without GPUs."),
-    Word(("-n", "--ntasks"), "ntasks", "Start this many ranks, divided evenly over the nodes.", "N", whole=True),
+    Word(("-n", "--ntasks"), "ntasks", "Start this many ranks, divided evenly over the nodes.", "N", least=1),
     Word(("--all-gpus",), "all_gpus", "Show each rank all GPUs of its node, for programs that pick one by LOCAL_RANK."),
     Word(("--gpu-bind",), "gpu_bind", "Passed to srun. Slurm then decides which GPUs a rank has.", "TYPE"),
     Word(("--cpu-bind",), "cpu_bind", "Passed to srun. Slurm then decides which CPUs a rank has.", "TYPE"),
@@ -48,6 +52,13 @@ WORDS = (
         "logs",
         "Write each rank's output to rank-R.NODE.log in this folder instead of the screen.",
         "FOLDER",
+    ),
+    Word(
+        ("--node-timeout",),
+        "node_timeout",
+        f"End the run if a node has not answered for this long; 0: never.  [default: {NODE_TIMEOUT}]",
+        "SECONDS",
+        least=0,
     ),
     Word(("--no-label",), "no_label", "Do not begin each line of output with the number of its rank."),
     Word(("-v", "--verbose"), "verbose", "Print each rank's binding, and the command of srun, on standard error."),
@@ -70,6 +81,7 @@ class Options:
     mem_bind: str | None = None
     srun: tuple[str, ...] = ()
     logs: str | None = None
+    node_timeout: int | None = None
     no_label: bool = False
     verbose: bool = False
 
@@ -80,6 +92,12 @@ class Options:
         if self.per_gpu + self.per_node + (self.ntasks is not None) > 1:
             raise ValueError("--per-gpu, --per-node and --ntasks exclude each other")
         return self
+
+    @property
+    def limit(self) -> int:
+        """Seconds of silence after which a node is lost; 0: never, as where the ranks' messages do not arrive."""
+        redirected = any(word.startswith(_REDIRECTED) for word in self.srun)
+        return 0 if redirected else NODE_TIMEOUT if self.node_timeout is None else self.node_timeout
 
     @property
     def is_torchrun(self) -> bool:
@@ -109,7 +127,7 @@ def parse(arguments: Sequence[str]) -> Options:
                 *word.names, dest=word.field, help=word.help, metavar=word.metavar, action="append", default=[]
             )
         else:
-            kind = positive if word.whole else str
+            kind = str if word.least is None else partial(_whole, least=word.least)
             parser.add_argument(*word.names, dest=word.field, help=word.help, metavar=word.metavar, type=kind)
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     found = vars(parser.parse_args(list(arguments)))
@@ -121,9 +139,10 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error(str(error))
 
 
-def positive(text: str) -> int:
-    """A whole number from 1; raises ValueError."""
-    number = int(text)
-    if number < 1:
-        raise ValueError(f"{text} is not a whole number from 1")
-    return number
+def _whole(text: str, *, least: int) -> int:
+    """A whole number from ``least``; raises argparse's error for another text."""
+    from argparse import ArgumentTypeError
+
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise ArgumentTypeError(f"{text} is not a whole number from {least}")
+    return int(text)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from jupyterhub_gpuspawner.node import child, scontrol
 from jupyterhub_gpuspawner.node.step import endings, job, network, options, srun
@@ -23,12 +25,15 @@ from jupyterhub_gpuspawner.node.step.member import Spec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
+    from typing import IO
 
     from jupyterhub_gpuspawner.node.step.options import Options
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_NOISE = b"srun: cluster configuration lacks support for cpu binding\n"
-"""Written by srun where Slurm cannot bind CPUs, because it is asked to leave that to the ranks."""
+_TICK = 0.5
+"""Seconds for which output is awaited at a time."""
+_ENDING = 30.0
+"""Seconds that srun is given to end. It waits less for a node that is gone, but longer for slurmctld."""
 NO_STEP = 2
 """Exit code if the step cannot be started as asked."""
 
@@ -74,6 +79,7 @@ def run(asked: Options, environ: Mapping[str, str], *, archive: Callable[[], byt
         logs=logs,
         allocation=mine.allocation,
         verbose=asked.verbose,
+        beat=asked.limit / 4,
     )
     surroundings = srun.environment(environ, mine, spec=spec.dumps(), archive=archive())
     with tempfile.NamedTemporaryFile("w", prefix="gpuspawner-hosts-", delete=True) as hosts:
@@ -83,7 +89,9 @@ def run(asked: Options, environ: Mapping[str, str], *, archive: Callable[[], byt
         if asked.verbose:
             shown = words[: words.index("/bin/sh")]
             say(f"{shlex.join(shown)} {shlex.join(asked.command)}")
-        return _Step(words, surroundings, spec.token, where.node_of).run()
+        watch = endings.Watch(asked.limit)
+        output = endings.Output(labelled="--label" in words)
+        return _Step(words, surroundings, spec.token, where.node_of, watch, output).run()
 
 
 def _master(mine: job.Job, nodes: Sequence[str]) -> tuple[str, int]:
@@ -103,7 +111,12 @@ class _Step:
     environ: Mapping[str, str]
     token: str
     node_of: Sequence[str]
+    watch: endings.Watch
+    output: endings.Output
     ended: list[endings.Ending] = field(default_factory=list)
+    lost: tuple[int, ...] = ()
+    ending: float = 0.0
+    """Seconds since srun was asked to end, because ranks were lost."""
     signal: int = 0
 
     def run(self) -> int:
@@ -136,23 +149,61 @@ class _Step:
                 signal.signal(number, handler)
 
     def _pass_on(self, step: subprocess.Popen[bytes]) -> None:
-        """Copy srun's standard error, without the ranks' own messages."""
-        for line in step.stderr or ():
-            if line == _NOISE:
+        """Copy srun's standard error, without the ranks' own messages; end srun if ranks are lost."""
+        stderr = cast("IO[bytes]", step.stderr)
+        readable, writable = select.poll(), select.poll()
+        readable.register(stderr, select.POLLIN)
+        for output in (1, 2):
+            writable.register(output, select.POLLOUT)
+        while True:
+            began = time.monotonic()
+            some = readable.poll(_TICK * 1000)
+            # Where nobody reads the output, srun reads nothing either. A run that was stopped was not waiting.
+            if len(writable.poll(0)) == 2:
+                self._waited(step, min(time.monotonic() - began, _TICK))
+            if not some:
                 continue
-            text, ending = endings.parse(line.decode(errors="surrogateescape"), self.token)
-            if ending is not None:
-                self.ended.append(ending)
-                # What is left is the label of srun, or the unfinished last line of the rank.
-                text = "" if text.strip().rstrip(":").isdigit() or not text.strip() else f"{text}\n"
-            if text:
-                os.write(2, text.encode(errors="surrogateescape"))
+            chunk = os.read(stderr.fileno(), 65536)
+            for line in self.output.lines(chunk):
+                self._line(line)
+            if not chunk:
+                return
+
+    def _waited(self, step: subprocess.Popen[bytes], seconds: float) -> None:
+        """Count time that has passed; end srun if ranks are lost, and kill it if it does not end."""
+        self.watch.waited(seconds)
+        if self.lost:
+            self.ending += seconds
+            if self.ending > _ENDING:
+                step.kill()
+        elif not self.signal:
+            self.lost = self.watch.lost(nearly=self.watch.limit / 4)
+            if self.lost:
+                for sentence in endings.silence(self.lost, self.node_of, self.watch.limit):
+                    say(sentence)
+                step.send_signal(signal.SIGTERM)
+
+    def _line(self, line: bytes) -> None:
+        if line == endings.NOISE:
+            return
+        text, said = endings.parse(line.decode(errors="surrogateescape"), self.token)
+        if said is not None:
+            self.watch.heard(said)
+            self.ended += [said] if isinstance(said, endings.Ending) else []
+            # What is left is the label of srun, or an unfinished line of the rank.
+            label = text.strip().rstrip(":").isdigit() or not text.strip()
+            text = "" if label else f"{text}\n" if self.output.labelled or isinstance(said, endings.Ending) else text
+        if text:
+            os.write(2, text.encode(errors="surrogateescape"))
 
     def _close(self, status: int) -> int:
         if self.signal:
             say(f"{signal.Signals(self.signal).name}: all ranks have ended")
             return 128 + self.signal
-        verdict = endings.judge(self.ended, self.node_of, 128 - status if status < 0 else status)
+        status = 128 - status if status < 0 else status
+        if self.lost:
+            return status or 1
+        verdict = endings.judge(self.ended, self.node_of, status)
         for sentence in verdict.sentences:
             say(sentence)
         return verdict.exit_code

@@ -30,7 +30,7 @@ def test_options_end_at_the_command(line: str, options: Options) -> None:
         ("", "there is no command; it follows --"),
         ("--per-node", "there is no command; it follows --"),
         ("--per-gpu -n 3 -- a", "--per-gpu, --per-node and --ntasks exclude each other"),
-        ("-N 0 -- a", "invalid positive value: '0'"),
+        ("-N 0 -- a", "argument -N/--nodes: 0 is not a whole number from 1"),
         ("-N -- a", "expected one argument"),
     ],
 )

@@ -55,6 +55,17 @@ def ranks_of(mark: str) -> dict[int, str]:
     return found
 
 
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def ancestor(pid: int, name: str) -> int:
+    """The nearest process above this one that has the name."""
+    while name not in Path(f"/proc/{pid}/comm").read_text():
+        pid = parent(pid)
+    return pid
+
+
 def test_sixteen_ranks_each_know_their_place_and_have_their_part(server: Server) -> None:
     """GPUs, CPUs and variables of every rank; Slurm's variables of the batch step and the token are not passed on."""
     show = "import json, os, sys; print(json.dumps([os.environ.get(name) for name in sys.argv[1:]]))"
@@ -107,9 +118,23 @@ def test_a_rank_that_says_nothing_is_named_with_its_node(server: Server, capfd: 
     with Server(server.job, {**server.environ, "RUN_MARK": mark}).start("--per-node", "--", "sleep", "600") as run:
         until(lambda: len(ranks_of(mark)) == 4, lambda: ranks_of(mark))
         rank = next(pid for pid, node in ranks_of(mark).items() if node == "r2")
-        os.kill(int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+        os.kill(parent(rank), signal.SIGKILL)
         assert run.wait(WITHIN) in (137, 143)  # srun's: the highest of the rank's and of those that it has ended
     assert "gpuspawner-run: rank 1 on r2 ended without a word" in capfd.readouterr().err.splitlines()
+    until(lambda: not ranks_of(mark), lambda: ranks_of(mark))
+
+
+def test_a_run_does_not_wait_for_a_node_that_is_gone(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    """Without its slurmstepd a node says nothing, and srun waits for good; the processes there end as well."""
+    mark = f"{os.getpid()}-gone"
+    server = Server(server.job, {**server.environ, "RUN_MARK": mark})
+    with server.start("--per-node", "--node-timeout", "8", "--", "sh", "-c", "sleep 600; true") as run:
+        until(lambda: len(ranks_of(mark)) == 4, lambda: ranks_of(mark))
+        rank = next(pid for pid, node in ranks_of(mark).items() if node == "r3")
+        os.kill(ancestor(rank, "slurmstepd"), signal.SIGKILL)
+        assert run.wait(WITHIN) == 137  # srun's: the ranks on the other nodes were killed
+    said = "gpuspawner-run: rank 2 on r3 gave no sign of life for 8 seconds; all ranks are being ended"
+    assert said in capfd.readouterr().err.splitlines()
     until(lambda: not ranks_of(mark), lambda: ranks_of(mark))
 
 
