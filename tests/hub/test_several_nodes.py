@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,14 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from jupyterhub_gpuspawner.hub.text import home
 from tests.fixtures.hubs import stop_servers
 from tests.hub.conftest import start_hub
+from tests.hub.notebook import Notebook
 from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
+SHOW = "import json, os, sys; print(json.dumps([os.environ.get(name) for name in sys.argv[1:]]))"
+VARIABLES = "RANK WORLD_SIZE LOCAL_RANK SLURMD_NODENAME CUDA_VISIBLE_DEVICES GPUSPAWNER_CPUS"
+LONG = "!gpuspawner-run --per-node -- sh -c 'echo up; exec sleep 601'"
 STAND_IN = Path(__file__).parents[1] / "standins" / "single_user.py"
 NODES = ("g1", "g2", "g3", "g4")
 GPUS = (whole_gpus("k80", range(2), cores="0-11"), whole_gpus("k80", range(2, 4), cores="12-23"))
@@ -47,6 +51,9 @@ PROFILES = f"""
   slurm: {{partition: gpu, nodes: 4, gpus: 4, cpus: 4, memory: 1G, time: "0:10:00"}}
   environment: {{setup: ["export GPUSPAWNER_PYTHON=@FOLDER@/python"]}}
   command: [{sys.executable}, {STAND_IN}]
+- display_name: JupyterLab on four nodes
+  slug: lab
+  slurm: {{partition: gpu, nodes: 4, gpus: 4, cpus: 24, memory: 1G, time: "0:10:00"}}
 """
 PYTHON = f"""#!/bin/sh
 case "$SLURMD_NODENAME $*" in "g3 "*other_node*) echo "no launcher on g3" >&2; exit 1;; esac
@@ -160,3 +167,45 @@ def test_nodes_that_do_not_report_are_said(hub: HubProcess, slurm: PrivateSlurm)
     assert problems == [home.not_reported("g3"), home.not_reported("g4")]
     assert "no launcher on g3" in log
     assert nodes(late) == ["g2", "g4"]
+
+
+def test_ranks_from_a_notebook_and_a_terminal(hub: HubProcess) -> None:
+    """Sixteen ranks from a cell of JupyterLab; a terminal; the button *Interrupt*; and the end of the server."""
+    hub.spawn("eve", {"profile": "lab"})
+    notebook = Notebook(hub, "eve")
+    table = notebook.cell(f"!gpuspawner-run --no-label -- {sys.executable} -c '{SHOW}' {VARIABLES}")
+    shown = notebook.terminal("\"$GPUSPAWNER_RUN\" --per-node -- printenv SLURMD_NODENAME; echo 'the' end", "the end")
+    with closing(notebook.start_cell(LONG)) as cell:
+        cell.output(until="3: up")
+        notebook.interrupt()
+        interrupted = cell.output()
+    with closing(notebook.start_cell(LONG)) as cell:
+        cell.output(until="3: up")
+        before = running()
+        hub.end("eve")
+    ends_at = time.monotonic() + 60
+    while running() and time.monotonic() < ends_at:
+        time.sleep(0.1)
+
+    ranks = sorted(
+        (json.loads(line) for line in table.splitlines() if line.startswith("[")), key=lambda row: int(row[0])
+    )
+    parts = ("0-5", "6-11", "12-17", "18-23")
+    assert ranks == [
+        [str(4 * node + gpu), "16", str(gpu), NODES[node], str(gpu), parts[gpu]]
+        for node in range(4)
+        for gpu in range(4)
+    ]
+    assert [f"{rank}: {node}" in shown for rank, node in enumerate(NODES)] == [True] * 4
+    assert "gpuspawner-run: SIGINT: all ranks are being ended" in interrupted
+    assert (len(before), running()) == (4, [])
+
+
+def running() -> list[str]:
+    """The ranks of :data:`LONG`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                found += [entry.name] if (entry / "cmdline").read_bytes() == b"sleep\x00601\x00" else []
+    return found

@@ -20,7 +20,7 @@ from jupyterhub_gpuspawner.hub.report.reader import parse_report
 from jupyterhub_gpuspawner.placement.topology import NumaNode, from_document, to_document
 from jupyterhub_gpuspawner.wire.documents import NodeReport
 from tests.standins import nvml
-from tests.vm.jobs import BOARDS, JOBS, K80, NIC, SOCKETS, Held, Job
+from tests.vm.jobs import BOARDS, JOBS, K80, NIC, RANKS, SOCKETS, Held, Job, Rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class Truth:
         assert path == "/hub/api/gpuspawner/report"
         return parse_report(body.encode())
 
-    def witness(self, job: Job) -> dict[str, Any]:
+    def witness(self, job: Job | Rank) -> dict[str, Any]:
         """What the job's command found in ``/proc``."""
         assert self.jobs[job.name].get("witness"), self.jobs[job.name]
         witness: dict[str, Any] = json.loads(self.jobs[job.name]["witness"])
@@ -94,7 +94,7 @@ def truth(boot: Callable[..., list[dict[str, Any]]], tmp_path_factory: pytest.Te
     for job in jobs:
         if job.driver:
             (files / job.name).write_text(nvml.describe(job.shown()))
-    return Truth(boot([job.to_guest() for job in jobs], files))
+    return Truth(boot([job.to_guest() for job in (*jobs, *RANKS)], files))
 
 
 def test_the_kernel_sees_the_workshops_node(truth: Truth) -> None:
@@ -195,3 +195,18 @@ def test_the_environment_says_the_same(truth: Truth, job: Job) -> None:
         str(len(parse_cpulist(held.cpus))),
         "PCI_BUS_ID",
     ]
+
+
+@pytest.mark.parametrize("rank", RANKS, ids=lambda rank: rank.name)
+def test_a_rank_has_the_memory_of_its_gpus_socket(truth: Truth, rank: Rank) -> None:
+    """Each of four ranks: its GPU, a quarter of the cores, on the GPU's socket, and pages there, for every thread."""
+    witness = truth.witness(rank)
+    at = truth.node["pci"][K80.gpus[rank.number].pci]["numa_node"]
+    assert (at, witness["environ"]["CUDA_VISIBLE_DEVICES"], set(witness["threads"]), witness["policies"]) == (
+        str(rank.numa_node),
+        rank.gpu,
+        {rank.cpus},
+        [f"prefer:{rank.numa_node}"],
+    )
+    assert list(witness["pages"]) == [at]
+    assert witness["pages"][at] >= TOUCHED

@@ -95,7 +95,7 @@ def run(number: int, job: dict[str, Any], url: str) -> dict[str, Any]:
         "JUPYTERHUB_SERVICE_URL": "http://127.0.0.1:0/user/ada/",
         **job["environ"],
     }
-    launcher = ["python3", "/guest/launch.pyz", "--plan", job["plan"], "--", "python3", "/guest/witness.py"]
+    launcher = ["python3", "/guest/launch.pyz", *job["arguments"], "python3", "/guest/witness.py"]
     command = ["sh", "-c", ENTER, group, *job["before"], *launcher]
     left: list[list[str]] = []
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
