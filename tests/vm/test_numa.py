@@ -94,7 +94,8 @@ def truth(boot: Callable[..., list[dict[str, Any]]], tmp_path_factory: pytest.Te
     for job in jobs:
         if job.driver:
             (files / job.name).write_text(nvml.describe(job.shown()))
-    return Truth(boot([job.to_guest() for job in (*jobs, *RANKS)], files))
+    everything: list[Job | Rank] = [*jobs, *RANKS]
+    return Truth(boot([each.to_guest() for each in everything], files))
 
 
 def test_the_kernel_sees_the_workshops_node(truth: Truth) -> None:
