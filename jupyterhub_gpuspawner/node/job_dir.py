@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"gpuspawner\.[A-Za-z0-9]{10}", re.ASCII)
 _FILES = (
-    *("launch.pyz", "plan.json", "port", "app.sock"),
+    *("launch.pyz", "plan.json", "port", "app.sock", "session.sock"),
     *("jupyterhub_ssl_keyfile.pem", "jupyterhub_ssl_certfile.pem", "jupyterhub_ssl_client_ca.pem"),
 )
 COMPANION = "lab"

@@ -1,10 +1,17 @@
 """Runs a web application on a unix socket that only its user can open, behind the hub's sign-in.
 
 ``gpuspawner_gate --ready PATH [--absolute-url] -- COMMAND ARGUMENT…``. It is jupyter-server-proxy's standalone proxy
-with three differences. WebSockets need a sign-in, too: jupyter-server-proxy 4.6 lets anybody open them. The application
-is started at once, and the server's port is opened once it answers at PATH; when it ends, so does the server, with its
-exit code. JupyterHub is told of requests and messages, and of nothing else: the standalone proxy reports activity for
-as long as it runs, and an idle server would never be stopped.
+with these differences:
+
+- WebSockets need a sign-in, too: jupyter-server-proxy 4.6 lets anybody open them.
+- Requests that a page of another site makes the browser send are refused: the application may have no protection
+  against them, and the standalone proxy switches JupyterHub's off.
+- The application gets neither the server's token nor the cookies of the visitor's sign-in, and its own cookies are for
+  this server's addresses.
+- The application is started at once, and the server's port is opened once it answers at PATH; when it ends, so does the
+  server, with its exit code.
+- JupyterHub is told of requests and messages, and of nothing else: the standalone proxy reports activity for as long as
+  it runs, and an idle server would never be stopped.
 """
 
 from __future__ import annotations
@@ -13,6 +20,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -27,7 +35,7 @@ from jupyter_server_proxy.handlers import SuperviseAndProxyHandler
 from jupyter_server_proxy.standalone.app import StandaloneProxyServer
 from jupyter_server_proxy.standalone.proxy import make_standalone_proxy
 from jupyterhub.utils import isoformat
-from tornado import httpclient, httpserver, web
+from tornado import httpclient, httpserver, httputil, web
 
 LONGEST_PATH = 107
 """Bytes of the path of a unix socket, in Linux."""
@@ -36,6 +44,72 @@ PAUSE = 0.2
 PATIENCE = 5.0
 """Seconds that the application may take for one answer before it is asked again."""
 PLACES = ("/tmp", "/dev/shm")  # noqa: S108 - a new folder with a random name, for its user alone
+SECRETS = ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN")
+"""Environment variables that the application does not get: error pages and logs of web applications show theirs."""
+SIGN_IN_COOKIE = re.compile(r"(__Host-)?jupyterhub-")
+"""How the names of JupyterHub's cookies begin; the server's own holds the visitor's token."""
+VOUCHED = (
+    *("Remote-User", "X-Remote-User", "X-Forwarded-User", "X-Forwarded-Preferred-Username", "X-Forwarded-Email"),
+    *("X-Forwarded-Groups", "X-Forwarded-Prefix", "X-Forwarded-Context", "X-ProxyContextPath"),
+)
+"""Headers that applications believe because a proxy sets them; a visitor's own are not passed on."""
+
+
+def from_elsewhere(method: str | None, headers: httputil.HTTPHeaders) -> bool:
+    """Whether a page of another site made the browser send this request; following a link there is none.
+
+    Browsers say so in ``Sec-Fetch-Site`` (Fetch Metadata, W3C), over HTTPS and to localhost; otherwise in ``Origin``
+    where the request may change something or opens a WebSocket.
+    """
+    site = headers.get("Sec-Fetch-Site")
+    if site is None:
+        origin = headers.get("Origin")
+        return origin is not None and urlparse(origin).netloc.lower() != headers.get("Host", "").lower()
+    link = method == "GET" and headers.get("Sec-Fetch-Mode") == "navigate"
+    return site not in ("same-origin", "none") and not (link and headers.get("Sec-Fetch-Dest") == "document")
+
+
+def for_application(headers: httputil.HTTPHeaders, *, by_token: bool) -> httputil.HTTPHeaders:
+    """The visitor's headers without JupyterHub's sign-in and without those that only a proxy may set.
+
+    ``by_token``: whether the visitor has signed in with a token in the header ``Authorization``.
+    """
+    passed = headers.copy()
+    for name in (*VOUCHED, *(("Authorization",) if by_token else ())):
+        passed.pop(name, None)
+    cookies = [each.strip() for each in passed.pop("Cookie", "").split(";")]
+    own = [each for each in cookies if each and not SIGN_IN_COOKIE.match(each)]
+    if own:
+        passed["Cookie"] = "; ".join(own)
+    return passed
+
+
+def own_cookie(cookie: str, base_url: str) -> str:
+    """A value of Set-Cookie for the addresses below ``base_url``: the hub and other servers do not get the cookie."""
+    named, *attributes = (part.strip() for part in cookie.split(";"))
+    if named.startswith("__Host-"):  # browsers take it for all addresses or not at all
+        return cookie
+    kept = []
+    for attribute in attributes:
+        name, _, value = attribute.partition("=")
+        if name.lower() == "path" and value.startswith("/"):
+            below = f"{value}/".startswith(f"{base_url}/")
+            kept.append(f"Path={value if below else base_url + value}")
+        elif name.lower() != "domain":
+            kept.append(attribute)
+    return "; ".join([named, *kept])
+
+
+def own_cookies(base_url: str) -> Any:
+    """A function for jupyter-server-proxy's ``rewrite_response``, which does that to an application's answers."""
+
+    def rewrite(response: Any) -> None:
+        cookies = response.headers.get_list("Set-Cookie")
+        response.headers.pop("Set-Cookie", None)
+        for cookie in cookies:
+            response.headers.add("Set-Cookie", own_cookie(cookie, base_url))
+
+    return rewrite
 
 
 def handler_class() -> Any:
@@ -43,6 +117,16 @@ def handler_class() -> Any:
     handler, arguments = make_standalone_proxy(SuperviseAndProxyHandler, {"state": {}})
 
     class SignedIn(handler):  # type: ignore[misc, valid-type]
+        def prepare(self, *_: Any, **__: Any) -> None:
+            """Refuse what other sites' pages ask for in the visitor's name."""
+            if from_elsewhere(self.request.method, self.request.headers):
+                raise web.HTTPError(403, log_message="asked for by a page of another site")
+
+        def proxy_request_headers(self) -> httputil.HTTPHeaders:
+            """What the application gets of the visitor's headers."""
+            by_token = getattr(self, "_token_authenticated", False)
+            return for_application(super().proxy_request_headers(), by_token=by_token)
+
         async def get(self, *args: Any, **kwargs: Any) -> None:
             """Answer a GET; a WebSocket begins with one."""
             if self.request.headers.get("Upgrade", "").lower() == "websocket" and not self.current_user:
@@ -72,11 +156,15 @@ class Gate(StandaloneProxyServer):  # type: ignore[misc]
     async def serve(self) -> int:
         """Run the application and serve it until it ends; returns its exit code as a shell counts."""
         application = self.create_app()
+        # jupyter-server-proxy 4.6 has the base URL with a regular expression's escapes here, as in /user/ada\-b/
+        slash = (f"^{re.escape(self.base_url)}$", web.RedirectHandler, {"url": f"{self.base_url}/"})
+        application.add_handlers(".*", [slash])
         # a notebook's listing of requests would show the tokens in their addresses
         application.settings["log_function"] = lambda _handler: None
         server = httpserver.HTTPServer(application, ssl_options=self._configure_ssl(), xheaders=True)
         try:
-            process = await asyncio.create_subprocess_exec(*self.application)
+            environment = {name: value for name, value in os.environ.items() if name not in SECRETS}
+            process = await asyncio.create_subprocess_exec(*self.application, env=environment)
         except OSError as error:
             _complain(f"{self.application[0]} cannot be run: {error.strerror}")
             return 127
@@ -160,7 +248,7 @@ def socket_folder(launcher: str) -> tuple[str, bool]:
     """A folder that only this user can enter, and whether it is a new one: the job's, where the socket's path fits."""
     folder = Path(launcher).parent
     private = folder.name.startswith("gpuspawner.") and folder.stat().st_mode & 0o077 == 0
-    if private and len(os.fsencode(folder / "app.sock")) <= LONGEST_PATH:
+    if private and len(os.fsencode(folder / "session.sock")) <= LONGEST_PATH:  # app.sock, or a second one beside it
         return str(folder), False
     for place in PLACES:
         with suppress(OSError):
@@ -193,6 +281,7 @@ def main() -> None:
         port=url.port or 8888,
         absolute_url=asked.absolute_url,
         activity_interval=0,
+        rewrite_response=own_cookies(base_url.rstrip("/")),
     )
     try:
         status = asyncio.run(gate.serve())

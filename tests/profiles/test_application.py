@@ -33,7 +33,7 @@ def request(app: object, **fields: object) -> JobRequest:
         (
             "code-server",
             "gpuspawner-gate {lab} --ready /healthz -- code-server --auth none --disable-telemetry "
-            "--disable-update-check --socket {socket}",
+            "--disable-update-check --session-socket {socket_folder}/session.sock --socket {socket}",
         ),
         (
             {"kind": "streamlit", "args": "--app-dir /course serve:app"},

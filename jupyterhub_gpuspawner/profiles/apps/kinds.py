@@ -15,7 +15,8 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
         "name": "VS Code",
         "icon": "code",
         "command": ("code-server", "--auth", "none", "--disable-telemetry", "--disable-update-check"),
-        "socket": ("--socket", SOCKET),
+        # its second socket would lie in the home folder, which nodes share
+        "socket": ("--session-socket", "{socket_folder}/session.sock", "--socket", SOCKET),
         "ready": "/healthz",
     },
     "dash": {
