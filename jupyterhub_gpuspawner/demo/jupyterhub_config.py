@@ -12,7 +12,7 @@ c = get_config()  # noqa: F821 - JupyterHub provides it
 # Enable the plugin, and set the folder of profiles.
 c.JupyterHub.spawner_class = "gpu-profiles"
 c.GPUProfilesSpawner.profiles_dir = str(folder / "profiles")
-c.GPUProfilesSpawner.profiles_dir_allows = ["local"]  # one of the profiles is a server on this machine
+c.GPUProfilesSpawner.profiles_dir_allows = ["local", "command"]  # a server on this machine, and an application
 
 courses = folder / "courses"
 courses.mkdir(exist_ok=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.demo.course import SLUG, course_file
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
+from jupyterhub_gpuspawner.demo.monitor.profile import profile_file
 from jupyterhub_gpuspawner.demo.nvidia_smi import command_file
 from jupyterhub_gpuspawner.demo.slurm_cluster import DEMO_CLUSTER, PrivateSlurm, missing
 from jupyterhub_gpuspawner.errors import ConfigError
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROFILES = Path(__file__).parent / "profiles"
+RIGHTS = Rights(frozenset({"local", "command"}))
+"""What the demo's profiles may say, as in its configuration."""
 
 
 def say(text: str) -> None:
@@ -49,7 +52,9 @@ def run_demo(*, once: bool, port: int, folder: Path | None) -> None:
         say("Starting the hub ...")
         stack.enter_context(hub)
         if once:
-            for placement in spawn_each(hub, ProfileFolder(folder / "profiles", Rights(frozenset({"local"})))):
+            for placement in spawn_each(
+                hub, ProfileFolder(folder / "profiles", Rights(frozenset({"local", "command"})))
+            ):
                 print(json.dumps(placement), flush=True)
             return
         say(_how_to_use(hub))
@@ -67,6 +72,9 @@ def demo_hub(stack: ExitStack, folder: Path, *, port: int) -> HubProcess:
     environment: dict[str, str] = {}
     if reason is None:
         shutil.copy(PROFILES / "cluster.yaml", profiles)
+        monitor = profile_file()
+        if monitor is not None:
+            (profiles / "monitor.yaml").write_text(monitor)
         say("Starting a private Slurm with simulated nodes ...")
         slurm = stack.enter_context(PrivateSlurm(DEMO_CLUSTER, folder / "slurm"))
         environment = {

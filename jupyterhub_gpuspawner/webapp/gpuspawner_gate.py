@@ -127,6 +127,12 @@ def handler_class() -> Any:
             by_token = getattr(self, "_token_authenticated", False)
             return for_application(super().proxy_request_headers(), by_token=by_token)
 
+        def get_client_uri(self, protocol: str, host: str, port: int, _: str) -> str:
+            """The application's address for this request, with the visitor's escapes: ``%2F`` does not become ``/``."""
+            path = self.request.path if self.absolute_url else self.request.path[len(self.settings["base_url"]) :]
+            query = f"?{self.request.query}" if self.request.query else ""
+            return f"{protocol}://{host}:{port}{path}{query}"
+
         async def get(self, *args: Any, **kwargs: Any) -> None:
             """Answer a GET; a WebSocket begins with one."""
             if self.request.headers.get("Upgrade", "").lower() == "websocket" and not self.current_user:

@@ -19,6 +19,7 @@ import requests
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from tests.hub.conftest import StartHub
 from tests.hub.test_users import CONFIG
+from tests.hub.visitor import Visitor
 from tests.standins.web_app import HELLO
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.users]
@@ -126,15 +127,47 @@ def test_only_its_user_reaches_an_application(
         for who, headers in {"its user": token(hub, person), "another": token(hub, other), "nobody": {}}.items()
     }
     assert answers == {"its user": (200, HELLO), "another": (403, 403), "nobody": (302, 403)}
-    page = requests.get(f"{through_hub}/page", headers=token(hub, person), timeout=30)
-    assert page.text == f"{HELLO} at /page"
+    page = requests.get(f"{through_hub}/page%2F..%3Fa", headers=token(hub, person), timeout=30)
+    assert page.text == f"{HELLO} at /page%2F..%3Fa"
 
     path = server.cmdline()[2]
+    assert not {"JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN"} & server.environ().keys()
     connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
     assert Path(path).parent.stat().st_mode & 0o777 == 0o700
     assert as_user(person, sys.executable, "-c", connect, path) == ""
     assert "PermissionError" in as_user(other, sys.executable, "-c", connect, path)
     assert [each for each in psutil.net_connections("tcp") if each.pid == server.pid] == []
+
+
+def test_an_application_gets_no_sign_in_and_gives_no_cookies_away(
+    hub: HubProcess, server: psutil.Process, two_users: tuple[str, str]
+) -> None:
+    """It gets neither the token of a visitor nor the hub's cookies; its own cookie is for its own addresses.
+
+    Another site's page cannot make the visitor's browser change something, nor open its WebSocket.
+    """
+    person = two_users[0]
+    address = f"{hub.url}/user/{person}"
+    headers = {**token(hub, person), "Remote-User": "root"}
+    known = requests.get(f"{address}/known", headers=headers, timeout=30).json()["headers"]
+    assert {"Authorization", "Remote-User", "Cookie"} & known.keys() == set()
+
+    visitor = Visitor(hub, person).session
+    first = visitor.get(address, timeout=30)
+    assert (first.status_code, first.url) == (200, f"{address}/")
+    known = [visitor.get(f"{address}/known", timeout=30).json()["headers"].get("Cookie", "") for _ in range(2)]
+    assert [[each for each in cookies.split("; ") if "jupyterhub" in each] for cookies in known] == [[], []]
+    assert "session=1" in known[1]
+    assert {cookie.path for cookie in visitor.cookies if cookie.name == "session"} == {f"/user/{person}/"}
+    paths = {cookie.path for cookie in visitor.cookies if cookie.name == f"jupyterhub-user-{person}"}
+    assert paths == {f"/user/{person}/"}
+
+    elsewhere = {"Origin": "http://evil.example"}
+    here = {"Origin": hub.url}
+    posted = [visitor.post(f"{address}/known", headers=each, timeout=30).status_code for each in (elsewhere, here)]
+    assert posted == [403, 200]
+    cookies = {"Cookie": "; ".join(f"{cookie.name}={cookie.value}" for cookie in visitor.cookies)}
+    assert [websocket(f"{address}/ws", {**cookies, **each}) for each in (elsewhere, here)] == [403, HELLO]
 
 
 def test_the_hub_knows_when_an_application_was_used_and_that_it_has_ended(

@@ -1,10 +1,14 @@
-"""With ``internal_ssl``, hub, proxy and server communicate over TLS, and only the job can read the server's key."""
+"""With ``internal_ssl``, hub, proxy and server communicate over TLS, and only the job can read the server's key.
+
+So do applications in the place of JupyterLab, which here also are in a container or sign people in themselves.
+"""
 
 from __future__ import annotations
 
 import ssl
 import stat
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +23,7 @@ from jupyterhub_gpuspawner.demo.hub import HubFailed, HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.hub.conftest import LIGHT, new_hub
 from tests.hub.test_life import environment, wait_for
+from tests.hub.visitor import Visitor
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
 
@@ -30,30 +35,58 @@ c.JupyterHub.internal_certs_location = str(folder / "internal-ssl")
 """
 
 
-def test_a_server_over_tls(slurm_cluster: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+SILENT = """
+- display_name: Says nothing
+  slug: silent
+  slurm: {partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}
+  environment: {setup: 'env > "$HOME/environ"; sleep 600'}
+  command: [/bin/true]
+"""
+STAND_INS = Path(__file__).parents[1] / "standins"
+APPLICATIONS = f"""
+- display_name: In a container
+  slug: contained
+  slurm: {{partition: batch, cpus: 1, memory: 200M, time: "0:10:00"}}
+  environment: {{container: /images/application.sif, setup: 'PATH={STAND_INS}:$PATH'}}
+  app: {{command: [{sys.executable}, {STAND_INS}/web_app.py], socket: "{{socket}}", ready: /healthz}}
+- display_name: Signs in itself
+  slug: own
+  slurm: {{partition: batch, cpus: 1, memory: 200M, time: "0:10:00"}}
+  app: {{command: [{sys.executable}, {STAND_INS}/own_sign_in.py, "{{port}}"], auth: own, ready: /health}}
+"""
+
+
+@pytest.fixture(scope="module")
+def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    """A hub with ``internal_ssl``."""
+    folder = tmp_path_factory.mktemp("tls") / "hub"
+    lines = CONFIG.replace("str(folder /", f"str(__import__('pathlib').Path({str(folder)!r}) /")
+    hub = new_hub(slurm_cluster, folder, lines=lines, profiles=LIGHT + SILENT + APPLICATIONS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HubProcess, "answers", lambda each: _answers(each.url))
+        try:
+            hub.start(timeout=240)
+            yield hub
+        except HubFailed as failed:  # the hub's output is the best explanation
+            raise AssertionError(failed) from failed
+        finally:
+            hub.stop()
+
+
+def test_a_server_over_tls(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:
     """Only the hub's certificate gives access to the server; its files have mode 0600 and are removed with the job."""
-    lines = CONFIG.replace("str(folder /", f"str(__import__('pathlib').Path({str(tmp_path / 'hub')!r}) /")
-    hub = new_hub(slurm_cluster, tmp_path / "hub", lines=lines)
-    monkeypatch.setattr(type(hub), "answers", lambda each: _answers(each.url))
-    try:
-        hub.start()
-    except HubFailed as failed:  # the hub's output is the best explanation
-        raise AssertionError(failed) from failed
-    try:
-        placement = hub.spawn("ssl", {"profile": "light"})
-        env = environment(hub, "ssl")
-        files = [Path(env[f"JUPYTERHUB_SSL_{name}"]) for name in ("KEYFILE", "CERTFILE", "CLIENT_CA")]
-        modes = [stat.S_IMODE(file.stat().st_mode) for file in files]
-        folders = {stat.S_IMODE(file.parent.stat().st_mode) for file in files}
-        script = slurm_cluster.run("scontrol", "write", "batch_script", placement["job_id"], "-")
-        said = hub.log.read_text()
-        url = env["JUPYTERHUB_SERVICE_URL"]
-        with pytest.raises(requests.exceptions.SSLError):
-            requests.get(f"{url}environ", timeout=10, verify=str(files[2]))
-        key = files[0].read_text().splitlines()[1]
-        hub.end("ssl")
-    finally:
-        hub.stop()
+    placement = hub.spawn("ssl", {"profile": "light"})
+    env = environment(hub, "ssl")
+    files = [Path(env[f"JUPYTERHUB_SSL_{name}"]) for name in ("KEYFILE", "CERTFILE", "CLIENT_CA")]
+    modes = [stat.S_IMODE(file.stat().st_mode) for file in files]
+    folders = {stat.S_IMODE(file.parent.stat().st_mode) for file in files}
+    script = slurm_cluster.run("scontrol", "write", "batch_script", placement["job_id"], "-")
+    said = hub.log.read_text()
+    url = env["JUPYTERHUB_SERVICE_URL"]
+    with pytest.raises(requests.exceptions.SSLError):
+        requests.get(f"{url}environ", timeout=10, verify=str(files[2]))
+    key = files[0].read_text().splitlines()[1]
+    hub.end("ssl")
 
     assert url.startswith("https://")
     assert env["JUPYTERHUB_API_URL"].startswith("https://")
@@ -64,37 +97,40 @@ def test_a_server_over_tls(slurm_cluster: PrivateSlurm, tmp_path: Path, monkeypa
     assert wait_for(lambda: not any(file.exists() for file in files))
 
 
-SILENT = """
-- display_name: Says nothing
-  slug: silent
-  slurm: {partition: batch, cpus: 1, memory: 100M, time: "0:10:00"}
-  environment: {setup: 'env > "$HOME/environ"; sleep 600'}
-  command: [/bin/true]
-"""
+def test_applications_over_tls(hub: HubProcess) -> None:
+    """One in a container behind the hub's sign-in, and one that signs people in itself: each is its user's alone."""
+    hub.spawn("cora", {"profile": "contained"})
+    hub.spawn("olaf", {"profile": "own"})
+    cora, olaf = (Visitor(hub, name).session for name in ("cora", "olaf"))
+    there = {name: f"{hub.url}/user/{name}" for name in ("cora", "olaf")}
+    in_container = cora.get(f"{there['cora']}/known", timeout=30).json()["environ"].get("APPTAINER_CONTAINER")
+    page = olaf.get(f"{there['olaf']}/page", timeout=30).text
+    others = {
+        (who, name): session.get(f"{there[name]}/page", timeout=30).status_code
+        for who, session, name in (("cora", cora, "olaf"), ("olaf", olaf, "cora"))
+    }
+    strangers = {requests.get(f"{url}/page", allow_redirects=False, timeout=30).status_code for url in there.values()}
+    for name in there:
+        hub.end(name)
+
+    assert (in_container, page) == ("/images/application.sif", "hello olaf")
+    assert others == {("cora", "olaf"): 403, ("olaf", "cora"): 403}
+    assert strangers == {302}
 
 
-def test_a_neighbour_with_a_server_of_their_own_passes_for_any_server(
-    slurm_cluster: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_neighbour_with_a_server_of_their_own_passes_for_any_server(hub: HubProcess, tmp_path: Path) -> None:
     """TLS does not tell servers apart: each has a certificate from the hub's authority for the same names.
 
     The report names a port before a server listens on it, as reports of version 1 do.
     """
-    lines = CONFIG.replace("str(folder /", f"str(__import__('pathlib').Path({str(tmp_path / 'hub')!r}) /")
-    hub = new_hub(slurm_cluster, tmp_path / "hub", lines=lines, profiles=LIGHT + SILENT)
-    monkeypatch.setattr(type(hub), "answers", lambda each: _answers(each.url))
-    hub.start()
-    try:
-        hub.spawn("eve", {"profile": "light"})
-        env = environment(hub, "eve")
-        client = tuple(env[f"JUPYTERHUB_SSL_{name}"] for name in ("CERTFILE", "KEYFILE", "CLIENT_CA"))
-        believed = {
-            "of nobody's authority": _believed(hub, "ada", self_signed(tmp_path), client),
-            "of eve's server": _believed(hub, "bob", client[:2], client),
-        }
-        hub.end("eve")
-    finally:
-        hub.stop()
+    hub.spawn("eve", {"profile": "light"})
+    env = environment(hub, "eve")
+    client = tuple(env[f"JUPYTERHUB_SSL_{name}"] for name in ("CERTFILE", "KEYFILE", "CLIENT_CA"))
+    believed = {
+        "of nobody's authority": _believed(hub, "ada", self_signed(tmp_path), client),
+        "of eve's server": _believed(hub, "bob", client[:2], client),
+    }
+    hub.end("eve")
 
     assert believed == {"of nobody's authority": False, "of eve's server": True}
 

@@ -1,9 +1,12 @@
 """A stand-in for a web application without a sign-in, such as RStudio or TensorBoard, on a unix socket.
 
-``/healthz`` answers 503 for the first second; ``/`` is a page, ``/ws`` a WebSocket that says hello; ``/quit`` ends it.
+``/healthz`` answers 503 for the first second; ``/`` is a page, ``/ws`` a WebSocket that says hello; ``/known`` shows,
+as JSON, the headers and the environment that it gets, and sets a cookie; ``/quit`` ends it.
 """
 
 import asyncio
+import json
+import os
 import sys
 import time
 
@@ -20,6 +23,18 @@ class Page(web.RequestHandler):
     def get(self) -> None:
         """Say where it is shown."""
         self.write(f"{HELLO} at {self.request.path}")
+
+
+class Known(web.RequestHandler):
+    """What it is given."""
+
+    def get(self) -> None:
+        """Show it, and set a cookie for all addresses, as web frameworks do."""
+        self.set_cookie("session", "1", path="/")
+        self.write(json.dumps({"headers": dict(self.request.headers), "environ": dict(os.environ)}))
+
+    def post(self) -> None:
+        """Change something, without asking who wants it."""
 
 
 class Health(web.RequestHandler):
@@ -49,7 +64,7 @@ class Quit(web.RequestHandler):
 
 async def main(path: str) -> None:
     """Serve until it is ended."""
-    handlers = [("/healthz", Health), ("/ws", Socket), ("/quit", Quit), ("/.*", Page)]
+    handlers = [("/healthz", Health), ("/ws", Socket), ("/quit", Quit), ("/known", Known), ("/.*", Page)]
     server = httpserver.HTTPServer(web.Application(handlers))
     server.add_socket(netutil.bind_unix_socket(path, mode=0o666))
     await asyncio.Event().wait()

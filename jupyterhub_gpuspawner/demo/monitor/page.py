@@ -1,0 +1,126 @@
+"""A web application on a unix socket: the GPUs and cores of its own job, as ``nvidia-smi`` reports them.
+
+``python page.py SOCKET``. It has no sign-in of its own, and needs tornado alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import html
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+
+from tornado import httpserver, netutil, web
+
+FIELDS = "index,name,utilization.gpu,memory.used,memory.total,power.draw"
+AGAIN = 5
+"""Seconds after which the page is loaded again."""
+PATIENCE = 10.0
+"""Seconds that nvidia-smi may take."""
+VARIABLES = {"job": "SLURM_JOB_ID", "node": "SLURMD_NODENAME", "visible": "CUDA_VISIBLE_DEVICES"}
+"""Names in the page, and the environment variables that they stand for."""
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta http-equiv="refresh" content="{again}">
+<title>GPU monitor</title>
+<style>
+:root {{ color-scheme: light dark; font: 1rem/1.5 system-ui, sans-serif; }}
+body {{ max-width: 50rem; margin: 2rem auto; padding: 0 1rem; }}
+section {{ border: 1px solid gray; border-radius: .5rem; padding: .5rem 1rem; margin: 1rem 0; }}
+h2 {{ font-size: 1.1rem; margin: 0; }}
+dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .5rem 0; }}
+dd {{ margin: 0; }}
+meter {{ width: 60%; height: 1.2rem; vertical-align: middle; }}
+</style>
+</head>
+<body>
+<h1>GPU monitor</h1>
+<p>Job {job} on node {node}: CUDA_VISIBLE_DEVICES={visible}, {cores}.</p>
+{gpus}
+<p>This page comes from a small program that the profile starts instead of JupyterLab. The program has no sign-in of its
+own: JupyterHub's is required. The page is reloaded every {again} seconds.</p>
+</body>
+</html>
+"""
+_GPU = """\
+<section>
+<h2>GPU {index}: {name}</h2>
+<dl>
+<dt>Utilization</dt><dd><meter max="100" value="{used}" aria-label="utilization of GPU {index}"></meter> {used} %</dd>
+<dt>Memory</dt><dd><meter max="{total}" value="{memory}" aria-label="memory of GPU {index}"></meter> {memory} of {total}
+MiB</dd>
+<dt>Power</dt><dd>{power} W</dd>
+</dl>
+</section>
+"""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A line of nvidia-smi, as it prints it: a number, or ``[N/A]``."""
+
+    index: str
+    name: str
+    used: str
+    """Utilization in per cent."""
+    memory: str
+    """Used memory in MiB."""
+    total: str
+    """Memory in MiB."""
+    power: str
+    """In watts."""
+
+
+async def readings() -> list[Reading]:
+    """What nvidia-smi reports of the job's GPUs; nothing where it does not answer."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return []
+    asked = [command, f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"]
+    process = await asyncio.create_subprocess_exec(*asked, stdout=asyncio.subprocess.PIPE)
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+    except asyncio.TimeoutError:
+        process.kill()
+        return []
+    rows = csv.reader(output.decode(errors="replace").splitlines(), skipinitialspace=True)
+    return [Reading(*row) for row in rows if len(row) == len(FIELDS.split(","))]
+
+
+def page(found: list[Reading]) -> str:
+    """The page for these GPUs."""
+    quoted = {name: html.escape(os.environ.get(variable, "not set")) for name, variable in VARIABLES.items()}
+    cores = len(os.sched_getaffinity(0))
+    gpus = [_GPU.format(**{name: html.escape(value) for name, value in vars(gpu).items()}) for gpu in found]
+    return _PAGE.format(
+        **quoted,
+        again=AGAIN,
+        cores=f"{cores} core{'' if cores == 1 else 's'}",
+        gpus="".join(gpus) or "<p>nvidia-smi reports no GPU.</p>",
+    )
+
+
+class Page(web.RequestHandler):
+    """The page."""
+
+    async def get(self) -> None:
+        """Ask nvidia-smi, and show what it says."""
+        self.write(page(await readings()))
+
+
+async def main(path: str) -> None:
+    """Serve until it is ended."""
+    server = httpserver.HTTPServer(web.Application([("/", Page)]))
+    server.add_socket(netutil.bind_unix_socket(path))
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
