@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -99,8 +100,8 @@ def test_a_server_over_tls(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
 
 def test_applications_over_tls(hub: HubProcess) -> None:
     """One in a container behind the hub's sign-in, and one that signs people in itself: each is its user's alone."""
-    hub.spawn("cora", {"profile": "contained"})
-    hub.spawn("olaf", {"profile": "own"})
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(hub.spawn, ("cora", "olaf"), ({"profile": "contained"}, {"profile": "own"})))
     cora, olaf = (Visitor(hub, name).session for name in ("cora", "olaf"))
     there = {name: f"{hub.url}/user/{name}" for name in ("cora", "olaf")}
     in_container = cora.get(f"{there['cora']}/known", timeout=30).json()["environ"].get("APPTAINER_CONTAINER")
