@@ -101,21 +101,23 @@ def test_a_server_over_tls(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None
 def test_applications_over_tls(hub: HubProcess) -> None:
     """One in a container behind the hub's sign-in, and one that signs people in itself: each is its user's alone."""
     with ThreadPoolExecutor() as pool:
-        list(pool.map(hub.spawn, ("cora", "olaf"), ({"profile": "contained"}, {"profile": "own"})))
-    cora, olaf = (Visitor(hub, name).session for name in ("cora", "olaf"))
-    there = {name: f"{hub.url}/user/{name}" for name in ("cora", "olaf")}
-    in_container = cora.get(f"{there['cora']}/known", timeout=30).json()["environ"].get("APPTAINER_CONTAINER")
+        list(pool.map(hub.spawn, ("cora-lee", "olaf"), ({"profile": "contained"}, {"profile": "own"})))
+    cora, olaf = (Visitor(hub, name).session for name in ("cora-lee", "olaf"))
+    there = {name: f"{hub.url}/user/{name}" for name in ("cora-lee", "olaf")}
+    with_slash = cora.get(there["cora-lee"], timeout=30).url
+    in_container = cora.get(f"{there['cora-lee']}/known", timeout=30).json()["environ"].get("APPTAINER_CONTAINER")
     page = olaf.get(f"{there['olaf']}/page", timeout=30).text
     others = {
         (who, name): session.get(f"{there[name]}/page", timeout=30).status_code
-        for who, session, name in (("cora", cora, "olaf"), ("olaf", olaf, "cora"))
+        for who, session, name in (("cora-lee", cora, "olaf"), ("olaf", olaf, "cora-lee"))
     }
     strangers = {requests.get(f"{url}/page", allow_redirects=False, timeout=30).status_code for url in there.values()}
     for name in there:
         hub.end(name)
 
+    assert with_slash == f"{there['cora-lee']}/"
     assert (in_container, page) == ("/images/application.sif", "hello olaf")
-    assert others == {("cora", "olaf"): 403, ("olaf", "cora"): 403}
+    assert others == {("cora-lee", "olaf"): 403, ("olaf", "cora-lee"): 403}
     assert strangers == {302}
 
 
