@@ -36,6 +36,7 @@ from jupyterhub_gpuspawner.hub.spawners.slurm import GPUSlurmSpawner
 from jupyterhub_gpuspawner.hub.start.readiness import READY, ask_readiness_at
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
+from tests.fixtures.databases import hub_session
 
 pytestmark = pytest.mark.oldest
 
@@ -312,33 +313,31 @@ async def test_a_start_that_is_taken_up_is_pending_until_it_is_over() -> None:
 
 def test_a_spawners_row_leads_to_its_session() -> None:
     """Some spawners have no row, and some rows are not in the database."""
-    session = orm.new_session_factory("sqlite:///:memory:")()
-    user = orm.User(name="ann")
-    session.add(user)
-    row = orm.Spawner(name="", user=user)
-    session.add(row)
-    session.commit()
+    with hub_session() as session:
+        user = orm.User(name="ann")
+        session.add(user)
+        row = orm.Spawner(name="", user=user)
+        session.add(row)
+        session.commit()
 
-    assert [compat.session_of(each) for each in (row, orm.Spawner(name=""), None)] == [session, None, None]
-    session.close()
+        assert [compat.session_of(each) for each in (row, orm.Spawner(name=""), None)] == [session, None, None]
 
 
 def test_a_spawner_reads_the_hubs_settings_through_its_user() -> None:
     """The names are those that the hub passes to its web application."""
     settings = {"proxy": object(), "cookie_secret": b"secret", "internal_ssl_key": "/key"}
-    session = orm.new_session_factory("sqlite:///:memory:")()
-    row = orm.User(name="ann")
-    session.add(row)
-    session.commit()
-    spawner = SimpleNamespace(user=User(row, settings, db=session))
-    names = inspect.getsource(JupyterHub.init_tornado_settings)
+    with hub_session() as session:
+        row = orm.User(name="ann")
+        session.add(row)
+        session.commit()
+        spawner = SimpleNamespace(user=User(row, settings, db=session))
+        names = inspect.getsource(JupyterHub.init_tornado_settings)
 
-    assert compat.proxy_of(spawner) is settings["proxy"]
-    assert compat.cookie_secret(spawner) == b"secret"
-    assert compat.internal_certificates(spawner) == ("/key", None, None)
-    for name in (*settings, "internal_ssl_cert", "internal_ssl_ca"):
-        assert f"{name}=" in names
-    session.close()
+        assert compat.proxy_of(spawner) is settings["proxy"]
+        assert compat.cookie_secret(spawner) == b"secret"
+        assert compat.internal_certificates(spawner) == ("/key", None, None)
+        for name in (*settings, "internal_ssl_cert", "internal_ssl_ca"):
+            assert f"{name}=" in names
 
 
 def test_the_hubs_own_template_folders() -> None:
@@ -445,13 +444,13 @@ def test_the_body_of_a_start_is_taken_for_user_options() -> None:
 
 def test_a_user_is_added_as_by_a_first_login() -> None:
     """With the default role, and once."""
-    session = orm.new_session_factory("sqlite://")()
-    for role in roles.get_default_roles():
-        roles.create_role(session, role)
+    with hub_session() as session:
+        for role in roles.get_default_roles():
+            roles.create_role(session, role)
 
-    user = compat.add_user(SimpleNamespace(db=session), "ada")
+        user = compat.add_user(SimpleNamespace(db=session), "ada")
 
-    assert (orm.User.find(session, "ada"), [role.name for role in user.roles]) == (user, ["user"])
+        assert (orm.User.find(session, "ada"), [role.name for role in user.roles]) == (user, ["user"])
 
 
 async def test_jupyterhub_asks_at_an_applications_own_path_whether_it_is_ready() -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jupyterhub import orm, roles
+from jupyterhub import roles
 
 from jupyterhub_gpuspawner.courses.folder import CourseFile
 from jupyterhub_gpuspawner.courses.sessions import Session as CourseSession
@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
 from jupyterhub_gpuspawner.hub.ending.record import Ending
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import add_user, set_last_start
+from tests.fixtures.databases import hub_session
 
 COURSE = HubCourse("deep", CourseFile("deep"), ("ada", "bob", "eve"), unknown=("eve",))
 
@@ -84,16 +85,15 @@ class StandInSpawner:
 @pytest.fixture
 def app() -> Iterator[Any]:
     """A hub that knows ada and bob."""
-    session = orm.new_session_factory("sqlite://")()
-    for role in roles.get_default_roles():
-        roles.create_role(session, role)
-    found = SimpleNamespace(db=session, users={})
-    for name in ("ada", "bob"):
-        user = SimpleNamespace(name=name, spawners={})
-        user.spawners[""] = StandInSpawner(user)
-        found.users[add_user(found, name).id] = user
-    yield found
-    session.close()
+    with hub_session() as session:
+        for role in roles.get_default_roles():
+            roles.create_role(session, role)
+        found = SimpleNamespace(db=session, users={})
+        for name in ("ada", "bob"):
+            user = SimpleNamespace(name=name, spawners={})
+            user.spawners[""] = StandInSpawner(user)
+            found.users[add_user(found, name).id] = user
+        yield found
 
 
 def actions_of(app: Any, account: Account, every: float = 0.1) -> CourseActions:

@@ -24,6 +24,7 @@ from jupyterhub_gpuspawner.hub.ending.record import Ending, ending_state
 from jupyterhub_gpuspawner.hub.spawners.server import Server
 from jupyterhub_gpuspawner.jobs.status import JobStatus, Phase
 from jupyterhub_gpuspawner.wire.documents import PlacementDocument
+from tests.fixtures.databases import hub_session
 
 EIGHT, NINE, TEN = 28800.0, 32400.0, 36000.0
 QUEUED = JobStatus("12", Phase.QUEUED, reason="Resources")
@@ -178,7 +179,6 @@ class Spawner:
 
 def test_how_servers_ended_that_the_hub_has_no_longer_in_memory() -> None:
     """Of the default servers of these people, as their rows say it; others and active ones are left out."""
-    session = orm.new_session_factory("sqlite:///:memory:")()
     stopped = Ending("Stopped.", at=NINE, stopped=True)
     rows: dict[str, dict[str, Ending | None]] = {
         "ada": {"": DIED},
@@ -187,18 +187,18 @@ def test_how_servers_ended_that_the_hub_has_no_longer_in_memory() -> None:
         "dora": {"": DIED},
         "eve": {"": DIED},
     }
-    for name, servers in rows.items():
-        user = orm.User(name=name)
-        session.add(user)
-        for server, ending in servers.items():
-            row = orm.Spawner(name=server, state=ending_state(ending))
-            user._orm_spawners.append(row)
-            if name == "dora":
-                row.server = orm.Server()
-    session.commit()
+    with hub_session() as session:
+        for name, servers in rows.items():
+            user = orm.User(name=name)
+            session.add(user)
+            for server, ending in servers.items():
+                row = orm.Spawner(name=server, state=ending_state(ending))
+                user._orm_spawners.append(row)
+                if name == "dora":
+                    row.server = orm.Server()
+        session.commit()
 
-    found = list(ended_servers(session, ["ada", "ben", "cleo", "dora", "stranger"]))
-    session.close()
+        found = list(ended_servers(session, ["ada", "ben", "cleo", "dora", "stranger"]))
     assert found == [Server("ada", ending=DIED), Server("ben", stopped=stopped)]
 
 

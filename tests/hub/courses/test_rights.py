@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from jupyterhub import orm, roles
 from jupyterhub.auth import Authenticator
-from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.courses.course import parse_course
 from jupyterhub_gpuspawner.courses.folder import CourseFile
@@ -18,6 +17,7 @@ from jupyterhub_gpuspawner.hub.courses.book import HubCourse, Standing, with_peo
 from jupyterhub_gpuspawner.hub.courses.rights import CourseRights, HubDirectory, instructor_scopes, on_changes
 from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
 from jupyterhub_gpuspawner.hub.jupyterhub_compat import START_SERVERS
+from tests.fixtures.databases import hub_session
 
 pytestmark = pytest.mark.oldest
 
@@ -25,11 +25,10 @@ pytestmark = pytest.mark.oldest
 @pytest.fixture
 def app() -> Iterator[Any]:
     """What is needed of a hub: a database with the default roles, and an authenticator that lets everybody in."""
-    session: Session = orm.new_session_factory("sqlite://")()
-    for role in roles.get_default_roles():
-        roles.create_role(session, role)
-    yield SimpleNamespace(db=session, authenticator=Authenticator(allow_all=True))
-    session.close()
+    with hub_session() as session:
+        for role in roles.get_default_roles():
+            roles.create_role(session, role)
+        yield SimpleNamespace(db=session, authenticator=Authenticator(allow_all=True))
 
 
 def course(slug: str, people: Sequence[str], instructors: Sequence[str] = ("carl",)) -> HubCourse:

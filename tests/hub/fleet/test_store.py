@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.engine import Engine
+from sqlalchemy.pool import NullPool
 
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.fleet import node_record
@@ -15,6 +18,7 @@ from jupyterhub_gpuspawner.fleet.grants import Grant
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
 from jupyterhub_gpuspawner.hub.fleet import store as subject
 from jupyterhub_gpuspawner.hub.fleet.store import FleetStore, Kept, forget_in_database, read_database
+from tests.fixtures.databases import disposed
 from tests.fleet.nodes import DAY, only, record, topology, view
 
 WHOLE = topology()
@@ -22,17 +26,23 @@ GRANT = Grant("7", "g1", DAY, 2, aligned=True, across=False, loss=0.0)
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def engine(tmp_path: Path) -> Iterator[Engine]:
     """A hub's database, in which JupyterHub has tables."""
-    url = f"sqlite:///{tmp_path / 'hub.sqlite'}"
-    with create_engine(url).begin() as connection:
-        connection.execute(text("CREATE TABLE users (id INTEGER)"))
-    return url
+    with disposed(create_engine(f"sqlite:///{tmp_path / 'hub.sqlite'}")) as engine:
+        with engine.begin() as connection:
+            connection.execute(text("CREATE TABLE users (id INTEGER)"))
+        yield engine
 
 
-def test_views_are_merged_by_node_and_grants_added(url: str) -> None:
+@pytest.fixture
+def url(engine: Engine) -> str:
+    """The address of the same database."""
+    return str(engine.url)
+
+
+def test_views_are_merged_by_node_and_grants_added(engine: Engine, url: str) -> None:
     """Views of the same node make one record; a grant is kept once for each job."""
-    store = FleetStore(create_engine(url))
+    store = FleetStore(engine)
     store.add(view("g1", only(WHOLE, 0, 1)), lambda _: GRANT)
     store.add(view("g1", WHOLE), lambda _: GRANT)
     store.add(view("g2", topology("g2")), lambda _: None)
@@ -41,9 +51,9 @@ def test_views_are_merged_by_node_and_grants_added(url: str) -> None:
     assert (store.granted("7"), store.granted("8")) == (True, False)
 
 
-def test_a_late_view_does_not_replace_newer_ones(url: str) -> None:
+def test_a_late_view_does_not_replace_newer_ones(engine: Engine) -> None:
     """It is the first one of another node; its grant counts."""
-    store = FleetStore(create_engine(url))
+    store = FleetStore(engine)
     store.add(view("g1", WHOLE), lambda _: None)
     store.add(view("g1", only(WHOLE, 0, 1), at=2 * DAY), lambda _: GRANT, late=True)
     store.add(view("g2", topology("g2")), lambda _: None, late=True)
@@ -51,9 +61,9 @@ def test_a_late_view_does_not_replace_newer_ones(url: str) -> None:
     assert store.read() == Kept((record("g1"), record("g2")), (GRANT,))
 
 
-def test_a_report_without_gpus_leaves_no_record(url: str) -> None:
+def test_a_report_without_gpus_leaves_no_record(engine: Engine) -> None:
     """Nodes without GPUs are not compared."""
-    store = FleetStore(create_engine(url))
+    store = FleetStore(engine)
     store.add(view("c1", only(WHOLE)), lambda _: GRANT)
     assert store.read() == Kept()
 
@@ -63,10 +73,10 @@ def add(store: FleetStore, grant: Grant) -> None:
     store.add(view(grant.node, topology(grant.node), at=grant.at), lambda _: grant)
 
 
-def test_what_is_old_is_deleted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_old_is_deleted(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes and grants last seen before the time, and grants beyond the number that is kept."""
     monkeypatch.setattr(subject, "GRANTS_AT_MOST", 2)
-    store = FleetStore(create_engine(url))
+    store = FleetStore(engine)
     for day in range(1, 6):
         add(store, Grant(str(day), f"g{day}", day * DAY, 1))
     store.forget_old(2 * DAY)
@@ -76,12 +86,14 @@ def test_what_is_old_is_deleted(url: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert [each.job_id for each in kept.grants] == ["4", "5"]
 
 
-def test_the_hub_can_write_while_old_nodes_are_looked_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_can_write_while_old_nodes_are_looked_for(
+    engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Thousands of records take seconds to read, and an SQLite database has one writer."""
-    store = FleetStore(create_engine(url))
+    store = FleetStore(engine)
     for day in (1, 2):
         add(store, Grant(str(day), f"g{day}", day * DAY, 1))
-    hub = create_engine(url, connect_args={"timeout": 0})
+    hub = create_engine(url, connect_args={"timeout": 0}, poolclass=NullPool)
 
     def forgotten(record: NodeRecord, before: float) -> NodeRecord:
         with hub.begin() as connection:
@@ -94,9 +106,9 @@ def test_the_hub_can_write_while_old_nodes_are_looked_for(url: str, monkeypatch:
     assert [each.node for each in store.read().records] == ["g2"]
 
 
-def test_a_node_is_forgotten_on_request(url: str) -> None:
+def test_a_node_is_forgotten_on_request(engine: Engine, url: str) -> None:
     """With its grants."""
-    FleetStore(create_engine(url)).add(view("g1", WHOLE), lambda _: GRANT)
+    FleetStore(engine).add(view("g1", WHOLE), lambda _: GRANT)
 
     assert (forget_in_database(url, "g1"), forget_in_database(url, "g1")) == (True, False)
     assert read_database(url) == Kept()
@@ -112,9 +124,8 @@ def test_a_database_that_no_hub_has_used_is_not_changed(url: str, tmp_path: Path
     assert not (tmp_path / "another.sqlite").exists()
 
 
-def test_what_another_version_wrote_is_left_out(url: str) -> None:
+def test_what_another_version_wrote_is_left_out(engine: Engine, url: str) -> None:
     """Other nodes are shown all the same."""
-    engine = create_engine(url)
     FleetStore(engine).add(view("g1", WHOLE), lambda _: GRANT)
     FleetStore(engine).add(view("g2", topology("g2")), lambda _: None)
     with engine.begin() as connection:
@@ -128,5 +139,6 @@ def test_what_another_version_wrote_is_left_out(url: str) -> None:
 def test_the_database_is_used_in_a_thread_unless_it_is_in_memory(tmp_path: Path, database: str, in_loop: bool) -> None:
     """A database in memory has one connection, which the hub uses at the same time."""
     url = f"sqlite:///{tmp_path / database}" if database else "sqlite://"
-    thread = asyncio.run(FleetStore(create_engine(url)).call(threading.current_thread))
+    with disposed(create_engine(url)) as engine:
+        thread = asyncio.run(FleetStore(engine).call(threading.current_thread))
     assert (thread is threading.main_thread()) is in_loop

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import create_engine
-from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub.messages.message import EVERYBODY, Audience, Kind, Message, clean_text
 from jupyterhub_gpuspawner.hub.messages.store import Messages, messages_of
+from tests.fixtures.databases import session_of
 
 TEXTS = {
     "lines": (" Save now.\r\n\n We end at 12. ", "Save now.\nWe end at 12."),
@@ -30,7 +29,7 @@ def in_course(user: str = "") -> Audience:
 
 def test_the_last_message_to_each_audience_is_shown() -> None:
     """Messages outlive the hub's process; a new one takes the place of the last to the same people; old ones go."""
-    with Session(create_engine("sqlite://")) as session:
+    with session_of() as session:
         first = Message(in_course(), "ada", "First", at=1.0, until=9e9)
         everybody = Message(in_course(), "carl", "To all", at=2.0, until=9e9)
         alone = Message(in_course("bob"), "carl", "To bob", at=3.0, until=9e9)
@@ -52,7 +51,7 @@ def test_the_last_message_to_each_audience_is_shown() -> None:
 def test_audiences_of_the_same_name_are_not_the_same() -> None:
     """A node, a profile and a course may be called alike; the message to a node is read there alone."""
     node = Audience(Kind.NODE, "deep")
-    with Session(create_engine("sqlite://")) as session:
+    with session_of() as session:
         messages = messages_of(session)
         told = [Message(to, "admin", "Down at 12.", at=1.0, until=9e9) for to in (node, EVERYBODY)]
         messages.keep(told)
@@ -64,7 +63,7 @@ def test_audiences_of_the_same_name_are_not_the_same() -> None:
 
 def test_a_message_that_is_withdrawn_is_gone() -> None:
     """Also from the database; withdrawing it again says that there was none."""
-    with Session(create_engine("sqlite://")) as session:
+    with session_of() as session:
         messages = Messages(session)
         messages.keep([Message(EVERYBODY, "admin", "Down at 12.", at=1.0, until=9e9)])
 

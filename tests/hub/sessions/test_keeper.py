@@ -10,21 +10,19 @@ from pathlib import Path
 
 import pytest
 from jupyterhub import orm
-from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub.sessions.keeper import Recorder, keep, stored_sessions
 from jupyterhub_gpuspawner.sessions.store import SessionStore
+from tests.fixtures.databases import hub_session
 from tests.sessions.a_session import ENDED, LIFE, SUBMITTED
 
 
 class App:
     """A hub with a database in which one server runs."""
 
-    def __init__(self) -> None:
-        engine = create_engine("sqlite://")
-        orm.Base.metadata.create_all(engine)
-        self.db = Session(engine)
+    def __init__(self, db: Session) -> None:
+        self.db = db
         session = {"id": "runs", "username": "ada", "servername": "", "begun_at": 1.0}
         self.db.add(orm.Spawner(name="", server=orm.Server(), state={"child": {"session": session}}))
         self.db.add(orm.Spawner(name="stopped", state={"session": {**session, "id": "gone"}}))
@@ -49,19 +47,21 @@ async def test_a_hub_completes_what_the_one_before_it_has_left(tmp_path: Path) -
     with closing(SessionStore(path)) as store:
         for session in ("runs", "gone"):
             store.take(replace(SUBMITTED, session=session, at=1.0))
-    recorder, app = Recorder(path), App()
-    assert stored_sessions(app) == {"runs"}
+    recorder = Recorder(path)
+    with hub_session() as db:
+        app = App(db)
+        assert stored_sessions(app) == {"runs"}
 
-    task = asyncio.ensure_future(keep(app, recorder, 400))
-    while len(await recorder.under_way()) != 1:  # noqa: ASYNC110 - a thread has no event
-        await asyncio.sleep(0.01)
-    with closing(SessionStore(path)) as store:
-        while len(list(store.sessions())) > 1:  # noqa: ASYNC110
+        task = asyncio.ensure_future(keep(app, recorder, 400))
+        while len(await recorder.under_way()) != 1:  # noqa: ASYNC110 - a thread has no event
             await asyncio.sleep(0.01)
-        assert [each.session for each in store.sessions()] == ["runs"]
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+        with closing(SessionStore(path)) as store:
+            while len(list(store.sessions())) > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert [each.session for each in store.sessions()] == ["runs"]
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
     await asyncio.to_thread(recorder.close)
 
 

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from jupyterhub import orm
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub.start.records import KEPT, RecordedStart, RecordFailed, StartRecords
+from tests.fixtures.databases import hub_session, session_of
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Session:
+def session(tmp_path: Path) -> Iterator[Session]:
     """A hub's database."""
-    session: Session = orm.new_session_factory(f"sqlite:///{tmp_path / 'hub.sqlite'}")()
-    return session
+    with hub_session(f"sqlite:///{tmp_path / 'hub.sqlite'}") as session:
+        yield session
 
 
 def test_a_start_is_found_by_its_id_and_no_other_is(session: Session) -> None:
     """By the next hub process, too."""
     StartRecords(session).add("0a-1", RecordedStart("ann", "lab"))
-    again = Session(create_engine(session.get_bind().engine.url))
 
-    assert StartRecords(again).find({"0a-1", "0a-2"}) == {"0a-1": RecordedStart("ann", "lab")}
+    with session_of(str(session.get_bind().engine.url)) as again:
+        assert StartRecords(again).find({"0a-1", "0a-2"}) == {"0a-1": RecordedStart("ann", "lab")}
 
 
 def test_hundreds_are_found(session: Session) -> None:

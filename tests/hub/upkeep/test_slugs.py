@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from jupyterhub import orm
 from traitlets.config import Config
 
 from jupyterhub_gpuspawner.check.people import stored_slugs
@@ -15,6 +14,7 @@ from jupyterhub_gpuspawner.hub.spawners.profile_source import SharedFolder
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.upkeep import slugs
 from jupyterhub_gpuspawner.hub.upkeep.slugs import keep_slugs, register_slugs
+from tests.fixtures.databases import hub_session
 
 
 async def test_the_owner_of_a_slug_is_known_to_the_next_hub_and_to_the_check(
@@ -26,28 +26,29 @@ async def test_the_owner_of_a_slug_is_known_to_the_next_hub_and_to_the_check(
     (profiles / "old.yaml").write_text("display_name: P\ndescription: old\n")
     url = f"sqlite:///{tmp_path}/hub.sqlite"
     config = Config({"JupyterHub": {"db_url": url}, "GPUProfilesSpawner": {"profiles_dir": str(profiles)}})
-    session = orm.new_session_factory(url)()
-    first = SharedFolder(str(profiles))
-    first.first_look()
-    monkeypatch.setattr(slugs, "LOOK", 0.01)
-    writing = asyncio.create_task(keep_slugs(first, session))
-    while not stored_slugs(config):  # noqa: ASYNC110 - another task writes to a database
-        await asyncio.sleep(0.01)
-    writing.cancel()
-    (profiles / "new.yaml").write_text("display_name: P\ndescription: new\n")
-    (profiles / "old.yaml").unlink()
-    (profiles / "old.yaml").write_text("display_name: P\ndescription: old\n")
+    with hub_session(url) as session:
+        first = SharedFolder(str(profiles))
+        first.first_look()
+        monkeypatch.setattr(slugs, "LOOK", 0.01)
+        writing = asyncio.create_task(keep_slugs(first, session))
+        while not stored_slugs(config):  # noqa: ASYNC110 - another task writes to a database
+            await asyncio.sleep(0.01)
+        writing.cancel()
+        (profiles / "new.yaml").write_text("display_name: P\ndescription: new\n")
+        (profiles / "old.yaml").unlink()
+        (profiles / "old.yaml").write_text("display_name: P\ndescription: old\n")
 
-    assert stored_slugs(config) == {"p": "old.yaml"}
-    begun: list[object] = []
-    app = SimpleNamespace(
-        spawner_class=GPUProfilesSpawner,
-        config=config,
-        db=session,
-        observe=lambda begin, _name: begun.append(begin(None)),
-    )
-    register_slugs(app)
-    folder = GPUProfilesSpawner(config=config).source.folder
-    assert folder is not None
-    assert [profile.description for profile in folder.besides(())] == ["old"]
-    session.close()
+        assert stored_slugs(config) == {"p": "old.yaml"}
+        begun: list[object] = []
+        app = SimpleNamespace(
+            spawner_class=GPUProfilesSpawner,
+            config=config,
+            db=session,
+            observe=lambda begin, _name: begun.append(begin(None)),
+        )
+        register_slugs(app)
+        folder = GPUProfilesSpawner(config=config).source.folder
+        assert folder is not None
+        assert [profile.description for profile in folder.besides(())] == ["old"]
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()

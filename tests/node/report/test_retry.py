@@ -119,13 +119,14 @@ def test_a_server_that_ends_takes_its_messenger_along(launched: Callable[..., su
     """Nothing of the job outlives it, though the hub never came back."""
     [port] = free_ports(1)
     environ = away(port)
-    process = launched(environ, 2)
+    process = launched(environ, 60)
     assert process.stdout is not None
     process.stdout.readline()
-    there = len(messengers(str(process.args[1])))  # type: ignore[index]
-    process.wait(30)
+    assert len(messengers(str(process.args[1]))) == 1  # type: ignore[index]
 
-    assert there == 1
+    process.terminate()
+    process.wait(60)
+
     assert until(lambda: not messengers(str(process.args[1])))  # type: ignore[index]
 
 
