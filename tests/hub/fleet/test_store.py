@@ -18,7 +18,8 @@ from jupyterhub_gpuspawner.fleet.grants import Grant
 from jupyterhub_gpuspawner.fleet.node_record import NodeRecord
 from jupyterhub_gpuspawner.hub.fleet import store as subject
 from jupyterhub_gpuspawner.hub.fleet.store import FleetStore, Kept, forget_in_database, read_database
-from tests.fixtures.databases import disposed
+from tests.fixtures.databases import disposed, new_database
+from tests.fixtures.postgres import about_sqlite
 from tests.fleet.nodes import DAY, only, record, topology, view
 
 WHOLE = topology()
@@ -28,7 +29,7 @@ GRANT = Grant("7", "g1", DAY, 2, aligned=True, across=False, loss=0.0)
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
     """A hub's database, in which JupyterHub has tables."""
-    with disposed(create_engine(f"sqlite:///{tmp_path / 'hub.sqlite'}")) as engine:
+    with disposed(create_engine(new_database(tmp_path))) as engine:
         with engine.begin() as connection:
             connection.execute(text("CREATE TABLE users (id INTEGER)"))
         yield engine
@@ -37,7 +38,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 @pytest.fixture
 def url(engine: Engine) -> str:
     """The address of the same database."""
-    return str(engine.url)
+    return engine.url.render_as_string(hide_password=False)
 
 
 def test_views_are_merged_by_node_and_grants_added(engine: Engine, url: str) -> None:
@@ -114,6 +115,7 @@ def test_a_node_is_forgotten_on_request(engine: Engine, url: str) -> None:
     assert read_database(url) == Kept()
 
 
+@about_sqlite
 def test_a_database_that_no_hub_has_used_is_not_changed(url: str, tmp_path: Path) -> None:
     """The command reads; it creates neither tables nor a file."""
     before = (tmp_path / "hub.sqlite").read_bytes()

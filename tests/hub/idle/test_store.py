@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.cli.main import main
 from jupyterhub_gpuspawner.hub.idle.store import IdleTime, IdleTimes, due_since
+from tests.fixtures.databases import disposed, new_database, session_of
 
 NOW = 1_772_442_000.0
 SHORT = IdleTime("ada", "", "k80", "12", 2, NOW - 1500, NOW - 300, most=1.0, held_mib=400, keeps=1, kept=1800.0)
@@ -21,16 +22,14 @@ LONG = IdleTime("ben", "two", "a100", "13", 4, NOW - 9000, NOW - 1800, 2.0, 9000
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "jupyterhub.sqlite"
+def url(tmp_path: Path) -> str:
+    return new_database(tmp_path)
 
 
 @pytest.fixture
-def session(database: Path) -> Iterator[Session]:
-    engine = create_engine(f"sqlite:///{database}")
-    with Session(engine) as session:
+def session(url: str) -> Iterator[Session]:
+    with session_of(url) as session:
         yield session
-    engine.dispose()
 
 
 def test_a_restarted_hub_goes_on_with_what_is_not_over(session: Session) -> None:
@@ -54,26 +53,24 @@ def test_a_row_is_brought_up_to_date(session: Session) -> None:
 
 
 @pytest.mark.usefixtures("session")
-def test_a_database_of_a_hub_that_never_looked_has_nothing(database: Path) -> None:
+def test_a_database_of_a_hub_that_never_looked_has_nothing(url: str) -> None:
     """The command makes no table."""
-    engine = create_engine(f"sqlite:///{database}")
-    with engine.connect() as connection:
+    with disposed(create_engine(url)) as engine, engine.connect() as connection:
         assert due_since(connection, 0.0) == ()
-    engine.dispose()
 
 
-def asked(database: Path, *words: str) -> tuple[int, str]:
-    config = database.with_name("jupyterhub_config.py")
-    config.write_text(f"c.JupyterHub.db_url = 'sqlite:///{database}'\n")
+def asked(folder: Path, url: str, *words: str) -> tuple[int, str]:
+    config = folder / "jupyterhub_config.py"
+    config.write_text(f"c.JupyterHub.db_url = {url!r}\n")
     found = CliRunner().invoke(main, ["idle", "-f", str(config), *words])
     return found.exit_code, found.output
 
 
-def test_the_command_lists_whom_the_policy_would_have_stopped(session: Session, database: Path) -> None:
+def test_the_command_lists_whom_the_policy_would_have_stopped(session: Session, url: str, tmp_path: Path) -> None:
     """Four GPUs for two hours, of which one was after the server was due; what was never due is not listed."""
     IdleTimes(session).write([SHORT, LONG])
 
-    code, text = asked(database, "--since", "3650d")
+    code, text = asked(tmp_path, url, "--since", "3650d")
     head, row, total = text.splitlines()
     assert (code, head.split()[:5], row.split()[:5]) == (
         0,
@@ -83,22 +80,23 @@ def test_the_command_lists_whom_the_policy_would_have_stopped(session: Session, 
     assert row.split()[-3:] == ["stopped", "8.0", "4.0"]
     assert total == "1 time, 8.0 GPU-hours unused, 4.0 of them after the server was due."
 
-    document = json.loads(asked(database, "--since", "3650d", "--json")[1])
+    document = json.loads(asked(tmp_path, url, "--since", "3650d", "--json")[1])
     assert (document["gpu_hours"], document["gpu_hours_after_due"]) == (8.0, 4.0)
     assert [(each["user"], each["due_at"]) for each in document["servers"]] == [("ben", "2026-03-02T07:30:00+00:00")]
 
 
-def test_a_database_that_is_not_there_is_named(database: Path) -> None:
+def test_a_database_that_is_not_there_is_named(tmp_path: Path) -> None:
     """It is not made by the command."""
-    code, text = asked(database)
+    database = tmp_path / "jupyterhub.sqlite"
+    code, text = asked(tmp_path, f"sqlite:///{database}")
 
     assert (code, database.exists()) == (1, False)
     assert f"c.JupyterHub.db_url: there is no database {database}." in text
 
 
-def test_a_duration_is_asked_for_in_its_grammar(database: Path) -> None:
+def test_a_duration_is_asked_for_in_its_grammar(tmp_path: Path) -> None:
     """The message says what would be right."""
-    code, text = asked(database, "--since", "7")
+    code, text = asked(tmp_path, "sqlite://", "--since", "7")
 
     assert code == 2
     assert "'7' is not a duration: use for example 90min, 12h or 7d" in text

@@ -12,13 +12,13 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from jupyterhub_gpuspawner.hub.start.records import KEPT, RecordedStart, RecordFailed, StartRecords
-from tests.fixtures.databases import hub_session, session_of
+from tests.fixtures.databases import hub_session, new_database, session_of
 
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
     """A hub's database."""
-    with hub_session(f"sqlite:///{tmp_path / 'hub.sqlite'}") as session:
+    with hub_session(new_database(tmp_path)) as session:
         yield session
 
 
@@ -26,7 +26,7 @@ def test_a_start_is_found_by_its_id_and_no_other_is(session: Session) -> None:
     """By the next hub process, too."""
     StartRecords(session).add("0a-1", RecordedStart("ann", "lab"))
 
-    with session_of(str(session.get_bind().engine.url)) as again:
+    with session_of(session.get_bind().engine.url.render_as_string(hide_password=False)) as again:
         assert StartRecords(again).find({"0a-1", "0a-2"}) == {"0a-1": RecordedStart("ann", "lab")}
 
 

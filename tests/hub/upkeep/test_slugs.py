@@ -14,7 +14,7 @@ from jupyterhub_gpuspawner.hub.spawners.profile_source import SharedFolder
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.hub.upkeep import slugs
 from jupyterhub_gpuspawner.hub.upkeep.slugs import keep_slugs, register_slugs
-from tests.fixtures.databases import hub_session
+from tests.fixtures.databases import hub_session, new_database
 
 
 async def test_the_owner_of_a_slug_is_known_to_the_next_hub_and_to_the_check(
@@ -24,7 +24,7 @@ async def test_the_owner_of_a_slug_is_known_to_the_next_hub_and_to_the_check(
     profiles = tmp_path / "profiles"
     profiles.mkdir()
     (profiles / "old.yaml").write_text("display_name: P\ndescription: old\n")
-    url = f"sqlite:///{tmp_path}/hub.sqlite"
+    url = new_database(tmp_path)
     config = Config({"JupyterHub": {"db_url": url}, "GPUProfilesSpawner": {"profiles_dir": str(profiles)}})
     with hub_session(url) as session:
         first = SharedFolder(str(profiles))
