@@ -151,7 +151,15 @@ def test_a_handful_of_people_have_nothing_to_hide_behind() -> None:
 def test_what_tells_the_hardware_is_published_with_it(tmp_path: Path) -> None:
     """GPU-seconds by seconds are the number of GPUs; memory and energy tell the model."""
     some = [replace(RECORD, username=f"u{n}", session=str(n), gpus=n + 1, gpu_model=f"model {n}") for n in range(5)]
-    names = "gpus gpu_model gpu_seconds_held gpu_seconds_measured gpu_seconds_busy gpu_memory_max_mib joules".split()
+    names = [
+        "gpus",
+        "gpu_model",
+        "gpu_seconds_held",
+        "gpu_seconds_measured",
+        "gpu_seconds_busy",
+        "gpu_memory_max_mib",
+        "joules",
+    ]
 
     rows = exported(tmp_path, some)
     assert [{row[name] for name in names} for row in rows] == [{""}] * 5

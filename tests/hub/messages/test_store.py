@@ -73,7 +73,7 @@ def test_a_message_that_is_withdrawn_is_gone() -> None:
 
 def test_messages_that_have_expired_are_not_kept_in_memory() -> None:
     """They go with the next message, as those in the database do."""
-    with Session(create_engine("sqlite://")) as session:
+    with session_of() as session:
         messages = Messages(session)
         messages.keep([Message(in_course("eve"), "carl", "Over", at=1.0, until=5.0)])
         messages.keep([everybody := Message(EVERYBODY, "carl", "To all", at=2.0, until=9e9)])
