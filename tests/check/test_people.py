@@ -11,6 +11,7 @@ from traitlets.config import Config
 from jupyterhub_gpuspawner.check.people import People, people_of
 from jupyterhub_gpuspawner.check.site import load_site
 from jupyterhub_gpuspawner.errors import ConfigError
+from tests.fixtures.databases import hub_session
 
 LINES = """
 c.JupyterHub.load_groups = {"course": {"users": ["ada"]}, "empty": []}
@@ -31,11 +32,10 @@ def test_those_of_the_configuration_and_of_the_database(tmp_path: Path) -> None:
     configured = People({"course": frozenset({"ada"}), "empty": frozenset()}, frozenset({"ada", "grace"}))
     assert (people_of(config), (tmp_path / "hub.sqlite").exists()) == (configured, False)
 
-    session = orm.new_session_factory(f"sqlite:///{tmp_path}/hub.sqlite")()
-    bob = orm.User(name="bob")
-    session.add_all([bob, orm.Group(name="made", users=[bob]), orm.Group(name="course", users=[bob])])
-    session.commit()
-    session.close()
+    with hub_session(f"sqlite:///{tmp_path}/hub.sqlite") as session:
+        bob = orm.User(name="bob")
+        session.add_all([bob, orm.Group(name="made", users=[bob]), orm.Group(name="course", users=[bob])])
+        session.commit()
 
     assert people_of(config) == People(
         {"course": frozenset({"ada", "bob"}), "empty": frozenset(), "made": frozenset({"bob"})},

@@ -12,6 +12,7 @@ from sqlalchemy import create_engine
 from jupyterhub_gpuspawner.fleet.grants import Grant
 from jupyterhub_gpuspawner.fleet.gres_conf import LINKS_NOTE
 from jupyterhub_gpuspawner.hub.fleet.store import FleetStore
+from tests.fixtures.databases import disposed
 from tests.fleet.nodes import DAY, only, topology, view, with_gpu
 
 if TYPE_CHECKING:
@@ -25,11 +26,12 @@ def config(tmp_path: Path) -> Path:
     """The configuration of a hub that has heard of four nodes; Slurm is not there."""
     database = tmp_path / "hub.sqlite"
     database.touch()
-    store = FleetStore(create_engine(f"sqlite:///{database}"))
-    for name in ("g2", "g3"):
-        store.add(view(name, topology(name)), lambda _: None)
-    store.add(view("g1", with_gpu(topology("g1"), 0, pcie_width=8), gres="gpu:v100:4"), lambda _: None)
-    store.add(view("g4", only(topology("g4"), 0), gres="gpu:a100:4"), lambda _: Grant("7", "g4", DAY, 1))
+    with disposed(create_engine(f"sqlite:///{database}")) as engine:
+        store = FleetStore(engine)
+        for name in ("g2", "g3"):
+            store.add(view(name, topology(name)), lambda _: None)
+        store.add(view("g1", with_gpu(topology("g1"), 0, pcie_width=8), gres="gpu:v100:4"), lambda _: None)
+        store.add(view("g4", only(topology("g4"), 0), gres="gpu:a100:4"), lambda _: Grant("7", "g4", DAY, 1))
     file = tmp_path / "jupyterhub_config.py"
     file.write_text(
         f"c.JupyterHub.spawner_class = 'gpu-slurm'\nc.JupyterHub.db_url = 'sqlite:///{database}'\n"

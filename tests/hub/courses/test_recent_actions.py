@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 
-from sqlalchemy import create_engine
-from sqlalchemy.orm import Session
-
 from jupyterhub_gpuspawner.hub.courses.recent_actions import KEPT, RecentActions
+from tests.fixtures.databases import session_of
 
 
 def test_the_last_actions_of_a_course_outlive_the_hub() -> None:
     """Newest first, also of those done at one time; what is a month old goes, and other courses have their own."""
     now = time.time()
-    with Session(create_engine("sqlite://")) as session:
+    with session_of() as session:
         actions = RecentActions(session)
         actions.keep("deep", ["ada is starting 3 servers."], now - KEPT - 60)
         actions.keep("deep", ["ada stopped 2 servers.", "1 server cannot be stopped."], now - 60)
