@@ -260,7 +260,7 @@ granted it was compared with the exact choice among the GPUs that were free. The
 - *Those that fit*: states in which one socket had enough free GPUs and cores for the job. Without `Cores=` Slurm
   spreads the cores of a job over the sockets, wherever its GPUs are.
 - *Jobs with `--gpus`*: the jobs ask for their GPUs with `--gpus=2`, for the whole job. All others ask with
-  `--gres=gpu:2`, for each node, as servers do; `--gpus-per-node` is the same.
+  `--gres=gpu:2`, for each node, as servers do unless `gpus_option` is set; `--gpus-per-node` is the same.
 - `Links=` is left out where it would not tell the GPUs apart: all have the same number of NVLinks, or none.
 - *By NUMA node*: slurmd has the parameter `numa_node_as_socket`; otherwise a socket is a package. In the machine
   `nps4-bridges`, linked GPUs are close to different NUMA nodes: there Slurm separates them, and the lines by NUMA node
@@ -274,7 +274,8 @@ Slurm 22.05 prefers linked GPUs, however a job asks for them. Slurm 24.11 and 26
 alone. For `--gres` and `--gpus-per-node` they take a GPU, and then those with the fewest links to it: the others are
 sorted by their links in ascending order (`_compare_gres_by_links` in `gres_select_filter.c` of 24.11.5). With the
 GPUs 1, 2 and 3 of a DGX-1 with V100 free, a job of two gets 1 and 2 (two NVLinks) without `Links=`, and 1 and 3 (one
-NVLink) with it. So leave `Links=` out for servers with these versions; `AutoDetect=nvml` sets it, too.
+NVLink) with it. So with these versions set `c.GPUSlurmSpawner.gpus_option = "gpus"`, with which servers ask as the
+jobs of the last row of each machine do, or leave `Links=` out; `AutoDetect=nvml` sets it, too.
 
 Slurm 26.05.5 was compared on the DGX-1 with V100 alone: with `--gres` it had the figures of 24.11 in the states below,
 and in eight others it granted the same GPUs as 24.11, however a job asked for them.

@@ -47,10 +47,13 @@ def render(
     chdir: str,
     prologue: str = "",
     epilogue: str = "",
+    gpus_option: str = "gres",
 ) -> str:
     """Render the whole batch script; raises ValueError if a value is not one printable line.
 
-    ``prologue`` and ``epilogue`` are the admin's own shell lines, run before and after the server.
+    ``prologue`` and ``epilogue`` are the admin's own shell lines, run before and after the server. ``gpus_option``:
+    ``gres`` or ``gpus``. A job on one node asks for its GPUs with this option of sbatch; one on several nodes always
+    with ``--gres``, as ``--gpus`` would be the sum of all its nodes, and Slurm may distribute that unevenly.
     """
     environment = request.environment
     server = in_container(environment, command, gpu=bool(request.resources.gres or request.placement.claim))
@@ -61,7 +64,7 @@ def render(
     first = {"job-name": job_name, "comment": tag, "output": log_path, "chdir": chdir, "export": "ALL"}
     head += [f"#SBATCH {option(name, value)}" for name, value in first.items()]
     head += ["#SBATCH --no-requeue"]  # a server that lost its node has lost its work; its user decides what comes next
-    head += [f"#SBATCH {each}" for each in options(request.resources, plan.policy)]
+    head += [f"#SBATCH {each}" for each in options(request.resources, plan.policy, gpus_option)]
     parts = [
         "\n".join(head),
         _section("The profile's environment", "\n".join(setup_lines(environment))),
@@ -84,8 +87,11 @@ def _section(title: str, lines: str) -> str:
     return f"# {title}\n{lines.strip()}" if lines.strip() else ""
 
 
-def options(asked: ResolvedResources, policy: str) -> Iterator[str]:
-    """sbatch options for the requested resources, in the order in which people look for them."""
+def options(asked: ResolvedResources, policy: str, gpus_option: str = "gres") -> Iterator[str]:
+    """sbatch options for the requested resources, in the order in which people look for them.
+
+    ``gpus_option``: see :func:`render`.
+    """
     yield f"--nodes={asked.nodes}"
     yield "--ntasks=1" if asked.nodes == 1 else "--ntasks-per-node=1"
     wanted = {
@@ -97,7 +103,7 @@ def options(asked: ResolvedResources, policy: str) -> Iterator[str]:
         "time": asked.time_option,
         "cpus-per-task": asked.cpus,
         "mem": None if asked.memory is None else format_memory(asked.memory),
-        "gres": asked.gres_option or None,
+        **_devices(asked, gpus_option),
     }
     for name, value in wanted.items():
         if value is not None:
@@ -107,6 +113,13 @@ def options(asked: ResolvedResources, policy: str) -> Iterator[str]:
     if asked.gres and policy in BINDING:
         yield "--gres-flags=enforce-binding"
     yield from (_printable(line) for line in asked.options)
+
+
+def _devices(asked: ResolvedResources, gpus_option: str) -> dict[str, str | None]:
+    if gpus_option == "gpus" and asked.gpus and asked.nodes == 1:
+        gpus = f"{asked.gpu_type}:{asked.gpus}" if asked.gpu_type else str(asked.gpus)
+        return {"gpus": gpus, "gres": asked.other_gres or None}
+    return {"gres": asked.gres_option or None}
 
 
 def option(name: str, value: str | int) -> str:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.placement.topology import Gpu, NodeTopology
 
 LINKS_NOTE = (
-    "Links=: Slurm 22.05 prefers linked GPUs. Slurm 24.11 and 26.05 do so for jobs with --gpus alone; for --gres, "
-    "which servers use, and for --gpus-per-node they were seen to prefer GPUs with fewer links. With these two "
-    "versions, leave Links= out."
+    "Links=: Slurm 22.05 prefers linked GPUs. Slurm 24.11 and 26.05 do so for jobs with --gpus alone; for --gres and "
+    "--gpus-per-node they were seen to prefer GPUs with fewer links. With these two versions, set "
+    "c.GPUSlurmSpawner.gpus_option = 'gpus', or leave Links= out."
 )
 _MODEL = re.compile(r"(?=[a-z]*\d)[a-z]{0,3}\d+[a-z]*", re.ASCII)
 _NO_MODEL = re.compile(r"(?:sxm|hbm|pcie|nvl|mig)\d*e?|\d+(?:gb|g)?", re.ASCII)

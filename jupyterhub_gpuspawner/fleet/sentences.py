@@ -32,7 +32,7 @@ _WHAT = {
     Kind.DRIVER: "driver",
 }
 PARTIAL = "Jobs have seen only their own GPUs so far; what they have not seen is not judged."
-LINKS_SEEN = "which helps servers with Slurm 22.05, not with 24.11 or 26.05"
+LINKS_SEEN = "which helps servers with Slurm 22.05, and with 24.11 and 26.05 if gpus_option is 'gpus'"
 """What was measured; see docs/explanation/gres-conf-table.md."""
 LINKS_HELP = (
     f"Links= in gres.conf tells Slurm which GPUs are linked, {LINKS_SEEN}; scontrol does not show whether it is there."

@@ -77,7 +77,12 @@ class ResolvedResources:
 
         They share one option, since sbatch uses only the last ``--gres``.
         """
-        return ",".join([*map(str, self.gres), *(line.partition("=")[2] for line in self._lines_of_gres())])
+        return ",".join([*map(str, self.gres), *filter(None, [self.other_gres])])
+
+    @property
+    def other_gres(self) -> str:
+        """The generic resources that ``extra`` requests, beside the fields; empty for none."""
+        return ",".join(line.partition("=")[2] for line in self._lines_of_gres())
 
     @property
     def time_option(self) -> str | None:

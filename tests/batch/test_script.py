@@ -138,6 +138,23 @@ def test_gpus_are_asked_for_by_type_and_count(slurm: dict[str, object], gres: st
 
 
 @pytest.mark.parametrize(
+    ("slurm", "asked"),
+    [
+        ({"gpus": 2}, ["--gpus=2"]),
+        ({"gpu_type": "k80"}, ["--gpus=k80:1"]),
+        ({"gpus": 2, "extra": ["--gres=nvme:1"]}, ["--gpus=2", "--gres=nvme:1"]),
+        ({"gpus": 2, "nodes": 2}, ["--gres=gpu:2"]),
+        ({"shards": 3}, ["--gres=shard:3"]),
+        ({"gpus": 0}, []),
+    ],
+)
+def test_gpus_may_be_asked_for_the_job_as_a_whole(slurm: dict[str, object], asked: list[str]) -> None:
+    """On one node that is the same; on several Slurm might distribute the sum unevenly, and shards have no option."""
+    script = _render(_request({"slurm": slurm}), gpus_option="gpus")
+    assert [line for line in _directives(script) if line.startswith(("--gpus", "--gres"))] == asked
+
+
+@pytest.mark.parametrize(
     ("policy", "gpus", "asked"),
     [("best-effort", 1, False), ("restricted", 1, True), ("single-numa-node", 1, True), ("restricted", 0, False)],
 )

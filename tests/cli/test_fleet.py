@@ -51,7 +51,7 @@ def test_nodes_that_differ_come_first(gpuspawner: Call, config: Path) -> None:
         "        gres.conf names no Cores=, though the GPUs are on sockets 0-1",
         "        grants: no jobs with GPUs yet",
         "        The lines of gpuspawner fleet --gres-conf g1 tell Slurm the sockets of the GPUs and their links, "
-        "which helps servers with Slurm 22.05, not with 24.11 or 26.05.",
+        "which helps servers with Slurm 22.05, and with 24.11 and 26.05 if gpus_option is 'gpus'.",
         "ok      g2: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen",
         "        grants: no jobs with GPUs yet",
         "ok      g3: 4 \N{MULTIPLICATION SIGN} v100, 2 siblings, 4 of 4 GPUs seen",

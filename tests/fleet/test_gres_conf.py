@@ -36,9 +36,9 @@ def test_a_dgx1_gets_cores_and_links() -> None:
     found = gres_conf(load(str(DEMO / "dgx1.json")))
 
     assert found.notes == (
-        "Links=: Slurm 22.05 prefers linked GPUs. Slurm 24.11 and 26.05 do so for jobs with --gpus alone; for --gres, "
-        "which servers use, and for --gpus-per-node they were seen to prefer GPUs with fewer links. With these two "
-        "versions, leave Links= out.",
+        "Links=: Slurm 22.05 prefers linked GPUs. Slurm 24.11 and 26.05 do so for jobs with --gpus alone; for --gres "
+        "and --gpus-per-node they were seen to prefer GPUs with fewer links. With these two versions, set "
+        "c.GPUSlurmSpawner.gpus_option = 'gpus', or leave Links= out.",
     )
     assert found.text("d1").splitlines()[1:] == [
         "NodeName=d1 Name=gpu Type=p100 File=/dev/nvidia0 Cores=0-19 Links=-1,1,1,1,1,0,0,0",

@@ -80,7 +80,8 @@ def test_the_health_of_a_fleet_in_words() -> None:
     ]
     assert sentences.gains(one) == (
         "The lines of gpuspawner fleet --gres-conf g1 tell Slurm the sockets of the GPUs and their links, which "
-        "helps servers with Slurm 22.05, not with 24.11 or 26.05; so far at least 1 job lost by it."
+        "helps servers with Slurm 22.05, and with 24.11 and 26.05 if gpus_option is 'gpus'; so far at least 1 job lost "
+        "by it."
     )
     assert sentences.grants(one.grants) == (
         "2 jobs: 1 of 2 with cores away from their GPUs; 1 of 2 with a slower ring than was free (over all, 43 % "

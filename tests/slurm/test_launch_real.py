@@ -26,6 +26,7 @@ SHOW = "import json, os, sys; json.dump(dict(os.environ), open(sys.argv[1], 'w')
     [
         (("--gres=gpu:k80:1", "--cpus-per-task=3"), LaunchPlan(gpus=1, cpus=3)),
         (("--gres=gpu:k80:2", "--cpus-per-task=4"), LaunchPlan(gpus=2, cpus=4)),
+        (("--gpus=k80:2", "--cpus-per-task=4"), LaunchPlan(gpus=2, cpus=4)),
         (("--gres=gpu:p100:4", "--cpus-per-task=8"), LaunchPlan(gpus=4, cpus=8)),
         (("--gres=gpu:k80:1", "--cpus-per-task=2", "--export=NONE"), LaunchPlan()),
         (("--nodelist=g1", "--cpus-per-task=2"), LaunchPlan(gpus=0, cpus=2)),

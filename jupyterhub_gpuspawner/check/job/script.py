@@ -62,6 +62,8 @@ class Trial:
     log_dir: str
     home: str
     prologue: str = ""
+    gpus_option: str = "gres"
+    """As servers ask for GPUs: a plugin of the site may look for it."""
     finds_commands: bool = True
     """Whether the commands of the servers are searched; not with an admin's own ``batch_script``."""
 
@@ -101,7 +103,7 @@ def render(trial: Trial, plan: LaunchPlan) -> str:
     }
     try:
         head += [f"#SBATCH {option(name, value)}" for name, value in first.items()]
-        head += [f"#SBATCH {each}" for each in ("--no-requeue", *options(asked, plan.policy))]
+        head += [f"#SBATCH {each}" for each in ("--no-requeue", *options(asked, plan.policy, trial.gpus_option))]
     except ValueError as error:
         raise ConfigError(f"{error}.", where=f"partition {trial.partition}") from error
     log = '"$SLURM_JOB_ID"'.join(map(shlex.quote, trial.log.split("%j")))

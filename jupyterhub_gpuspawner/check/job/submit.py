@@ -118,6 +118,7 @@ def _trial(site: GPUSlurmSpawner, account: Account, partition: str, profiles: tu
         log_dir=site.log_dir.replace("{homedir}", account.home).replace("{username}", account.name),
         home=account.home,
         prologue=site.req_prologue,
+        gpus_option=site.gpus_option,
         finds_commands=not site.batch_script,
     )
 

@@ -110,6 +110,15 @@ class SlurmSettings(SlurmSpawner):
     req_constraint = Unicode(
         "", config=True, help="Slurm's `--constraint` if the profile sets none, such as `a100&nvlink`."
     )
+    gpus_option = Enum(
+        ("gres", "gpus"),
+        "gres",
+        config=True,
+        help="""The option of sbatch with which a server on one node asks for its GPUs: `--gres=gpu:2` or `--gpus=2`.
+        Where gres.conf has `Links=`, or `AutoDetect=nvml` sets it, Slurm 24.11 and 26.05 grant linked GPUs for `--gpus`
+        alone, and for `--gres` those with the fewest links. A job_submit plugin of the site must know the option:
+        `tres_per_job` instead of `tres_per_node`. Your own `batch_script` is not changed.""",
+    )
     hub_name = Unicode(
         config=True,
         help="""Name of this hub in the comments of its jobs. It must stay the same over restarts, and differ between

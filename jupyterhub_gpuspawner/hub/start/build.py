@@ -47,6 +47,7 @@ class JobSettings(Protocol):
     claim_folder: str
     cmd: list[str]
     exec_prefix: str
+    gpus_option: str
     hub_name: str
     job_name: str
     lab_companion: bool
@@ -168,6 +169,7 @@ def batch_job(settings: JobSettings, request: JobRequest, account: Account, *, s
             chdir=account.home,
             prologue=settings.req_prologue,
             epilogue=settings.req_epilogue,
+            gpus_option=settings.gpus_option,
         )
     except ValueError as error:  # the settings have been checked: the account's home
         raise ConfigError(
