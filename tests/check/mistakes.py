@@ -568,6 +568,17 @@ MISTAKES: dict[str, Mistake] = {
         ),
         "starts now, 8 of 22 GPUs free",
     ),
+    "servers that cannot be extended": Mistake(
+        one('"partition": "gpu", "time": "1-0"', '"extend": {"by": "1h"}'),
+        (
+            WARNING,
+            "extend-too-long",
+            "profile g: extend",
+            "no server can be extended: its time limit is already MaxTime of partition gpu.",
+            "Set a shorter slurm.time, or take extend out of the profile.",
+        ),
+        "starts now, 87 of 96 cores free",
+    ),
     "a time limit of minutes meant in hours": Mistake(
         one('"partition": "gpu", "time": "8:00"'),
         (
@@ -624,6 +635,12 @@ MISTAKES: dict[str, Mistake] = {
         ),
         "starts now, 106 of 120 cores free",
         files={"courses/ml.yaml": COURSE},
+    ),
+    "a profile for a course that is not there": Mistake(
+        one('"partition": "gpu"', '"courses": ["ml", "mn"]'),
+        (WARNING, "course-unknown", "profile g: courses", "there is no course mn.", "Courses are: ml."),
+        "starts now, 106 of 120 cores free",
+        files={"courses/ml.yaml": COURSE.replace("nope", "g").replace("2026", "2025")},
     ),
     "a user whom Slurm refuses": Mistake(
         one('"partition": "gpu"'),

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.courses.site import SETTING, course_site
 from jupyterhub_gpuspawner.check.finding import Check, Code
+from jupyterhub_gpuspawner.check.profiles.places import Places
 from jupyterhub_gpuspawner.courses.check import check_course
 from jupyterhub_gpuspawner.courses.folder import CourseFolder
 from jupyterhub_gpuspawner.hub.spawners.profiles import GPUProfilesSpawner
 from jupyterhub_gpuspawner.words import people
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from jupyterhub_gpuspawner.check.context import Context
     from jupyterhub_gpuspawner.check.finding import Finding
@@ -28,6 +29,7 @@ SESSION = Code(
     "Something is wrong with a session of a course, or not everybody fits. A warning if it begins in a week or later. "
     "`gpuspawner course check NAME` tells more.",
 )
+UNKNOWN = Code("course-unknown", "A profile is for a course that has no file.")
 HINT = Code("course-hint", "Something is worth knowing before a session of a course, and nobody is kept out by it.")
 SOON = timedelta(days=7)
 
@@ -44,6 +46,8 @@ async def find(context: Context) -> list[Finding]:
         found.append(
             FOLDER.error(SETTING, folder.fault.message, "Create the folder, or correct the setting or the names in it.")
         )
+    else:
+        found += _for_no_course(context, {file.slug for file in files})
     for file in files:
         if file.fault is not None:
             fault = file.fault
@@ -55,6 +59,17 @@ async def find(context: Context) -> list[Finding]:
     for file in good:
         found += _of_course(file.slug, check_course(file, site, since=context.now), context)
     return found
+
+
+def _for_no_course(context: Context, known: Collection[str]) -> Iterator[Finding]:
+    for profile in context.profiles:
+        missing = [name for name in profile.courses or () if name not in known]
+        if missing:
+            yield UNKNOWN.warning(
+                Places(context).of(profile, ("courses",)),
+                f"there is no course {' or '.join(missing)}.",
+                f"Courses are: {', '.join(sorted(known)) or 'none'}.",
+            )
 
 
 def _of_course(slug: str, reports: Sequence[SessionReport], context: Context) -> Iterator[Finding]:
@@ -77,4 +92,4 @@ def _of_course(slug: str, reports: Sequence[SessionReport], context: Context) ->
         )
 
 
-CHECK = Check(find, (COURSE, FOLDER, FILE, SESSION, HINT))
+CHECK = Check(find, (COURSE, FOLDER, FILE, UNKNOWN, SESSION, HINT))

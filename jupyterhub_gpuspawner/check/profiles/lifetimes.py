@@ -18,16 +18,20 @@ if TYPE_CHECKING:
     from jupyterhub_gpuspawner.check.context import Context
     from jupyterhub_gpuspawner.check.finding import Finding
     from jupyterhub_gpuspawner.profiles.profile import Profile
+    from jupyterhub_gpuspawner.profiles.resolve import ResolvedResources
 
 NEVER = Code("profile-never", "The last day of a profile is before its first one, so nobody can ever use it.")
 SHORT = Code("time-doubtful", "A time limit is so short that it is almost surely meant in hours.")
 LEAST = 600
 """Seconds; in Slurm ``8`` and ``8:00`` are eight minutes."""
+EXTEND = Code(
+    "extend-too-long", "Servers of a profile that may be extended have the longest time limit of the partition already."
+)
 IDLE = Code("idle-too-long", "Servers of a profile end before they could count as idle.")
 
 
 async def find(context: Context) -> list[Finding]:
-    """Look at each profile's `allow` and `idle`."""
+    """Look at each profile's `allow`, `extend` and `idle`."""
     places = Places(context)
     return [finding for profile in context.profiles for finding in _of_profile(profile, context, places)]
 
@@ -45,7 +49,7 @@ def _of_profile(profile: Profile, context: Context, places: Places) -> Iterator[
             hours = seconds // 60
             text = f"the time limit is {duration(seconds)}; did you mean {hours} h?"
             yield SHORT.warning(places.of(profile, field), text, f"Write {hours}:00:00 for hours.")
-    yield from _of_idle(profile, context, places)
+    yield from _of_running(profile, context, places)
 
 
 def _time_limits(profile: Profile) -> Iterator[tuple[tuple[str, ...], int | str | None]]:
@@ -62,27 +66,41 @@ def _day(moment: date | None) -> date | None:
     return moment.date() if isinstance(moment, datetime) else moment
 
 
-def _of_idle(profile: Profile, context: Context, places: Places) -> Iterator[Finding]:
-    """Whether the job may end before the profile's own limit; the site's is for jobs of all lengths."""
-    if profile.idle is None or context.snapshot is None:
+def _of_running(profile: Profile, context: Context, places: Places) -> Iterator[Finding]:
+    """What the time limit of the unchanged profile leaves for `extend` and `idle`."""
+    if context.snapshot is None or (profile.idle is None and profile.extend is None):
         return
     try:
         resources = request_of(profile, {}, context).resources
     except RequestError:
         return
     known = context.snapshot.partition_by_name
-    lengths = [
-        length_of(resources, known[name]) for name in partitions_of(resources, context.snapshot) if name in known
-    ]
-    field = "gpu" if resources.gpus else "kernel"
-    limit = getattr(profile.idle, field)
-    if limit is None or not lengths or limit < max(lengths):
+    partitions = [known[name] for name in partitions_of(resources, context.snapshot) if name in known]
+    if not partitions:
         return
-    yield IDLE.warning(
-        places.of(profile, ("idle", field)),
-        f"servers count as idle after {duration(limit)}, and their jobs end after {duration(round(max(lengths)))}.",
-        "Set a shorter time, or a longer slurm.time.",
-    )
+    if profile.extend is not None and all(
+        each.max_time is not None and length_of(resources, each) >= each.max_time for each in partitions
+    ):
+        yield EXTEND.warning(
+            places.of(profile, ("extend",)),
+            f"no server can be extended: its time limit is already MaxTime of partition {resources.partition}."
+            if resources.partition
+            else "no server can be extended: its time limit is already MaxTime of the default partition.",
+            "Set a shorter slurm.time, or take extend out of the profile.",
+        )
+    yield from _of_idle(profile, resources, max(length_of(resources, each) for each in partitions), places)
 
 
-CHECK = Check(find, (NEVER, SHORT, IDLE))
+def _of_idle(profile: Profile, asked: ResolvedResources, longest: float, places: Places) -> Iterator[Finding]:
+    """Whether the job may end before the profile's own limit; the site's is for jobs of all lengths."""
+    field = "gpu" if asked.gpus else "kernel"
+    limit = getattr(profile.idle, field, None)
+    if limit is not None and limit >= longest:
+        yield IDLE.warning(
+            places.of(profile, ("idle", field)),
+            f"servers count as idle after {duration(limit)}, and their jobs end after {duration(round(longest))}.",
+            "Set a shorter time, or a longer slurm.time.",
+        )
+
+
+CHECK = Check(find, (NEVER, SHORT, EXTEND, IDLE))
