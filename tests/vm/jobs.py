@@ -111,7 +111,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Rank:
-    """One of the four ranks of a step that has the whole node, as slurmstepd starts it."""
+    """One of four ranks of a step that has the whole node, as slurmstepd starts it."""
 
     number: int
     gpu: str
@@ -220,4 +220,4 @@ JOBS = (
         Held("0,1", "0-3", (0,), "preferred-many:0-1", aligned=False), pages=(0,), driver=True, constrained=True,
     ),
 )  # fmt: skip
-RANKS = (Rank(0, "0", "0-5", 0), Rank(1, "1", "6-11", 0), Rank(2, "2", "12-17", 1), Rank(3, "3", "18-23", 1))
+RANKS = (Rank(0, "0", "0-5", 0), Rank(3, "3", "18-23", 1))

@@ -25,7 +25,7 @@ from tests.vm.jobs import BOARDS, JOBS, K80, NIC, RANKS, SOCKETS, Held, Job, Ran
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200)]
 
 TOUCHED = 2 * (10 << 20) // 4096
 """Pages that the witness touches."""

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.node import child, scontrol
 from jupyterhub_gpuspawner.node.step import endings, job, network, options, srun
@@ -25,7 +25,6 @@ from jupyterhub_gpuspawner.node.step.member import Spec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
-    from typing import IO
 
     from jupyterhub_gpuspawner.node.step.options import Options
 
@@ -150,7 +149,8 @@ class _Step:
 
     def _pass_on(self, step: subprocess.Popen[bytes]) -> None:
         """Copy srun's standard error, without the ranks' own messages; end srun if ranks are lost."""
-        stderr = cast("IO[bytes]", step.stderr)
+        stderr = step.stderr
+        assert stderr is not None  # noqa: S101 - a pipe
         readable, writable = select.poll(), select.poll()
         readable.register(stderr, select.POLLIN)
         for output in (1, 2):

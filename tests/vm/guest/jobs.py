@@ -100,7 +100,7 @@ def run(number: int, job: dict[str, Any], url: str) -> dict[str, Any]:
     left: list[list[str]] = []
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            said, log = process.communicate(timeout=90)
+            said, log = process.communicate(timeout=240)
         except subprocess.TimeoutExpired:
             left = waiting(number)
             (job_folder(number) / "cgroup.kill").write_text("1")
