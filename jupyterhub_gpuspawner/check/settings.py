@@ -35,7 +35,8 @@ async def find(context: Context) -> list[Finding]:
     found += [REFUSED.error("users", text) for text in refused_names(config)]
     db_url = str(config.JupyterHub.get("db_url", DEFAULT))
     if is_unseen(db_url):
-        found.append(UNSEEN.ok("database", _NOT_SEEN.format(sqlite_file(db_url))))
+        if "db_url" in config.JupyterHub:  # for the default one, most likely no hub has run yet
+            found.append(UNSEEN.ok("database", _NOT_SEEN.format(sqlite_file(db_url))))
     elif exposed := exposed_database(db_url):
         found.append(EXPOSED.warning("database", exposed))
     return found

@@ -67,8 +67,9 @@ async def findings(site: Path, more: str = "") -> list[Finding]:
 
 
 async def test_files_of_a_folder_in_which_no_hub_runs_are_not_the_hubs(site: Path) -> None:
-    """The database beside which the check is run raises no alarm; what was not looked at is said."""
-    (told,) = await findings(site)
+    """The database beside which the check is run raises no alarm; what was configured and not looked at is said."""
+    assert await findings(site) == []
+    (told,) = await findings(site, "c.JupyterHub.db_url = 'sqlite:///jupyterhub.sqlite'\n")
 
     assert (told.severity, told.code) == (Severity.OK, "database-unseen")
     assert told.text == (
@@ -101,9 +102,12 @@ def test_a_running_hub_shows_where_its_files_are(site: Path) -> None:
     """Its working directory is that of the process, and wins over files that an earlier hub left behind."""
     exposed(site / "etc")
     exposed(site / "srv")
-    (site / "jupyterhub").write_text("input()\n")
+    (site / "jupyterhub").write_text("input(print(flush=True))\n")
     command = [sys.executable, str(site / "jupyterhub"), "-f", "../etc/jupyterhub_config.py"]
-    with subprocess.Popen(command, cwd=site / "srv", stdin=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=site / "srv", stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # before a program runs, its command line is empty
         found = asyncio.run(findings(site))
         seen = running_in(site / "etc" / "jupyterhub_config.py")
         process.communicate(b"\n")

@@ -299,7 +299,7 @@ def test_a_server_that_is_stopped_while_slurmctld_is_down(hub: HubProcess, slurm
     try:
         hub.end("sue")
     finally:
-        slurm_cluster.start_controller()
+        slurm_cluster.start_controller(nodes=False)
 
     assert [state(slurm_cluster, job), in_the_end(slurm_cluster, job)] == ["RUNNING", "CANCELLED"]
 
@@ -383,7 +383,7 @@ def test_progress_tells_each_thing_once(hub: HubProcess, slurm_cluster: PrivateS
     assert others == [message for message in messages if message in others]  # who came later may have missed one
     assert f"Job {job}: All matching GPUs are in use." in others
     assert any(
-        message.startswith(f"Job {job}: running on g1, 4 \N{MULTIPLICATION SIGN} Tesla K80, cores ")
+        message.startswith(f"Job {job}: running on g1, 4 \N{MULTIPLICATION SIGN} Tesla K80, CPUs ")
         for message in others
     )
     assert others[-1] == messages[-1] == "Server ready at /user/quin/"
