@@ -446,6 +446,29 @@ c.GPUSlurmSpawner.slurm_bin_dir = {site.slurm.bin_dir!r}
     assert [each for each in lines if "exec_prefix" in each] == [line], checked.stderr
 
 
+def test_check_submits_a_job_beside_the_hub(hub: HubProcess, site: Site) -> None:
+    """With the hub's own account, configuration, port and database; the hub and a server of the same user go on."""
+    hub.spawn(site.person, {"profile": "one"})
+    server = requests.get(f"{hub.url}/user/{site.person}/environ", timeout=10).json()["SLURM_JOB_ID"]
+    begins = len(hub.log.read_text())
+    assert hub.process is not None
+    command = [sys.executable, "-c", "from jupyterhub_gpuspawner.cli.main import main; main()", "check", "-f"]
+    asked = ["--user", site.person, "--submit", "--profile", "one", "--json"]
+    environment = {**psutil.Process(hub.process.pid).environ(), "PYTHONPATH": str(CONFIG.parent)}
+    checked = site.run(*command, str(hub.config), *asked, environment=environment)
+    found = json.loads(checked.stdout)["findings"] if checked.stdout else []
+    queue = site.slurm.run("squeue", "-h", "-o", "%i %T %k").splitlines()
+
+    assert [each for each in found if each["severity"] == "error"] == [], checked.stderr
+    assert {"run-as-user", "trial", "job-placed", "job-ran"} <= {each["code"] for each in found}
+    assert [line for line in queue if "#check-" in line] == []
+    assert [line.split()[:2] for line in queue if line.startswith(f"{server} ")] == [[server, "RUNNING"]]
+    assert requests.get(f"{hub.url}/user/{site.person}/environ", timeout=10).json()["SLURM_JOB_ID"] == server
+    assert [line for line in hub.log.read_text()[begins:].splitlines() if "[W" in line or "[E" in line] == []
+
+    hub.end(site.person)
+
+
 # --- a Slurm operator extends servers ----------------------------------------------------------------
 
 OWN_SLURM = """
