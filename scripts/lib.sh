@@ -175,6 +175,8 @@ variant() {
             umask 022
             chmod 755 "$folder"
             install=("$folder/bin/python" -m pip install --disable-pip-version-check --quiet)
+            # the pip of an older Python looks for versions of the dependencies that nobody can build any more
+            quietly "${install[@]}" --upgrade pip || exit 1
             if [ "$*" = lowest ]; then
                 quietly "${install[@]}" uv || exit 1
                 install=("$folder/bin/python" -m uv pip install --quiet --python "$folder/bin/python" --resolution lowest-direct)
