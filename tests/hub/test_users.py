@@ -16,6 +16,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
+from tests.fixtures.users import processes_of
 from tests.hub.conftest import STAND_IN, StartHub
 from tests.hub.visitor import Visitor
 
@@ -132,7 +133,7 @@ def test_a_servers_token_is_in_nobody_elses_reach(
     """The token is in no script, job record, command line or hub log, nor in files or processes others can read."""
     (first, seen), (second, _) = servers.items()
     token, job = seen["JUPYTERHUB_API_TOKEN"], seen["SLURM_JOB_ID"]
-    mine = [each for each in psutil.process_iter() if each.uids().real == pwd.getpwnam(first).pw_uid]
+    mine = processes_of(first)
     slurms = {
         "record": slurm_cluster.run("scontrol", "show", "job", "-d", job),
         "script": slurm_cluster.run("scontrol", "write", "batch_script", job, "-"),
