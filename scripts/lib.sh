@@ -179,7 +179,7 @@ variant() {
             quietly "${install[@]}" --upgrade pip || exit 1
             if [ "$*" = lowest ]; then
                 quietly "${install[@]}" uv || exit 1
-                install=("$folder/bin/python" -m uv pip install --quiet --python "$folder/bin/python" --resolution lowest-direct)
+                install=("$folder/bin/python" -m uv pip install --quiet --compile-bytecode --python "$folder/bin/python" --resolution lowest-direct)
                 set --
             fi
             quietly "${install[@]}" -e '.[test,docs]' "$@"

@@ -55,13 +55,13 @@ class _Summary(Document):
     interval: Seconds = 0.0
     final: StrictBool = False
     simulated: StrictBool = False
-    gpus: Items[_GpuUse] = Field(default_factory=list)
+    gpus: Items[_GpuUse] = []  # noqa: RUF012 - pydantic copies it
     cores: Cores | None = None
     cores_mean: Cores | None = None
     cores_max: Cores | None = None
     memory_mib: MiB | None = None
     memory_max_mib: MiB | None = None
-    problems: Items[Text] = Field(default_factory=list)
+    problems: Items[Text] = []  # noqa: RUF012 - pydantic copies it
 
     def summary(self) -> UsageSummary:
         values: dict[str, Any] = self.values()
