@@ -53,6 +53,7 @@ def test_a_hub_made_from_a_backup_cancels_none_of_productions_servers(
         os.killpg(copy.process.pid, signal.SIGKILL)  # a hub that exits normally stops its servers
         copy.process.wait()
         copy.process = None
+        copy.stop()  # its proxy
 
     assert text.count("It is not cancelled.") == len(jobs)
     assert "cancelling" not in text

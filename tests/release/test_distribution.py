@@ -131,7 +131,7 @@ def test_its_metadata_say_what_it_needs(dist: Path) -> None:
     plain = {each for each in required if "extra ==" not in each}
 
     assert (metadata["Version"], metadata["License-Expression"]) == (__version__, "BSD-3-Clause")
-    assert [each for each in plain if each.startswith("jupyterhub")] == ["jupyterhub<7,>=5.4"]
+    assert [each for each in plain if each.startswith("jupyterhub")] == ["jupyterhub<7,>=5.4.3"]
     assert sorted(each for each in required if "extra == 'demo'" in each) == [
         "jupyter-server-proxy>=4.6; extra == 'demo'",
         "jupyterlab>=4.2; extra == 'demo'",
