@@ -100,7 +100,8 @@ class OnTheLoginNode(Reader):
             ["/usr/sbin/sshd", "-D", "-E", f"{folder}/sshd.log"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
         until(listens, "sshd does not listen")
-        self.public_key = Path(f"/proc/{hub}/root/etc/jupyterhub/ssh/id_ed25519.pub")
+        hubs_files = Path("/proc", str(hub), "root")  # proc(5): the file system as that process sees it
+        self.public_key = hubs_files / "etc/jupyterhub/ssh/id_ed25519.pub"
         self.stand_ins["systemctl reload ssh"] = lambda _: self.reload_sshd()
         self.after["install -o jupyterhub -g jupyterhub -m 600 config/ssh/authorized_keys"] = self.allow_the_key
 
