@@ -81,11 +81,10 @@ def _of_running(profile: Profile, context: Context, places: Places) -> Iterator[
     if profile.extend is not None and all(
         each.max_time is not None and length_of(resources, each) >= each.max_time for each in partitions
     ):
+        where = f"partition {resources.partition}" if resources.partition else "the default partition"
         yield EXTEND.warning(
             places.of(profile, ("extend",)),
-            f"no server can be extended: its time limit is already MaxTime of partition {resources.partition}."
-            if resources.partition
-            else "no server can be extended: its time limit is already MaxTime of the default partition.",
+            f"no server can be extended: its time limit is already MaxTime of {where}.",
             "Set a shorter slurm.time, or take extend out of the profile.",
         )
     yield from _of_idle(profile, resources, max(length_of(resources, each) for each in partitions), places)
