@@ -20,7 +20,7 @@ from traitlets.log import get_logger
 from jupyterhub_gpuspawner.courses.course_profile import slug_of
 from jupyterhub_gpuspawner.errors import GPUSpawnerError
 from jupyterhub_gpuspawner.hub.courses.pace import Pace
-from jupyterhub_gpuspawner.hub.courses.service_account import BUSY
+from jupyterhub_gpuspawner.hub.courses.service_account import BUSY, READY
 from jupyterhub_gpuspawner.hub.courses.starts import CourseStart, CourseStarts, Stage
 from jupyterhub_gpuspawner.hub.messages.message import Audience, Kind, Message, clean_text
 from jupyterhub_gpuspawner.hub.messages.store import messages_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jupyterhub.app import JupyterHub
 
     from jupyterhub_gpuspawner.hub.courses.book import HubCourse
-    from jupyterhub_gpuspawner.hub.courses.service_account import ServiceAccount
+    from jupyterhub_gpuspawner.hub.courses.service_account import Answer, ServiceAccount
     from jupyterhub_gpuspawner.hub.courses.settings import GPUCourses
     from jupyterhub_gpuspawner.hub.ending.record import Ending
     from jupyterhub_gpuspawner.hub.spawners.server import Server
@@ -247,17 +247,12 @@ class CourseActions:
             if answer.status != BUSY or answer.retry_after is None:
                 break
             await asyncio.sleep(answer.retry_after)
-        if answer.good or self._is_wanted(user):
-            kept = replace(asked, stage=Stage.STARTED)
-        else:
+        stage = _stage(answer, self.servers([user]).get(user), asked.asked_at)
+        kept = replace(asked, stage=stage)
+        if stage is Stage.FAILED:
             get_logger().warning("Course %s: %s's server did not start: %s", course.slug, user, answer.message)
-            kept = replace(asked, stage=Stage.FAILED, asked_at=time.time(), fault=answer.message)
+            kept = replace(kept, asked_at=time.time(), fault=answer.message)
         self.starts.keep(course.slug, session, kept)
-
-    def _is_wanted(self, user: str) -> bool:
-        """Whether the server runs or starts, or was stopped by a person, so that it must not be started again."""
-        server = self.servers([user]).get(user)
-        return server is not None and (server.active or server.stopped is not None)
 
     async def _stop(self, spawner: Any, record: Callable[[Server], Ending]) -> None:
         server = server_of(spawner, with_start=False)
@@ -270,6 +265,17 @@ class CourseActions:
         if not answer.good:
             keep_stop(spawner, None)
             get_logger().warning("The server of %s was not stopped: %s", server.user, answer.message)
+
+
+def _stage(answer: Answer, server: Server | None, asked_at: float) -> Stage:
+    """How far a start is, by JupyterHub's answer and by what is known of the server then."""
+    if server is not None and server.stopped_at >= asked_at:
+        return Stage.LEFT
+    if answer.status == READY or (server is not None and server.active and server.job_id):
+        return Stage.STARTED
+    if answer.good or (server is not None and server.active):
+        return Stage.ASKED  # the job is not submitted yet, and would be lost with the hub
+    return Stage.FAILED
 
 
 def _wanted(course: HubCourse, only: Only) -> tuple[str, ...]:

@@ -53,6 +53,10 @@ class Seen:
     active: bool = False
     """It runs, starts or stops."""
     ready: bool = False
+    has_job: bool = False
+    """Slurm has accepted its job, so that a hub that is restarted goes on with it."""
+    stopped_at: float = 0.0
+    """When a person stopped the last one, in seconds since the epoch; 0: nobody has."""
     failure: str = ""
     """Why its last start failed; empty where it did not."""
     last_activity: float | None = None
@@ -64,8 +68,9 @@ class Step(Enum):
 
     NOTHING = "nothing"
     LEAVE = "leave"
-    """Record that the server was active already."""
+    """Record that the server was active already, or that a person has stopped it."""
     START = "start"
+    NOTE_SUBMITTED = "note submitted"
     NOTE_READY = "note ready"
     NOTE_VISIT = "note visit"
     NOTE_FAILURE = "note failure"
@@ -109,7 +114,9 @@ def next_step(start: CourseStart | None, seen: Seen, times: Window, now: float, 
         return Step.NOTHING
     if seen.ready:
         return _of_ready(start, seen, times, now, since)
-    if seen.active or now >= times.deadline:
+    if seen.active:
+        return Step.NOTE_SUBMITTED if start.stage is Stage.ASKED and seen.has_job else Step.NOTHING
+    if now >= times.deadline:
         return Step.NOTHING
     return _of_inactive(start, seen, now)
 
@@ -130,6 +137,8 @@ def _of_inactive(start: CourseStart, seen: Seen, now: float) -> Step:
     if start.stage is Stage.STARTED:
         # without a failure it has ended, or a person has stopped it
         return Step.NOTE_FAILURE if seen.failure and not start.ready_at else Step.NOTHING
+    if seen.stopped_at >= start.asked_at:
+        return Step.LEAVE
     again = start.tries < TRIES and now >= start.asked_at + PAUSE
     return Step.START if again else Step.NOTHING
 
@@ -144,7 +153,14 @@ def seen(server: Server | None, last_activity: float | None = None) -> Seen:
             failure = server.ending.what
         elif server.failure is not None:
             failure = first_line(server.failure) or text.NOT_STARTED
-    return Seen(server.active, server.ready, failure, last_activity)
+    return Seen(
+        active=server.active,
+        ready=server.ready,
+        has_job=bool(server.job_id),
+        stopped_at=server.stopped_at,
+        failure=failure,
+        last_activity=last_activity,
+    )
 
 
 class StartsAhead:
@@ -223,6 +239,8 @@ def _after(step: Step, name: str, start: CourseStart | None, found: Seen, now: f
     """The record after a step that only changes the record; None for any other step."""
     if step is Step.LEAVE:
         return CourseStart(name, Stage.LEFT, asked_at=now)
+    if step is Step.NOTE_SUBMITTED and start is not None:
+        return replace(start, stage=Stage.STARTED)
     if step is Step.NOTE_READY and start is not None:
         return replace(start, stage=Stage.STARTED, ready_at=now, fault="")
     if step is Step.NOTE_VISIT and start is not None:

@@ -33,6 +33,8 @@ UNSEEN = 404
 AGAIN = 6.0
 """Seconds until such a request is repeated once: a login with ``manage_groups`` has just taken the user out of the
 course's group, and :mod:`.upkeep` puts them back within five seconds."""
+READY = 201
+"""JupyterHub's answer where the server is ready; 202 where it is still starting."""
 BUSY = 429
 """HTTP status where a limit of JupyterHub's is reached."""
 

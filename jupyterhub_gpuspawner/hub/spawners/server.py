@@ -101,6 +101,11 @@ class Server:
         return bool(self.pending) or self.ready
 
     @property
+    def stopped_at(self) -> float:
+        """When a person stopped the last server, in seconds since the epoch; 0 where nobody has, or it is not known."""
+        return (self.stopped.at or 0.0) if self.stopped is not None else 0.0
+
+    @property
     def silent(self) -> bool:
         """Slurm does not answer: what is known of the job may be out of date."""
         return self.start is not None and self.start.silent

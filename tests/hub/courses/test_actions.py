@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from types import SimpleNamespace
@@ -52,6 +53,8 @@ class Account:
 
     answers: Sequence[Answer] = (Answer(201),)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    effect: Callable[[], None] = lambda: None
+    """What happens in the hub at a request."""
 
     async def start(self, user: str, options: object) -> Answer:  # noqa: ARG002 - the service's signature
         """Record the request."""
@@ -63,6 +66,7 @@ class Account:
 
     def _answered(self, what: str, user: str) -> Answer:
         self.asked.append((what, user))
+        self.effect()
         return self.answers[min(len(self.asked), len(self.answers)) - 1]
 
 
@@ -74,6 +78,7 @@ class StandInSpawner:
     ready: bool = False
     pending: str | None = None
     ending: Ending | None = None
+    job_id: str = ""
     name: str = ""
 
     @property
@@ -138,7 +143,8 @@ async def test_those_who_can_be_started_are_started(app: Any) -> None:
 
 
 ANSWERS: dict[str, tuple[Sequence[Answer], int, Stage, str]] = {
-    "it is started": ([Answer(202)], 1, Stage.STARTED, ""),
+    "it is ready": ([Answer(201)], 1, Stage.STARTED, ""),
+    "its job is not submitted yet": ([Answer(202)], 1, Stage.ASKED, ""),
     "the limit is reached for a moment": (
         [Answer(429, "busy", 0.0), Answer(429, "busy", 0.0), Answer(201)],
         3,
@@ -166,15 +172,35 @@ async def test_what_came_of_a_start_is_recorded(
     assert (len(account.asked), start.stage, start.fault, start.tries) == (asked, stage, fault, 1)
 
 
-async def test_a_start_that_its_user_stopped_is_no_failure(app: Any) -> None:
-    """So it is not tried again."""
-    actions = actions_of(app, Account([Answer(500, "cancelled")]))
-    spawner(app, "ada").ending = Ending("Stopped at {time}.", stopped=True)
+@pytest.mark.parametrize("answer", [Answer(202), Answer(500, "The proxy is away.")], ids=["at once", "an error"])
+async def test_a_start_whose_job_is_pending_has_begun(answer: Answer, app: Any) -> None:
+    """Whatever JupyterHub answered."""
+    ada = spawner(app, "ada")
+
+    def submit() -> None:
+        ada.pending, ada.job_id = "spawn", "7"
+
+    actions = actions_of(app, Account([answer], effect=submit))
 
     actions.start(COURSE, ["ada"])
     await done(actions)
 
     assert stages(app) == {"ada": Stage.STARTED}
+
+
+STOPS = {"meanwhile": (60.0, Stage.LEFT), "yesterday": (-86400.0, Stage.FAILED)}
+
+
+@pytest.mark.parametrize(("after", "stage"), STOPS.values(), ids=STOPS.keys())
+async def test_a_start_that_its_user_stopped_is_no_failure(after: float, stage: Stage, app: Any) -> None:
+    """It is not tried again; one that fails after a stop of yesterday is."""
+    actions = actions_of(app, Account([Answer(500, "cancelled")]))
+    spawner(app, "ada").ending = Ending("Stopped at {time}.", at=time.time() + after, stopped=True)
+
+    actions.start(COURSE, ["ada"])
+    await done(actions)
+
+    assert stages(app) == {"ada": stage}
 
 
 async def test_a_stop_cancels_the_start_that_was_to_come(app: Any) -> None:

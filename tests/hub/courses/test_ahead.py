@@ -13,7 +13,8 @@ TIMES = Window("2026-03-02", opens=1000.0, starts=1600.0, deadline=3400.0, ends=
 SINCE = 1800.0
 BEFORE, DURING, LATE = 1100.0, 2000.0, 3500.0
 NOTHING = Seen()
-STARTING = Seen(active=True)
+SUBMITTING = Seen(active=True)
+STARTING = Seen(active=True, has_job=True)
 READY = Seen(active=True, ready=True, last_activity=1150.0)
 VISITED = Seen(active=True, ready=True, last_activity=1700.0)
 FAILED = Seen(failure="No GPU is free.")
@@ -32,6 +33,9 @@ CASES = {
     "too late to start": (None, NOTHING, LATE, Step.NOTHING),
     "a server that was left has ended": (start(Stage.LEFT), NOTHING, DURING, Step.NOTHING),
     "a server that was left is idle": (start(Stage.LEFT, ready_at=1100), READY, LATE, Step.NOTHING),
+    "it is being submitted": (start(Stage.ASKED), SUBMITTING, BEFORE, Step.NOTHING),
+    "it has been submitted": (start(Stage.ASKED), STARTING, BEFORE, Step.NOTE_SUBMITTED),
+    "it has been submitted though the time is over": (start(Stage.ASKED), STARTING, LATE, Step.NOTE_SUBMITTED),
     "it is starting": (start(Stage.STARTED), STARTING, BEFORE, Step.NOTHING),
     "it has become ready": (start(Stage.STARTED), READY, BEFORE, Step.NOTE_READY),
     "it has become ready though the hub was killed": (start(Stage.ASKED), READY, BEFORE, Step.NOTE_READY),
@@ -43,6 +47,8 @@ CASES = {
     "and not for ever": (start(Stage.FAILED, tries=3), NOTHING, BEFORE, Step.NOTHING),
     "and not when the time is over": (start(Stage.FAILED), NOTHING, LATE, Step.NOTHING),
     "the hub was killed before the answer": (start(Stage.ASKED), NOTHING, BEFORE, Step.START),
+    "somebody stopped it before the answer": (start(Stage.ASKED), Seen(stopped_at=1010.0), BEFORE, Step.LEAVE),
+    "somebody stopped the one of yesterday": (start(Stage.ASKED), Seen(stopped_at=1000.0), BEFORE, Step.START),
     "nobody has come yet": (start(Stage.STARTED, ready_at=1140), READY, DURING, Step.NOTHING),
     "nobody has come": (start(Stage.STARTED, ready_at=1140), READY, LATE, Step.STOP_UNVISITED),
     "nobody has ever been active": (
@@ -75,12 +81,13 @@ def test_the_next_step_for_one_person(record: CourseStart | None, found: Seen, n
 SERVERS = {
     "none in memory": (None, Seen()),
     "one that starts": (Server(pending="spawn"), Seen(active=True)),
-    "one that runs": (Server(ready=True), Seen(active=True, ready=True)),
+    "one that waits in the queue": (Server(pending="spawn", job_id="7"), Seen(active=True, has_job=True)),
+    "one that runs": (Server(ready=True, job_id="7"), Seen(active=True, ready=True, has_job=True)),
     "one that did not start": (Server(ending=Ending("No GPU is free.")), Seen(failure="No GPU is free.")),
     "one that ran and ended": (Server(ending=Ending("Its time was up.", served=True)), Seen()),
     "one that a person stopped": (
-        Server(stopped=Ending("Stopped at {time}.", stopped=True), failure=RuntimeError("cancelled")),
-        Seen(),
+        Server(stopped=Ending("Stopped at {time}.", at=1010.0, stopped=True), failure=RuntimeError("cancelled")),
+        Seen(stopped_at=1010.0),
     ),
     "one of another spawner that did not start": (
         Server(failure=RuntimeError("no")),
