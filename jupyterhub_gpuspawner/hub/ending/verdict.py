@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jupyterhub_gpuspawner.cluster.availability import Chance, availability
 from jupyterhub_gpuspawner.hub.site.account import allowed_groups, job_owner
@@ -15,7 +15,7 @@ from jupyterhub_gpuspawner.words import sentence
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from jupyterhub_gpuspawner.hub.site.shared_view import ClusterView
+    from jupyterhub_gpuspawner.hub.site.connection import Connection
     from jupyterhub_gpuspawner.jobs.status import JobStatus
     from jupyterhub_gpuspawner.profiles.resolve import JobRequest
     from jupyterhub_gpuspawner.slurm.watch import Watch
@@ -60,15 +60,34 @@ async def verdict(
         await first_of(watch.changed(), sleep(_LOOK_AGAIN))
 
 
-async def why_never(request: JobRequest | None, cluster: ClusterView, *, exec_prefix: str) -> str:
-    """Why the job of a request can never run, in the words of the form; empty where the snapshot does not tell.
+class RefusedServer(Protocol):
+    """What is needed of the spawner of a server whose job cannot run."""
 
-    Slurm is not asked here: after a refusal the user reads what the form said, or would have said, before.
+    @property
+    def request(self) -> JobRequest | None:
+        """What was asked for; None in a hub without profiles, and after a restart."""
+
+    @property
+    def exec_prefix(self) -> str:
+        """The prefix that runs a command as the server's user."""
+
+    def connection(self) -> Connection:
+        """The hub's connection to Slurm."""
+
+
+async def why_never(server: RefusedServer, *, since: float) -> str:
+    """Why the job of a server can never run, in the words of the form; empty where the snapshot does not tell.
+
+    ``since``: when the start began, in seconds since the epoch. An older snapshot may contradict what Slurm has just
+    said, for example about a partition that was created in between.
     """
-    snapshot = cluster.latest
-    if request is None or snapshot is None:
+    request = server.request
+    if request is None:
         return ""
-    owner = job_owner(exec_prefix, request.username)
+    snapshot = await server.connection().cluster.recent(max_age=time.time() - since)
+    if snapshot is None:
+        return ""
+    owner = job_owner(server.exec_prefix, request.username)
     groups = await allowed_groups(snapshot, owner)
     found = availability(request.resources, snapshot, now=time.time(), user=owner, groups=groups)
     return sentence(found.sentence) if found.chance is Chance.NEVER else ""

@@ -160,9 +160,7 @@ class Readiness:
         status = await verdict(self._job.watch(), first_answer=self._check_comment, look=self._follow)
         if status.phase is Phase.ENDED:
             raise await self._ending.died(status, reported=self._report.reported.is_set())
-        why = await why_never(
-            self._server.request, self._server.connection().cluster, exec_prefix=self._server.exec_prefix
-        )
+        why = await why_never(self._server, since=self._start.reached.get("submitted", 0.0))
         raise self._ending.never_starts(status, why=why)
 
     def _check_comment(self, status: JobStatus) -> None:

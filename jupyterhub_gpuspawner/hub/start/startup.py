@@ -147,8 +147,7 @@ class Startup:
             await self._readiness().wait()
         except GPUSpawnerError as error:
             if isinstance(error, SubmitRejected):
-                cluster = server.connection().cluster
-                error.told = await why_never(server.request, cluster, exec_prefix=server.exec_prefix) or error.told
+                error.told = await why_never(server, since=self.start.reached["submitted"]) or error.told
             self._life.fault = error.reason
             raise spawn_failure(error, server=self._name, contact=self._ending.contact) from error
         except SQLAlchemyError as error:
