@@ -87,7 +87,7 @@ def test_for_an_odd_name_nothing_is_run(
         "this hub cannot check in advance when a job would start",
     )
     assert recorded.users() == before
-    assert slurm_cluster.run("squeue", "--noheader") == ""
+    assert slurm_cluster.run("squeue", "--noheader", "--states=running,pending") == ""
 
 
 @pytest.mark.parametrize("name", ["#1000", "-i"])
