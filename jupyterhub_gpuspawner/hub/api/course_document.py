@@ -88,9 +88,9 @@ class CoursePerson:
     last_activity: str | None = None
     """When the person or their server was last active: ISO 8601, UTC; null: never."""
     stage: str = ""
-    """How far the hub's own start for this session is: ``left`` (nothing is started: the server was active already, or a
-    person stopped it first), ``asked``, ``started`` (Slurm has accepted the job), ``visited`` (somebody has opened the
-    server), ``failed`` or ``unvisited`` (stopped, since nobody had opened it); empty where there was none."""
+    """How far the hub's own start for this session is: ``left`` (nothing is started: the server was active already, or
+    a person stopped it first), ``asked``, ``started`` (Slurm has accepted the job), ``visited`` (the server has been
+    opened since), ``failed`` or ``unvisited`` (stopped, since nobody had opened it); empty where there was none."""
     fault: str = ""
     """Why the server did not start."""
 
