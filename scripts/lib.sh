@@ -256,17 +256,42 @@ in_root() {
 
 # --- test results --------------------------------------------------------------------------------
 
-# total SECONDS FILE...: one summary line, in pytest's format, for all runs of pytest whose output is in the files.
+SECOND_TRIES=3
+
+# live FOLDER NAME COMMAND...: run pytest on tests that start other programs, with its output in FOLDER/NAME as well. A
+# machine that is slow for a moment may fail one of several hundred, so up to SECOND_TRIES that failed are run again, one
+# after the other, with the output in FOLDER/NAME.again. What passes then is reported, and has to be mended all the same.
+live() {
+    local folder=$1 name=$2 status=0 failed
+    shift 2
+    local run=("$@" -o "cache_dir=$folder/.cache-$name")
+    "${run[@]}" | tee "$folder/$name" || status=$?
+    [ "$status" = 1 ] || return "$status"
+    failed=$(.venv/bin/python -c 'import json, sys; print(len(json.load(open(sys.argv[1]))))' \
+        "$folder/.cache-$name/v/cache/lastfailed") || return 1
+    [ "$failed" -le "$SECOND_TRIES" ] || return 1
+    echo "==> Run again, one after the other: the $failed that failed"
+    echo "$failed" >>"$folder/.again"
+    "${run[@]}" -n 0 --last-failed --last-failed-no-failures=none | tee "$folder/$name.again" || return
+    echo "==> Passed now. What fails by chance is a fault of the test or of the package, and has to be mended."
+}
+
+# total SECONDS FOLDER: one summary line, in pytest's format, for all runs of pytest whose output is in the folder. A test
+# that was run again counts once, with its last result.
 total() {
-    local seconds=$1
-    shift
-    tail -qn 1 "$@" | .venv/bin/python -c '
+    touch "$2/.again"
+    tail -qn 1 "$2"/* | .venv/bin/python -c '
 import collections, re, sys
 count = collections.Counter()
 for number, what in re.findall(r"([0-9]+) (passed|failed|skipped|errors?|warnings?)", sys.stdin.read()):
     count[what] += int(number)
-words = ", ".join(f"{number} {what}" for what, number in sorted(count.items()))
-print(f"===== {words} in {sys.argv[1]}.00s =====")' "$seconds"
+again = sum(int(number) for number in open(sys.argv[2]).read().split())
+for what in ("failed", "error", "errors"):
+    twice = min(count[what], again)
+    count[what] -= twice
+    again -= twice
+words = ", ".join(f"{number} {what}" for what, number in sorted(count.items()) if number)
+print(f"===== {words} in {sys.argv[1]}.00s =====")' "$1" "$2/.again"
 }
 
 # --- the hub's proxy ---------------------------------------------------------------------------

@@ -69,9 +69,53 @@ def test_runs_of_pytest_are_counted_together(tmp_path: Path) -> None:
     """By the last line of each, with and without ornament, in one line of pytest's form."""
     (tmp_path / "a").write_text("F 9 failed\n=== 1 failed, 10 passed, 2 skipped in 3.00s ===\n")
     (tmp_path / "b").write_text("5 passed, 1 error in 1.00s\n")
-    done = bash("total 7 $1 $2", tmp_path / "a", tmp_path / "b")
+    done = bash("total 7 $1", tmp_path)
 
     assert done.stdout == "===== 1 error, 1 failed, 15 passed, 2 skipped in 7.00s =====\n"
+
+
+TRIES = {
+    "all pass": ("assert True", "assert True", 0, "2 passed", ""),
+    "one passes when it is run again": ("assert True", "assert again()", 0, "2 passed", "the 1 that failed"),
+    "one fails twice": ("assert True", "assert False", 1, "1 failed, 1 passed", "the 1 that failed"),
+    "too many fail": ("assert True", "assert number > 4", 1, "4 failed, 3 passed", ""),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "status", "counted", "said"), TRIES.values(), ids=TRIES.keys())
+def test_what_fails_by_chance_is_run_again(
+    one: str, other: str, status: int, counted: str, said: str, tmp_path: Path
+) -> None:
+    """Up to three tests, once; a test that was run again counts with its last result."""
+    results = tmp_path / "results"
+    results.mkdir()
+    numbers = range(1, 7) if "number" in other else range(1)
+    (tmp_path / "test_it.py").write_text(
+        f"""import pytest
+from pathlib import Path
+
+def again():
+    seen = Path("seen")
+    found = seen.exists()
+    seen.touch()
+    return found
+
+def test_one():
+    {one}
+
+@pytest.mark.parametrize("number", {list(numbers)})
+def test_other(number):
+    {other}
+"""
+    )
+    run = "cd $1; mkdir -p .venv; ln -sfn $2 .venv/bin; live $1/results whole $3 -m pytest -q -p no:randomly test_it.py"
+    done = bash(f"{run} || echo status $?; total 7 $1/results", tmp_path, Path(sys.executable).parent, sys.executable)
+
+    lines = done.stdout.splitlines()
+    assert (lines[-1], lines[-2] == "status 1") == (f"===== {counted} in 7.00s =====", bool(status)), done.stdout
+    assert [line for line in lines if line.startswith("==> Run")] == (
+        [f"==> Run again, one after the other: {said}"] if said else []
+    )
 
 
 def test_a_python_is_found_by_its_version(tmp_path: Path) -> None:
