@@ -17,7 +17,7 @@ from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm, SlurmFailed
 from jupyterhub_gpuspawner.hub.api.server.progress_stream import LIMIT
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import axe_faults, shoot, sign_in, width_left_over
-from tests.fixtures.slurm import hanging
+from tests.fixtures.slurm import hanging, processes_of
 from tests.hub.conftest import COMMAND, LIGHT, start_hub
 from tests.hub.visitor import Visitor
 
@@ -593,14 +593,13 @@ def test_a_server_whose_job_was_cancelled(hub: HubProcess, slurm_cluster: Privat
     shoot(page, "ended-cancelled")
 
 
-def test_a_server_that_was_killed(hub: HubProcess, page: Page) -> None:
+def test_a_server_that_was_killed(hub: HubProcess, slurm_cluster: PrivateSlurm, page: Page) -> None:
     """As the kernel kills a process that uses too much memory, without Slurm reporting it."""
     sign_in(page, hub, "kia")
     job = hub.spawn("kia", {"profile": "watched"})["job_id"]
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get("SLURM_JOB_ID") == job:
-                process.kill()
+    for process in processes_of(slurm_cluster, job):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     expect(came_back(page, hub, "kia")).to_contain_text("signal 9")
     expect(page.locator(NOT_RUNNING)).to_contain_text("exceeded its memory limit")
     shoot(page, "ended-killed")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -19,6 +20,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.simulated import ClusterDescription, SimulatedNode, SimulatedPartition
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.fixtures.hubs import FILES_MAY_SAY_ALL
+from tests.fixtures.slurm import processes_of
 from tests.hub.conftest import STAND_IN
 from tests.hub.test_sudo import CONFIG, PYTHON, Site
 from tests.hub.visitor import Visitor
@@ -152,10 +154,9 @@ def test_a_server_starts_runs_on_and_its_end_is_noticed(hub: HubProcess, site: S
     assert ready(hub, site.person)
     assert site.slurm.run("squeue", "-h", "-o", "%i %T") == f"{job} RUNNING"
 
-    for one in [
-        each for each in psutil.process_iter(["environ"]) if (each.info["environ"] or {}).get("SLURM_JOB_ID") == job
-    ]:
-        one.kill()
+    for one in processes_of(site.slurm, job):
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
     assert wait_for(lambda: not hub.api("GET", f"/users/{site.person}").json()["servers"])
     page = Visitor(hub, site.person).look(f"/hub/spawn-pending/{site.person}")
     assert "it no longer responds at its address" in page.text

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from jupyterhub_gpuspawner.jobs.comment import tag
 from jupyterhub_gpuspawner.profiles.profile import parse_profiles
 from jupyterhub_gpuspawner.profiles.resolve import resolve
 from jupyterhub_gpuspawner.wire.documents import LaunchPlan
+from tests.fixtures.slurm import processes_of
 
 pytestmark = pytest.mark.slurm
 
@@ -75,16 +77,6 @@ class Job:
             *("CANCELLED", "FAILED", "COMPLETED", "TIMEOUT", "NODE_FAIL", ""),
         )
 
-    def processes(self) -> list[psutil.Process]:
-        return [each for each in psutil.process_iter() if self.id == _job_of(each)]
-
-
-def _job_of(process: psutil.Process) -> str:
-    try:
-        return process.environ().get("SLURM_JOB_ID", "")
-    except (psutil.Error, OSError):
-        return ""
-
 
 @pytest.fixture
 def folder(public_folder: Path) -> Path:
@@ -127,8 +119,9 @@ def test_they_go_with_a_job_that_is_told_to_end(slurm_cluster: PrivateSlurm, fol
 def test_what_a_job_killed_outright_leaves_goes_with_the_next_start(slurm_cluster: PrivateSlurm, folder: Path) -> None:
     """After kill -9 of all processes the files remain until the next start, which keeps those of running jobs."""
     killed, runs = Job(slurm_cluster, folder, "one"), Job(slurm_cluster, folder, "two")
-    for each in killed.processes():
-        each.kill()
+    for each in processes_of(slurm_cluster, killed.id):
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
     killed.until(killed.gone)
 
     assert len(killed.left()) == 2
