@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -21,6 +21,7 @@ from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
 from tests.browser.conftest import OpenPage
 from tests.browser.seeing import shoot, sign_in
+from tests.fixtures.slurm import processes_of
 from tests.hub.conftest import start_hub
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.browser]
@@ -96,7 +97,9 @@ def begin(page: Page, profile: str) -> None:
     page.wait_for_url(re.compile("/user/ada/"), timeout=180_000)
 
 
-def its_placement_is_at_home_and_it_is_for_ada_alone(hub: HubProcess, page: Page, open_page: OpenPage) -> None:
+def its_placement_is_at_home_and_it_is_for_ada_alone(
+    hub: HubProcess, slurm: PrivateSlurm, page: Page, open_page: OpenPage
+) -> None:
     """The home page shows two GPUs and *Open*; bob gets 403; no process of it but the sign-in's has a TCP port."""
     page.goto(f"{hub.url}/hub/home")
     servers = page.locator("#gpuspawner-servers")
@@ -110,7 +113,8 @@ def its_placement_is_at_home_and_it_is_for_ada_alone(hub: HubProcess, page: Page
     assert answer is not None
     assert answer.status == 403
 
-    (gate,) = [each for each in psutil.process_iter(["cmdline"]) if _is_the_sign_in(each)]
+    job = hub.api("GET", "/gpuspawner/placement/ada").json()["job_id"]
+    (gate,) = [each for each in processes_of(slurm, job) if _is_the_sign_in(each)]
     application = {each.pid for each in gate.children(recursive=True)}
     assert application
     listening = [each.pid for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
@@ -118,8 +122,9 @@ def its_placement_is_at_home_and_it_is_for_ada_alone(hub: HubProcess, page: Page
 
 
 def _is_the_sign_in(process: psutil.Process) -> bool:
-    words: list[str] = process.info["cmdline"] or []
-    return "import gpuspawner_gate" in " ".join(words[:3])
+    with suppress(psutil.NoSuchProcess):
+        return "import gpuspawner_gate" in " ".join(process.cmdline()[:3])
+    return False
 
 
 DASHBOARDS = [
@@ -136,7 +141,7 @@ DASHBOARDS = [
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("profile", "name"), DASHBOARDS)
 def test_a_dashboard_is_started_opened_and_used_as_jupyterlab_is(
-    hub: HubProcess, start: Page, open_page: OpenPage, profile: str, name: str
+    hub: HubProcess, slurm_cluster: PrivateSlurm, start: Page, open_page: OpenPage, profile: str, name: str
 ) -> None:
     """Its card names the application; it answers a click, by its WebSocket; the home page shows its GPUs."""
     page = start
@@ -149,7 +154,7 @@ def test_a_dashboard_is_started_opened_and_used_as_jupyterlab_is(
     page.get_by_role("button", name="Count").click()
     expect(page.get_by_text("Pressed 1")).to_be_visible()
     shoot(page, f"application-{profile}")
-    its_placement_is_at_home_and_it_is_for_ada_alone(hub, page, open_page)
+    its_placement_is_at_home_and_it_is_for_ada_alone(hub, slurm_cluster, page, open_page)
     page.locator("summary").first.click()
     shoot(page, "application-home")
 
@@ -157,7 +162,7 @@ def test_a_dashboard_is_started_opened_and_used_as_jupyterlab_is(
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(CODE_SERVER is None, reason=f"code-server {HINT}")
 def test_vs_code_opens_a_file_and_a_terminal_that_has_the_gpus(
-    hub: HubProcess, start: Page, open_page: OpenPage
+    hub: HubProcess, slurm_cluster: PrivateSlurm, start: Page, open_page: OpenPage
 ) -> None:
     """Files and terminals come over its WebSockets; the terminal writes what GPUs it sees into a file."""
     page = start
@@ -170,4 +175,4 @@ def test_vs_code_opens_a_file_and_a_terminal_that_has_the_gpus(
     page.get_by_role("treeitem", name="seen.txt").dblclick(timeout=60_000)
     expect(page.locator(".editor-instance .view-lines")).to_contain_text(re.compile(r"^(GPU-|\d)"), timeout=60_000)
     shoot(page, "application-code-server")
-    its_placement_is_at_home_and_it_is_for_ada_alone(hub, page, open_page)
+    its_placement_is_at_home_and_it_is_for_ada_alone(hub, slurm_cluster, page, open_page)
