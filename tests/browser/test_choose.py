@@ -98,7 +98,8 @@ def reserved(slurm: PrivateSlurm) -> Iterator[None]:
 
 @contextmanager
 def taken(slurm: PrivateSlurm) -> Iterator[None]:
-    """Another user's job has the whole DGX-1."""
+    """Another user's job has the whole DGX-1, and all else is free."""
+    no_job_is_ending(slurm)
     ask = ("--partition=gpu", "--gres=gpu:p100:8", "--time=30", "--output=/dev/null", "--wrap=sleep 600")
     job = slurm.run("sbatch", "--parsable", *ask)
     try:
@@ -109,6 +110,12 @@ def taken(slurm: PrivateSlurm) -> Iterator[None]:
         slurm.run("scancel", job)
         while slurm.run("squeue", "-h", "-j", job, "-o", "%T"):
             pass
+
+
+def no_job_is_ending(slurm: PrivateSlurm) -> None:
+    """Jobs of earlier tests may still be ending."""
+    while slurm.run("squeue", "-h"):
+        pass
 
 
 def form_of(page: Page, hub: HubProcess, query: str = "") -> None:
@@ -228,8 +235,7 @@ def test_before_the_click_slurm_says_when_it_would_start(
     course: HubProcess, slurm_cluster: PrivateSlurm, page: Page
 ) -> None:
     """Slurm's answer for the current choice; a refusal is shown at the field that can correct it."""
-    while slurm_cluster.run("squeue", "-h"):
-        pass  # jobs of earlier tests may still be ending
+    no_job_is_ending(slurm_cluster)
     sign_in(page, course, "otto")
     form_of(page, course)
     page.fill("[name='profile-option-k80--gpus']", "2")

@@ -92,6 +92,8 @@ def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def fill(slurm_cluster: PrivateSlurm) -> Callable[[], str]:
     """Submit a job that takes the whole K80 node; return its id."""
+    while slurm_cluster.run("squeue", "-h"):
+        pass  # jobs of earlier tests may still be ending
 
     def submit() -> str:
         line = "--parsable -p gpu --gres=gpu:k80:4 --exclusive -t 10 -o /dev/null"
