@@ -43,7 +43,7 @@ name: {name}
 instructors: {instructors}
 roster: {roster}
 profile: k80
-zone: UTC
+zone: {zone}
 sessions:
   - {{date: {today}, from: "0:00", to: "23:59"}}
 """
@@ -79,10 +79,11 @@ def states(folder: Path, **changed: str) -> None:
 def hub(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     """A hub with three courses, which grace teaches."""
     folder = tmp_path_factory.mktemp("courses")
-    today = datetime.now(timezone.utc).date()
+    now = datetime.now(timezone.utc)
+    where = {"today": now.date(), "zone": f"Etc/GMT{now.hour - 12:+d}"}  # where it is about noon
     for slug, (name, roster) in COURSES.items():
         (folder / f"{slug}.yaml").write_text(
-            COURSE.format(name=name, instructors=INSTRUCTORS.get(slug, "grace"), roster=roster, today=today)
+            COURSE.format(name=name, instructors=INSTRUCTORS.get(slug, "grace"), roster=roster, **where)
         )
     states(folder)
     root = str(Path(__file__).parents[2])
