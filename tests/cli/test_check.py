@@ -242,7 +242,7 @@ def test_slurm_is_asked_as_a_user(tmp_path: Path, slurm_cluster: PrivateSlurm) -
         ("ok", "trial"),
         ("ok", "seats"),
     ]
-    assert slurm_cluster.run("squeue", "-h") == ""
+    assert slurm_cluster.run("squeue", "-h", "-t", "PD,CF,R") == ""
 
 
 def test_a_program_reads_of_a_configuration_with_which_the_hub_would_not_start(tmp_path: Path) -> None:

@@ -343,7 +343,7 @@ def test_the_rehearsal_asks_slurm_for_each_participant(tmp_path: Path, slurm_clu
     words = ["course", "rehearse", "deep", "--only", "train01", "--only", "train02", "--every", "0"]
     with reserved(slurm_cluster, "g1"):
         good = cli_runner().invoke(main, [*words, "--config", str(config)], env=slurm_cluster.environment)
-        jobs = slurm_cluster.run("squeue", "-h", "-o", "%i")
+        jobs = slurm_cluster.run("squeue", "-h", "-t", "PD,CF,R", "-o", "%i")
     bad = cli_runner().invoke(main, [*words, "--config", str(config)], env=slurm_cluster.environment)
 
     assert (good.exit_code, good.stderr, jobs) == (0, "", ""), good.stdout
