@@ -34,6 +34,8 @@ LIGHT = f"""
 """Profiles as YAML: one that starts in a second, and one that fills a node."""
 AT_ONCE = 'c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0}'
 """A line of configuration: REST answers a start at once, instead of after ten seconds while the server is not ready."""
+IN_THE_END = 'c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 50}'
+"""A line of configuration: REST answers with the result of a start that on a busy machine takes up to a minute."""
 
 
 def start_hub(

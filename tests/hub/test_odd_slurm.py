@@ -205,8 +205,8 @@ def test_job_arrays_of_the_same_user_are_no_noise(hub: HubProcess, slurm_cluster
 
 
 def soon(true: Callable[[], bool]) -> bool:
-    """Whether the condition becomes true long before the hub's own poll is due (30 s minus 10 %)."""
-    return wait_for(true, seconds=15)
+    """Whether the condition becomes true before the hub's own poll is due (30 s minus 10 %)."""
+    return wait_for(true, seconds=24)
 
 
 def test_a_scancel_is_noticed_within_an_interval_and_named(hub: HubProcess, slurm_cluster: PrivateSlurm) -> None:

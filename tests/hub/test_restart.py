@@ -76,7 +76,7 @@ def start(hub: HubProcess, user: str, profile: str, server: str = "") -> None:
 
 def job_id(hub: HubProcess, user: str, server: str = "") -> str:
     """The job id of a server in the hub's database, once there is one."""
-    for _ in range(100):
+    for _ in range(600):
         model = hub.server(user, server)
         found = ((model or {}).get("state") or {}).get("child", {}).get("job_id")
         if found:
@@ -87,7 +87,7 @@ def job_id(hub: HubProcess, user: str, server: str = "") -> str:
 
 def placement(hub: HubProcess, user: str, server: str = "") -> dict[str, Any]:
     """The placement that the hub shows for a server, once Slurm has confirmed the node's report."""
-    for _ in range(100):
+    for _ in range(600):
         found: dict[str, Any] = hub.api("GET", f"/gpuspawner/placement/{full_name(user, server)}").json()
         if found.get("job_id"):
             return found
@@ -97,7 +97,7 @@ def placement(hub: HubProcess, user: str, server: str = "") -> dict[str, Any]:
 
 def state(slurm: PrivateSlurm, job: str) -> str:
     """The job's state according to Slurm, once it is not changing."""
-    for _ in range(100):
+    for _ in range(600):
         found = slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
         if found != "COMPLETING":
             return found

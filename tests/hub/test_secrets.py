@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
-from tests.hub.conftest import LIGHT, StartHub
+from tests.hub.conftest import IN_THE_END, LIGHT, StartHub
 from tests.standins.slurm_commands import COMMANDS, SeenCommands
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub]
@@ -46,7 +46,7 @@ def commands(slurm_cluster: PrivateSlurm, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="module")
 def hub(start_light_hub: StartHub, commands: SeenCommands) -> HubProcess:
     """A hub with secrets in its environment, which logs at DEBUG level."""
-    lines = f"c.GPUSlurmSpawner.slurm_bin_dir = {str(commands.bin)!r}\nc.JupyterHub.log_level = 'DEBUG'"
+    lines = f"c.GPUSlurmSpawner.slurm_bin_dir = {str(commands.bin)!r}\nc.JupyterHub.log_level = 'DEBUG'\n{IN_THE_END}"
     return start_light_hub(lines=lines, profiles=LIGHT + FAILS, **SECRETS)
 
 
