@@ -31,6 +31,10 @@ PROFILES = f"""
   slug: gpu
   slurm: {{partition: gpu, gpus: 2, gpu_type: k80, cpus: 1, memory: 100M, time: "0:20:00"}}
   command: {COMMAND}
+- display_name: Four GPUs, of which one is always busy in the simulation
+  slug: four
+  slurm: {{partition: gpu, gpus: 4, gpu_type: p100, cpus: 1, memory: 100M, time: "0:20:00"}}
+  command: {COMMAND}
 """
 LINES = """
 import logging
@@ -94,7 +98,7 @@ def test_a_summary_reaches_the_card_rest_and_the_metrics(hub: HubProcess, ada: V
 def test_a_session_is_told_in_events_and_kept_as_a_record(hub: HubProcess) -> None:
     """From sbatch's answer to the stop; the hub is killed in between, and the one after it completes the record."""
     visitor = Visitor(hub, "eve")  # signing in leads to a server that runs
-    placement = hub.spawn("eve", {"profile": "gpu"})
+    placement = hub.spawn("eve", {"profile": "four"})
     assert wait_for(lambda: asked(visitor, f"{PATH}/eve").status_code == 200, seconds=60), hub.log_end()
     hub.kill()
     hub.start()
@@ -124,7 +128,10 @@ def test_a_session_is_told_in_events_and_kept_as_a_record(hub: HubProcess) -> No
         placement["job_id"],
         Cause(Kind.CULLED),  # the service of these tests stopped it
     )
-    assert (record.profile, record.asked_gpus, record.gpus, record.gpu_model) == ("gpu", 2, 2, "Tesla K80")
+    assert (record.profile, record.asked_gpus, record.gpus, record.gpu_model) == (
+        *("four", 4, 4),
+        placement["gpus"][0]["name"],
+    )
     assert (record.node, record.aligned) == (placement["node"], placement["aligned"])
     assert record.gpu_seconds_held is not None
     assert record.wait_seconds is not None
