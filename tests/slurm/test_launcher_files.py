@@ -110,7 +110,7 @@ def test_they_go_with_a_job_that_is_told_to_end(slurm_cluster: PrivateSlurm, fol
     job.until(lambda: job.gone() and not job.left())
     job = Job(slurm_cluster, folder, "two")
     slurm_cluster.run("scancel", "--batch", "--signal=TERM", job.id)
-    for each in job.processes():
+    for each in processes_of(slurm_cluster, job.id):
         if each.cmdline()[:2] == SERVER[:2]:
             each.send_signal(signal.SIGTERM)
     job.until(lambda: job.gone() and not job.left())
