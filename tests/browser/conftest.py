@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from jupyterhub_gpuspawner.demo.hub import HubProcess
 from jupyterhub_gpuspawner.demo.slurm_cluster import PrivateSlurm
@@ -27,6 +27,7 @@ QUIET = (
 )
 PATIENCE = 60_000
 """Milliseconds for one step of a page, on a busy machine."""
+expect.set_options(timeout=PATIENCE)
 
 OpenPage = Callable[..., Page]
 

@@ -63,7 +63,6 @@ BROKEN = """
 """
 NARROW: ViewportSize = {"width": 390, "height": 844}
 WIDE: ViewportSize = {"width": 1920, "height": 1080}
-expect.set_options(timeout=PATIENCE)
 
 
 def states(folder: Path, **changed: str) -> None:

@@ -46,7 +46,6 @@ PANELS = (("Choose", 380), ("Wait", 380), ("Work", 520))
 """Titles of the picture's panels, and the width of the window in which each page is seen, in CSS pixels."""
 HEIGHT = 640
 """Of a panel; a page that is longer fades out."""
-expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,6 @@ PROFILES = f"""
 HOME = "/hub/home"
 MAP = "/hub/gpuspawner/cluster"
 HEALTH = f"{MAP}/health"
-expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,6 @@ LONG = 120_000
 """Milliseconds for changes of state in Slurm."""
 WAITS = re.compile(r"^(Waiting|Jobs with a higher priority|All matching \w+ are in use)")
 """What the page says of a job in the queue."""
-expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="module")
