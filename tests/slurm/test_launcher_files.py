@@ -120,7 +120,9 @@ def test_they_go_with_a_job_that_is_told_to_end(slurm_cluster: PrivateSlurm, fol
 def test_what_a_job_killed_outright_leaves_goes_with_the_next_start(slurm_cluster: PrivateSlurm, folder: Path) -> None:
     """After kill -9 of all processes the files remain until the next start, which keeps those of running jobs."""
     killed, runs = Job(slurm_cluster, folder, "one"), Job(slurm_cluster, folder, "two")
-    for each in processes_of(slurm_cluster, killed.id):
+    found = processes_of(slurm_cluster, killed.id)
+    assert found
+    for each in found:
         with suppress(psutil.NoSuchProcess):
             each.kill()
     killed.until(killed.gone)
