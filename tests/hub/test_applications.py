@@ -18,6 +18,7 @@ import requests
 
 from jupyterhub_gpuspawner.demo.hub import SINGLEUSER, HubProcess
 from tests.hub.conftest import StartHub
+from tests.hub.test_life import wait_for
 from tests.hub.test_users import CONFIG
 from tests.hub.visitor import Visitor
 from tests.standins.web_app import HELLO
@@ -64,18 +65,23 @@ def as_user(user: str, *argv: str) -> str:
 
 
 @pytest.fixture
-def server(hub: HubProcess, two_users: tuple[str, str]) -> Iterator[psutil.Process]:
-    """The process of the first user's application."""
+def server(hub: HubProcess, two_users: tuple[str, str], public_folder: Path) -> Iterator[psutil.Process]:
+    """The process of the first user's application; the script's folder is this session's alone."""
+    script = str(public_folder / WEB_APP.name)
+    assert wait_for(lambda: not applications(script), seconds=90), "the one of the test before has not ended"
     hub.spawn(two_users[0], {"profile": "app"})
-    found = [each for each in psutil.process_iter(["cmdline"]) if _is_the_application(each)]
-    assert len(found) == 1
-    yield found[0]
+    (found,) = applications(script)
+    yield found
     hub.end(two_users[0])
 
 
-def _is_the_application(process: psutil.Process) -> bool:
-    words: list[str] = process.info["cmdline"] or []
-    return len(words) > 2 and words[1].endswith(f"/{WEB_APP.name}") and words[2].endswith("/app.sock")
+def applications(script: str) -> list[psutil.Process]:
+    """The processes that run this script on a socket."""
+    return [
+        each
+        for each in psutil.process_iter(["cmdline"])
+        if (words := each.info["cmdline"] or [])[1:2] == [script] and words[-1].endswith("/app.sock")
+    ]
 
 
 def token(hub: HubProcess, user: str) -> dict[str, str]:
