@@ -31,7 +31,7 @@ SMALL = ClusterDescription(
 )
 
 
-def wait_until(true: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+def wait_until(true: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"

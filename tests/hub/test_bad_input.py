@@ -77,7 +77,7 @@ def leaves_nothing(hub: HubProcess, slurm_cluster: PrivateSlurm) -> Iterator[Non
     hub.end("ann")
 
 
-def jobs(slurm: PrivateSlurm, *, seconds: float = 15.0) -> str:
+def jobs(slurm: PrivateSlurm, *, seconds: float = 90.0) -> str:
     """Slurm's queue, after jobs that are completing have ended."""
     ends_at = time.monotonic() + seconds
     while (queue := slurm.run("squeue", "-h", "-o", "%i %j %T")) and time.monotonic() < ends_at:

@@ -107,5 +107,5 @@ def test_a_participant_who_is_late_gets_what_the_course_says(lesson: Lesson, slu
     lesson.file.unlink()
     hub.restart()
 
-    assert (hub.server("student1") or {})["ready"]
+    hub.wait("student1", ready=True)
     assert offered(hub, "student2") == {"cores": True}

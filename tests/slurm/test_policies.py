@@ -34,7 +34,7 @@ def submit(slurm: PrivateSlurm, *words: str) -> str:
 
 def state(slurm: PrivateSlurm, job: str) -> str:
     """The job's state once Slurm has tried to schedule it."""
-    for _ in range(100):
+    for _ in range(600):
         found, _, reason = slurm.run("squeue", "-h", "-j", job, "-o", "%T %r").partition(" ")
         if found == "RUNNING" or reason == "Resources":
             return found
