@@ -54,6 +54,7 @@ def test_report_environment_and_slurm_agree(
             environ = _environment(seen)
         finally:
             slurm_cluster.run("scancel", "--full", "--signal=KILL", job)
+            _until_gone(slurm_cluster, job)
 
     placed = report.placement
     match = re.search(r"Nodes=(\S+) CPU_IDs=(\S+) Mem=\S+ GRES=(\S*)", detail)
@@ -66,6 +67,13 @@ def test_report_environment_and_slurm_agree(
     assert environ["GPUSPAWNER_CPUS"] == placed.cpus
     assert re.fullmatch(r"http://127\.0\.0\.1:\d{4,5}/user/ada/", environ["JUPYTERHUB_SERVICE_URL"])
     assert placed.problems == ()
+
+
+def _until_gone(slurm: PrivateSlurm, job: str) -> None:
+    """Wait until the job has left its node, which the next test may need."""
+    ends_at = time.monotonic() + 60
+    while slurm.run("squeue", "-h", "-j", f"{job},999999") and time.monotonic() < ends_at:
+        time.sleep(0.1)
 
 
 def _report(hub: ReportHub, folder: Path) -> NodeReport:
