@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jupyterhub_gpuspawner.errors import ConfigError
 from jupyterhub_gpuspawner.migrate.configuration.old_hub import System
 from jupyterhub_gpuspawner.migrate.difference import Kind
+from jupyterhub_gpuspawner.slurm.login_node.programs import programs
 from jupyterhub_gpuspawner.slurm.login_node.ssh import destination, is_remote
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from jupyterhub_gpuspawner.migrate.configuration.old_hub import OldSetting
     from jupyterhub_gpuspawner.migrate.draft import Draft
+    from jupyterhub_gpuspawner.slurm.login_node.programs import Program
 
 WRAPPERS = "/usr/local/libexec/gpuspawner"
 """Where the wrapper scripts are, unless the admin has them elsewhere."""
@@ -54,7 +56,7 @@ def convert_rights(system: System, setting: OldSetting | None, draft: Draft) -> 
     draft.keep[(setting.section, "exec_prefix")] = text
     words = _words(text)
     by_ssh = is_remote(words)
-    if not words or "runuser" in words[0] or (not by_ssh and {"-E", "--preserve-env"} & set(words)):
+    if not words or any(_keeps_environment(each) for each in programs(words) if not by_ssh):
         draft.moved(setting, text, "c.GPUSlurmSpawner.exec_prefix")
         return
     draft.settings["wrapper_dir"] = WRAPPERS
@@ -68,6 +70,11 @@ def convert_rights(system: System, setting: OldSetting | None, draft: Draft) -> 
     )
     if by_ssh:
         _by_ssh(setting, text, words, draft)
+
+
+def _keeps_environment(program: Program) -> bool:
+    """Whether a program passes all variables on: runuser does, and sudo with ``-E``."""
+    return program.name == "runuser" or not {"-E", "--preserve-env"}.isdisjoint(program.options)
 
 
 def _words(text: str) -> list[str]:

@@ -591,6 +591,25 @@ async def test_the_demos_configuration_is_in_order(site: Path, monkeypatch: pyte
     assert await run.findings(replace(context, snapshot=AT_HOME, silence=None), HERE) == ()
 
 
+@pytest.mark.parametrize(
+    ("words", "codes"),
+    [
+        ("timeout 9 sudo -n -u {username}", ["checked-as-root"]),
+        ("env -u sudo", []),
+    ],
+)
+async def test_a_check_as_root_says_that_sudo_refuses_it_nothing(
+    site: Path, monkeypatch: pytest.MonkeyPatch, words: str, codes: list[str]
+) -> None:
+    """Where sudo is one of the programs of exec_prefix, and not where a value has its name."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    commands(site, sudo='shift 3; exec "$@"')
+    lines = f"c.GPUSlurmSpawner.exec_prefix = {words!r}\n"
+    found = await findings(site, lines, AT_HOME, Asked(user="daemon"), (prefix.CHECK,))
+
+    assert [each.code for each in found if each.severity is not Severity.OK] == codes
+
+
 async def test_scripts_that_work_for_a_user_are_said_to(site: Path) -> None:
     """With --user, all scripts are tried behind a stand-in for sudo, which answers as they do."""
     answer = 'case $1 in */trial) echo "sbatch: error: " >&2;; *) echo "${1##*/}: the input " >&2;; esac; exit 1'

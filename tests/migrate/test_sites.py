@@ -129,6 +129,10 @@ PREFIXES = {
     "an account of each user's": ("ssh {username}@login", None, ["exec_prefix", "query_prefix"]),
     "no destination": ("ssh -p 22", None, ["exec_prefix", "exec_prefix"]),
     "no ssh": ("sudo -u {username}", None, ["exec_prefix"]),
+    "an account that is called ssh": ("sudo -u ssh", None, ["exec_prefix"]),
+    "all variables are passed on": ("sudo -nE -u {username}", None, []),
+    "all variables, by runuser": ("timeout 9 /usr/sbin/runuser -u {username} --", None, []),
+    "an option that is not sudo's": ("sudo -u {username} as-user -E", None, ["exec_prefix"]),
 }
 
 

@@ -10,7 +10,6 @@ import os
 import pwd
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyterhub_gpuspawner.check.accounts.wrappers import is_there
@@ -18,6 +17,7 @@ from jupyterhub_gpuspawner.check.finding import Check, Code
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
 from jupyterhub_gpuspawner.hub.site.account import NAMING
 from jupyterhub_gpuspawner.slurm.commands import Installation
+from jupyterhub_gpuspawner.slurm.login_node.programs import programs
 from jupyterhub_gpuspawner.slurm.login_node.ssh import LoginNodeUnreachable, is_remote
 from jupyterhub_gpuspawner.slurm.messages import failure, last_line
 from jupyterhub_gpuspawner.slurm.privileges import own_account
@@ -76,7 +76,7 @@ async def find(context: Context) -> list[Finding]:
         return [FAILS.error(where, text, "Install it, or write its full path.")]
     if not user:
         return []
-    found = list(_about_root(where, words[0]))
+    found = list(_about_root(where, words))
     tried, faults = 0, dict[tuple[str, str], list[str]]()
     for probe in PROBES:
         if site.wrapper_dir and not is_remote(words) and not is_there(site.wrapper_dir, probe.script):
@@ -129,8 +129,8 @@ async def _fault(context: Context, probe: Probe, name: str, prefix: Sequence[str
     )
 
 
-def _about_root(where: str, command: str) -> Iterator[Finding]:
-    if os.geteuid() == 0 and Path(command).name == "sudo":
+def _about_root(where: str, prefix: Sequence[str]) -> Iterator[Finding]:
+    if os.geteuid() == 0 and any(each.name == "sudo" for each in programs(prefix)):
         yield AS_ROOT.warning(
             where,
             "this check runs as root, whom sudo refuses nothing, so its rules for the hub's account are not tried.",

@@ -12,13 +12,14 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from jupyterhub_gpuspawner.errors import ConfigError, SlurmUnavailable
+from jupyterhub_gpuspawner.slurm.login_node.programs import RUNNERS, letters_of, programs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FAILED = 255
 """Exit status of ssh for its own errors; otherwise it is that of the remote command."""
-_WITH_VALUE = frozenset("BbcDEeFIiJLlmOoPpQRSWw")
+_WITH_VALUE = "BbcDEeFIiJLlmOoPpQRSWw"
 """ssh's options that take a value."""
 
 
@@ -59,11 +60,39 @@ def configuration_query(prefix: Sequence[str]) -> tuple[str, ...]:
 
 
 def _program(prefix: Sequence[str]) -> int | None:
-    return next((at for at, word in enumerate(prefix) if PurePath(word).name == "ssh"), None)
+    """Which word is the program ssh; None without one.
+
+    Behind a program whose options are not known here, the first word ``ssh`` that has a destination.
+    """
+    last = next(reversed(programs(prefix)), None)
+    if last is None or last.name in RUNNERS:
+        return None
+    if last.name == "ssh":
+        return last.at
+    for at in range(last.at + 1, len(prefix)):
+        if PurePath(prefix[at]).name == "ssh" and _fault(prefix, at) is None:
+            return at
+    return None
 
 
 def _remote_command(prefix: Sequence[str], at: int) -> int:
     """Where the remote command begins: after the destination, which options may follow."""
+    fault = _fault(prefix, at)
+    if fault is not None:
+        raise ConfigError(f"{fault}: {' '.join(prefix)}.", hint="Name the login node: ssh [OPTION]... LOGIN-NODE.")
+    return _end(prefix, at)[0]
+
+
+def _fault(prefix: Sequence[str], at: int) -> str | None:
+    """What keeps the ssh at ``at`` from having a destination; None if it has one."""
+    _, has_destination, expects_value = _end(prefix, at)
+    if expects_value:
+        return f"ssh's option {prefix[-1]} has no value"
+    return None if has_destination else "ssh has no destination"
+
+
+def _end(prefix: Sequence[str], at: int) -> tuple[int, bool, bool]:
+    """Where ssh's own words end, whether a destination is among them, and whether an option still expects a value."""
     destination = expects_value = False
     for index in range(at + 1, len(prefix)):
         word = prefix[index]
@@ -71,25 +100,14 @@ def _remote_command(prefix: Sequence[str], at: int) -> int:
             expects_value = False
         elif word == "--":
             if destination:
-                return index + 1
+                return index + 1, destination, False
         elif len(word) > 1 and word.startswith("-"):
-            expects_value = _takes_the_next(word)
+            expects_value = letters_of(word, _WITH_VALUE)[1]
         elif destination:
-            return index
+            return index, destination, False
         else:
             destination = True
-    if not destination or expects_value:
-        fault = f"ssh's option {prefix[-1]} has no value" if expects_value else "ssh has no destination"
-        raise ConfigError(f"{fault}: {' '.join(prefix)}.", hint="Name the login node: ssh [OPTION]... LOGIN-NODE.")
-    return len(prefix)
-
-
-def _takes_the_next(options: str) -> bool:
-    """Whether the word after these options (``-p``, ``-vp``, ``-p22``) is the value of the last one."""
-    for at, letter in enumerate(options[1:], start=1):
-        if letter in _WITH_VALUE:
-            return at == len(options) - 1
-    return False
+    return len(prefix), destination, expects_value
 
 
 class Reason(NamedTuple):

@@ -13,6 +13,7 @@ from jupyterhub_gpuspawner.slurm.login_node.ssh import (
     LoginNodeUnreachable,
     command_line,
     configuration_query,
+    destination,
     is_remote,
     reason_of,
 )
@@ -72,6 +73,47 @@ def test_the_words_behind_the_destination_are_quoted(prefix: str, expected: tupl
     assert (
         command_line(command_prefix(prefix.replace("{username}", "{word}"), "ada", word="a;b"), (SCRIPT,)) == expected
     )
+
+
+PLACES = {
+    "sudo -n -u ssh": "",
+    "sudo -nu ssh": "",
+    "sudo -n -ussh": "",
+    "sudo -n --user ssh": "",
+    "sudo -n --user=ssh": "",
+    "sudo -n -u ssh -g ssh LANG=C env -u ssh": "",
+    "timeout -s KILL 9 sudo -u ssh": "",
+    "runuser -u ssh --": "",
+    "/usr/sbin/runuser -u ssh -- env A=ssh": "",
+    "doas -u ssh": "",
+    "gosu ssh": "",
+    "setpriv --reuid ssh --regid=ssh --init-groups": "",
+    "/opt/site/as-user ssh": "",
+    "/opt/site/as-user -u ssh --": "",
+    "sudo -n -u ssh ssh login": "sudo -n -u ssh ssh login",
+    "sudo -n -u ssh ssh login env": "sudo -n -u ssh ssh login",
+    "sudo -n -u ada /usr/bin/ssh ssh": "sudo -n -u ada /usr/bin/ssh ssh",
+    "gosu ssh ssh login env": "gosu ssh ssh login",
+    "env SSH_AUTH_SOCK=/run/agent ssh login env": "env SSH_AUTH_SOCK=/run/agent ssh login",
+    "nice -n 5 timeout 9 ssh login env": "nice -n 5 timeout 9 ssh login",
+    "sshpass -f /etc/secret ssh login env": "sshpass -f /etc/secret ssh login",
+    "/opt/site/as-user -u hub ssh login env": "/opt/site/as-user -u hub ssh login",
+    "/opt/site/quietly -q ssh -p 22 login env": "/opt/site/quietly -q ssh -p 22 login",
+    "ssh login sudo -n -u ssh": "ssh login",
+}
+
+
+@pytest.mark.parametrize(("prefix", "reached_by"), PLACES.items(), ids=PLACES)
+def test_ssh_is_a_program_by_its_place(prefix: str, reached_by: str) -> None:
+    """An account, a machine or a variable may have this name; what follows ssh's destination is for its shell."""
+    words = tuple(prefix.split())
+
+    assert (is_remote(words), " ".join(destination(words))) == (bool(reached_by), reached_by)
+
+
+def test_an_account_named_ssh_has_commands_of_this_machine() -> None:
+    """Its name is filled into the prefix as any other."""
+    assert command_line(command_prefix("sudo -n -u {username}", "ssh"), ("a;b",)) == ("sudo", "-n", "-u", "ssh", "a;b")
 
 
 @pytest.mark.parametrize("shell", SHELLS)
